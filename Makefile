@@ -1,0 +1,70 @@
+# The two commands of the README: `make demo` and `make test`. Everything else stands beside them.
+# Needs Python 3.11 to 3.13 and make. PYTHON chooses the interpreter: make demo PYTHON=python3.12
+
+SHELL := /bin/sh
+# The first of these that really starts (a version manager's shim may be on the PATH and not start).
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+    $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+OTHER_PYTHONS := python3.12 python3.13
+# Warnings of the calling shell's environment must not reach ours.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow check format docs bench venv clean constraints
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
+	$(BIN)/icl demo
+
+test: $(VENV)/.dev ## the test suite (under ten minutes on two cores)
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
+	$(BIN)/python -m pytest -m "slow and not gpu"
+	@for p in $(OTHER_PYTHONS); do \
+	  if $$p -c '' 2>/dev/null; then \
+	    echo "== $$p" && $(MAKE) --no-print-directory PYTHON=$$p VENV=.venv-$$p .venv-$$p/.core && rm -rf .venv-$$p/results && \
+	    .venv-$$p/bin/icl demo --out .venv-$$p/results || exit 1; \
+	  else echo "== $$p does not start here: not tested"; fi; done
+
+check: $(VENV)/.dev ## formatting, lint, types, and which room may call which
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: $(VENV)/.dev ## put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
+	$(BIN)/python docs/make_equations.py
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/.dev ## every table of bench/
+	@for b in bench/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+venv: $(VENV)/.dev ## the environment alone, with the developers' tools
+
+clean: ## remove what was made (not your results)
+	rm -rf .venv .venv-* docs/_build .pytest_cache .ruff_cache .import_linter_cache
+
+constraints: ## resolve the pinned versions again (needs uv)
+	uv pip compile --universal --python-version 3.11 --all-extras --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o constraints.txt
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11, 3.12 or 3.13 on the PATH, found none; install one or say PYTHON=..." >&2; exit 2; }
+	@if command -v uv >/dev/null 2>&1; then uv venv --seed --quiet --python "$(PYTHON)" $(VENV); else "$(PYTHON)" -m venv $(VENV); fi
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.core

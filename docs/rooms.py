@@ -1,0 +1,82 @@
+"""The picture of the house, drawn from what the sources really import."""
+
+import ast
+from pathlib import Path
+
+import icllab
+
+PACKAGE = Path(icllab.__file__).parent
+# The floors, from the bottom; a room calls only lower ones.
+FLOORS = (("core",), ("tasks",), ("algorithms", "models", "theory"), ("diagnostics", "figures"), ("experiments",), ("cli",))
+WITH_JAX = ("tasks", "algorithms", "models", "diagnostics")
+
+
+def imports() -> set[tuple[str, str]]:
+    """``(room, room it imports)``, also inside functions, of all rooms but ``core``, which everybody imports."""
+    edges = set()
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            edges |= {(room, name.split(".")[1]) for name in names if name.startswith("icllab.")}
+    rooms = {room for floor in FLOORS for room in floor}
+    return {(a, b) for a, b in edges if a != b and {a, b} <= rooms and b != "core"}
+
+
+def purposes() -> dict[str, str]:
+    """Room -> the first paragraph of its docstring."""
+    found = {}
+    for floor in FLOORS:
+        for room in floor:
+            docstring = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8"))) or ""
+            found[room] = " ".join(docstring.split("\n\n")[0].split())
+    return found
+
+
+def picture():
+    """Rooms by floor; an arrow goes from what is imported to who imports it, as data flow."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+    from icllab.figures import style
+
+    columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "diagnostics": 1.3, "figures": 8.7}
+    with style.context():
+        figure = Figure(figsize=(6.2, 3.7), layout="constrained")
+        axes = figure.subplots()
+        axes.set_axis_off()
+        axes.set(xlim=(0, 10), ylim=(-0.3, len(FLOORS) - 0.7))
+        boxes = {}
+        for floor, rooms in enumerate(FLOORS):
+            for room in rooms:
+                x = columns.get(room, 5.0)
+                half = 4.85 if room == "core" else 1.15
+                look = {"edgecolor": style.INK, "linewidth": 0.7, "boxstyle": "round,pad=0,rounding_size=0.08"}
+                box = FancyBboxPatch(
+                    (x - half, floor - 0.2), 2 * half, 0.4, facecolor="#dfe8f5" if room in WITH_JAX else "white", **look
+                )
+                axes.add_patch(box)
+                axes.text(x, floor, room, ha="center", va="center", fontsize=9, family="monospace")
+                boxes[room] = (x, floor, box)
+        for user, used in sorted(imports()):
+            x0, y0, start = boxes[used]
+            x1, y1, end = boxes[user]
+            axes.add_patch(
+                FancyArrowPatch(
+                    (x0, y0),
+                    (x1, y1),
+                    patchA=start,
+                    patchB=end,
+                    arrowstyle="-|>",
+                    mutation_scale=9,
+                    shrinkA=1,
+                    shrinkB=1,
+                    color=style.FAINT,
+                    linewidth=0.9,
+                )
+            )
+    return figure

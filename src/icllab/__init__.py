@@ -1,0 +1,29 @@
+"""icl-lab: the laboratory for the theory of in-context learning.
+
+Any task x any predictor x any diagnostic composes; every closed form is tested against a simulation
+that shares no code with it; every published claim is a small file that can be run and checked.
+
+    import icllab as icl
+    dataset = icl.run("asymptotics/double_descent", size="smoke")
+    icl.draw(dataset).savefig("double_descent.pdf")
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.experiments.contract import check, cite, draw, run
+
+__version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "check": "experiments.contract",
+        "cite": "experiments.contract",
+        "draw": "experiments.contract",
+        "run": "experiments.contract",
+    },
+    modules=("algorithms", "core", "diagnostics", "experiments", "figures", "models", "tasks", "theory"),
+)

@@ -1,0 +1,192 @@
+"""What can be typed: commands, their options and their help. The work is done elsewhere.
+
+Importing this module must stay cheap: it is all that help and shell completion need.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+
+import icllab
+from icllab.cli.reports import Report
+
+OUT = "icl-results"
+
+app = App(
+    name="icl",
+    help="The laboratory for the theory of in-context learning: claims that can be run and checked.",
+    help_epilogue=(
+        "Exit status: 0 holds; 1 fails; 2 bad input; 3 undecided, or cells missing; "
+        "4 the environment or a cell failed; 130 interrupted, finished cells kept."
+    ),
+    help_format="plaintext",
+    version=f"icl-lab {icllab.__version__}",
+    suppress_keyboard_interrupt=False,
+)
+app.register_install_completion_command(sort_key=100, help="Install shell completion for icl.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Options of every command; they are read before anything else is."""
+
+    json: Annotated[bool, Parameter(negative="", show_default=False, help="Print one JSON object on stdout.")] = False
+    debug: Annotated[bool, Parameter(negative="", show_default=False, help="Show tracebacks (or set ICL_DEBUG=1).")] = (
+        False
+    )
+
+
+def _claim_names(context: Any) -> Iterable[str]:
+    from icllab.experiments import registry
+
+    return registry.claims()
+
+
+def _formula_names(context: Any) -> Iterable[tuple[str, str]]:
+    from icllab.cli import formulas
+
+    return [(formula.name, formula.summary) for formula in formulas.listing().values()]
+
+
+Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
+Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=_claim_names)]
+ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with claim files of your own.")]
+Out: TypeAlias = Annotated[Path, Parameter(help="Where results are kept.")]
+World: TypeAlias = Annotated[str | None, Parameter(help="One of the claim's wrong worlds, in which it must fail.")]
+NONE = Common()
+
+
+@app.command(sort_key=1)
+def demo(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
+    """Check one claim on this machine: numbers, a verdict and a figure, in about a minute."""
+    from icllab.cli import running
+
+    return running.demo(out)
+
+
+@app.command(name="list", sort_key=2)
+def list_(*, out: Out = Path(OUT), claims: ClaimsFolder = None, common: Common = NONE) -> Report:
+    """List the claims, their sizes and wrong worlds, and the results that are there."""
+    from icllab.cli import reading
+
+    return reading.list_claims(out, claims)
+
+
+@app.command(sort_key=3)
+def run(
+    claim: Claim,
+    /,
+    *,
+    size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None,
+    set: Annotated[
+        list[str] | None,
+        Parameter(help="axis=v1,v2: other values of an axis, or one of a fixed number. Repeatable.", negative=""),
+    ] = None,
+    seeds: Annotated[int | None, Parameter(help="Number of independent repetitions.")] = None,
+    out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None,
+    config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
+    workers: Annotated[int | None, Parameter(help="Number of processes; 1 unless said otherwise.")] = None,
+    scheduler: Annotated[str | None, Parameter(help="Address of a dask scheduler to hand cells to.")] = None,
+    fresh: Annotated[
+        bool,
+        Parameter(negative="", show_default=False, help="Start again; the results that are there get another name."),
+    ] = False,
+    world: World = None,
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Measure a claim and judge it; what is already there is kept, an interrupted run goes on."""
+    from icllab.cli import options, running
+
+    typed = options.typed(
+        size=size,
+        set=set,
+        seeds=seeds,
+        out=out,
+        workers=workers,
+        scheduler=scheduler,
+        fresh=fresh or None,
+        world=world,
+        claims=claims,
+    )
+    return running.run(claim, options.merged(typed, options.from_file(config) if config else {}))
+
+
+@app.command(sort_key=4)
+def check(
+    *names: Annotated[str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)],
+    size: Annotated[Size | None, Parameter(help="The size to judge; the largest there unless said otherwise.")] = None,
+    out: Out = Path(OUT),
+    world: World = None,
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Judge results that are already there; nothing is computed."""
+    from icllab.cli import reading
+
+    return reading.check(names, size=size, out=out, world=world, claims=claims)
+
+
+@app.command(sort_key=5)
+def draw(
+    results: Annotated[Path, Parameter(help="A directory of results, or a .nc file.")],
+    /,
+    *,
+    out: Annotated[
+        Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
+    ] = None,
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Draw the figure of results, as PNG and PDF."""
+    from icllab.cli import reading
+
+    return reading.draw(results, out, claims)
+
+
+@app.command(sort_key=6)
+def theory(
+    name: Annotated[
+        str | None,
+        Parameter(help="A formula, such as wishart.stieltjes; all are listed without.", completer=_formula_names),
+    ] = None,
+    /,
+    *values: Annotated[
+        str,
+        Parameter(name="KEY=VALUE", help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count."),
+    ],
+    common: Common = NONE,
+) -> Report:
+    """Ask a closed form: one line per combination of the values."""
+    from icllab.cli import formulas
+
+    return formulas.evaluate(name, values) if name else formulas.overview()
+
+
+@app.command(sort_key=7)
+def cite(
+    claim: Claim,
+    /,
+    *,
+    text: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Plain references instead of BibTeX.")
+    ] = False,
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Print the sources of a claim as BibTeX."""
+    from icllab.cli import reading
+
+    return reading.cite(claim, text, claims)
+
+
+@app.command(sort_key=8)
+def doctor(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
+    """Examine the installation: versions, devices, disk."""
+    from icllab.cli import environment
+
+    return environment.examine(out)

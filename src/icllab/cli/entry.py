@@ -1,0 +1,133 @@
+"""From what was typed to what is printed: one answer on stdout, one line for what went wrong.
+
+``--json``: stdout holds exactly one object, ``{"command", "exit_status", ...}``, and with ``error``
+(``kind`` and ``message``) where the command came to nothing; the line on stderr is there all the same.
+Numbers that JSON cannot spell are the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from icllab.core.errors import IclError
+
+if TYPE_CHECKING:
+    from icllab.cli.reports import Report
+
+_INTERRUPTED = 130
+_KINDS = {2: "input", 3: "missing", 4: "environment", _INTERRUPTED: "interrupted"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and print its answer; what is returned is the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # NumPy's threads spin beside XLA's, which costs more than they do; set the variable for very large factors.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    as_json = "--json" in arguments
+    if "--debug" in arguments:
+        os.environ["ICL_DEBUG"] = "1"  # worker processes see it too
+    name = next((a for a in arguments if not a.startswith("-")), None)
+    try:
+        with _terminated_like_interrupted():
+            report = _answer(arguments)
+            return 0 if report is None else _printed(report, name, as_json)
+    except (Exception, KeyboardInterrupt) as error:
+        status, kind, message = _explained(error)
+        if os.environ.get("ICL_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+    with contextlib.suppress(OSError):
+        print(message if message.startswith("icl") else f"icl: {message}", file=sys.stderr, flush=True)
+    if as_json:
+        from icllab.cli.reports import Report
+
+        failure = Report({"error": {"kind": kind, "message": message}}, lambda console: None, status)
+        with contextlib.suppress(OSError):
+            _printed(failure, name, as_json=True)
+    return status
+
+
+def _answer(arguments: list[str]) -> "Report | None":
+    """The command's report; None for help, version and completion, which print themselves."""
+    from cyclopts import CycloptsError
+
+    from icllab.cli import commands
+
+    try:
+        command, bound, _ = commands.app.parse_args(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        from icllab.cli.parsing import explained
+
+        raise explained(error) from error
+    if command.__module__ != commands.__name__:
+        command(*bound.args, **bound.kwargs)
+        sys.stdout.flush()
+        return None
+    with _stdout_kept_clean():
+        return command(*bound.args, **bound.kwargs)
+
+
+def _printed(report: "Report", name: str | None, as_json: bool) -> int:
+    """Write the whole answer at once. A reader that has gone away does not change the verdict."""
+    text = report.as_json(name) if as_json else report.as_text()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered would fail again when Python ends, and change the exit status then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
+    return report.exit_status
+
+
+def _explained(error: BaseException) -> tuple[int, str, str]:
+    """Exit status, kind and one line."""
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED, _KINDS[_INTERRUPTED], "interrupted; every finished cell is kept"
+    if isinstance(error, IclError):
+        return error.exit_status, _KINDS[error.exit_status], _one_line(str(error))
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return 4, _KINDS[4], _one_line(f"the system refused{where}: {error.strerror or error}")
+    return 4, "internal", _one_line(f"{type(error).__name__}: {error} (a mistake in icl; --debug shows where)")
+
+
+def _one_line(message: str, longest: int = 1000) -> str:
+    line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+@contextlib.contextmanager
+def _stdout_kept_clean() -> Iterator[None]:
+    """What a claim, a library or a worker prints goes to stderr: stdout is for the answer alone."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a closed stdout has nothing to keep clean
+            saved = os.dup(1)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 1)
+            os.dup2(2, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """A batch system's SIGTERM ends a run as Ctrl-C does: with its finished cells and a line that says so."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,208 @@
+"""``icl theory``: the closed forms of ``icllab.theory``, listed from their source and asked on a grid."""
+
+import ast
+import difflib
+import functools
+import importlib
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icllab
+from icllab.cli.reports import Report
+from icllab.core.errors import InputError, expected, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NUMBERS = ("Numbers", "npt.ArrayLike", "ArrayLike", "float")
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
+_MOST_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written."""
+
+    module: str
+    function: str
+    parameters: tuple[str, ...]
+    defaults: Mapping[str, str]
+    summary: str
+
+    @property
+    def name(self) -> str:
+        """As it is typed: ``module.function``."""
+        return f"{self.module}.{self.function}"
+
+    @property
+    def usage(self) -> str:
+        """``name key=value ...`` with what may be left out in brackets."""
+        words = (f"[{p}={self.defaults[p]}]" if p in self.defaults else f"{p}=" for p in self.parameters)
+        return " ".join([self.name, *words])
+
+
+@functools.cache
+def listing() -> dict[str, Formula]:
+    """Every formula by name. The sources are parsed, not imported."""
+    found = [
+        formula
+        for path in sorted(Path(icllab.__file__).with_name("theory").glob("[a-z]*.py"))
+        for node in ast.parse(path.read_bytes()).body
+        if (formula := _formula(path.stem, node)) is not None
+    ]
+    return {formula.name: formula for formula in found}
+
+
+def _formula(module: str, node: ast.stmt) -> Formula | None:
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        return None
+    a = node.args
+    arguments = [*a.args, *a.kwonlyargs]
+    kinds = [ast.unparse(p.annotation) if p.annotation else "" for p in arguments]
+    if not arguments or a.posonlyargs or a.vararg or a.kwarg or not all(kind in _NUMBERS for kind in kinds):
+        return None
+    given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
+    defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
+    first = (ast.get_docstring(node) or "").partition("\n\n")[0]
+    summary = " ".join(_ROLE.sub(r"\1", first).split())
+    return Formula(module, node.name, tuple(p.arg for p in arguments), defaults, summary)
+
+
+def overview() -> Report:
+    """What can be asked."""
+    formulas = listing().values()
+    data = {"formulas": [{"name": f.name, "parameters": f.parameters, "summary": f.summary} for f in formulas]}
+
+    def plain(console: "Console") -> None:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for f in formulas:
+            console.print(Text(f.usage, "bold"))
+            console.print(Padding(Text(f.summary), (0, 0, 0, 2)))
+
+    return Report(data, plain)
+
+
+def evaluate(name: str, words: Sequence[str]) -> Report:
+    """The formula's values on the grid of all combinations of the values given."""
+    import numpy as np
+
+    formulas = listing()
+    if name not in formulas:
+        near = difflib.get_close_matches(name, [f.function for f in formulas.values()], n=1)
+        exact = next((n for n, f in formulas.items() if near and f.function == near[0]), None)
+        if exact is not None:
+            raise InputError(f"unknown formula {name!r}; did you mean {exact!r}?")
+        raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
+    formula = formulas[name]
+    given = _assigned(formula, words)
+    swept = [p for p, values in given.items() if len(values) > 1]
+    shape = tuple(len(given[p]) for p in swept)
+    if math.prod(shape) > _MOST_ROWS:
+        raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
+    arguments = {
+        p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else values[0]
+        for p, values in given.items()
+    }
+    function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
+    columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula, function(**arguments)).items()}
+    data = {
+        "name": name,
+        "parameters": {p: values if p in swept else values[0] for p, values in given.items()},
+        "axes": swept,
+        "values": {c: v.tolist() for c, v in columns.items()},
+    }
+
+    def plain(console: "Console") -> None:
+        _write(
+            console, formula, {p: given[p] for p in swept}, {p: given[p][0] for p in given if p not in swept}, columns
+        )
+
+    return Report(data, plain)
+
+
+def _columns(formula: Formula, value: Any) -> dict[str, Any]:
+    fields = getattr(value, "_fields", None)
+    return dict(zip(fields, value, strict=True)) if fields else {formula.function: value}
+
+
+def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
+    """Parameter -> values, in the order of the formula's signature."""
+    given: dict[str, list[float]] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign:
+            raise expected(formula.name, "key=value", word, f"usage: icl theory {formula.usage}")
+        if name not in formula.parameters:
+            raise unknown(f"parameter of {formula.name}:", name, formula.parameters)
+        if name in given:
+            raise expected(name, "each parameter once", word, "join its values with commas")
+        given[name] = numbers(name, text)
+    lacking = [p for p in formula.parameters if p not in given and p not in formula.defaults]
+    if lacking:
+        raise InputError(
+            f"{formula.name}: expected {', '.join(lacking)} too, got {', '.join(given) or 'no parameters'}; "
+            f"usage: icl theory {formula.usage}"
+        )
+    return {p: given[p] for p in formula.parameters if p in given}
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers of ``1``, ``1,2,inf``, ``start:stop:count`` and ``log:start:stop:count``, joined by commas."""
+    return [value for part in text.split(",") for value in _range(name, part.strip())]
+
+
+def _range(name: str, part: str) -> list[float]:
+    import numpy as np
+
+    log = part.startswith("log:")
+    try:
+        ends = part.removeprefix("log:").split(":")
+        if len(ends) == 1 and not log:
+            return [float(part)]
+        start, stop, count = float(ends[0]), float(ends[1]), int(ends[2])
+        if (
+            len(ends) == 3
+            and 2 <= count <= _MOST_ROWS
+            and math.isfinite(start + stop)
+            and (not log or start * stop > 0)
+        ):
+            return (np.geomspace if log else np.linspace)(start, stop, count).tolist()
+    except (ValueError, IndexError):
+        pass
+    wanted = "a number, a list 1,2,4, a range start:stop:count or log:start:stop:count"
+    raise expected(name, wanted, part) from None
+
+
+def _write(
+    console: "Console",
+    formula: Formula,
+    swept: Mapping[str, Sequence[float]],
+    fixed: Mapping[str, float],
+    columns: Mapping[str, Any],
+) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(formula.name, "bold"))
+    console.print(Padding(Text(formula.summary), (0, 0, 0, 2)))
+    if fixed:
+        console.print(Padding(Text("at " + ", ".join(f"{p} = {v:g}" for p, v in fixed.items())), (0, 0, 0, 2)))
+    rows = [
+        [f"{v:.6g}" for v in (*point, *(c.flat[i] for c in columns.values()))]
+        for i, point in enumerate(itertools.product(*swept.values()))
+    ]
+    for line in _aligned([*swept, *columns], rows):
+        console.out(line, highlight=False)
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    for row in (header, *rows):
+        yield "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

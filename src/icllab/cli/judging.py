@@ -1,0 +1,49 @@
+"""A claim's check and figure, whatever they may raise: they are files that a user may have written."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.core.errors import EnvironmentFault, IclError
+from icllab.experiments import results
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from icllab.experiments.checks import Verdict
+    from icllab.experiments.experiment import Experiment
+    from icllab.experiments.requests import Request
+
+
+def judged(experiment: "Experiment", dataset: "xr.Dataset", notes: Sequence[str]) -> "Verdict":
+    """The verdict; a check that raises is a fault of the claim file."""
+    try:
+        return results.judge(experiment, dataset, notes)
+    except IclError:
+        raise
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{experiment.name}: expected findings from its check, got {type(error).__name__}: {error}"
+        ) from error
+
+
+def draw_beside(experiment: "Experiment", dataset: "xr.Dataset", stem: Path) -> tuple[list[Path], list[str]]:
+    """The figure's files, and a note instead of them where the figure cannot be drawn: a verdict needs none."""
+    from icllab.figures import save
+
+    try:
+        figure = results.picture(experiment, dataset)
+    except Exception as error:
+        return [], [f"no figure: it raised {type(error).__name__}: {error}"]
+    return list(save(figure, stem)), []
+
+
+def judgement(experiment: "Experiment", request: "Request", verdict: "Verdict") -> dict[str, Any]:
+    """A verdict as data: what was claimed, at which size, what was found, where it is."""
+    return {
+        **verdict.as_dict(),
+        "sentence": experiment.claim,
+        "size": request.size,
+        "world": request.world,
+        "results": request.root,
+    }

@@ -1,0 +1,66 @@
+"""The options of ``icl run``, from the command line and from a TOML file with the same names."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icllab.core.errors import InputError, expected, unknown
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "size": (str, "a name"),
+    "set": (dict, "a table of axes"),
+    "seeds": (int, "an integer"),
+    "out": (str, "a path"),
+    "workers": (int, "an integer"),
+    "scheduler": (str, "an address"),
+    "fresh": (bool, "true or false"),
+    "world": (str, "a name"),
+    "claims": (str, "a path"),
+}
+
+
+def typed(*, set: Sequence[str] | None, **others: Any) -> dict[str, Any]:
+    """What was given on the command line, and nothing else; ``set`` as axis -> values, still text."""
+    given = {name: value for name, value in others.items() if value is not None}
+    return {**given, "set": _axes(set or ())}
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """The options of a TOML file; unknown names and wrong types are refused."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"--config: expected a TOML file, got {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"--config: expected TOML in {path}, got a file that is not: {error}") from error
+    for name, value in table.items():
+        if name not in _KINDS:
+            raise unknown(f"option in {path}:", name, _KINDS)
+        kind, wanted = _KINDS[name]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise expected(f"{path}: {name}", wanted, value)
+    for axis, values in table.get("set", {}).items():
+        values = values if isinstance(values, list) else [values]
+        if not all(isinstance(v, int | float | str) and not isinstance(v, bool) for v in values):
+            raise expected(f"{path}: set.{axis}", "a number, a name, or a list of them", values)
+        table["set"][axis] = values
+    return table
+
+
+def merged(command_line: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+    """The command line beats the file, axis by axis in ``set``."""
+    return {**file, **command_line, "set": {**file.get("set", {}), **command_line.get("set", {})}}
+
+
+def _axes(texts: Sequence[str]) -> dict[str, list[str]]:
+    axes: dict[str, list[str]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if not (name and sign and values):
+            raise expected("--set", "axis=value or axis=value,value", text)
+        if name in axes:
+            raise expected(f"--set {name}", "each axis once", text, "join its values with commas")
+        axes[name] = [value.strip() for value in values.split(",")]
+    return axes

@@ -1,0 +1,157 @@
+"""Commands that only read: ``icl list``, ``check``, ``draw`` and ``cite``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.cli.reports import STYLES, Report, lines
+from icllab.core.errors import CellsMissing, IclError, InputError
+from icllab.core.sources import bibliography, reference
+from icllab.experiments import registry, requests, runner, store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WORST_FIRST = (4, 1, 3, 0)
+
+
+def list_claims(out: Path, folder: Path | None) -> Report:
+    """Every claim, and how many of the cells asked for are under ``out``."""
+    rows = []
+    for name in registry.claims(folder):
+        experiment = registry.load(name, folder)
+        rows.append(
+            {
+                "claim": name,
+                "sentence": experiment.claim,
+                "sizes": list(experiment.sizes),
+                "worlds": {world: w.meaning for world, w in experiment.worlds.items()},
+                "results": _present(out, name, [None, *experiment.worlds]),
+            }
+        )
+    return Report({"claims": rows}, lambda console: _write_claims(console, rows))
+
+
+def _present(out: Path, claim: str, worlds: Sequence[str | None]) -> list[dict[str, Any]]:
+    found = []
+    for world in worlds:
+        for size in requests.sizes_present(out, claim, world):
+            kept = store.Store(requests.store_root(out, claim, size, world))
+            cells = {kept.path(cell) for grid in kept.requested() for cell in grid.cells()}
+            there = sum(path.is_file() for path in cells)
+            found.append({"size": size, "world": world, "cells": there, "of": len(cells), "path": kept.root})
+    return found
+
+
+def _write_claims(console: "Console", rows: Sequence[dict[str, Any]]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for row in rows:
+        console.print(Text(row["claim"], "bold"))
+        console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
+        described = [("sizes", ", ".join(row["sizes"]))]
+        if row["worlds"]:
+            described.append(("wrong worlds", ", ".join(row["worlds"])))
+        for r in row["results"]:
+            world = f" in {r['world']}" if r["world"] else ""
+            described.append(("results", f"{r['size']}{world}: {r['cells']} of {r['of']} cells in {r['path']}"))
+        lines(console, described)
+        console.print()
+
+
+def check(names: Sequence[str], *, size: str | None, out: Path, world: str | None, claims: Path | None) -> Report:
+    """The verdict on each claim; one that cannot be judged does not keep the others from it."""
+    if not names:
+        raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
+    for name in names:
+        registry.load(name, claims).in_world(world)
+    parts = [_checked(name, size=size, out=out, world=world, claims=claims) for name in names]
+    status = min((part.exit_status for part in parts), key=_WORST_FIRST.index)
+
+    def plain(console: "Console") -> None:
+        for i, part in enumerate(parts):
+            if i:
+                console.print()
+            part.plain(console)
+
+    return Report({"claims": [part.data for part in parts]}, plain, status)
+
+
+def _checked(name: str, *, size: str | None, out: Path, world: str | None, claims: Path | None) -> Report:
+    from icllab.cli.judging import judged, judgement
+    from icllab.cli.reports import write_verdict
+
+    try:
+        request = requests.stored_request(name, size, out=out, world=world, claims=claims)
+        dataset, notes = runner.read(request)
+        experiment = request.experiment()
+        verdict = judged(experiment, dataset, notes)
+    except InputError:
+        raise
+    except IclError as error:
+        message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
+        data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}
+        return Report(data, lambda console: _write_failure(console, name, kind, message), error.exit_status)
+
+    def plain(console: "Console") -> None:
+        write_verdict(console, experiment.claim, request.size, request.world, verdict)
+        lines(console, [("results", request.root)])
+
+    return Report(judgement(experiment, request, verdict), plain, verdict.outcome.exit_status)
+
+
+def _write_failure(console: "Console", name: str, kind: str, message: str) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
+    lines(console, [("reason", message.removeprefix(f"{name}: "))])
+
+
+def draw(results: Path, stem: Path | None, folder: Path | None) -> Report:
+    """The figure of a directory of ours, or of a file from anywhere."""
+    from icllab.experiments.reader import read_foreign
+    from icllab.experiments.results import picture
+    from icllab.figures import save
+
+    if results.is_dir():
+        dataset, beside = _from_store(results, folder), results / "figure"
+    else:
+        dataset, beside = read_foreign(results), results.with_suffix("")
+    claim = dataset.attrs.get("claim")
+    if not isinstance(claim, str):
+        raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
+    experiment = registry.load(claim, folder)
+    try:
+        figure = picture(experiment, dataset)
+    except Exception as error:
+        raise InputError(
+            f"{results}: expected all that the figure of {claim} needs, got {type(error).__name__}: {error}"
+        ) from error
+    if stem is not None and stem.suffix in (".png", ".pdf"):
+        stem = stem.with_suffix("")
+    files = save(figure, stem or beside)
+    data = {"claim": claim, "results": results, "figure": list(files)}
+    return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
+
+
+def _from_store(root: Path, folder: Path | None) -> Any:
+    """All that was asked of a store; one that was moved is read from the Dataset of its last run."""
+    configuration = store.Store.existing(root).configuration()
+    claim, size, world = (configuration.get(name) for name in ("claim", "size", "world"))
+    if isinstance(claim, str) and isinstance(size, str) and (world is None or isinstance(world, str)):
+        whole = root.resolve()
+        depth = len(claim.split("/"))
+        out = whole.parents[depth] if len(whole.parents) > depth else whole
+        request = requests.Request(claim, size, out=str(out), world=world, claims=folder and str(folder.resolve()))
+        if request.root == whole:
+            return runner.read(request)[0]
+    return store.read_dataset(root / "results.nc")
+
+
+def cite(claim: str, text: bool, folder: Path | None) -> Report:
+    """The sources of a claim: BibTeX, or a line each."""
+    keys = registry.load(claim, folder).sources
+    written = "\n".join(reference(key).text for key in keys) if text else bibliography(keys)
+    data = {"claim": claim, "sources": list(keys), "text" if text else "bibtex": written}
+    return Report(data, lambda console: console.out(written, highlight=False))

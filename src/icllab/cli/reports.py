@@ -1,0 +1,116 @@
+"""How an answer is printed: strict JSON for programs, sentences and tables for people."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from icllab.experiments.checks import Finding, Verdict
+
+STYLES = {"holds": "bold green", "fails": "bold red", "undecided": "bold yellow"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """An answer: ``data`` for programs, ``plain`` writes it for people, ``exit_status`` for scripts."""
+
+    data: Mapping[str, Any]
+    plain: "Callable[[Console], None]"
+    exit_status: int = 0
+
+    def as_json(self, command: str | None) -> str:
+        """One JSON object on one line."""
+        whole = {"command": command, "exit_status": self.exit_status, **self.data}
+        return json.dumps(_strict(whole), allow_nan=False) + "\n"
+
+    def as_text(self) -> str:
+        """The plain answer, in colour where stdout is a terminal."""
+        from rich.console import Console
+
+        console = Console(highlight=False, emoji=False, markup=False)
+        with console.capture() as captured:
+            self.plain(console)
+        return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+def _strict(value: Any) -> Any:
+    """Plain values of which JSON has a spelling; numbers it lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    if hasattr(value, "tolist"):  # a NumPy number or array
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _strict(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def number(value: float) -> str:
+    """Four significant digits, ``inf`` and ``nan`` as such."""
+    return f"{value:.4g}"
+
+
+def with_error(value: float, error: float) -> str:
+    """``0.1234 ± 0.0012``: two digits of the error, and the value to the same place."""
+    if not (math.isfinite(value) and math.isfinite(error)):
+        return f"{number(value)} ± {number(error)}"
+    if error == 0:
+        return f"{value:.6g}"
+    place = 1 - math.floor(math.log10(abs(error)))
+    if not (0 <= place <= 6 and abs(value) < 1e6):
+        return f"{value:.4g} ± {error:.2g}"
+    return f"{value:.{place}f} ± {error:.{place}f}"
+
+
+def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:
+    """``name  value`` lines, the values never broken: paths are for copying."""
+    pairs = [(name, str(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        console.out(f"  {name:<{width}}  {value}", highlight=False)
+
+
+def write_verdict(console: "Console", sentence: str, size: str, world: str | None, verdict: "Verdict") -> None:
+    """A claim's sentence, its findings as a table, and its verdict."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    where = f"size {size}" + (f", in the wrong world {world!r}" if world else "")
+    console.print(Text.assemble((verdict.claim, "bold"), f"  ({where})"))
+    console.print(Padding(Text(sentence), (0, 0, 1, 2)))
+    if verdict.findings:
+        console.print(_findings(verdict.findings))
+    agreed = sum(f.outcome == "holds" for f in verdict.findings)
+    count = f"{agreed} of {len(verdict.findings)} findings hold" if verdict.findings else "no findings"
+    console.print(Text.assemble("  ", (verdict.outcome.upper(), STYLES[verdict.outcome]), f"  {count}"))
+    for finding in verdict.findings:
+        if finding.advice:
+            console.print(Padding(Text(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))
+    for note in verdict.notes:
+        console.print(Padding(Text(f"note: {note}", "yellow"), (0, 0, 0, 2)))
+
+
+def _findings(findings: "Iterable[Finding]") -> Any:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("finding", ratio=1, overflow="fold")
+    for name in ("predicted", "measured ± SE", "tolerance"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for f in findings:
+        table.add_row(
+            Text(f.what),
+            number(f.predicted),
+            with_error(f.measured, f.standard_error),
+            number(f.tolerance) if f.standard_error or f.tolerance else "exact",
+            Text(f.outcome.value, STYLES[f.outcome]),
+        )
+    return Padding(table, (0, 0, 1, 2))

@@ -1,0 +1,66 @@
+"""``icl run`` and ``icl demo``: measure, save the Dataset and its figure, judge."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.cli import progress
+from icllab.cli.commands import OUT
+from icllab.cli.judging import draw_beside, judged, judgement
+from icllab.cli.reports import Report, lines, write_verdict
+from icllab.core.errors import InputError
+from icllab.experiments import requests, runner, store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEMO = "asymptotics/double_descent"
+
+
+def demo(out: Path) -> Report:
+    """The first claim at size ``small``, on two cores where there are two."""
+    return run(DEMO, {"size": "small", "out": out, "workers": min(2, os.cpu_count() or 1)})
+
+
+def run(claim: str, options: Mapping[str, Any]) -> Report:
+    """Compute what is not there yet, then judge what was asked for.
+
+    Args:
+        claim: ``room/finding``.
+        options: As on the command line; see :mod:`icllab.cli.options`.
+    """
+    workers, scheduler = options.get("workers"), options.get("scheduler")
+    if workers is not None and scheduler is not None:
+        raise InputError("expected --workers or --scheduler, got both; a scheduler brings its own workers")
+    request = requests.requested(
+        claim,
+        options.get("size", "small"),
+        axes=options.get("set"),
+        seeds=options.get("seeds"),
+        out=options.get("out", OUT),
+        world=options.get("world"),
+        claims=options.get("claims"),
+    )
+    with progress.shown(claim) as shown:
+        outcome = runner.execute(
+            request,
+            workers=1 if workers is None else workers,
+            scheduler=scheduler,
+            fresh=options.get("fresh", False),
+            progress=shown,
+        )
+    results = outcome.root / "results.nc"
+    store.write_dataset(results, outcome.dataset)
+    experiment = request.experiment()
+    files, notes = draw_beside(experiment, outcome.dataset, outcome.root / "figure")
+    verdict = judged(experiment, outcome.dataset, [*outcome.notes, *notes])
+    cells = {"computed": outcome.computed, "kept": outcome.kept}
+
+    def plain(console: "Console") -> None:
+        write_verdict(console, experiment.claim, request.size, request.world, verdict)
+        where = [("results", results)] + ([("figure", files[0])] if files else [])
+        lines(console, [*where, ("cells", f"{outcome.computed} computed, {outcome.kept} were there")])
+
+    data = judgement(experiment, request, verdict) | {"cells": cells, "dataset": results, "figure": files}
+    return Report(data, plain, verdict.outcome.exit_status)

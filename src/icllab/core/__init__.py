@@ -1,0 +1,11 @@
+"""The vocabulary every room shares: prompts, protocols, axis names, grids, sources, errors.
+
+It imports nothing of ours, and nothing eagerly: ``core.axes``, ``core.sources``, ``core.errors``
+and ``core.grid``'s bookkeeping are free of JAX.
+"""
+
+from icllab.core.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__, modules=("axes", "errors", "grid", "lazy", "linalg", "prompt", "protocols", "sources")
+)

@@ -1,0 +1,51 @@
+"""What goes wrong, said in one line: what was expected, what came, what to try.
+
+Every error of the library carries the exit status the command line ends with.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class IclError(Exception):
+    """An error with a one-line message for a person and an exit status for a script."""
+
+    exit_status = 4
+
+
+class InputError(IclError, ValueError):
+    """A name, value or file given by the user cannot be used (exit status 2)."""
+
+    exit_status = 2
+
+
+class EnvironmentFault(IclError):
+    """The disk, a worker or an installed library failed, not the input (exit status 4)."""
+
+    exit_status = 4
+
+
+class CellsMissing(IclError):
+    """Results that were asked for have not been computed yet (exit status 3)."""
+
+    exit_status = 3
+
+
+def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError:
+    """``name: expected <wanted>, got <came>; <hint>``."""
+    return InputError(f"{name}: expected {wanted}, got {came!r}" + (f"; {hint}" if hint else ""))
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+    """An unknown name, with the nearest valid one (or all of them where they are few)."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    # A claim is often named without its room: 'double_descent' for 'asymptotics/double_descent'.
+    near = near or [k for k in known if k.endswith("/" + name)]
+    if near:
+        advice = f"did you mean {near[0]!r}?"
+    elif len(known) <= 12:
+        advice = "known: " + (", ".join(known) or "none")
+    else:
+        advice = f"{len(known)} are known"
+    return InputError(f"unknown {kind} {name!r}; {advice}" + (f" {hint}" if hint else ""))

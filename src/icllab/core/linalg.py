@@ -1,0 +1,111 @@
+r"""Iterative linear algebra that reports whether it got there."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+Operator: TypeAlias = Callable[[Array], Array]
+
+
+class IterativeSolution(NamedTuple):
+    """What an iterative solve ended with, for better or worse.
+
+    Attributes:
+        value: The last iterate that was sound; never one that a breakdown produced.
+        iterations: How many steps were taken.
+        residual: ``|b - A x| / |b|``, recomputed from ``value``, not the recursion's own estimate.
+        converged: Whether ``residual`` is at most the tolerance (a number that is not finite is not).
+    """
+
+    value: Array
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+
+
+class _State(NamedTuple):
+    value: Array
+    residual: Array
+    direction: Array
+    product: Array  # <r, M r> of the step before; infinite where a recursion starts
+    recomputed: Array  # |b - A x| / |b| when it was last recomputed
+    steps: Array
+    going: Array
+
+
+def conjugate_gradient(
+    operator: Operator,
+    right: Array,
+    *,
+    preconditioner: Operator = lambda residual: residual,
+    exact: Operator | None = None,
+    tolerance: float | Float[Array, ""],
+    iterations: int | Int[Array, ""],
+) -> IterativeSolution:
+    r"""Preconditioned conjugate gradients for :math:`A x = b`, with :math:`A` symmetric and positive (semi)definite.
+
+    One ``lax.while_loop``: nothing returns to the host between steps. When the recursion believes that
+    :math:`|r| \le \mathrm{tol}\,|b|`, the residual is recomputed with ``exact``; if it is still too large the
+    recursion restarts from there, and gives up once a restart no longer halves it. So ``operator`` may be cheap
+    and rounded (float32 products) while ``residual`` is that of ``exact``: iterative refinement.
+
+    Args:
+        operator: :math:`p \mapsto A p`.
+        right: :math:`b`, of any shape; its dtype is that of every vector and scalar.
+        preconditioner: :math:`r \mapsto M r` with :math:`M \approx A^{-1}` symmetric and positive definite.
+        exact: The operator that residuals are recomputed with; ``operator`` by default.
+        tolerance: Relative residual at which to stop.
+        iterations: At most this many steps.
+
+    Returns:
+        A solution that says how it ended. A breakdown (a direction without curvature, a number that is not
+        finite) ends the iteration at the last sound value.
+    """
+    recompute = operator if exact is None else exact
+    tolerance = jnp.asarray(tolerance, right.dtype)
+    iterations = jnp.asarray(iterations, jnp.int32)
+    size = jnp.sqrt(jnp.vdot(right, right))
+    scale = jnp.where(size == 0, jnp.ones_like(size), size)
+
+    def step(state: _State) -> _State:
+        turned = preconditioner(state.residual)
+        product = jnp.vdot(state.residual, turned)
+        direction = turned + product / state.product * state.direction
+        image = operator(direction)
+        curvature = jnp.vdot(direction, image)
+        length = product / curvature
+        sound = (curvature > 0) & jnp.isfinite(length)
+        length = jnp.where(sound, length, jnp.zeros_like(length))
+        # What is not sound may hold NaNs, which a length of zero would let through.
+        value = jnp.where(sound, state.value + length * direction, state.value)
+        residual = state.residual - length * image
+        relative = jnp.sqrt(jnp.vdot(residual, residual)) / scale
+        steps = state.steps + 1
+        check = ~(relative > tolerance) | ~sound | (steps >= iterations)
+        residual = jax.lax.cond(check, lambda: right - recompute(value), lambda: residual)
+        recomputed = jnp.where(check, jnp.sqrt(jnp.vdot(residual, residual)) / scale, state.recomputed)
+        improved = (recomputed > tolerance) & (recomputed <= state.recomputed / 2) & sound
+        return _State(
+            value=value,
+            residual=residual,
+            direction=direction,
+            product=jnp.where(check, jnp.full_like(product, jnp.inf), product),
+            recomputed=recomputed,
+            steps=steps,
+            going=~check | improved,
+        )
+
+    start = _State(
+        value=jnp.zeros_like(right),
+        residual=right,
+        direction=jnp.zeros_like(right),
+        product=jnp.full_like(size, jnp.inf),
+        recomputed=size / scale,
+        steps=jnp.zeros((), jnp.int32),
+        going=size / scale > tolerance,
+    )
+    end = jax.lax.while_loop(lambda state: state.going & (state.steps < iterations), step, start)
+    return IterativeSolution(end.value, end.steps, end.recomputed, end.recomputed <= tolerance)

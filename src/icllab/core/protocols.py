@@ -1,0 +1,70 @@
+"""The three contracts: a task asks, a predictor answers, a model answers and can be looked into.
+
+Any task composes with any predictor and any diagnostic because these are all they know of each
+other. A plain function ``predictor(prompt) -> prediction`` is a predictor too.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.prompt import Prompt
+
+Predictor: TypeAlias = Callable[[Any], Array]
+Edit: TypeAlias = Callable[[str, Array], Array]
+
+
+class AbstractTask(eqx.Module):
+    """What is asked: a law of prompts, and the loss that belongs to it."""
+
+    @abc.abstractmethod
+    def sample(self, *, key: PRNGKeyArray) -> Prompt:
+        """One prompt."""
+
+    @abc.abstractmethod
+    def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
+        """The loss at every position the predictor answered (all of them, or the last)."""
+
+
+class AbstractPredictor(eqx.Module):
+    """A function of a prompt, causal in position.
+
+    ``positions`` says which positions are answered: ``"every"``, or ``"last"`` (the position axis
+    then has length 1). ``traceable``: may be jitted and vmapped. ``differentiable``: has useful
+    gradients with respect to the prompt and its own leaves.
+    """
+
+    positions: ClassVar[Literal["every", "last"]] = "every"
+    traceable: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def __call__(self, prompt: Any) -> Array:
+        """The prediction, leading axis ``position``."""
+
+
+class Trace(eqx.Module):
+    """A prediction and the named activations it went through, in the order they were computed."""
+
+    prediction: Array
+    activations: dict[str, Array]
+
+
+class AbstractModel(AbstractPredictor):
+    """A predictor with an inside. ``model(prompt)`` is ``model.trace(prompt).prediction``."""
+
+    @abc.abstractmethod
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """Run on ``prompt``; ``edit(name, value)`` may replace every named activation on its way."""
+
+    def __call__(self, prompt: Any) -> Array:
+        """The prediction of an unedited run."""
+        return self.trace(prompt).prediction
+
+
+def declared(predictor: Predictor, what: Literal["positions", "traceable", "differentiable"]) -> Any:
+    """What a predictor declares of itself; a plain function declares the defaults."""
+    return getattr(predictor, what, getattr(AbstractPredictor, what))

@@ -1,0 +1,87 @@
+"""Where a formula comes from: the reference list, and ``[Key]`` citations looked up in it."""
+
+import functools
+import importlib.resources
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from icllab.core.errors import InputError, unknown
+
+_ENTRY = re.compile(r"^@(?P<kind>\w+)\{(?P<key>\w+),\n(?P<body>.*?)\n\}$", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\s*(?P<name>\w+)\s*=\s*\{(?P<value>.*)\},?$")
+_CITATION = re.compile(r"\[(\w+)\]")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One entry of ``references.bib``."""
+
+    key: str
+    kind: str
+    fields: dict[str, str]
+    bibtex: str
+
+    @property
+    def text(self) -> str:
+        """Authors, year, title and where, on one line."""
+        authors = [" ".join(reversed(name.split(", "))) for name in self.fields["author"].split(" and ")]
+        said = [f"{', '.join(authors)} ({self.fields['year']})", self.fields["title"]]
+        said += [self.fields[name] for name in ("journal", "booktitle", "note") if name in self.fields]
+        said += [f"arXiv:{self.fields['eprint']}"] if "eprint" in self.fields else []
+        return _spelled(". ".join(said)) + "."
+
+    @property
+    def short(self) -> str:
+        """``Lu et al. (2025)``."""
+        surnames = [_spelled(name.split(",")[0]) for name in self.fields["author"].split(" and ")]
+        names = " and ".join(surnames) if len(surnames) < 3 else f"{surnames[0]} et al."
+        return f"{names} ({self.fields['year']})"
+
+
+def _spelled(text: str) -> str:
+    """TeX accents as letters; braces away."""
+    marks = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303"}
+    text = re.sub(r"""\\(['`^"~])\{?(\w)\}?""", lambda m: m[2] + marks[m[1]], text)
+    return unicodedata.normalize("NFC", re.sub(r"[{}]", "", text))
+
+
+@functools.cache
+def references() -> dict[str, Reference]:
+    """All references by key. The file's layout is one field a line; anything else is refused."""
+    text = importlib.resources.files("icllab.core").joinpath("references.bib").read_text("utf-8")
+    found: dict[str, Reference] = {}
+    for match in _ENTRY.finditer(text):
+        fields: dict[str, str] = {}
+        for line in match["body"].splitlines():
+            field = _FIELD.match(line)
+            if field is None:
+                raise InputError(f"references.bib, {match['key']}: expected 'name = {{value}},' got {line.strip()!r}")
+            fields[field["name"]] = field["value"]
+        for needed in ("author", "title", "year"):
+            if needed not in fields:
+                raise InputError(f"references.bib, {match['key']}: expected a field {needed!r}, got {sorted(fields)}")
+        if match["key"] in found:
+            raise InputError(f"references.bib: expected every key once, got {match['key']!r} twice")
+        found[match["key"]] = Reference(match["key"], match["kind"], fields, match[0])
+    if len(found) != len(re.findall(r"^@", text, re.MULTILINE)):
+        raise InputError("references.bib: expected every '@' to open an entry that a lone '}' closes")
+    return found
+
+
+def reference(key: str) -> Reference:
+    """The reference called ``key``; an unknown key is refused with the nearest known one."""
+    if key not in references():
+        raise unknown("source", key, references())
+    return references()[key]
+
+
+def cited(text: str) -> list[Reference]:
+    """The references cited as ``[Key]`` in a docstring's ``Source:`` line."""
+    return [reference(key) for key in _CITATION.findall(text)]
+
+
+def bibliography(keys: Iterable[str]) -> str:
+    """BibTeX of the given keys."""
+    return "\n\n".join(reference(key).bibtex for key in keys)

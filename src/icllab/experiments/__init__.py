@@ -1,0 +1,38 @@
+"""Claims: each a small file that says what should be true, measures it, and checks it.
+
+The rooms meet here: a claim's ``theory`` and its ``measure`` share no code, and its check is a pure
+function of the Dataset that carries both. Claim files import JAX only inside ``measure``, so that
+listing, citing and checking claims needs none.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.experiments.checks import Finding, Outcome, Verdict
+    from icllab.experiments.experiment import Experiment, World
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "Experiment": "experiment",
+        "Finding": "checks",
+        "Outcome": "checks",
+        "Verdict": "checks",
+        "World": "experiment",
+    },
+    modules=(
+        "checks",
+        "contract",
+        "experiment",
+        "pools",
+        "provenance",
+        "reader",
+        "registry",
+        "requests",
+        "results",
+        "runner",
+        "store",
+    ),
+)

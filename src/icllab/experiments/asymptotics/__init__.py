@@ -1,0 +1,1 @@
+"""Claims of the asymptotic theory of in-context learning by linear attention."""

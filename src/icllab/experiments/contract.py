@@ -1,0 +1,80 @@
+"""The Python contract of a claim: ``icl.run``, ``icl.check``, ``icl.draw``, ``icl.cite``."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.core.errors import expected
+from icllab.core.sources import bibliography
+from icllab.experiments import registry
+from icllab.experiments.requests import OUT, requested, stored_request
+from icllab.experiments.runner import execute, read
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from icllab.experiments.checks import Verdict
+
+
+def run(
+    claim: str,
+    size: str = "small",
+    *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    out: str | Path = OUT,
+    world: str | None = None,
+    claims: str | Path | None = None,
+    fresh: bool = False,
+    workers: int = 1,
+) -> "xr.Dataset":
+    """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
+
+    Args:
+        claim: ``room/finding``.
+        size: ``smoke``, ``small``, ``medium`` or ``full``.
+        axes: Other values for some axes, or one other value for a fixed number.
+        seeds: Number of independent repetitions.
+        out: Where results are kept.
+        world: One of the claim's wrong worlds.
+        claims: A folder with claims of your own.
+        fresh: Start again; the old results get another name.
+        workers: Number of processes.
+
+    Returns:
+        A Dataset whose dimensions are named in ``icl.core.axes``, with the claim's theory beside it.
+    """
+    request = requested(claim, size, axes=axes, seeds=seeds, out=out, world=world, claims=claims)
+    return execute(request, workers=workers, fresh=fresh).dataset
+
+
+def check(
+    claim: str,
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    world: str | None = None,
+    claims: str | Path | None = None,
+) -> "Verdict":
+    """Judge the results that are already under ``out`` (the largest size there, unless one is named)."""
+    from icllab.experiments.results import judge
+
+    request = stored_request(claim, size, out=out, world=world, claims=claims)
+    dataset, notes = read(request)
+    return judge(request.experiment(), dataset, notes)
+
+
+def draw(dataset: "xr.Dataset", *, claims: str | Path | None = None) -> "Figure":
+    """The figure of a claim's Dataset."""
+    from icllab.experiments.results import picture
+
+    if "claim" not in dataset.attrs:
+        raise expected("dataset", "results of a claim (with an attribute 'claim')", sorted(dataset.attrs))
+    return picture(registry.load(dataset.attrs["claim"], claims), dataset)
+
+
+def cite(claim: str, *, claims: str | Path | None = None) -> str:
+    """BibTeX of a claim's sources."""
+
+    return bibliography(registry.load(claim, claims).sources)

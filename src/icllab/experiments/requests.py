@@ -1,0 +1,84 @@
+"""What one run or one reading is asked for, and where on disk that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from icllab.core.errors import CellsMissing, unknown
+from icllab.experiments import registry
+from icllab.experiments.experiment import SIZES, Experiment
+
+OUT = "icl-results"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one run is asked to do; plain values only, so that a worker can be told of it."""
+
+    claim: str
+    size: str = "small"
+    axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    seeds: int | None = None
+    out: str = OUT
+    world: str | None = None
+    claims: str | None = None
+
+    def experiment(self) -> Experiment:
+        """The claim, with the fixed values and the world asked for."""
+        return registry.load(self.claim, self.claims).with_fixed(self.axes).in_world(self.world)
+
+    @property
+    def root(self) -> Path:
+        """Where its store is."""
+        return store_root(self.out, self.claim, self.size, self.world)
+
+
+def store_root(out: str | Path, claim: str, size: str, world: str | None = None) -> Path:
+    """``OUT/<room>/<finding>/<size>``; a wrong world has a directory of its own."""
+    return Path(out, *claim.split("/"), size if world is None else f"{size}@{world}")
+
+
+def sizes_present(out: str | Path, claim: str, world: str | None = None) -> list[str]:
+    """The sizes at which a claim has results under ``out``, the largest last."""
+    return [s for s in SIZES if (store_root(out, claim, s, world) / "configuration.json").is_file()]
+
+
+def requested(
+    claim: str,
+    size: str,
+    *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    out: str | Path = OUT,
+    world: str | None = None,
+    claims: str | Path | None = None,
+) -> Request:
+    """A request from the values a user gave; names are checked."""
+    folder = None if claims is None else str(Path(claims).resolve())
+    chosen = {name: tuple(values) for name, values in (axes or {}).items()}
+    request = Request(claim, size, chosen, seeds, str(out), world, folder)
+    request.experiment().grid(size, chosen, seeds)
+    return request
+
+
+def stored_request(
+    claim: str,
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    world: str | None = None,
+    claims: str | Path | None = None,
+) -> Request:
+    """The request that reads what is under ``out``."""
+    folder = None if claims is None else str(Path(claims).resolve())
+    registry.load(claim, folder).in_world(world)
+    if size is not None and size not in SIZES:
+        raise unknown("size", size, SIZES)
+    present = sizes_present(out, claim, world)
+    if not present or (size is not None and size not in present):
+        wanted = claim + (f" at size {size}" if size else "")
+        raise CellsMissing(
+            f"{wanted}: expected results under {str(out)!r}, found none; `icl run {claim}` computes them"
+        )
+    return Request(claim, size or present[-1], out=str(out), world=world, claims=folder)

@@ -1,0 +1,139 @@
+"""From cells to one Dataset with named axes, and from a Dataset to its verdict and figure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import QUANTITIES, axis, quantity
+from icllab.core.errors import CellsMissing, InputError
+from icllab.core.grid import Coordinates, Grid, Value, canonical
+from icllab.experiments.checks import Verdict
+from icllab.experiments.experiment import Experiment
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def as_cell(
+    measured: Mapping[str, tuple[tuple[str, ...], Any]],
+    traced: Mapping[str, Sequence[Any]],
+    attributes: Mapping[str, Any],
+) -> xr.Dataset:
+    """What ``measure`` returned, as a Dataset over the traced axes; a shape that does not fit is refused."""
+    variables = {}
+    for name, (dims, values) in measured.items():
+        values = np.asarray(values)
+        wanted = tuple(len(traced[d]) if d in traced else -1 for d in dims)
+        if values.shape != wanted or name not in QUANTITIES:
+            raise InputError(
+                f"measure: expected known quantities over traced axes { {d: len(v) for d, v in traced.items()} }, "
+                f"got {name!r} with axes {dims} and shape {values.shape}"
+            )
+        variables[name] = (dims, values)
+    return xr.Dataset(variables, coords={d: list(v) for d, v in traced.items()}, attrs=dict(attributes))
+
+
+def missing_part(cell: xr.Dataset | None, traced: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]] | None:
+    """Which traced values a stored cell still lacks, as a block that can be measured and merged.
+
+    None: it lacks nothing. Where values are new on one axis only, that axis has just the new values and
+    the others all that is stored; otherwise the block is the whole union, measured again.
+    """
+    if cell is None:
+        return dict(traced)
+    stored = {name: _values(cell, name) for name in traced}
+    new = {name: tuple(v for v in traced[name] if v not in stored[name]) for name in traced}
+    growing = [name for name, values in new.items() if values]
+    if not growing:
+        return None
+    if len(growing) == 1:
+        return {**stored, growing[0]: new[growing[0]]}
+    return {name: stored[name] + new[name] for name in traced}
+
+
+def merged(cell: xr.Dataset | None, block: xr.Dataset) -> xr.Dataset:
+    """A stored cell grown by a newly measured block; the newer attributes win."""
+    if cell is None:
+        return block
+    axes = [str(d) for d in block.dims if not np.isin(cell[d].values, block[d].values).all()]
+    if not axes:
+        return block
+    grown = xr.concat([cell, block], dim=axes[0], data_vars="minimal", coords="minimal", compat="override")
+    # The older digest stays: a cell of which a part is stale is stale.
+    kept = {name: cell.attrs[name] for name in ("sources_digest",) if name in cell.attrs}
+    return grown.assign_attrs({**block.attrs, **kept})
+
+
+def assemble(grids: Sequence[Grid], cells: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> xr.Dataset:
+    """One Dataset over the union of the grids' axes; NaN where nothing was asked for.
+
+    ``cells`` maps :func:`label` of the static coordinates to the stored cell.
+    """
+    static = {name: _union(g.static[name] for g in grids) for name in grids[0].static}
+    traced = {name: _union(g.traced[name] for g in grids) for name in grids[0].traced}
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    for coordinates, cell in ((c, cells[label(c)]) for g in grids for c in g.cells()):
+        at = tuple(static[name].index(value) for name, value in coordinates.items())
+        for name, variable in cell.data_vars.items():
+            dims = tuple(map(str, variable.dims))
+            if str(name) not in variables:
+                shape = tuple(len(axis) for axis in (*static.values(), *(traced[d] for d in dims)))
+                variables[str(name)] = ((*static, *dims), np.full(shape, np.nan))
+            # A cell may hold more than is asked for, and less than the union of the grids.
+            pairs = [[(traced[d].index(v), i) for i, v in enumerate(_values(cell, d)) if v in traced[d]] for d in dims]
+            to, taken = ([[pair[end] for pair in axis] for axis in pairs] for end in (0, 1))
+            variables[str(name)][1][(*at, *np.ix_(*to))] = variable.values[np.ix_(*taken)]
+    dataset = xr.Dataset(variables, coords={**static, **traced}, attrs=dict(attributes))
+    for name in dataset.coords:
+        row = axis(str(name))
+        dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
+    return described(dataset)
+
+
+def described(dataset: xr.Dataset) -> xr.Dataset:
+    """The Dataset with every quantity's symbol, meaning and unit from the axis table."""
+    for name in dataset.data_vars:
+        row = quantity(str(name))
+        dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
+    return dataset
+
+
+def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
+    """The numbers that are not axes, from the configuration the results were computed under."""
+    return json.loads(dataset.attrs["configuration"])["fixed"]
+
+
+def label(cell: Coordinates) -> str:
+    """A cell's coordinates as text, the same whatever their order."""
+    return json.dumps(cell, sort_keys=True)
+
+
+def _values(cell: xr.Dataset, name: str) -> tuple[Value, ...]:
+    return tuple(canonical(v) for v in cell[name].values)
+
+
+def _union(values: Iterable[tuple[Any, ...]]) -> list[Any]:
+    return sorted({v for some in values for v in some})
+
+
+def judge(experiment: Experiment, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
+    """The verdict of a claim's check on a Dataset."""
+    return Verdict(experiment.name, tuple(experiment.check(dataset)), tuple(notes))
+
+
+def picture(experiment: Experiment, dataset: xr.Dataset) -> "Figure":
+    """The claim's figure of a Dataset."""
+    return experiment.figure(dataset)
+
+
+def require_complete(claim: str, missing: Sequence[Coordinates], total: int) -> None:
+    """Refuse to judge while cells that were asked for are not there."""
+    if missing:
+        first = ", ".join(f"{k}={v}" for k, v in missing[0].items())
+        raise CellsMissing(
+            f"{claim}: expected {total} cells, {len(missing)} are missing (the first: {first}); "
+            f"`icl run {claim}` with the same --out computes them"
+        )

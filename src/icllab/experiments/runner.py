@@ -1,0 +1,245 @@
+"""Run a claim's cells, each once, and read them back: resumable, in any number of processes."""
+
+import concurrent.futures
+import contextlib
+import datetime
+import functools
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icllab
+from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
+from icllab.core.grid import Coordinates, Grid, cell_key
+from icllab.experiments import provenance, registry
+from icllab.experiments.experiment import Experiment
+from icllab.experiments.pools import Submit, pool
+from icllab.experiments.requests import Request
+from icllab.experiments.store import SCHEMA, DamagedFile, Store, disk_faults
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+Progress = Callable[[int, int, str], None]
+
+
+class RunInterrupted(IclError):
+    """Ctrl-C; the finished cells are on disk (exit status 130)."""
+
+    exit_status = 130
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: the assembled Dataset and how many cells were computed and kept."""
+
+    dataset: "xr.Dataset"
+    root: Path
+    computed: int
+    kept: int
+    notes: tuple[str, ...] = ()
+
+
+def execute(
+    request: Request,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    fresh: bool = False,
+    progress: Progress = lambda done, total, what: None,
+) -> Finished:
+    """Compute what ``request`` asks for and its store lacks; return everything it asked for."""
+    if workers < 1:
+        raise expected("workers", "an integer of at least 1", workers)
+    experiment = request.experiment()
+    grid = experiment.grid(request.size, request.axes, request.seeds)
+    notes = _opened(request, experiment, grid, fresh)
+    total = len(grid)
+    todo, damaged = _unfinished(request, grid)
+    notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
+    progress(total - len(todo), total, "kept")
+    failures = []
+    done = total - len(todo)
+    try:
+        with pool(workers, scheduler) as submit:
+            for cell, failure in _finished(submit, request, grid.traced, todo):
+                if failure:
+                    failures.append(f"{_spelled(cell)}: {failure}")
+                else:
+                    done += 1
+                progress(done, total, _spelled(cell))
+    except KeyboardInterrupt:
+        raise RunInterrupted(
+            f"{request.claim}: interrupted; {total - len(_unfinished(request, grid)[0])} of {total} cells are kept, "
+            "the same command goes on"
+        ) from None
+    if failures:
+        if len(failures) == total:
+            Store(request.root).withdraw(grid)
+        raise EnvironmentFault(
+            f"{request.claim}: {len(failures)} of {total} cells failed, {done} are kept; the first, {failures[0]}"
+        )
+    dataset, root = _collected(request, experiment, [grid])
+    return Finished(dataset, root, len(todo), total - len(todo), (*notes, *_staleness(request, dataset)))
+
+
+def read(request: Request) -> tuple["xr.Dataset", list[str]]:
+    """Everything that was ever asked of a store, without computing; missing cells are refused."""
+    experiment = request.experiment()
+    store = Store.existing(request.root)
+    stored = store.configuration()
+    if "fixed" not in stored or stored.get("schema") != SCHEMA:
+        raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
+    experiment = experiment.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
+    store = Store.open(store.root, provenance.configuration(experiment, request.size, request.world, SCHEMA))
+    dataset, _ = _collected(request, experiment, store.requested())
+    return dataset, _staleness(request, dataset)
+
+
+def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -> list[str]:
+    root = request.root
+    aside = Store(root).set_aside() if fresh else None
+    store = Store.open(root, provenance.configuration(experiment, request.size, request.world, SCHEMA))
+    store.request(grid)
+    return [f"the old results are now in {aside}"] if aside else []
+
+
+def _unfinished(request: Request, grid: Grid) -> tuple[list[Coordinates], list[Path]]:
+    """Cells that lack something, and damaged files (set aside under another name)."""
+    from icllab.experiments.results import missing_part
+
+    store, todo, damaged = Store(request.root), [], []
+    for cell in grid.cells():
+        try:
+            stored = store.read(cell)
+        except DamagedFile:
+            path = store.path(cell)
+            # Another process may just have set it aside.
+            with disk_faults(f"cannot set {path} aside"), contextlib.suppress(FileNotFoundError):
+                path.replace(path.with_suffix(".nc.damaged"))
+            damaged.append(path)
+            stored = None
+        if missing_part(stored, grid.traced) is not None:
+            todo.append(cell)
+    return todo, damaged
+
+
+def compute_cell(request: Request, cell: Coordinates, traced: Mapping[str, tuple[Any, ...]]) -> None:
+    """Measure what one cell lacks and keep it; runs in whichever process is given it."""
+    import jax
+
+    from icllab.experiments.results import as_cell, merged, missing_part
+
+    experiment, store = request.experiment(), Store(request.root)
+    stored = store.read(cell)
+    block = missing_part(stored, traced)
+    if block is None:  # another process was faster
+        return
+    with jax.enable_x64(experiment.precision == "float64"):
+        key = cell_key(jax.random.key(experiment.key), cell)
+        measured = as_cell(experiment.measure(experiment.point(cell, block), key=key), block, {})
+    claim_file = registry.claims(request.claims)[request.claim]
+    measured.attrs = {
+        "claim": experiment.name,
+        "sources": json.dumps(experiment.sources),
+        "cell": json.dumps(cell, sort_keys=True),
+        "package_version": icllab.__version__,
+        "git_commit": provenance.commit(),
+        "sources_digest": provenance.sources_digest(claim_file),
+        "precision": experiment.precision,
+        "key": experiment.key,
+        "configuration": json.dumps(provenance.configuration(experiment, request.size, request.world, SCHEMA)),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **provenance.machine(),
+    }
+    if missing_part(store.read(cell), traced) is not None:  # else another process was faster: its file stays
+        store.write(cell, merged(stored, measured))
+
+
+def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) -> tuple["xr.Dataset", Path]:
+    from icllab.experiments.results import assemble, described, label, missing_part, require_complete
+
+    store = Store(request.root)
+    cells, missing, wanted = {}, [], 0
+    for grid in grids:
+        for cell in grid.cells():
+            wanted += 1
+            stored = store.read(cell)
+            if stored is None or missing_part(stored, grid.traced) is not None:
+                missing.append(cell)
+            else:
+                cells[label(cell)] = stored
+    require_complete(request.claim, missing, wanted)
+    dataset = assemble(grids, cells, _shared_attributes(list(cells.values())))
+    if experiment.theory is not None:
+        dataset = described(experiment.theory(dataset))
+    return dataset, store.root
+
+
+def _shared_attributes(cells: Sequence["xr.Dataset"]) -> dict[str, Any]:
+    """One value where all cells agree, all values as JSON where they do not; the latest ``created``."""
+    attributes: dict[str, Any] = {}
+    for name in cells[0].attrs:
+        values = sorted({str(cell.attrs.get(name, "")) for cell in cells})
+        if name == "created":
+            attributes[name] = values[-1]
+        elif name != "cell":
+            attributes[name] = values[0] if len(values) == 1 else json.dumps(values)
+    return attributes
+
+
+def _staleness(request: Request, dataset: "xr.Dataset") -> list[str]:
+    now = provenance.sources_digest(registry.claims(request.claims)[request.claim])
+    if dataset.attrs["sources_digest"] == now:
+        return []
+    return ["stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"]
+
+
+def _spelled(cell: Coordinates) -> str:
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in cell.items()
+    )
+
+
+def _finished(
+    submit: Submit | None, request: Request, traced: Mapping[str, tuple[Any, ...]], todo: Sequence[Coordinates]
+) -> Iterator[tuple[Coordinates, str]]:
+    """Each cell as it ends, with why it failed (empty where it did not).
+
+    A cell that fails leaves the others to go on. A disk that refuses a cell refuses the next one too, and
+    a worker that was killed takes its pool along: these end the run.
+    """
+    try:
+        for cell, call in _calls(submit, request, traced, todo):
+            try:
+                call()
+            except (EnvironmentFault, concurrent.futures.BrokenExecutor):
+                raise
+            except Exception as error:  # whatever a claim's measure may raise
+                if os.environ.get("ICL_DEBUG"):
+                    traceback.print_exception(error)
+                yield cell, f"{type(error).__name__}: {error}"
+            else:
+                yield cell, ""
+    except concurrent.futures.BrokenExecutor as error:
+        raise EnvironmentFault(
+            f"{request.claim}: a worker process died ({error}); the finished cells are kept, the same command goes on"
+        ) from None
+
+
+def _calls(
+    submit: Submit | None, request: Request, traced: Mapping[str, tuple[Any, ...]], todo: Sequence[Coordinates]
+) -> Iterator[tuple[Coordinates, Callable[[], None]]]:
+    """Each cell with what yields or raises its outcome: in order here, as they end elsewhere."""
+    if submit is None:
+        for cell in todo:
+            yield cell, functools.partial(compute_cell, request, cell, traced)
+    else:
+        futures = {submit(compute_cell, request, cell, traced): cell for cell in todo}
+        for future in concurrent.futures.as_completed(futures):
+            yield futures[future], future.result

@@ -1,0 +1,234 @@
+r"""Results on disk: one checksummed file per cell, written so that nothing finished is ever lost.
+
+A cell file is a 512-byte text block, then HDF5 (netCDF-4); HDF5 calls this a user block, so any
+netCDF reader opens the file as it is. The block names the SHA-256 of all that follows, because HDF5
+itself returns a flipped bit without a word. Files are written under a temporary name, fsynced, moved
+into place, and the directory is fsynced: a reader sees a whole file or none, and any number of
+processes may share a directory.
+
+    DIR/<claim>/<size>/configuration.json      what a cell depends on besides its coordinates
+    DIR/<claim>/<size>/grids/<digest>.json     every grid that was asked for
+    DIR/<claim>/<size>/cells/dim=40,tau=1.5.nc
+"""
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.core.errors import EnvironmentFault, IclError, InputError
+from icllab.core.grid import Coordinates, Grid
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SCHEMA = 1
+_BLOCK = 512
+
+
+class DamagedFile(EnvironmentFault):
+    """A stored file is not what was written (exit status 4)."""
+
+
+@contextlib.contextmanager
+def disk_faults(doing: str) -> Iterator[None]:
+    """Turn the operating system's refusal into one line that says what still stands."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise EnvironmentFault(
+            f"{doing}: {reason}; every finished cell is kept, mend the directory and run again to go on"
+        ) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` so that ``path`` holds either all of it or what it held before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
+    with disk_faults(f"cannot write {path}"):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _block(payload: bytes) -> bytes:
+    digest = hashlib.sha256(payload).hexdigest()
+    return f"icl-lab results, schema {SCHEMA}\nsha256 of what follows byte {_BLOCK}: {digest}\n".encode().ljust(_BLOCK)
+
+
+def write_dataset(path: Path, dataset: "xr.Dataset") -> None:
+    """Save a Dataset as a checksummed file."""
+    from xarray.backends import H5NetCDFStore
+
+    # As Dataset.to_netcdf, but for its lock: on a dask worker that one is the scheduler's, named by a file we have not.
+    target = io.BytesIO()
+    backend = H5NetCDFStore.open(target, mode="w", lock=False)
+    dataset.dump_to_store(backend)
+    backend.close()
+    payload = target.getvalue()
+    write_atomically(path, _block(payload) + payload)
+
+
+def sound_payload(path: Path) -> bytes:
+    """The HDF5 bytes of a checksummed file; a file that is not as written is refused."""
+    with disk_faults(f"cannot read {path}"):
+        content = path.read_bytes()
+    payload = content[_BLOCK:]
+    if content[:_BLOCK] != _block(payload):
+        raise DamagedFile(
+            f"{path}: expected a file with the checksum in its first {_BLOCK} bytes, got {len(content)} bytes that "
+            "do not match it; `icl run` computes this cell again"
+        )
+    return payload
+
+
+def read_dataset(path: Path) -> "xr.Dataset":
+    """Load a checksummed file that this library wrote."""
+    import xarray as xr
+
+    return xr.load_dataset(io.BytesIO(sound_payload(path)), engine="h5netcdf")
+
+
+class Store:
+    """The cells of one claim at one size, under one configuration."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def open(cls, root: Path, configuration: Mapping[str, Any]) -> "Store":
+        """The store at ``root``, made if it is not there; one of another configuration is refused."""
+        store = cls(root)
+        with disk_faults(f"cannot use {root} for results"):
+            (root / "cells").mkdir(parents=True, exist_ok=True)
+            (root / "grids").mkdir(exist_ok=True)
+        path = root / "configuration.json"
+        if not path.exists():
+            write_atomically(path, _json(configuration))
+        stored = store.configuration()
+        if stored != json.loads(_json(configuration)):
+            raise InputError(
+                f"{root} holds results of another configuration: {_difference(stored, configuration)}; "
+                "choose another --out, or --fresh to set the old ones aside"
+            )
+        return store
+
+    @classmethod
+    def existing(cls, root: Path) -> "Store":
+        """The store at ``root``, which must be there."""
+        if not (root / "configuration.json").is_file():
+            raise InputError(f"{root}: expected a directory of results with a configuration.json, found none")
+        return cls(root)
+
+    def configuration(self) -> dict[str, Any]:
+        """What the cells depend on besides their coordinates."""
+        return _read_json(self.root / "configuration.json")
+
+    def request(self, grid: Grid) -> None:
+        """Note that ``grid`` was asked for; what is asked for and not there is *missing*."""
+        content = _json({"static": grid.static, "traced": grid.traced})
+        path = self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+        if not path.exists():
+            write_atomically(path, content)
+
+    def withdraw(self, grid: Grid) -> None:
+        """Forget that ``grid`` was asked for: none of its cells can be computed."""
+        content = _json({"static": grid.static, "traced": grid.traced})
+        with disk_faults(f"cannot withdraw a grid from {self.root}"):
+            (self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json").unlink(missing_ok=True)
+
+    def requested(self) -> list[Grid]:
+        """Every grid that was asked for."""
+        with disk_faults(f"cannot read {self.root}"):
+            paths = sorted((self.root / "grids").glob("*.json"))
+        return [
+            Grid(*({name: tuple(v) for name, v in grid[part].items()} for part in ("static", "traced")))
+            for grid in map(_read_json, paths)
+        ]
+
+    def path(self, cell: Coordinates) -> Path:
+        """Where a cell is kept."""
+        name = ",".join(f"{axis}={value}" for axis, value in sorted(cell.items())) or "single"
+        # A name is for people; one that a file system would not take is replaced by its digest.
+        if len(name) > 120 or not name.isascii() or any(c in name for c in '/\\:*?"<>|\0'):
+            name = hashlib.sha256(name.encode()).hexdigest()[:32]
+        return self.root / "cells" / f"{name}.nc"
+
+    def read(self, cell: Coordinates) -> "xr.Dataset | None":
+        """A finished cell; None where there is none; a damaged one raises :class:`DamagedFile`."""
+        path = self.path(cell)
+        return read_dataset(path) if path.exists() else None
+
+    def write(self, cell: Coordinates, dataset: "xr.Dataset") -> None:
+        """Keep a finished cell."""
+        write_dataset(self.path(cell), dataset)
+
+    def set_aside(self) -> Path | None:
+        """Move the whole store to a name of its own and say which; None where there was nothing."""
+        if not self.root.exists():
+            return None
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        suffixes = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
+        names = (self.root.with_name(f"{self.root.name}.before-{stamp}{suffix}") for suffix in suffixes)
+        aside = next(path for path in names if not path.exists())
+        with disk_faults(f"cannot set {self.root} aside"):
+            self.root.rename(aside)
+        return aside
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, sort_keys=True, indent=1) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with disk_faults(f"cannot read {path}"):
+        text = path.read_bytes()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it, or start again with --fresh")
+    return value
+
+
+def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> str:
+    """``alpha is 2 there and 4 here``, for every entry that differs."""
+    parts = []
+    for name in sorted({*stored, *wanted}):
+        there, here = stored.get(name), wanted.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            if there != here:
+                parts.append(_difference(there, here, prefix=f"{name}."))
+        elif there != here:
+            parts.append(f"{prefix}{name} is {there!r} there and {here!r} here")
+    return ", ".join(parts)
+
+
+__all__ = [
+    "SCHEMA",
+    "DamagedFile",
+    "IclError",
+    "Store",
+    "disk_faults",
+    "read_dataset",
+    "sound_payload",
+    "write_dataset",
+]

@@ -1,0 +1,20 @@
+"""Dataset in, figure out: theory as lines, simulation as points with error bars.
+
+A figure is a pure function of a Dataset: means over seeds are taken here and nowhere earlier, labels
+and symbols come from ``core.axes``, and the same Dataset gives the same bytes whatever the user's
+matplotlib settings are. No pyplot, no global state, no JAX.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.figures.curves import Panel, panels
+    from icllab.figures.output import png_bytes, save
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {"Panel": "curves", "panels": "curves", "png_bytes": "output", "save": "output"},
+    modules=("curves", "output", "style"),
+)

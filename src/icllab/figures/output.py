@@ -1,0 +1,57 @@
+"""A figure as files: PNG and PDF, the same bytes for the same figure, whole or not at all."""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Literal
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from icllab.core.errors import EnvironmentFault
+from icllab.figures.style import context
+
+# Neither the date nor the library's version: a figure is a function of its Dataset.
+_METADATA = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+}
+
+
+def _rendered(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
+    buffer = io.BytesIO()
+    with context():
+        FigureCanvasAgg(figure).print_figure(buffer, format=kind, dpi=300, metadata=_METADATA[kind])
+    return buffer.getvalue()
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as a PNG of 300 dots per inch."""
+    return _rendered(figure, "png")
+
+
+def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
+    """Write ``stem.png`` and ``stem.pdf`` (fonts embedded) and return their paths.
+
+    Each file appears whole or not at all. A directory that is not there is made.
+    """
+    stem = Path(stem)
+    png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
+    _write(png, _rendered(figure, "png"))
+    _write(pdf, _rendered(figure, "pdf"))
+    return png, pdf
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write the figure {path}: {error.strerror or error}") from error

@@ -1,0 +1,132 @@
+r"""The training set of a reduced head: features, queries and labels in equal chunks, padded with zeros.
+
+The number of chunks is a *capacity* that grows in steps, and the number of prompts is data: everything
+compiled for a token dimension and a capacity serves all numbers of prompts that fit.
+"""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.tasks.attention_features import FeatureSample, gaussian_covariance, sample_features
+from icllab.tasks.linear_regression import LinearRegression
+
+_ROOMY = 2**26  # bytes; below this, capacities grow fourfold, which saves compilations
+
+
+def rows_per_chunk(dim: int) -> int:
+    """What a CPU's cache holds, many more on an accelerator; fewer where d(d+1) is less than that."""
+    most = 512 if jax.default_backend() == "cpu" else 8192
+    return min(most, 2 ** math.ceil(math.log2(dim * (dim + 1))))
+
+
+def capacity(prompts: int, dim: int) -> int:
+    """Chunks to reserve: those of d(d+1) prompts, times four or two as often as needed, once at least for more."""
+    rows, parameters = rows_per_chunk(dim), dim * (dim + 1)
+    chunks = least = -(-parameters // rows)
+    while chunks * rows < prompts or (prompts > parameters and chunks == least):
+        chunks *= 4 if 4 * chunks * rows * (2 * dim + 2) * 4 <= _ROOMY else 2
+    return chunks
+
+
+class Samples(eqx.Module):
+    """``prompts`` rows of (query, features, label); the rows after them are zero.
+
+    Attributes:
+        query: x.
+        features: h.
+        label: y.
+        prompts: Number n of rows in use; an array, so that it is not compiled in.
+    """
+
+    query: Float[Array, "chunk row dim"]
+    features: Float[Array, "chunk row feature"]
+    label: Float[Array, "chunk row"]
+    prompts: Int[Array, ""]
+
+    @property
+    def dim(self) -> int:
+        """Token dimension d."""
+        return self.query.shape[2]
+
+    @property
+    def used(self) -> Int[Array, ""]:
+        """Number of chunks that hold prompts."""
+        rows = self.query.shape[1]
+        return jax.lax.div(self.prompts + jnp.int32(rows - 1), jnp.int32(rows))
+
+    @classmethod
+    def of(
+        cls,
+        query: Float[Array | np.ndarray, "prompt dim"],
+        features: Float[Array | np.ndarray, "prompt feature"],
+        label: Float[Array | np.ndarray, " prompt"],
+    ) -> "Samples":
+        """Samples from explicit rows, for contexts that come from elsewhere."""
+        prompts, dim = np.shape(query)
+        if np.shape(features) != (prompts, dim + 1) or np.shape(label) != (prompts,) or prompts < 1:
+            shapes = [np.shape(a) for a in (query, features, label)]
+            raise expected("samples", "query [n, d], features [n, d + 1], label [n] with n >= 1", shapes)
+        rows = rows_per_chunk(dim)
+        chunks = capacity(prompts, dim)
+
+        def chunked(values: Array | np.ndarray) -> Array:
+            values = np.asarray(values)
+            padded = np.zeros((chunks * rows, *values.shape[1:]), values.dtype)
+            padded[:prompts] = values
+            return jnp.asarray(padded.reshape(chunks, rows, *values.shape[1:]))
+
+        return cls(chunked(query), chunked(features), chunked(label), jnp.asarray(prompts, jnp.int32))
+
+    def shuffled(self, *, key: PRNGKeyArray) -> "Samples":
+        """The same queries and features under permuted labels: a world in which there is nothing to learn."""
+        size = self.label.size
+        last = jnp.where(jnp.arange(size) < self.prompts, jax.random.uniform(key, (size,)), 2.0)
+        label = self.label.reshape(-1)[jnp.argsort(last)].reshape(self.label.shape)
+        return eqx.tree_at(lambda s: s.label, self, label)
+
+
+def sample(task: LinearRegression, *, prompts: int, key: PRNGKeyArray) -> Samples:
+    """``prompts`` independent contexts of ``task``; row ``i`` depends on ``key`` and ``i`` alone.
+
+    So a larger set with the same key begins with the smaller one. Compiles once for each ``dim``.
+    """
+    gaussian_covariance(task)
+    if not isinstance(prompts, int | np.integer) or prompts < 1:
+        raise expected("prompts", "an integer of at least 1", prompts)
+    dim, rows = task.dim, rows_per_chunk(task.dim)
+    chunks = capacity(prompts, dim)
+    samples = _empty(np.int32(prompts), chunks, rows, dim, task.noise_variance.dtype)
+    with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
+        for chunk in range(-(-prompts // rows)):
+            samples = _put(samples, _chunk(task, key, np.int32(chunk), np.int32(prompts), rows), np.int32(chunk))
+    return samples
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _empty(prompts: Int[Array, ""], chunks: int, rows: int, dim: int, dtype: np.dtype) -> Samples:
+    x, h, y = ((chunks, rows, dim), (chunks, rows, dim + 1), (chunks, rows))
+    return Samples(jnp.zeros(x, dtype), jnp.zeros(h, dtype), jnp.zeros(y, dtype), jnp.asarray(prompts))
+
+
+@eqx.filter_jit
+def _chunk(
+    task: LinearRegression, key: PRNGKeyArray, chunk: Array | np.int32, prompts: Array | np.int32, rows: int
+) -> FeatureSample:
+    index = chunk * rows + jnp.arange(rows, dtype=jnp.int32)
+    drawn = jax.vmap(lambda i: sample_features(task, key=jax.random.fold_in(key, i)))(index)
+    used = (index < prompts).astype(drawn.label.dtype)
+    return jax.tree.map(lambda part: part * used.reshape(-1, *[1] * (part.ndim - 1)), drawn)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _put(samples: Samples, drawn: FeatureSample, chunk: Array) -> Samples:
+    parts = (samples.query, samples.features, samples.label), (drawn.query, drawn.features, drawn.label)
+    x, h, y = (jax.lax.dynamic_update_index_in_dim(whole, part, chunk, 0) for whole, part in zip(*parts, strict=True))
+    return Samples(x, h, y, samples.prompts)

@@ -1,0 +1,25 @@
+"""What is asked: laws of prompts, each with its own loss.
+
+A task samples one prompt (callers ``vmap``) and owns the loss; every convention a paper hides in
+its scaling is a field here, so a closed form and a simulation can be seen to speak of the same law.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.tasks.linear_regression import LinearRegression
+    from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, UniformInputs, WeightPool
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "GaussianInputs": "regression_laws",
+        "GaussianWeights": "regression_laws",
+        "LinearRegression": "linear_regression",
+        "UniformInputs": "regression_laws",
+        "WeightPool": "regression_laws",
+    },
+    modules=("attention_features", "linear_regression", "regression_laws"),
+)

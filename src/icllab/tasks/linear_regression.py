@@ -1,0 +1,123 @@
+r"""Linear regression in context, with every convention that papers disagree on as a field.
+
+.. math:: y_i = \langle w, x_i \rangle + \varepsilon_i, \qquad \varepsilon_i \sim N(0, \rho),
+          \qquad i = 1, \dots, \ell + 1
+
+with one task vector ``w`` per prompt. ``noise_variance`` is always a variance (Raventos et al. quote
+the standard deviation), ``length`` counts the examples before the query.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression_laws import (
+    AbstractInputs,
+    AbstractWeights,
+    GaussianInputs,
+    GaussianWeights,
+    UniformInputs,
+    WeightPool,
+)
+
+
+class LinearRegression(AbstractTask):
+    """Prompts ``(x_i, y_i)`` of a random linear function; the loss is the squared error.
+
+    Attributes:
+        dim: Input dimension d (static).
+        length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
+        inputs: Law of ``x``: ``GaussianInputs`` (scalar, diagonal or full covariance) or ``UniformInputs``.
+        weights: Law of ``w``: ``GaussianWeights``, or a finite ``WeightPool``.
+        noise_variance: Label-noise variance ρ, also on the query's own label.
+    """
+
+    dim: int = eqx.field(static=True)
+    length: int = eqx.field(static=True)
+    inputs: AbstractInputs
+    weights: AbstractWeights
+    noise_variance: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self) -> None:
+        for name in ("dim", "length"):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
+                raise expected(name, "an integer of at least 1", getattr(self, name))
+
+    @classmethod
+    def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":
+        r"""The proportional scaling of linear-attention theory.
+
+        .. math:: \ell = \alpha d, \quad k = \kappa d, \quad x \sim N(0, I/d), \quad w_j \sim N(0, I)
+
+        Lengths and pool sizes are rounded to the nearest integer (at least 1). ``kappa=inf`` means fresh
+        Gaussian tasks in every prompt.
+
+        Source: [Lu24].
+        """
+        for name, value, low in (("alpha", alpha, 0.0), ("kappa", kappa, 0.0)):
+            if not value > low or (name == "alpha" and math.isinf(value)):
+                raise expected(name, "a number > 0" + (", finite" if name == "alpha" else ""), value)
+        if not (rho >= 0 and math.isfinite(rho)):
+            raise expected("rho", "a finite number >= 0", rho)
+        law = GaussianWeights(jnp.ones(()))
+        weights = law if math.isinf(kappa) else WeightPool.drawn(law, max(1, round(kappa * dim)), dim, key=key)
+        return cls(
+            dim=dim,
+            length=max(1, round(alpha * dim)),
+            inputs=GaussianInputs(jnp.ones(()) / dim),
+            weights=weights,
+            noise_variance=jnp.asarray(rho, law.covariance.dtype),
+        )
+
+    @classmethod
+    def convention(cls, name: str, *, dim: int, length: int) -> "LinearRegression":
+        r"""The setting of a paper, written in our fields.
+
+        =============  ==================  ===========================  =====================================
+        name           inputs              task vectors                 noise
+        =============  ==================  ===========================  =====================================
+        ``raventos``   :math:`N(0, I)`     :math:`N(0, I)`              variance 0.25 (their *std* is 0.5)
+        ``garg``       :math:`N(0, I)`     :math:`N(0, I)`              none
+        ``vonoswald``  uniform on (-1, 1)  :math:`N(0, I)`              none
+        ``ahn``        :math:`N(0, I)`     :math:`N(0, I)`              none
+        ``timaeus``    :math:`N(0, I)`     :math:`N(0, I)`              variance 0.125
+        =============  ==================  ===========================  =====================================
+
+        Pools and covariances are set by replacing ``weights`` or ``inputs``; Lu, Letey et al.'s scaling
+        is :meth:`from_scaling`. How tokens are laid out is a matter of the model, not of the task.
+
+        Source: [Raventos23], [Garg22], [vonOswald23], [Ahn23], [Hoogland24].
+        """
+        one = jnp.ones(())
+        noise_variance = {"raventos": 0.5**2, "garg": 0.0, "vonoswald": 0.0, "ahn": 0.0, "timaeus": 0.125}
+        if name not in noise_variance:
+            raise unknown("convention", name, noise_variance)
+        inputs = UniformInputs(one) if name == "vonoswald" else GaussianInputs(one)
+        return cls(dim, length, inputs, GaussianWeights(one), jnp.asarray(noise_variance[name], one.dtype))
+
+    def fresh(self) -> "LinearRegression":
+        """The same task with a new task vector from the pool's law in every prompt (ICL instead of IDG)."""
+        law = self.weights.law if isinstance(self.weights, WeightPool) else self.weights
+        return eqx.tree_at(lambda task: task.weights, self, law)
+
+    def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
+        """One prompt of ``length + 1`` positions."""
+        of_w, of_x, of_noise = jax.random.split(key, 3)
+        w = self.weights.sample(self.dim, key=of_w)
+        positions = self.length + 1
+        x = jax.vmap(lambda k: self.inputs.sample(self.dim, key=k))(jax.random.split(of_x, positions))
+        noise = jnp.sqrt(self.noise_variance) * jax.random.normal(of_noise, (positions,), x.dtype)
+        return RegressionPrompt(x=x, y=x @ w + noise)
+
+    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
+        answered = prediction.shape[0]
+        if answered not in (1, prompt.positions):
+            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
+        return (prediction - prompt.y[-answered:]) ** 2

@@ -1,0 +1,109 @@
+r"""The laws a linear regression is made of: of inputs :math:`x` and of task vectors :math:`w`.
+
+A covariance is given once, in the shape that says what it is: a scalar (isotropic), a vector
+(diagonal) or a symmetric matrix. All of them are leaves: they can be swept and differentiated.
+"""
+
+import abc
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+
+
+def matrix(covariance: Covariance, dim: int) -> Float[Array, "dim dim"]:
+    """The covariance written out as a matrix."""
+    if covariance.ndim == 2:
+        return covariance
+    return jnp.diag(jnp.broadcast_to(covariance, (dim,)))
+
+
+def root_times(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    r""":math:`\Sigma^{1/2} v` with the symmetric root; O(dim) unless the covariance is a full matrix."""
+    if covariance.ndim == 2:
+        values, vectors = jnp.linalg.eigh(covariance)
+        return vectors @ (jnp.sqrt(jnp.clip(values, 0)) * (vectors.T @ vector))
+    return jnp.sqrt(covariance) * vector
+
+
+class AbstractInputs(eqx.Module):
+    """A centred law of inputs."""
+
+    @abc.abstractmethod
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """One input."""
+
+    @abc.abstractmethod
+    def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
+        r""":math:`E\,x x^\top`."""
+
+
+class GaussianInputs(AbstractInputs):
+    r""":math:`x \sim N(0, \Sigma)`; Lu, Letey et al. have :math:`\Sigma = I/d`, most others :math:`I`."""
+
+    covariance: Covariance = eqx.field(converter=jnp.asarray)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """``root_times(covariance, g)`` with standard normal ``g``."""
+        return root_times(self.covariance, jax.random.normal(key, (dim,), self.covariance.dtype))
+
+    def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
+        """The covariance itself."""
+        return matrix(self.covariance, dim)
+
+
+class UniformInputs(AbstractInputs):
+    r"""Independent entries, uniform on :math:`(-r, r)` with ``half_width`` r; von Oswald et al. have r = 1."""
+
+    half_width: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Entries drawn independently."""
+        return self.half_width * jax.random.uniform(key, (dim,), self.half_width.dtype, -1.0, 1.0)
+
+    def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
+        r""":math:`(r^2/3)\, I`."""
+        return self.half_width**2 / 3 * jnp.eye(dim)
+
+
+class AbstractWeights(eqx.Module):
+    """A law of task vectors."""
+
+    @abc.abstractmethod
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """One task vector."""
+
+
+class GaussianWeights(AbstractWeights):
+    r""":math:`w \sim N(0, C)`: infinitely many tasks, isotropic for :math:`C = 1`, or any covariance."""
+
+    covariance: Covariance = eqx.field(converter=jnp.asarray)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """``root_times(covariance, g)`` with standard normal ``g``."""
+        return root_times(self.covariance, jax.random.normal(key, (dim,), self.covariance.dtype))
+
+
+class WeightPool(AbstractWeights):
+    r"""A finite pool :math:`w_1, \dots, w_k`, drawn from uniformly; ``law`` is what the pool came from.
+
+    Tasks of the pool are what pretraining has seen (in-distribution generalisation, IDG); fresh draws
+    of ``law`` are what it has not (in-context learning, ICL).
+    """
+
+    weights: Float[Array, "task dim"]
+    law: GaussianWeights
+
+    @classmethod
+    @eqx.filter_jit
+    def drawn(cls, law: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
+        """A pool of ``size`` independent draws of ``law``."""
+        return cls(jax.vmap(lambda k: law.sample(dim, key=k))(jax.random.split(key, size)), law)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A member of the pool, uniformly: 32 random bits modulo its size, even to within size / 2^32."""
+        return self.weights[jax.random.bits(key, (), "uint32") % jnp.uint32(self.weights.shape[0])]

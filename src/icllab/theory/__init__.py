@@ -1,0 +1,11 @@
+"""Numbers without networks: closed forms and limits, in NumPy and SciPy, in float64.
+
+A formula here shares no code with the simulations it is compared with: it imports neither tasks nor
+models, and nothing that imports JAX. The two meet in claims and in ``tests/agreement``. Every
+public function takes numbers or arrays that broadcast, and refuses a value outside its range with
+the parameter's name, the value and the range.
+"""
+
+from icllab.core.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, modules=("linear_attention", "parameters", "wishart"))

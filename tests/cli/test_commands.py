@@ -1,0 +1,382 @@
+"""The command line: one answer on stdout, JSON that any parser takes, an exit status by verdict."""
+
+import math
+import os
+import pty
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+from faults.processes import (
+    CLAIM,
+    CLAIMS,
+    ICL,
+    STORE,
+    check_command,
+    environment,
+    finished,
+    inside,
+    run_command,
+    strictly,
+)
+
+from icllab.cli import progress, reports
+from icllab.experiments import registry
+
+HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
+
+
+@pytest.fixture
+def icl(capfd):
+    """``icl words...`` inside this process."""
+    return lambda *words: inside(capfd, [*ICL, *map(str, words)])
+
+
+@pytest.fixture
+def ran(tmp_path, capfd):
+    """Where a finished run of the toy claim is."""
+    status, _, err = inside(capfd, run_command(tmp_path))
+    assert status == 0, err
+    return tmp_path
+
+
+# What is loaded, and how fast it answers.
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--help"], HEAVY),
+        (["run", "--help"], HEAVY),
+        (["--version"], HEAVY),
+        (["__complete", "run", "asym"], HEAVY),
+        (["__complete", "theory", "wish"], HEAVY),
+        (["theory"], HEAVY),
+        (["list"], {"jax"}),
+        (["cite", "asymptotics/double_descent"], {"jax"}),
+        (["theory", "wishart.stieltjes", "q=1", "kappa=2"], {"jax", "xarray", "matplotlib"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_only_what_is_needed_is_imported(words, absent):
+    code = f"""
+import sys
+from icllab.cli import main
+status = main({words!r})
+assert status == 0, status
+print(*sorted({{name.split(".")[0] for name in sys.modules}}), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip()
+    assert not set(done.stderr.split()) & absent
+
+
+@pytest.mark.parametrize("words", [["--help"], ["__complete", "run", "asym"]], ids=" ".join)
+def test_help_and_completion_answer_in_half_a_second(words):
+    """The median of the faster half: a busy machine makes some answers slow, none fast."""
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        subprocess.run([*ICL, *words], capture_output=True, check=True)
+        times.append(time.perf_counter() - start)
+    assert statistics.median(sorted(times)[:3]) < 0.5
+
+
+def test_completion_knows_commands_claims_and_formulas(icl):
+    assert "asymptotics/double_descent" in icl("__complete", "run", "asym")[1].split()
+    assert "wishart.stieltjes" in icl("__complete", "theory", "wishart.st")[1].split()
+
+
+def test_completion_installs(tmp_path, icl):
+    script = tmp_path / "icl.bash"
+    assert icl("--install-completion", "--shell", "bash", "--output", script)[0] == 0
+    assert "double_descent" not in script.read_text()  # asked for, not baked in
+    assert all(name in script.read_text() for name in ("doctor", "--scheduler", "smoke"))
+
+
+def test_help_and_version(icl):
+    status, out, _ = icl("--help")
+    assert status == 0
+    for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "doctor"):
+        assert command in out
+        assert "--json" in icl(command, "--help")[1]
+    assert icl("--version") == (0, "icl-lab 0.1.0\n", "")
+
+
+# JSON.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["run", CLAIM, "--size", "smoke"],
+        ["check", CLAIM],
+        ["draw", str(STORE)],
+        ["theory"],
+        ["theory", "linear_attention.icl_error", "tau=0.5,1", "alpha=1", "kappa=inf", "rho=0.1"],
+        ["cite", CLAIM],
+        ["doctor"],
+        ["demo", "--nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_json_is_one_object_and_nothing_else(words, ran, icl, monkeypatch):
+    monkeypatch.chdir(ran)
+    shutil.move(ran / "claims", ran / "icl-results" / "claims")
+    if words[0] == "draw":
+        words = ["draw", f"icl-results/{words[1]}"]
+    places = ["--claims", CLAIMS] if words[0] in ("list", "run", "check", "draw", "cite") else []
+    status, out, _ = icl(*words, *places, "--json")
+    answer = strictly(out)
+    assert answer["command"] == words[0]
+    assert answer["exit_status"] == status == (2 if words[0] == "demo" else 0)
+
+
+def test_what_json_cannot_spell_is_text():
+    answer = reports.Report({"a": [math.inf, -math.inf, math.nan, 1.5]}, lambda console: None).as_json("test")
+    assert strictly(answer)["a"] == ["inf", "-inf", "nan", 1.5]
+
+
+def test_a_verdict_as_json(ran, icl):
+    answer = strictly(icl("check", CLAIM, "--claims", CLAIMS, "--out", ran, "--json")[1])
+    (claim,) = answer["claims"]
+    assert claim["claim"] == CLAIM
+    assert claim["verdict"] == "holds"
+    assert (claim["size"], claim["world"]) == ("smoke", None)
+    assert claim["results"] == str(ran / STORE)
+    assert len(claim["findings"]) == 5
+    for finding in claim["findings"]:
+        assert set(finding) >= {"what", "predicted", "measured", "standard_error", "tolerance", "outcome"}
+        assert abs(finding["measured"] - finding["predicted"]) <= finding["tolerance"]
+
+
+# Running and checking.
+
+
+def test_a_run_for_people(tmp_path, icl):
+    status, out, err = icl("run", CLAIM, "--size", "smoke", "--claims", CLAIMS, "--out", tmp_path)
+    assert status == 0, err
+    assert "What is measured is one half and a little noise." in out
+    assert "HOLDS  5 of 5 findings hold" in out
+    assert str(tmp_path / STORE / "figure.png") in out
+    assert "a claim that prints" not in out
+    assert "a claim that prints" in err
+    assert "0 of 5 cells (kept)" in err
+    assert "5 of 5 cells (dim=32)" in err
+    for name in ("figure.png", "figure.pdf", "results.nc"):
+        assert (tmp_path / STORE / name).stat().st_size > 0
+    table = [line for line in out.splitlines() if "error at dim" in line]
+    assert len(table) == 5
+    assert all(len(line) <= 80 and " ± " in line and line.endswith("holds") for line in table)
+    assert len({line.index(" ± ") for line in table}) == 1  # aligned
+
+
+def test_verdicts_are_exit_statuses(tmp_path, icl):
+    places = ["--claims", CLAIMS, "--out", tmp_path]
+    assert icl("check", CLAIM, *places)[0] == 3  # nothing there
+    assert icl("run", CLAIM, "--size", "smoke", "--world", "wrong", *places)[0] == 1
+    assert icl("check", CLAIM, *places)[0] == 3  # a wrong world is kept apart
+    assert icl("check", CLAIM, "--world", "wrong", *places)[0] == 1
+    status, out, _ = icl("run", CLAIM, "--size", "small", "--seeds", "1", *places)
+    assert status == 3
+    assert "UNDECIDED" in out
+    assert "no finite measurement with an error" in out  # one seed has no standard error
+    assert icl("run", CLAIM, "--size", "small", "--seeds", "12", *places)[0] == 0
+    assert icl("check", CLAIM, *places)[0] == 0
+    assert icl("check", CLAIM, "--size", "medium", *places)[0] == 3
+
+
+def test_the_worst_of_several_claims_is_the_status(ran, tmp_path, icl):
+    """4 > 1 > 3 > 0, each claim's own answer is there, and bad input comes before all."""
+    other = tmp_path / "other" / "claims"
+    other.mkdir(parents=True)
+    text = (CLAIMS / "steady.py").read_text()
+    (other / "steady.py").write_text(text)
+    for name in ("fails", "missing"):
+        (other / f"{name}.py").write_text(
+            text.replace('full(dataset.sizes["dim"], 0.5)', 'full(dataset.sizes["dim"], 0.9)')
+        )
+    places = ["--claims", other, "--out", ran]
+    assert icl("run", "claims/fails", "--size", "small", *places)[0] == 1
+
+    def check(*names):
+        status, out, _ = icl("check", *(f"claims/{name}" for name in names), "--json", *places)
+        answer = strictly(out)
+        assert answer["exit_status"] == status
+        return status, [part["verdict"] for part in answer["claims"]] if "claims" in answer else answer["error"]["kind"]
+
+    assert check("steady", "missing") == (3, ["holds", None])
+    assert check("missing", "fails", "steady") == (1, [None, "fails", "holds"])
+    assert check("steady", "mising") == (2, "input")
+    (ran / STORE / "cells" / "dim=8.nc").write_bytes(b"")
+    assert check("fails", "steady") == (4, ["fails", None])
+    _, out, _ = icl("check", "claims/fails", "claims/steady", *places)
+    assert "FAILS" in out
+    assert "dim=8.nc" in out
+
+
+def test_a_run_extends_what_is_there(ran, icl):
+    def run(*words):
+        return strictly(icl(*run_command(ran, "--json", *words)[3:])[1])["cells"]
+
+    assert run() == {"computed": 0, "kept": 5}
+    assert run("--set", "dim=2,64") == {"computed": 1, "kept": 1}
+    assert run("--seeds", "8") == {"computed": 5, "kept": 0}
+    assert run("--seeds", "3") == {"computed": 0, "kept": 5}
+    assert len(strictly(icl(*check_command(ran, "--json")[3:])[1])["claims"][0]["findings"]) == 6
+
+
+def test_the_command_line_beats_the_file(tmp_path, icl):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f"size = 'smoke'\nseeds = 3\nout = '{tmp_path}'\nclaims = '{CLAIMS}'\n[set]\ndim = [2, 4]\nridge = 0.0\n"
+    )
+    answer = strictly(icl("run", CLAIM, "--config", path, "--json")[1])
+    assert answer["cells"] == {"computed": 2, "kept": 0}
+    assert answer["size"] == "smoke"
+    answer = strictly(icl("run", CLAIM, "--config", path, "--json", "--set", "dim=8", "--seeds", "2")[1])
+    assert answer["cells"] == {"computed": 1, "kept": 0}
+
+
+def test_list_says_what_is_there(ran, icl):
+    status, out, _ = icl("list", "--claims", CLAIMS, "--out", ran)
+    assert status == 0
+    assert "smoke: 5 of 5 cells" in out
+    assert "asymptotics/double_descent" in out
+    (ran / STORE / "cells" / "dim=2.nc").unlink()
+    rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
+    assert set(rows) == set(registry.claims(CLAIMS))
+    (found,) = rows[CLAIM]["results"]
+    assert (found["size"], found["world"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
+    assert rows[CLAIM]["worlds"] == {"wrong": "nine tenths instead of one half"}
+
+
+def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(ran / STORE, moved)
+    for results in (ran / STORE, moved, moved / "results.nc"):
+        status, _, err = icl("draw", results, "--out", tmp_path / "drawn" / "figure.pdf", "--claims", CLAIMS)
+        assert status == 0, err
+        assert (tmp_path / "drawn" / "figure.png").stat().st_size > 0
+        shutil.rmtree(tmp_path / "drawn")
+
+
+def test_cite(icl):
+    status, out, _ = icl("cite", CLAIM, "--claims", CLAIMS)
+    assert status == 0
+    assert out.startswith("@article{Lu24,\n")
+    assert out.endswith("}\n")
+    _, out, _ = icl("cite", CLAIM, "--claims", CLAIMS, "--text")
+    assert out.startswith("Yue M. Lu")
+    assert out.count("\n") == 1
+
+
+# Pipes, terminals and progress.
+
+
+def test_a_reader_that_goes_away_is_no_fault(tmp_path):
+    """As in ``icl list | head -1``."""
+    process = subprocess.Popen([*ICL, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        run_command(tmp_path, "--json"),
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment(TERM="xterm", COLUMNS=100),
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert strictly(process.stdout.read().decode())["verdict"] == "holds"
+    process.stdout.close()
+    assert process.wait() == 0
+    assert b"5/5" in shown
+    assert b"left" in shown
+
+
+def test_progress_lines_are_few_and_say_what_is_left(monkeypatch, capsys):
+    clock = iter([0.0, *(float(i) for i in range(100))])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    lines = progress._Lines("claim")
+    for done in range(40, 101):  # 40 were kept; then one a second
+        lines(done, 100, f"dim={done}")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "claim: 40 of 100 cells (dim=40)"
+    assert said[1] == "claim: 50 of 100 cells, 50 s left (dim=50)"
+    assert said[-1] == "claim: 100 of 100 cells (dim=100)"
+    assert len(said) == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.123456, 0.00123, "0.1235 ± 0.0012"),
+        (12.3456, 0.5, "12.35 ± 0.50"),
+        (1234.5, 67.0, "1234 ± 67"),
+        (1.0, 0.0, "1"),
+        (math.nan, math.inf, "nan ± inf"),
+        (1e-9, 2e-10, "1e-09 ± 2e-10"),
+        (3.0, 1e4, "3 ± 1e+04"),
+    ],
+)
+def test_a_number_has_the_digits_its_error_allows(value, error, text):
+    assert reports.with_error(value, error) == text
+
+
+# Minutes.
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_claim_that_does_not_fail(tmp_path):
+    start = time.monotonic()
+    done = finished([*ICL, "demo", "--out", str(tmp_path)], timeout=600)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert "asymptotics/double_descent" in done.stdout
+    assert (tmp_path / "asymptotics" / "double_descent" / "small" / "figure.png").is_file()
+    assert time.monotonic() - start < 180
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_computes_the_same(ran, tmp_path):
+    from icllab.experiments.store import read_dataset
+
+    other = tmp_path / "dask"
+    code = """
+import subprocess, sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        sys.exit(subprocess.run([*sys.argv[1:], "--scheduler", cluster.scheduler_address]).returncode)
+"""
+    script = tmp_path / "cluster.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(script), *run_command(other)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_dataset(other / STORE / "results.nc").equals(read_dataset(ran / STORE / "results.nc"))
+
+
+def test_a_scheduler_that_is_not_there(tmp_path, icl):
+    status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", "nonsense://nowhere:1")
+    assert status == 4
+    assert "expected a dask scheduler at 'nonsense://nowhere:1'" in err
+    status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--scheduler", "tcp://nowhere:1", "--workers", "2")
+    assert status == 2
+    assert "expected --workers or --scheduler, got both" in err

@@ -1,0 +1,82 @@
+"""``icl theory``: what can be asked, on which grids, and what has no answer."""
+
+import math
+
+import pytest
+from faults.processes import strictly
+
+from icllab.cli import formulas
+from icllab.core.errors import InputError
+
+
+def test_theory_lists_formulas_and_only_those(icl):
+    assert set(formulas.listing()) >= {
+        "wishart.stieltjes",
+        "linear_attention.icl_error",
+        "linear_attention.ridge_error",
+    }
+    assert not [name for name in formulas.listing() if name.startswith("parameters.") or "._" in name]
+    status, out, _ = icl("theory")
+    assert status == 0
+    assert "linear_attention.icl_error tau= alpha= kappa= rho= [ridge=0.0]" in out
+
+
+def test_theory_on_a_grid(icl):
+    from icllab.theory import linear_attention
+
+    words = ["theory", "linear_attention.icl_error", "tau=0.5:1.5:3", "alpha=2,4", "rho=0.25", "kappa=1.5"]
+    answer = strictly(icl(*words, "--json")[1])
+    assert answer["axes"] == ["tau", "alpha"]
+    assert answer["parameters"] == {"tau": [0.5, 1.0, 1.5], "alpha": [2.0, 4.0], "rho": 0.25, "kappa": 1.5}
+    for i, tau in enumerate([0.5, 1.0, 1.5]):
+        for j, alpha in enumerate([2.0, 4.0]):
+            value = linear_attention.icl_error(tau=tau, alpha=alpha, kappa=1.5, rho=0.25)
+            assert float(answer["values"]["icl_error"][i][j]) == value
+    _, out, _ = icl(*words)
+    assert out.splitlines()[-6].split() == ["0.5", "2", "1.62653"]
+    assert out.count(" inf") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1", [1.0]),
+        ("1,2.5,inf", [1.0, 2.5, math.inf]),
+        ("0:1:3,7", [0.0, 0.5, 1.0, 7.0]),
+        ("log:0.01:1:3", pytest.approx([0.01, 0.1, 1.0])),
+    ],
+)
+def test_numbers_can_be_lists_and_ranges(text, values):
+    assert formulas.numbers("tau", text) == values
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1:2", "1:2:1", "1:2:x", "log:0:1:3", "log:1", "1:inf:3", "1:2:3:4", "1:2:1e9"]
+)
+def test_what_is_no_number_is_refused(text):
+    with pytest.raises(InputError, match="tau: expected a number, a list 1,2,4, a range"):
+        formulas.numbers("tau", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stieltjes"], "unknown formula 'stieltjes'; did you mean 'wishart.stieltjes'?"),
+        (["wishart.stieltjez"], "unknown formula 'wishart.stieltjez'; did you mean 'wishart.stieltjes'?"),
+        (["wishart.stieltjes", "q=1"], "expected kappa too, got q; usage: icl theory wishart.stieltjes q= kappa="),
+        (
+            ["wishart.stieltjes", "q=1", "kapa=1"],
+            "unknown parameter of wishart.stieltjes: 'kapa'; did you mean 'kappa'?",
+        ),
+        (["wishart.stieltjes", "q=1", "kappa"], "wishart.stieltjes: expected key=value, got 'kappa'"),
+        (["wishart.stieltjes", "q=1", "q=2"], "q: expected each parameter once"),
+        (["wishart.stieltjes", "q=-1", "kappa=1"], "q: expected a finite number >= 0, got -1.0"),
+        (["wishart.stieltjes", "q=0:1:2000", "kappa=1:2:2000"], "expected at most 1000000 combinations, got 4000000"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_question_that_has_no_answer(words, said, icl):
+    status, out, err = icl("theory", *words)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1

@@ -1,0 +1,70 @@
+"""Every claim at ``smoke``: it does not fail, and in each of its wrong worlds it does."""
+
+import json
+
+import numpy as np
+import pytest
+from contracts.cases import CLAIMS
+
+import icllab as icl
+from icllab.core.axes import AXES, QUANTITIES
+from icllab.experiments import registry
+from icllab.experiments.checks import Outcome
+from icllab.experiments.results import fixed_values
+
+WORLDS = [(claim, world) for claim in CLAIMS for world in registry.load(claim).worlds]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Results shared by the tests of this file."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_claim_does_not_fail_at_smoke(claim, out):
+    dataset = icl.run(claim, "smoke", out=out)
+    verdict = icl.check(claim, "smoke", out=out)
+    assert verdict.findings
+    assert verdict.outcome is not Outcome.FAILS, [f for f in verdict.findings if f.outcome is Outcome.FAILS]
+    assert set(map(str, dataset.dims)) <= set(AXES)
+    assert set(map(str, dataset.data_vars)) <= set(QUANTITIES)
+    assert set(fixed_values(dataset)) == set(registry.load(claim).fixed)
+    for name in ("claim", "sources", "package_version", "git_commit", "jax_version", "device", "precision", "key"):
+        assert name in dataset.attrs
+    for finding in verdict.findings:
+        assert np.isfinite([finding.predicted, finding.tolerance]).all()
+    json.dumps(verdict.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(("claim", "world"), WORLDS)
+def test_the_claim_fails_in_a_wrong_world(claim, world, out):
+    icl.run(claim, "smoke", out=out, world=world)
+    verdict = icl.check(claim, "smoke", out=out, world=world)
+    assert verdict.outcome is Outcome.FAILS, verdict.findings
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_claim_has_at_least_one_wrong_world_and_a_citable_source(claim):
+    experiment = registry.load(claim)
+    assert experiment.worlds
+    assert all(f"{{{key}," in icl.cite(claim) for key in experiment.sources)
+    assert experiment.claim.endswith(".")
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_figure_is_a_pure_function_of_the_results(claim, out):
+    from icllab.figures import png_bytes
+
+    dataset = icl.run(claim, "smoke", out=out)
+    before = dataset.copy(deep=True)
+    first, second = png_bytes(icl.draw(dataset)), png_bytes(icl.draw(dataset))
+    assert first == second
+    assert dataset.identical(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_claim_holds_at_small(claim, tmp_path):
+    icl.run(claim, "small", out=tmp_path)
+    assert icl.check(claim, "small", out=tmp_path).outcome is Outcome.HOLDS

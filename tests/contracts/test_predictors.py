@@ -1,0 +1,70 @@
+"""Every predictor: causal, the same compiled and batched, and its declarations true."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contracts.cases import PREDICTORS, TASKS, cast
+
+from icllab.core.protocols import declared
+
+pytestmark = pytest.mark.parametrize("name", PREDICTORS)
+
+
+@pytest.fixture
+def prompt(getkey):
+    return TASKS["lu_letey"]().sample(key=getkey())
+
+
+def test_positions_are_what_is_declared(name, prompt):
+    prediction = PREDICTORS[name]()(prompt)
+    assert prediction.shape[0] == {"every": prompt.positions, "last": 1}[declared(PREDICTORS[name](), "positions")]
+
+
+def test_causality_is_an_exactly_zero_gradient(name, prompt):
+    """d prediction_i / d (later inputs, and targets from i on) is exactly zero; the rest is not all zero."""
+    predictor = PREDICTORS[name]()
+    if not declared(predictor, "differentiable") or declared(predictor, "positions") == "last":
+        pytest.skip("covered by exact equality below")
+    jacobian = jax.jacobian(lambda p: predictor(p))(prompt)
+    i = np.arange(prompt.positions)
+    to_x, to_y = np.asarray(jacobian.x), np.asarray(jacobian.y)
+    assert np.all(to_x[i[:, None] < i[None, :]] == 0)
+    assert np.all(to_y[i[:, None] <= i[None, :]] == 0)
+    assert np.all(np.abs(to_x[1:]).max(axis=(1, 2)) > 0)
+    assert np.all(np.abs(to_y[1:]).max(axis=1) > 0)
+
+
+def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getkey):
+    predictor = PREDICTORS[name]()
+    other = TASKS["lu_letey"]().sample(key=getkey())
+    before = predictor(prompt)
+    if declared(predictor, "positions") == "last":
+        np.testing.assert_array_equal(before, predictor(prompt.replaced_after(prompt.length, other)))
+        return
+    for position in range(prompt.positions):
+        after = predictor(prompt.replaced_after(position, other))
+        np.testing.assert_array_equal(before[: position + 1], after[: position + 1])
+
+
+def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
+    predictor = cast(PREDICTORS[name](), precision)
+    task = cast(TASKS["lu_letey"](), precision)
+    prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
+    tolerance = 1e-5 if precision == "float32" else 1e-12
+    mapped = jax.lax.map(predictor, prompts)
+    assert mapped.dtype == jnp.dtype(precision)
+    np.testing.assert_allclose(jax.vmap(predictor)(prompts), mapped, rtol=tolerance, atol=tolerance)
+    first = jax.tree.map(lambda leaf: leaf[0], prompts)
+    np.testing.assert_allclose(eqx.filter_jit(predictor)(first), predictor(first), rtol=tolerance, atol=tolerance)
+
+
+def test_gradients_of_its_leaves_are_finite(name, prompt):
+    predictor = PREDICTORS[name]()
+    if not declared(predictor, "differentiable"):
+        pytest.skip("declared not differentiable")
+    gradient = eqx.filter_grad(lambda p: jnp.sum(p(prompt) ** 2))(predictor)
+    leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array))
+    assert leaves
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)

@@ -1,0 +1,41 @@
+"""The axis table is what results and figures share."""
+
+import re
+
+import pytest
+
+from icllab.core.axes import AXES, QUANTITIES, axis, quantity, require_axes
+from icllab.core.errors import InputError
+
+
+def test_names_are_words_and_belong_to_one_table():
+    assert not set(AXES) & set(QUANTITIES)
+    for name, row in {**AXES, **QUANTITIES}.items():
+        assert row.name == name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert row.meaning
+        assert row.symbol
+        assert "$" not in row.symbol
+
+
+def test_every_symbol_can_be_drawn():
+    from matplotlib.mathtext import MathTextParser
+
+    parser = MathTextParser("path")
+    for row in (*AXES.values(), *QUANTITIES.values()):
+        parser.parse(f"${row.symbol}$")
+
+
+def test_labels_say_meaning_symbol_and_unit():
+    assert axis("length").label == r"context length, $\ell$ [examples]"
+    assert axis("dim").label == "token dimension, $d$"
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(InputError, match="unknown axis 'taus'; did you mean 'tau'"):
+        axis("taus")
+    with pytest.raises(InputError, match="unknown quantity 'icl_eror'; did you mean 'icl_error'"):
+        quantity("icl_eror")
+    with pytest.raises(InputError, match="unknown axis 'icl_error'"):
+        require_axes(["dim", "icl_error"])
+    require_axes(AXES)

@@ -1,0 +1,60 @@
+"""Means, their errors, and the limit of a finite-size measurement."""
+
+import numpy as np
+import pytest
+
+from icllab.core.statistics import extrapolate, mean_and_error
+
+
+def test_mean_and_error_against_numpy():
+    samples = np.random.default_rng(0).normal(size=(3, 50))
+    mean, error = mean_and_error(samples)
+    np.testing.assert_allclose(mean, samples.mean(1), rtol=1e-13)
+    np.testing.assert_allclose(error, samples.std(1, ddof=1) / np.sqrt(50), rtol=1e-13)
+    np.testing.assert_allclose(mean_and_error(samples.T, axis=0)[1], error, rtol=1e-13)
+
+
+def test_missing_samples_count_for_nothing():
+    mean, error = mean_and_error(np.array([[1.0, 3.0, np.nan], [5.0, np.nan, np.nan], [np.nan] * 3]))
+    np.testing.assert_array_equal(mean, [2.0, 5.0, np.nan])
+    np.testing.assert_allclose(error, [1.0, np.nan, np.nan])
+
+
+def test_an_infinite_sample_has_an_infinite_mean_and_no_error():
+    mean, error = mean_and_error(np.array([1.0, np.inf]))
+    assert mean == np.inf
+    assert np.isnan(error)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_polynomials_in_one_over_d_are_recovered_exactly(order):
+    dims = np.array([10.0, 20.0, 40.0, 80.0])
+    coefficients = [0.7, 3.0, -20.0][: order + 1]
+    values = sum(c * dims**-j for j, c in enumerate(coefficients))
+    limit, error = extrapolate(dims, values, np.full(4, 0.01), order=order)
+    assert limit == pytest.approx(0.7, abs=1e-12)
+    assert error > 0.01 / 2  # extrapolation costs: the plain mean of four has 0.005
+
+
+def test_with_as_many_sizes_as_unknowns_it_is_richardson():
+    limit, error = extrapolate([40, 80], [1.2, 1.1], [0.03, 0.04])
+    assert limit == pytest.approx(2 * 1.1 - 1.2)
+    assert error == pytest.approx(np.hypot(2 * 0.04, 0.03))
+
+
+def test_the_error_it_states_is_the_error_it_makes():
+    rng = np.random.default_rng(1)
+    dims, errors = np.array([12.0, 24.0, 48.0]), np.array([0.05, 0.03, 0.02])
+    limits, stated = zip(
+        *(extrapolate(dims, 1 + 5 / dims + errors * rng.normal(size=3), errors, order=2) for _ in range(4000)),
+        strict=True,
+    )
+    # The spread of 4000 draws is known to 1.1 %.
+    assert np.std(limits) == pytest.approx(stated[0], rel=0.05)
+    assert abs(np.mean(limits) - 1) < 4 * stated[0] / np.sqrt(4000)
+
+
+def test_too_few_sizes_say_nothing():
+    assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.1], order=2)).all()
+    assert np.isnan(extrapolate([10, 20], [1, np.nan], [0.1, np.nan])).all()
+    assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.0])).all()

@@ -1,0 +1,55 @@
+"""The claim in CONTRIBUTING.md runs as it stands there: it holds, and fails in its wrong world."""
+
+import re
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+
+from icllab.cli import main
+from icllab.experiments import contract, registry
+
+TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory with the file that the page tells to make."""
+    (name,) = re.findall(r"with this file in it, `(.*?)`", TEXT)
+    (source,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text(source, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return path.parent
+
+
+def commands():
+    return [shlex.split(line)[1:] for line in re.findall(r"^\$ (icl .*)$", TEXT, re.MULTILINE)]
+
+
+def test_the_page_shows_two_commands():
+    assert [command[0] for command in commands()] == ["run", "run"]
+
+
+@pytest.mark.parametrize(("which", "status", "verdict"), [(0, 0, "holds"), (1, 1, "fails")])
+def test_the_commands_end_as_the_page_says(folder, capfd, which, status, verdict):
+    start = time.perf_counter()
+    try:
+        returned = main(commands()[which])
+    except SystemExit as ended:
+        returned = ended.code
+    assert returned == status
+    assert verdict in capfd.readouterr().out
+    assert time.perf_counter() - start < 20
+
+
+def test_every_finding_fails_or_holds_and_the_figure_is_drawn(folder):
+    from icllab.figures import png_bytes
+
+    dataset = contract.run("my_room/ridge_on_one_context", "smoke", claims=folder, out="here")
+    verdict = contract.check("my_room/ridge_on_one_context", claims=folder, out="here")
+    assert [finding.outcome.value for finding in verdict.findings] == ["holds"] * 5
+    assert png_bytes(contract.draw(dataset, claims=folder))
+    assert registry.load("my_room/ridge_on_one_context", folder).worlds.keys() == {"overregularised"}

@@ -1,0 +1,81 @@
+"""A file is a claim; nothing but the file asked for is run."""
+
+import pytest
+from faults.processes import CLAIMS
+
+from icllab.core.errors import InputError
+from icllab.experiments import registry
+
+STEADY = (CLAIMS / "steady.py").read_text()
+
+
+def test_built_in_claims_are_named_by_room_and_file():
+    assert "asymptotics/double_descent" in registry.claims()
+    for name in registry.claims():
+        assert registry.load(name).name == name
+        assert registry.load(name).claim.endswith(".")
+
+
+def test_a_folder_is_a_room_or_holds_rooms(tmp_path):
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    for path in ("mine/here.py", "mine/deep/there.py", "mine/_private.py", "mine/Not-A-Name.py", "mine/notes.txt"):
+        (tmp_path / path).write_text(STEADY)
+    own = set(registry.claims(tmp_path / "mine")) - set(registry.claims())
+    assert own == {"mine/here", "deep/there"}
+    assert registry.load("deep/there", tmp_path / "mine").name == "deep/there"
+
+
+def test_only_the_claim_asked_for_is_run(tmp_path):
+    (tmp_path / "bad.py").write_text("raise SystemExit('I was run')")
+    (tmp_path / "good.py").write_text(STEADY)
+    assert registry.load(f"{tmp_path.name}/good", tmp_path).claim
+
+
+def test_two_folders_with_claims_of_one_name_stay_two(tmp_path):
+    for word in ("one", "two"):
+        folder = tmp_path / word / "mine"
+        folder.mkdir(parents=True)
+        (folder / "claim.py").write_text(STEADY.replace("one half", word))
+    loaded = [registry.load("mine/claim", tmp_path / word / "mine").claim for word in ("one", "two")]
+    assert loaded == [f"What is measured is {word} and a little noise." for word in ("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("experiment = 3", "expected a module-level `experiment = Experiment(...)`, got 3"),
+        ("", "expected a module-level `experiment = Experiment(...)`, got None"),
+        ("1 / 0", "expected a claim file that imports, got ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "expected a claim file that imports, got SystemExit: 0"),
+        ("def (", "expected a claim file that imports, got SyntaxError"),
+        (STEADY.replace('"Lu24"', '"Lu25"'), "unknown source 'Lu25'; did you mean 'Lu24'?"),
+    ],
+    ids=["a number", "nothing", "an error", "an exit", "no Python", "an unknown source"],
+)
+def test_a_file_that_is_no_claim_is_refused(content, said, tmp_path):
+    (tmp_path / "broken.py").write_text(content)
+    with pytest.raises(InputError) as caught:
+        registry.load(f"{tmp_path.name}/broken", tmp_path)
+    assert said in str(caught.value)
+
+
+def test_folders_that_hold_no_claims_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"expected a folder of claim files, got .* which is not a folder"):
+        registry.claims(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"expected at least one <finding>\.py in .* found none"):
+        registry.claims(tmp_path)
+
+
+def test_a_name_cannot_be_taken_twice(tmp_path):
+    room = tmp_path / "asymptotics"
+    room.mkdir()
+    (room / "double_descent.py").write_text(STEADY)
+    with pytest.raises(InputError, match="expected a name of its own, got 'asymptotics/double_descent' twice"):
+        registry.claims(room)
+
+
+def test_an_unknown_claim_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match=r"unknown claim 'double_decent'; did you mean .*--claims DIR"):
+        registry.load("double_decent")
+    with pytest.raises(InputError, match="did you mean 'asymptotics/double_descent'"):
+        registry.load("double_descent")

@@ -1,0 +1,177 @@
+"""Running a claim: what is kept, what is computed, and what a store may not mix."""
+
+import json
+
+import numpy as np
+import pytest
+from faults.processes import CLAIM, CLAIMS, DIMS, STORE, measured
+
+import icllab as icl
+from icllab.core.errors import CellsMissing, EnvironmentFault, InputError
+from icllab.experiments import provenance, requests, runner
+from icllab.experiments.checks import Outcome
+from icllab.experiments.store import read_dataset, write_dataset
+
+
+@pytest.fixture
+def steady(tmp_path, monkeypatch):
+    """``steady(...)`` runs the toy claim at smoke; ``steady.log()`` says what was measured since last asked."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("STEADY_LOG", str(log))
+
+    def run(size="smoke", **options):
+        return icl.run(CLAIM, size, **{"out": tmp_path / "out", "claims": CLAIMS, **options})
+
+    def since():
+        dims = [dim for dim, _ in measured(log)]
+        log.unlink(missing_ok=True)
+        return dims
+
+    run.out, run.log = tmp_path / "out", since
+    return run
+
+
+def check(steady, **options):
+    return icl.check(CLAIM, out=steady.out, claims=CLAIMS, **options)
+
+
+def test_each_cell_is_computed_once(steady):
+    first = steady()
+    assert steady.log() == list(DIMS)
+    second = steady()
+    assert steady.log() == []
+    assert second.identical(first)
+    assert check(steady).outcome is Outcome.HOLDS
+
+
+def test_a_cell_depends_on_its_coordinates_alone(steady, tmp_path):
+    """Not on which others are computed, in which order, at which size of the grid, or by whom."""
+    whole = steady(seeds=4)
+    some = steady(axes={"dim": [16, 4]}, seeds=2, out=tmp_path / "some")
+    for dim in (4, 16):
+        expected = whole["icl_error"].sel(dim=dim, seed=[0, 1]).values
+        assert some["icl_error"].sel(dim=dim).values.tobytes() == expected.tobytes()
+
+
+def test_a_store_grows_without_computing_again(steady):
+    before = steady()
+    steady.log()
+    grown = steady(axes={"dim": [4, 64]})
+    assert steady.log() == [64]
+    np.testing.assert_array_equal(grown["icl_error"].sel(dim=4), before["icl_error"].sel(dim=4))
+    seeds = steady(seeds=9)
+    assert steady.log() == list(DIMS)
+    np.testing.assert_array_equal(seeds["icl_error"].sel(seed=before["seed"]), before["icl_error"])
+    assert len(steady(seeds=2)["seed"]) == 2
+    assert steady.log() == []
+    assert [f.what for f in check(steady).findings] == [f"error at dim {dim}" for dim in (*DIMS, 64)]
+
+
+def test_attributes_say_where_a_result_comes_from(steady):
+    attributes = steady().attrs
+    assert attributes["claim"] == CLAIM
+    assert json.loads(attributes["sources"]) == ["Lu24"]
+    assert attributes["package_version"] == icl.__version__
+    assert json.loads(attributes["configuration"])["fixed"] == {"rho": 0.5}
+    assert attributes["device"].startswith("cpu")
+    assert set(attributes) >= {"git_commit", "jax_version", "precision", "key", "created", "sources_digest"}
+
+
+def test_a_wrong_world_has_a_directory_of_its_own(steady):
+    steady()
+    steady(world="wrong")
+    assert check(steady, world="wrong").outcome is Outcome.FAILS
+    assert check(steady).outcome is Outcome.HOLDS
+    assert requests.sizes_present(steady.out, CLAIM) == ["smoke"]
+    assert requests.sizes_present(steady.out, CLAIM, "wrong") == ["smoke"]
+
+
+def test_another_configuration_is_refused(steady):
+    steady()
+    with pytest.raises(InputError, match=r"fixed\.rho is 0\.5 there and 0\.25 here"):
+        steady(axes={"rho": [0.25]})
+    assert steady(axes={"rho": [0.25]}, fresh=True)["icl_error"].mean() < 0.4
+
+
+def test_checking_computes_nothing(steady):
+    with pytest.raises(CellsMissing, match=r"expected results under .* found none; `icl run claims/steady`"):
+        check(steady)
+    steady()
+    steady.log()
+    (steady.out / STORE / "cells" / "dim=8.nc").unlink()
+    with pytest.raises(CellsMissing, match=r"expected 5 cells, 1 are missing \(the first: dim=8\)"):
+        check(steady)
+    assert steady.log() == []
+    with pytest.raises(InputError, match="unknown size 'smok'; did you mean 'smoke'"):
+        check(steady, size="smok")
+    with pytest.raises(CellsMissing, match="at size full"):
+        check(steady, size="full")
+
+
+def test_the_largest_size_that_is_there_is_checked(steady):
+    steady("smoke")
+    assert len(check(steady).findings) == 5
+    steady("small")
+    assert len(check(steady).findings) == 2
+
+
+def test_results_of_other_sources_are_stale(steady, monkeypatch):
+    steady()
+    assert check(steady).notes == ()
+    monkeypatch.setattr(provenance, "sources_digest", lambda file: "another")
+    (note,) = check(steady).notes
+    assert note.startswith("stale: the sources these results depend on have changed since")
+    outcome = runner.execute(requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS))
+    assert outcome.notes == (note,)
+    assert (outcome.computed, outcome.kept) == (0, 5)
+
+
+def test_a_run_that_is_overtaken_leaves_the_file_that_is_there(steady, monkeypatch):
+    """Two processes measure one cell: the file of the first to finish stays, bit for bit."""
+    request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
+    steady(axes={"dim": [4]})
+    path = steady.out / STORE / "cells" / "dim=4.nc"
+    stored = read_dataset(path)
+    path.unlink()
+    original = provenance.machine
+
+    def overtaken():
+        write_dataset(path, stored.assign_attrs(created="earlier"))
+        return original()
+
+    monkeypatch.setattr(provenance, "machine", overtaken)
+    runner.compute_cell(request, {"dim": 4}, {"ridge": (0,), "seed": tuple(range(6))})
+    assert read_dataset(path).attrs["created"] == "earlier"
+
+
+def test_progress_counts_what_is_kept(steady):
+    steady(axes={"dim": [2, 8]})
+    said = []
+    request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
+    runner.execute(request, progress=lambda *words: said.append(words))
+    assert said == [(2, 5, "kept"), (3, 5, "dim=4"), (4, 5, "dim=16"), (5, 5, "dim=32")]
+
+
+def test_a_failure_is_counted_and_the_rest_computed(steady, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "raise:8")
+    with pytest.raises(
+        EnvironmentFault, match=r"1 of 5 cells failed, 4 are kept; the first, dim=8: RuntimeError: no such"
+    ):
+        steady()
+    assert steady.log() == list(DIMS)
+    monkeypatch.delenv("STEADY_FAULT")
+    steady()
+    assert steady.log() == [8]
+
+
+def test_drawing_needs_results_of_a_claim(steady):
+    dataset = steady()
+    before = dataset.copy(deep=True)
+    assert icl.draw(dataset, claims=CLAIMS).axes
+    assert dataset.identical(before)
+    with pytest.raises(InputError, match="expected results of a claim"):
+        icl.draw(dataset.drop_attrs(), claims=CLAIMS)
+
+
+def test_cite_is_bibtex(steady):
+    assert icl.cite(CLAIM, claims=CLAIMS).startswith("@article{Lu24,")

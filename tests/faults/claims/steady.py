@@ -1,0 +1,71 @@
+"""A claim for tests: its cells take as long, and go wrong in such ways, as the environment says.
+
+``STEADY_LOG``: a file that gets a line ``dim pid`` for each measurement that begins.
+``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4.
+"""
+
+import os
+import time
+
+import numpy as np
+
+from icllab.core.statistics import mean_and_error
+from icllab.experiments.checks import agreement
+from icllab.experiments.experiment import Experiment, World
+
+
+def measure(point, *, key):
+    import jax
+
+    print("a claim that prints")
+    if "STEADY_LOG" in os.environ:
+        with open(os.environ["STEADY_LOG"], "a") as log:
+            log.write(f"{point.dim} {os.getpid()}\n")
+    time.sleep(float(os.environ.get("STEADY_PAUSE", "0")))
+    fault, _, where = os.environ.get("STEADY_FAULT", "").partition(":")
+    if fault == "raise" and int(where) == point.dim:
+        raise RuntimeError("no such luck,\nsaid on two lines")
+    entropy = np.asarray(jax.random.key_data(key)).tolist()
+    errors = [[point.rho + np.random.default_rng([s, *entropy]).normal() / 10] * len(point.ridge) for s in point.seed]
+    if fault == "shape" and int(where) == point.dim:
+        errors = errors[1:]
+    return {"icl_error": (("seed", "ridge"), errors)}
+
+
+def theory(dataset):
+    return dataset.assign(icl_theory=("dim", np.full(dataset.sizes["dim"], 0.5)))
+
+
+def wrong(dataset):
+    return dataset.assign(icl_theory=("dim", np.full(dataset.sizes["dim"], 0.9)))
+
+
+def check(dataset):
+    mean, error = mean_and_error(dataset["icl_error"].isel(ridge=0).transpose("dim", "seed").values)
+    rows = zip(dataset.dim.values, dataset["icl_theory"].values, mean, error, strict=True)
+    return [agreement(f"error at dim {dim}", p, m, s, largest_error=0.06, sigmas=6) for dim, p, m, s in rows]
+
+
+def figure(dataset):
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(1, 1))
+    drawn.subplots().plot(dataset["dim"], dataset["icl_error"].mean("seed"))
+    return drawn
+
+
+experiment = Experiment(
+    claim="What is measured is one half and a little noise.",
+    sources=("Lu24",),
+    static=("dim",),
+    sizes={
+        "smoke": {"dim": (2, 4, 8, 16, 32), "ridge": (0.0,), "seed": 6},
+        "small": {"dim": (2, 4), "ridge": (0.0,), "seed": 2},
+    },
+    fixed={"rho": 0.5},
+    measure=measure,
+    theory=theory,
+    check=check,
+    figure=figure,
+    worlds={"wrong": World("nine tenths instead of one half", theory=wrong)},
+)

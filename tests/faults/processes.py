@@ -1,0 +1,117 @@
+"""``icl`` as a process of its own, or inside this one, on the claim of ``claims/steady.py``."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CLAIMS = Path(__file__).parent / "claims"
+CLAIM = "claims/steady"
+DIMS = (2, 4, 8, 16, 32)
+ICL = [sys.executable, "-m", "icllab"]
+STORE = Path(*CLAIM.split("/"), "smoke")
+
+
+def inside(capfd, command):
+    """``command`` without a process of its own: its status, stdout and stderr."""
+    from icllab.cli import main
+
+    capfd.readouterr()
+    status = main(command[len(ICL) :])
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err, err
+    return status, out, err
+
+
+def strictly(text):
+    """One JSON object, without the constants that are not JSON."""
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    (line,) = text.splitlines()
+    answer = json.loads(line, parse_constant=refuse)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def environment(**variables):
+    """The calling one, with what the claim listens to."""
+    return {**os.environ, "JAX_PLATFORMS": "cpu", **{name: str(value) for name, value in variables.items()}}
+
+
+def run_command(out, *more):
+    return [*ICL, "run", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
+
+
+def check_command(out, *more):
+    return [*ICL, "check", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
+
+
+def finished(command, timeout=120, **variables):
+    """The command's status and what it said; a person is shown one line and never a traceback."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=environment(**variables), stdin=subprocess.DEVNULL
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def started(command, **variables):
+    """The command under way, in a process group of its own, as a terminal would have it."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**variables),
+        start_new_session=True,
+    )
+
+
+def ended(process, timeout=60):
+    """Its status, stdout and stderr."""
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def complaint(err):
+    """The line on stderr that says what went wrong; there is exactly one."""
+    lines = [line for line in err.splitlines() if line.startswith(("icl: ", "icl "))]
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+def cells(out):
+    """dim -> content digest of every finished cell."""
+    found = {}
+    for path in sorted((Path(out) / STORE / "cells").glob("*.nc")):
+        found[int(path.stem.removeprefix("dim="))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def measured(log):
+    """``(dim, pid)`` of each measurement that began, in order."""
+    lines = Path(log).read_text().splitlines() if Path(log).exists() else []
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def wait_until(condition, seconds=60.0):
+    """The first true value of ``condition()``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def alive(pid):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,86 @@
+"""Disks that refuse: the reason in one line, status 4, finished cells kept."""
+
+import shutil
+import subprocess
+
+import pytest
+from faults.processes import (
+    DIMS,
+    ICL,
+    STORE,
+    cells,
+    check_command,
+    complaint,
+    environment,
+    finished,
+    inside,
+    run_command,
+)
+
+
+def test_results_below_a_regular_file(tmp_path, capfd):
+    (tmp_path / "file").write_text("not a directory")
+    status, _, err = inside(capfd, run_command(tmp_path / "file" / "results"))
+    assert status == 4
+    assert "Not a directory" in complaint(err)
+    assert inside(capfd, check_command(tmp_path / "file" / "results"))[0] == 3
+
+
+def test_a_full_stdout(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*ICL, "list", "--out", str(tmp_path)], stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    assert done.returncode == 4
+    assert "No space left on device" in complaint(done.stderr)
+
+
+def _may_mount():
+    """How a file system of a few kilobytes can be had here: as root, or in a user namespace, or not."""
+    for words in (["unshare", "-m"], ["unshare", "-rm"]):
+        if shutil.which(words[0]):
+            trial = [*words, "sh", "-c", "mount -t tmpfs -o size=48k tmpfs /mnt"]
+            if subprocess.run(trial, capture_output=True).returncode == 0:
+                return words
+    return None
+
+
+def test_a_full_disk(tmp_path):
+    """A file system that fills up in mid-run, then has room again."""
+    words = _may_mount()
+    if words is None:
+        pytest.skip("mounting a small file system is not permitted here")
+    out, kept = tmp_path / "small", tmp_path / "kept"
+    out.mkdir()
+    quoted = " ".join(f"'{word}'" for word in run_command(out))
+    script = f"""
+    mount -t tmpfs -o size=48k tmpfs '{out}' || exit 99
+    {quoted}; full=$?
+    cp -r '{out}' '{kept}'
+    mount -o remount,size=8m '{out}' || exit 99
+    {quoted} || exit 98
+    cp '{out / STORE}'/cells/*.nc '{tmp_path}'
+    exit $full
+    """
+    done = finished([*words, "sh", "-c", script])
+    assert done.returncode == 4, done.stderr
+    assert "No space left on device; every finished cell is kept" in complaint(done.stderr)
+    before = cells(kept)
+    assert 0 < len(before) < len(DIMS)
+    assert not list(kept.rglob("*.partial"))
+    shutil.copytree(kept / STORE, tmp_path / "after" / STORE)
+    for dim in DIMS:
+        shutil.copy(tmp_path / f"dim={dim}.nc", tmp_path / "after" / STORE / "cells")
+    after = cells(tmp_path / "after")
+    assert set(after) == set(DIMS)
+    assert {dim: after[dim] for dim in before} == before
+
+
+def test_a_limit_on_the_size_of_files(tmp_path):
+    """What a quota looks like from inside: no cell fits, none is left half written."""
+    shell = " ".join(f"'{word}'" for word in run_command(tmp_path))
+    done = finished(["sh", "-c", f"ulimit -f 4; {shell}"])  # 4 blocks of 512 bytes
+    assert done.returncode == 4
+    assert "File too large; every finished cell is kept" in complaint(done.stderr)
+    assert not cells(tmp_path)
+    assert not list(tmp_path.rglob("*.partial"))

@@ -1,0 +1,63 @@
+"""Files of a figure: both kinds, whole or not at all, the same bytes in every process."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from icllab.core.errors import EnvironmentFault
+from icllab.figures import save
+
+SCRIPT = """
+import sys
+import xarray as xr
+from icllab.figures import save
+from icllab.figures.curves import curves
+values = (("tau", "seed"), [[1.0, 2.0], [3.0, 5.0]])
+data = xr.Dataset({"icl_error": values}, coords={"tau": [0.5, 2.0], "seed": [0, 1]})
+save(curves(data, x="tau", y="icl_error"), sys.argv[1])
+"""
+
+
+@pytest.fixture
+def figure():
+    import xarray as xr
+
+    from icllab.figures.curves import curves
+
+    data = xr.Dataset({"icl_error": (("tau",), [1.0, 2.0])}, coords={"tau": [0.5, 2.0]})
+    return curves(data, x="tau", y="icl_error")
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    digests = []
+    for run in ("0", "1"):
+        stem = tmp_path / run / "curve"
+        environment = {**os.environ, "PYTHONHASHSEED": run}
+        subprocess.run([sys.executable, "-c", SCRIPT, str(stem)], check=True, env=environment)
+        digests.append([hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(stem.parent.iterdir())])
+    assert len(digests[0]) == 2
+    assert digests[0] == digests[1]
+
+
+def test_png_and_pdf_beside_each_other_with_fonts_embedded(tmp_path, figure):
+    png, pdf = save(figure, tmp_path / "room" / "tau=1.5")
+    assert sorted(p.name for p in png.parent.iterdir()) == ["tau=1.5.pdf", "tau=1.5.png"]
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    # Type 42 (TrueType) fonts, not the outlines (type 3) that some publishers refuse.
+    assert b"/FontFile2" in pdf.read_bytes()
+    assert b"/Type3" not in pdf.read_bytes()
+    assert b"CreationDate" not in pdf.read_bytes()
+    width = int.from_bytes(png.read_bytes()[16:20], "big")
+    assert width == round(3.4 * 300)
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path, figure):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentFault) as caught:
+        save(figure, tmp_path / "file" / "curve")
+    assert str(caught.value).startswith("cannot write the figure ")
+    assert "\n" not in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,75 @@
+"""The look: readable in grey and to the colour-blind, and gone when the figure is drawn."""
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from icllab.figures import style
+
+# Machado, Oliveira and Fernandes (2009), full severity, for linear RGB.
+SIGHT = {
+    "trichromat": np.eye(3),
+    "protanope": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranope": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanope": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def linear(colour):
+    rgb = np.asarray(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(rgb):
+    return float(rgb @ [0.2126, 0.7152, 0.0722])
+
+
+def lab(rgb):
+    """CIE Lab of linear RGB, D65."""
+    xyz = np.clip(rgb, 0, 1) @ np.array(
+        [[0.412453, 0.212671, 0.019334], [0.357580, 0.715160, 0.119193], [0.180423, 0.072169, 0.950227]]
+    )
+    t = xyz / [0.950456, 1.0, 1.088754]
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("values", [(20, 40, 80), (1, 2, 3, 4, 5), ("ridge", "dmmse", "descent", "attention")])
+def test_curves_are_told_apart_by_everybody(sight, values):
+    seen = [lab(np.asarray(SIGHT[sight]) @ linear(colour)) for colour in style.colours(values)]
+    apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+    # A difference of 2.3 is just noticeable; markers and dashes differ besides.
+    assert min(apart) > 10
+
+
+def test_numbers_darken_in_their_order_and_stand_out_from_paper():
+    levels = [luminance(linear(colour)) for colour in style.colours([20, 40, 80, 160])]
+    assert levels == sorted(levels, reverse=True)
+    assert min(-np.diff(levels)) > 0.015
+    assert all(1.05 / (level + 0.05) > 2.5 for level in levels)
+    assert style.colours([80, 20]) == style.colours([20, 80])[::-1]
+
+
+def test_names_have_a_palette():
+    assert style.colours(["ridge", "dmmse"]) == list(style.CATEGORIES[:2])
+
+
+def test_markers_and_dashes_differ_and_start_again_where_they_run_out():
+    assert len({style.marker(i) for i in range(10)}) == 10
+    assert len({str(style.dashes(i)) for i in range(6)}) == 6
+    assert style.marker(10) == style.marker(0)
+    assert style.dashes(6) == style.dashes(0)
+
+
+def test_settings_are_as_before_afterwards_even_after_an_error():
+    def fail():
+        with style.context():
+            assert matplotlib.rcParams["pdf.fonttype"] == 42
+            raise ZeroDivisionError
+
+    before = dict(matplotlib.rcParams)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert dict(matplotlib.rcParams) == before

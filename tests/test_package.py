@@ -1,0 +1,76 @@
+"""The house: lazy names that no module shadows, and rooms that stay free of JAX."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import icllab
+
+CONTRACT = {
+    "": ["run", "check", "draw", "cite"],
+    ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt"],
+    ".core.protocols": ["AbstractTask", "AbstractPredictor", "AbstractModel", "Trace"],
+    ".tasks": ["LinearRegression"],
+    ".models": ["edited"],
+    ".models.reduced": ["fit", "ReducedLinearAttention"],
+    ".theory.wishart": ["stieltjes"],
+    ".theory.linear_attention": ["icl_error", "idg_error", "ridge_error", "large_context_limit"],
+    ".diagnostics": ["per_length"],
+    ".experiments": ["Experiment", "World", "Finding", "Verdict", "Outcome"],
+}
+
+
+def submodules():
+    return [m.name for m in pkgutil.walk_packages(icllab.__path__, "icllab.") if not m.name.endswith("__main__")]
+
+
+def test_contract_names_are_callable_after_every_submodule_is_imported():
+    """With lazy imports a module of the same name would take a function's place."""
+    for name in submodules():
+        importlib.import_module(name)
+    for module, names in CONTRACT.items():
+        for name in names:
+            assert callable(getattr(importlib.import_module(f"icllab{module}"), name))
+
+
+@pytest.mark.parametrize(
+    "package", [m for m in ["icllab", *submodules()] if hasattr(importlib.import_module(m), "__path__")]
+)
+def test_every_public_name_of_a_room_resolves(package):
+    room = importlib.import_module(package)
+    for name in getattr(room, "__all__", []):
+        assert getattr(room, name) is not None
+        assert name in dir(room)
+
+
+def test_every_room_opens_with_what_it_is_for():
+    for name in submodules():
+        assert (importlib.import_module(name).__doc__ or "").strip(), name
+
+
+def loaded_after(statement):
+    code = f"import sys\n{statement}\nprint(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import icllab", {"jax", "numpy", "xarray", "matplotlib", "scipy"}),
+        ("import icllab.core.axes, icllab.core.sources, icllab.core.errors, icllab.core.grid", {"jax", "numpy"}),
+        ("from icllab.theory import linear_attention as t; t.icl_error(tau=2, alpha=1, kappa=1, rho=.1)", {"jax"}),
+        ("import icllab.figures.curves", {"jax"}),
+        ("from icllab.experiments import registry; [registry.load(c) for c in registry.claims()]", {"jax"}),
+        ("import icllab as icl; icl.cite('asymptotics/double_descent')", {"jax"}),
+    ],
+)
+def test_what_needs_no_jax_imports_none(statement, absent):
+    assert not loaded_after(statement) & absent
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    with pytest.raises(AttributeError, match="did you mean 'diagnostics'"):
+        icllab.diagnostic  # noqa: B018
