@@ -59,7 +59,7 @@ constraints: ## resolve the pinned versions again (needs uv)
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11, 3.12 or 3.13 on the PATH, found none; install one or say PYTHON=..." >&2; exit 2; }
-	@if command -v uv >/dev/null 2>&1; then uv venv --seed --quiet --python "$(PYTHON)" $(VENV); else "$(PYTHON)" -m venv $(VENV); fi
+	@if command -v uv >/dev/null 2>&1; then uv venv --seed --quiet --python "$(PYTHON)" $(VENV); else "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .

@@ -31,6 +31,22 @@ def test_labels_say_meaning_symbol_and_unit():
     assert axis("dim").label == "token dimension, $d$"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("tau", 0.0, "tau: expected a number > 0, got 0.0"),
+        ("rho", -1e-9, "rho: expected a number >= 0, got -1e-09"),
+        ("kappa", float("nan"), "kappa: expected a number > 0, got nan"),
+        ("dim", 0, "dim: expected a number >= 1, got 0"),
+    ],
+)
+def test_a_value_outside_its_axis_is_refused(name, value, said):
+    axis(name).require([1, 2.5])
+    with pytest.raises(InputError) as caught:
+        axis(name).require([1, value])
+    assert str(caught.value) == said
+
+
 def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(InputError, match="unknown axis 'taus'; did you mean 'tau'"):
         axis("taus")

@@ -51,6 +51,7 @@ def test_fixed_values_can_be_replaced_by_one_other():
         (("smok",), "unknown size of room/claim 'smok'; did you mean 'smoke'?"),
         (("smoke", {"taau": [1]}), "unknown axis of room/claim 'taau'; did you mean 'tau'?"),
         (("smoke", {"dim": []}), "dim: expected at least one value"),
+        (("smoke", {"tau": [0.5, 0]}), "tau: expected a number > 0, got 0"),
         (("smoke", None, 0), "seeds: expected an integer of at least 1, got 0"),
     ],
 )
@@ -63,6 +64,23 @@ def test_what_cannot_be_chosen_is_refused(arguments, said):
 def test_an_unknown_size_is_refused_at_once():
     with pytest.raises(InputError, match="unknown size 'smal'; did you mean 'small'"):
         claim(sizes={"smal": {}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"sizes": {"smoke": {"tau": (1.0,)}}},
+            "size 'smoke': expected values of the static axis 'dim'",
+        ),
+        ({"fixed": {"rho": True}}, "rho: expected numbers or names, got True"),
+        ({"fixed": {"rho": -0.1}}, "rho: expected a number >= 0, got -0.1"),
+        ({"sizes": {"smoke": {"dim": (2, 0)}}}, "dim: expected a number >= 1, got 0"),
+    ],
+)
+def test_a_claim_that_cannot_be_run_is_refused_at_once(changes, said):
+    with pytest.raises(InputError, match=said):
+        claim(**changes)
 
 
 @pytest.mark.parametrize(

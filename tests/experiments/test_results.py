@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.core.errors import CellsMissing, InputError
+from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.grid import Grid
 from icllab.experiments import results
 from icllab.experiments.results import as_cell, assemble, label, merged, missing_part
@@ -41,7 +41,7 @@ def test_a_cell_has_the_traced_axes_as_coordinates():
     ],
 )
 def test_a_shape_that_does_not_fit_is_refused(measured):
-    with pytest.raises(InputError, match="measure: expected known quantities over traced axes"):
+    with pytest.raises(IclError, match="measure: expected known quantities over traced axes"):
         as_cell(measured, {"seed": (0, 1, 2), "tau": (1.0,)}, {})
 
 

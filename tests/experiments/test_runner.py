@@ -144,6 +144,25 @@ def test_a_run_that_is_overtaken_leaves_the_file_that_is_there(steady, monkeypat
     assert read_dataset(path).attrs["created"] == "earlier"
 
 
+def test_values_that_another_process_added_meanwhile_are_kept(steady, monkeypatch):
+    """Two processes grow one cell along different axes: both find theirs in it."""
+    steady(axes={"dim": [4]})
+    request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
+    original, calls = provenance.machine, []
+
+    def overtaken():
+        calls.append(True)
+        if len(calls) == 1:
+            runner.compute_cell(request, {"dim": 4}, {"ridge": (0, 1), "seed": tuple(range(6))})
+        return original()
+
+    monkeypatch.setattr(provenance, "machine", overtaken)
+    runner.compute_cell(request, {"dim": 4}, {"ridge": (0,), "seed": tuple(range(8))})
+    cell = read_dataset(steady.out / STORE / "cells" / "dim=4.nc")
+    assert dict(cell.sizes) == {"ridge": 2, "seed": 8}
+    assert cell["icl_error"].notnull().all()
+
+
 def test_progress_counts_what_is_kept(steady):
     steady(axes={"dim": [2, 8]})
     said = []

@@ -23,6 +23,9 @@ from faults.processes import CLAIM, CLAIMS, ICL, check_command, complaint, finis
         (["run", CLAIM, "--set", "dim=2,2"], "dim: expected values that differ"),
         (["run", CLAIM, "--set", "dim"], "--set: expected axis=value or axis=value,value, got 'dim'"),
         (["run", CLAIM, "--set", "rho=1,2"], "rho: expected one value, since it is fixed in this claim"),
+        (["run", CLAIM, "--set", "rho=-1"], "rho: expected a number >= 0, got -1"),
+        (["run", CLAIM, "--set", "dim=4,0"], "dim: expected a number >= 1, got 0"),
+        (["run", CLAIM, "--set", "ridge=-0.5"], "ridge: expected a number >= 0, got -0.5"),
         (["run", CLAIM, "--seeds", "0"], "seeds: expected an integer of at least 1, got 0"),
         (["run", CLAIM, "--workers", "0"], "workers: expected an integer of at least 1, got 0"),
         (["run", CLAIM, "--size", "full"], "unknown size of claims/steady 'full'; known: small, smoke"),
@@ -74,6 +77,17 @@ def test_a_store_of_another_configuration_is_refused_with_the_difference(tmp_pat
     assert len(list((aside / "cells").glob("*.nc"))) == 5
     # What is read back is judged under the configuration it was measured under.
     assert inside(capfd, check_command(tmp_path))[0] == 1
+
+
+def test_input_that_only_a_cell_can_refuse_leaves_no_trace(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
+    status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
+    assert status == 2
+    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: InputError: rho: expected another" in complaint(
+        err
+    )
+    # The store is nobody's yet: the right value needs no --fresh.
+    assert inside(capfd, run_command(tmp_path))[0] == 0
 
 
 @pytest.mark.parametrize(

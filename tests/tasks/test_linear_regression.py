@@ -154,6 +154,12 @@ def test_bad_parameters_are_named(change, message, getkey):
         LinearRegression.from_scaling(**{"dim": 4, "alpha": 1.0, "kappa": 1.0, "rho": 0.1} | change, key=getkey())
 
 
+@pytest.mark.parametrize("variance", [-0.1, math.nan, math.inf])
+def test_a_variance_that_is_none_is_refused(variance):
+    with pytest.raises(InputError, match="noise_variance: expected a finite number >= 0, got"):
+        LinearRegression(2, 3, GaussianInputs(1.0), GaussianWeights(1.0), variance)
+
+
 def test_unknown_convention_names_the_nearest():
     with pytest.raises(InputError, match="did you mean 'raventos'"):
         LinearRegression.convention("raventoss", dim=2, length=2)

@@ -6,23 +6,43 @@ A dimension of a saved result is a key of :data:`AXES`; a measured variable is a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from icllab.core.errors import unknown
+from icllab.core.errors import expected, unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A named axis or quantity: ``symbol`` is LaTeX without dollars, ``unit`` is empty for pure numbers."""
+    """A named axis or quantity.
+
+    Attributes:
+        name: As in results and on the command line.
+        symbol: LaTeX without dollars.
+        meaning: A few words for a figure's label.
+        unit: Empty for pure numbers.
+        least: No value is smaller (None: no such bound).
+        above: Every value is larger (None: no such bound).
+    """
 
     name: str
     symbol: str
     meaning: str
     unit: str = ""
+    least: float | None = None
+    above: float | None = None
 
     @property
     def label(self) -> str:
         """What stands at a figure's axis: meaning, symbol and unit."""
         return f"{self.meaning}, ${self.symbol}$" + (f" [{self.unit}]" if self.unit else "")
+
+    def require(self, values: Iterable[Any]) -> None:
+        """Refuse the first value that lies outside the axis's range (NaN lies outside every one)."""
+        for value in values:
+            if self.least is not None and not value >= self.least:
+                raise expected(self.name, f"a number >= {self.least:g}", value)
+            if self.above is not None and not value > self.above:
+                raise expected(self.name, f"a number > {self.above:g}", value)
 
 
 def _table(*rows: Axis) -> dict[str, Axis]:
@@ -30,16 +50,16 @@ def _table(*rows: Axis) -> dict[str, Axis]:
 
 
 AXES = _table(
-    Axis("dim", "d", "token dimension"),
-    Axis("length", r"\ell", "context length", "examples"),
-    Axis("position", "i", "position of the query", "examples seen"),
-    Axis("tau", r"\tau", "pretraining contexts per parameter"),
+    Axis("dim", "d", "token dimension", least=1),
+    Axis("length", r"\ell", "context length", "examples", least=0),
+    Axis("position", "i", "position of the query", "examples seen", least=0),
+    Axis("tau", r"\tau", "pretraining contexts per parameter", above=0),
     Axis("tau_line", r"\tau", "pretraining contexts per parameter, where a theory line is drawn"),
-    Axis("alpha", r"\alpha", "context length over dimension"),
-    Axis("kappa", r"\kappa", "pretraining tasks over dimension"),
-    Axis("rho", r"\rho", "label-noise variance"),
-    Axis("ridge", r"\lambda", "ridge"),
-    Axis("seed", "s", "independent repetition"),
+    Axis("alpha", r"\alpha", "context length over dimension", above=0),
+    Axis("kappa", r"\kappa", "pretraining tasks over dimension", above=0),
+    Axis("rho", r"\rho", "label-noise variance", least=0),
+    Axis("ridge", r"\lambda", "ridge", least=0),
+    Axis("seed", "s", "independent repetition", least=0),
     Axis("predictor", "T", "predictor"),
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from icllab.core.axes import AXES
 from icllab.core.errors import expected, unknown
 from icllab.core.grid import Coordinates, Grid, Value, canonical
 
@@ -70,9 +71,23 @@ class Experiment:
     name: str = ""
 
     def __post_init__(self) -> None:
-        for size in self.sizes:
+        for size, axes in self.sizes.items():
             if size not in SIZES:
                 raise unknown("size", size, SIZES)
+            for name in self.static:
+                if name not in axes:
+                    raise expected(f"size {size!r}", f"values of the static axis {name!r}", list(axes))
+            self._admit({name: values for name, values in axes.items() if not isinstance(values, int)})
+        self._admit({name: (value,) for name, value in self.fixed.items()})
+
+    def _admit(self, values: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse what is no number or name, and numbers outside the range of the axis they belong to."""
+        for name, some in values.items():
+            for value in some:
+                if isinstance(value, bool) or not isinstance(value, int | float | str):
+                    raise expected(name, "numbers or names", value)
+            if name in AXES:
+                AXES[name].require(some)
 
     def grid(self, size: str, chosen: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
         """The cells of a size, with some axes' values replaced by ``chosen`` and the number of seeds by ``seeds``."""
@@ -93,6 +108,7 @@ class Experiment:
             if seeds < 1:
                 raise expected("seeds", "an integer of at least 1", seeds)
             axes["seed"] = tuple(range(seeds))
+        self._admit({name: values for name, values in axes.items() if name in (chosen or {})})
         return Grid(
             static={name: axes[name] for name in self.static},
             traced={name: values for name, values in axes.items() if name not in self.static},

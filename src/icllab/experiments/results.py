@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import QUANTITIES, axis, quantity
-from icllab.core.errors import CellsMissing, InputError
+from icllab.core.errors import CellsMissing, IclError
 from icllab.core.grid import Coordinates, Grid, Value, canonical
 from icllab.experiments.checks import Verdict
 from icllab.experiments.experiment import Experiment
@@ -28,7 +28,7 @@ def as_cell(
         values = np.asarray(values)
         wanted = tuple(len(traced[d]) if d in traced else -1 for d in dims)
         if values.shape != wanted or name not in QUANTITIES:
-            raise InputError(
+            raise IclError(
                 f"measure: expected known quantities over traced axes { {d: len(v) for d, v in traced.items()} }, "
                 f"got {name!r} with axes {dims} and shape {values.shape}"
             )

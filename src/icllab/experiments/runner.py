@@ -63,13 +63,13 @@ def execute(
     todo, damaged = _unfinished(request, grid)
     notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
     progress(total - len(todo), total, "kept")
-    failures = []
+    failures: list[tuple[Coordinates, Exception]] = []
     done = total - len(todo)
     try:
         with pool(workers, scheduler) as submit:
             for cell, failure in _finished(submit, request, grid.traced, todo):
                 if failure:
-                    failures.append(f"{_spelled(cell)}: {failure}")
+                    failures.append((cell, failure))
                 else:
                     done += 1
                 progress(done, total, _spelled(cell))
@@ -79,11 +79,7 @@ def execute(
             "the same command goes on"
         ) from None
     if failures:
-        if len(failures) == total:
-            Store(request.root).withdraw(grid)
-        raise EnvironmentFault(
-            f"{request.claim}: {len(failures)} of {total} cells failed, {done} are kept; the first, {failures[0]}"
-        )
+        raise _failed(request, grid, failures, kept=done)
     dataset, root = _collected(request, experiment, [grid])
     return Finished(dataset, root, len(todo), total - len(todo), (*notes, *_staleness(request, dataset)))
 
@@ -99,6 +95,20 @@ def read(request: Request) -> tuple["xr.Dataset", list[str]]:
     store = Store.open(store.root, provenance.configuration(experiment, request.size, request.world, SCHEMA))
     dataset, _ = _collected(request, experiment, store.requested())
     return dataset, _staleness(request, dataset)
+
+
+def _failed(request: Request, grid: Grid, failures: Sequence[tuple[Coordinates, Exception]], kept: int) -> IclError:
+    """What to say of cells that failed; a request of which no cell can be computed leaves no trace in the store."""
+    total = len(grid)
+    if len(failures) == total:
+        Store(request.root).withdraw(grid)
+    cell, first = failures[0]
+    message = (
+        f"{request.claim}: {len(failures)} of {total} cells failed, {kept} are kept; "
+        f"the first, {_spelled(cell)}: {type(first).__name__}: {first}"
+    )
+    refused = all(isinstance(failure, InputError) for _, failure in failures)
+    return InputError(message) if refused else EnvironmentFault(message)
 
 
 def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -> list[str]:
@@ -130,35 +140,50 @@ def _unfinished(request: Request, grid: Grid) -> tuple[list[Coordinates], list[P
 
 
 def compute_cell(request: Request, cell: Coordinates, traced: Mapping[str, tuple[Any, ...]]) -> None:
-    """Measure what one cell lacks and keep it; runs in whichever process is given it."""
+    """Measure what one cell lacks and keep it; runs in whichever process is given it.
+
+    Should another process have grown the cell meanwhile, what is then still missing is measured again:
+    neither's values are lost.
+    """
+    from icllab.experiments.results import merged, missing_part
+
+    store = Store(request.root)
+    while True:
+        version, stored = store.version(cell), store.read(cell)
+        block = missing_part(stored, traced)
+        if block is None:  # another process was faster
+            return
+        measured = _measured(request, cell, block)
+        with store.locked():
+            if store.version(cell) == version:
+                store.write(cell, merged(stored, measured))
+                return
+
+
+def _measured(request: Request, cell: Coordinates, block: Mapping[str, tuple[Any, ...]]) -> "xr.Dataset":
+    """One block of a cell, with where it comes from; the sources are those before it was measured."""
     import jax
 
-    from icllab.experiments.results import as_cell, merged, missing_part
+    from icllab.experiments.results import as_cell
 
-    experiment, store = request.experiment(), Store(request.root)
-    stored = store.read(cell)
-    block = missing_part(stored, traced)
-    if block is None:  # another process was faster
-        return
-    with jax.enable_x64(experiment.precision == "float64"):
-        key = cell_key(jax.random.key(experiment.key), cell)
-        measured = as_cell(experiment.measure(experiment.point(cell, block), key=key), block, {})
-    claim_file = registry.claims(request.claims)[request.claim]
-    measured.attrs = {
+    experiment = request.experiment()
+    origin = {
         "claim": experiment.name,
         "sources": json.dumps(experiment.sources),
         "cell": json.dumps(cell, sort_keys=True),
         "package_version": icllab.__version__,
         "git_commit": provenance.commit(),
-        "sources_digest": provenance.sources_digest(claim_file),
+        "sources_digest": provenance.sources_digest(registry.claims(request.claims)[request.claim]),
         "precision": experiment.precision,
         "key": experiment.key,
         "configuration": json.dumps(provenance.configuration(experiment, request.size, request.world, SCHEMA)),
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **provenance.machine(),
     }
-    if missing_part(store.read(cell), traced) is not None:  # else another process was faster: its file stays
-        store.write(cell, merged(stored, measured))
+    with jax.enable_x64(experiment.precision == "float64"):
+        key = cell_key(jax.random.key(experiment.key), cell)
+        measured = experiment.measure(experiment.point(cell, block), key=key)
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return as_cell(measured, block, {**origin, "created": created})
 
 
 def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) -> tuple["xr.Dataset", Path]:
@@ -208,8 +233,8 @@ def _spelled(cell: Coordinates) -> str:
 
 def _finished(
     submit: Submit | None, request: Request, traced: Mapping[str, tuple[Any, ...]], todo: Sequence[Coordinates]
-) -> Iterator[tuple[Coordinates, str]]:
-    """Each cell as it ends, with why it failed (empty where it did not).
+) -> Iterator[tuple[Coordinates, Exception | None]]:
+    """Each cell as it ends, with why it failed (None where it did not).
 
     A cell that fails leaves the others to go on. A disk that refuses a cell refuses the next one too, and
     a worker that was killed takes its pool along: these end the run.
@@ -223,9 +248,9 @@ def _finished(
             except Exception as error:  # whatever a claim's measure may raise
                 if os.environ.get("ICL_DEBUG"):
                     traceback.print_exception(error)
-                yield cell, f"{type(error).__name__}: {error}"
+                yield cell, error
             else:
-                yield cell, ""
+                yield cell, None
     except concurrent.futures.BrokenExecutor as error:
         raise EnvironmentFault(
             f"{request.claim}: a worker process died ({error}); the finished cells are kept, the same command goes on"

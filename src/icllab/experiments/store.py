@@ -25,6 +25,11 @@ from typing import TYPE_CHECKING, Any
 from icllab.core.errors import EnvironmentFault, IclError, InputError
 from icllab.core.grid import Coordinates, Grid
 
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -121,7 +126,9 @@ class Store:
             (root / "grids").mkdir(exist_ok=True)
         path = root / "configuration.json"
         if not path.exists():
-            write_atomically(path, _json(configuration))
+            with store.locked():
+                if not path.exists():
+                    write_atomically(path, _json(configuration))
         stored = store.configuration()
         if stored != json.loads(_json(configuration)):
             raise InputError(
@@ -149,10 +156,15 @@ class Store:
             write_atomically(path, content)
 
     def withdraw(self, grid: Grid) -> None:
-        """Forget that ``grid`` was asked for: none of its cells can be computed."""
+        """Forget that ``grid`` was asked for, since none of its cells can be computed.
+
+        A store that is left empty takes any configuration.
+        """
         content = _json({"static": grid.static, "traced": grid.traced})
-        with disk_faults(f"cannot withdraw a grid from {self.root}"):
+        with disk_faults(f"cannot withdraw a grid from {self.root}"), self.locked():
             (self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json").unlink(missing_ok=True)
+            if not any((self.root / "grids").iterdir()) and not any((self.root / "cells").iterdir()):
+                (self.root / "configuration.json").unlink(missing_ok=True)
 
     def requested(self) -> list[Grid]:
         """Every grid that was asked for."""
@@ -175,6 +187,28 @@ class Store:
         """A finished cell; None where there is none; a damaged one raises :class:`DamagedFile`."""
         path = self.path(cell)
         return read_dataset(path) if path.exists() else None
+
+    def version(self, cell: Coordinates) -> bytes | None:
+        """What tells two contents of a cell apart; None where there is none."""
+        path = self.path(cell)
+        with disk_faults(f"cannot read {path}"), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            return file.read(_BLOCK)
+        return None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from the same section of milliseconds; a killed one's lock is gone with it.
+
+        Where the system or the file system has no locks, two processes that meet there may still lose a cell's
+        values to each other; they are then missing, and the same command computes them again.
+        """
+        with contextlib.ExitStack() as stack:
+            with disk_faults(f"cannot lock {self.root}"):
+                file = stack.enter_context((self.root / ".lock").open("wb"))
+            if fcntl is not None:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def write(self, cell: Coordinates, dataset: "xr.Dataset") -> None:
         """Keep a finished cell."""

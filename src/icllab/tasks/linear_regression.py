@@ -12,6 +12,8 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
@@ -48,6 +50,9 @@ class LinearRegression(AbstractTask):
         for name in ("dim", "length"):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
                 raise expected(name, "an integer of at least 1", getattr(self, name))
+        rho = self.noise_variance
+        if not isinstance(rho, Tracer) and not np.all((rho >= 0) & np.isfinite(rho)):
+            raise expected("noise_variance", "a finite number >= 0", np.asarray(rho).tolist())
 
     @classmethod
     def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":

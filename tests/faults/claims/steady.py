@@ -1,7 +1,8 @@
 """A claim for tests: its cells take as long, and go wrong in such ways, as the environment says.
 
 ``STEADY_LOG``: a file that gets a line ``dim pid`` for each measurement that begins.
-``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4.
+``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4; ``refuse:0.25``,
+at rho 0.25.
 """
 
 import os
@@ -9,6 +10,7 @@ import time
 
 import numpy as np
 
+from icllab.core.errors import expected
 from icllab.core.statistics import mean_and_error
 from icllab.experiments.checks import agreement
 from icllab.experiments.experiment import Experiment, World
@@ -23,6 +25,8 @@ def measure(point, *, key):
             log.write(f"{point.dim} {os.getpid()}\n")
     time.sleep(float(os.environ.get("STEADY_PAUSE", "0")))
     fault, _, where = os.environ.get("STEADY_FAULT", "").partition(":")
+    if fault == "refuse" and float(where) == point.rho:
+        raise expected("rho", "another number", point.rho)
     if fault == "raise" and int(where) == point.dim:
         raise RuntimeError("no such luck,\nsaid on two lines")
     entropy = np.asarray(jax.random.key_data(key)).tolist()
