@@ -103,7 +103,7 @@ def test_the_sampler_has_the_law_of_simulated_contexts(name):
 @pytest.mark.parametrize("freedom", [1, 2, 3, 7, 400])
 def test_chi_square_numbers_have_their_law(freedom):
     normals = jax.random.normal(jax.random.key(freedom), (20_000, 3, 8))
-    drawn = np.asarray(jax.vmap(lambda n: _chi_square(freedom, n))(normals), np.float64)
+    drawn = np.asarray(jax.vmap(lambda n: _chi_square(jnp.asarray(freedom, n.dtype), n))(normals), np.float64)
     assert scipy.stats.kstest(drawn, scipy.stats.chi2(freedom).cdf).pvalue > 1e-3
 
 

@@ -4,6 +4,7 @@ The number of chunks is a *capacity* that grows in steps, and the number of prom
 compiled for a token dimension and a capacity serves all numbers of prompts that fit.
 """
 
+import dataclasses
 import functools
 import math
 
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.tasks.attention_features import FeatureSample, gaussian_covariance, sample_features
+from icllab.tasks.attention_features import FeatureSample, features_of_length, gaussian_covariance
 from icllab.tasks.linear_regression import LinearRegression
 
 _ROOMY = 2**26  # bytes; below this, capacities grow fourfold, which saves compilations
@@ -95,17 +96,20 @@ class Samples(eqx.Module):
 def sample(task: LinearRegression, *, prompts: int, key: PRNGKeyArray) -> Samples:
     """``prompts`` independent contexts of ``task``; row ``i`` depends on ``key`` and ``i`` alone.
 
-    So a larger set with the same key begins with the smaller one. Compiles once for each ``dim``.
+    So a larger set with the same key begins with the smaller one. Compiles once for each ``dim``, whatever the
+    context length.
     """
     gaussian_covariance(task)
     if not isinstance(prompts, int | np.integer) or prompts < 1:
         raise expected("prompts", "an integer of at least 1", prompts)
     dim, rows = task.dim, rows_per_chunk(task.dim)
     chunks = capacity(prompts, dim)
+    length = jnp.asarray(task.length, task.noise_variance.dtype)
+    law = dataclasses.replace(task, length=1)  # static: one for all
     samples = _empty(np.int32(prompts), chunks, rows, dim, task.noise_variance.dtype)
     with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
         for chunk in range(-(-prompts // rows)):
-            samples = _put(samples, _chunk(task, key, np.int32(chunk), np.int32(prompts), rows), np.int32(chunk))
+            samples = _put(samples, _chunk(law, length, key, np.int32(chunk), np.int32(prompts), rows), np.int32(chunk))
     return samples
 
 
@@ -117,10 +121,15 @@ def _empty(prompts: Int[Array, ""], chunks: int, rows: int, dim: int, dtype: np.
 
 @eqx.filter_jit
 def _chunk(
-    task: LinearRegression, key: PRNGKeyArray, chunk: Array | np.int32, prompts: Array | np.int32, rows: int
+    law: LinearRegression,
+    length: Float[Array, ""],
+    key: PRNGKeyArray,
+    chunk: Array | np.int32,
+    prompts: Array | np.int32,
+    rows: int,
 ) -> FeatureSample:
     index = chunk * rows + jnp.arange(rows, dtype=jnp.int32)
-    drawn = jax.vmap(lambda i: sample_features(task, key=jax.random.fold_in(key, i)))(index)
+    drawn = jax.vmap(lambda i: features_of_length(law, length, key=jax.random.fold_in(key, i)))(index)
     used = (index < prompts).astype(drawn.label.dtype)
     return jax.tree.map(lambda part: part * used.reshape(-1, *[1] * (part.ndim - 1)), drawn)
 

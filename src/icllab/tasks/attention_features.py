@@ -8,8 +8,6 @@ law of ``h`` is known given the task vector, so a context of any length is drawn
 second moments are exact.
 """
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -81,7 +79,15 @@ def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSamp
 
     Derived: docs/asymptotics.md, The law of the features.
     """
-    covariance, dim, length = gaussian_covariance(task), task.dim, task.length
+    return features_of_length(task, jnp.asarray(task.length, task.noise_variance.dtype), key=key)
+
+
+def features_of_length(task: LinearRegression, length: Float[Array, ""], *, key: PRNGKeyArray) -> FeatureSample:
+    """:func:`sample_features` for a context of ``length`` examples in place of the task's own.
+
+    A length that is data: what is compiled for one serves them all.
+    """
+    covariance, dim = gaussian_covariance(task), task.dim
     # Two random streams only: compiling one costs more than drawing from it.
     of_w, of_rest = jax.random.split(key)
     v = root_times(covariance, task.weights.sample(dim, key=of_w))
@@ -99,22 +105,21 @@ def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSamp
     )
 
 
-def _chi_square(freedom: int, normals: Float[Array, "3 proposal"]) -> Float[Array, ""]:
+def _chi_square(freedom: Float[Array, ""], normals: Float[Array, "3 proposal"]) -> Float[Array, ""]:
     r"""A chi-square number from standard normals, by the rejection method of Marsaglia and Tsang (2000).
 
     The first accepted proposal is kept. Each is accepted with probability at least 0.95, so that all eight
     are rejected (and the first kept all the same) with probability below 1e-10. The uniform number ``U`` of
-    the method enters by its logarithm, :math:`-\log U = (a^2 + b^2)/2` with standard normal a, b.
+    the method enters by its logarithm, :math:`-\log U = (a^2 + b^2)/2` with standard normal a, b. One degree
+    of freedom, for which the method is not made, is a square.
     """
     x, a, b = normals
-    if freedom == 1:
-        return x[0] ** 2
-    scale = freedom / 2 - 1 / 3
-    v = (1 + x / math.sqrt(9 * scale)) ** 3
+    scale = jnp.maximum(freedom, 2) / 2 - 1 / 3
+    v = (1 + x / jnp.sqrt(9 * scale)) ** 3
     positive = v > 0
     log_v = jnp.log(jnp.where(positive, v, jnp.ones_like(v)))
     accepted = positive & (-(a**2 + b**2) / 2 < x**2 / 2 + scale * (1 - v + log_v))
-    return 2 * scale * v[jnp.argmax(accepted)]
+    return jnp.where(freedom == 1, x[0] ** 2, 2 * scale * v[jnp.argmax(accepted)])
 
 
 def _nonzero(value: Float[Array, ""]) -> Float[Array, ""]:
