@@ -219,3 +219,18 @@ print(sorted({m.split(".")[0] for m in sys.modules} & {"jax", "equinox"}), "matp
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "False"]
+
+
+def test_a_panel_may_show_one_value_of_a_further_axis():
+    data = xr.concat([dataset(), 3 * dataset()], dim="kappa").assign_coords(kappa=[0.5, 2.0])
+    figure = panels(data, [Panel("icl_error", at={"kappa": k}) for k in (0.5, 2.0)], x="tau", hue="dim")
+    for panel, factor, name in ((0, 1, r"$\kappa = 0.5$"), (1, 3, r"$\kappa = 2$")):
+        axes = figure.axes[panel]
+        assert axes.get_title(loc="right") == name
+        points, _, _ = axes.containers[0].lines
+        mean, _ = mean_and_error(factor * dataset()["icl_error"].values[0])
+        np.testing.assert_allclose(points.get_ydata(), mean[np.isfinite(mean)])
+    with pytest.raises(InputError, match=r"kappa: expected one of \[0.5, 2.0\], got 1.0"):
+        panels(data, [Panel("icl_error", at={"kappa": 1.0})], x="tau", hue="dim")
+    with pytest.raises(InputError, match="unknown dimension 'alpha'"):
+        panels(data, [Panel("icl_error", at={"alpha": 1.0})], x="tau", hue="dim")

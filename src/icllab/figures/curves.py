@@ -1,8 +1,8 @@
 """Curves: closed forms as lines, simulations as points with standard errors, against one axis."""
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,12 +33,14 @@ class Panel:
         line: The variable drawn as a line.
         yscale: ``"linear"`` or ``"log"``.
         ylim: Lower and upper end; points beyond are marked at the frame, never dropped in silence.
+        at: Axis -> value: where on axes that the panel does not draw. It is written above the panel.
     """
 
     y: str | None
     line: str | None = None
     yscale: Scale = "linear"
     ylim: Limits | None = None
+    at: Mapping[str, float | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.y is None and self.line is None:
@@ -48,6 +50,20 @@ class Panel:
     def shown(self) -> str:
         """The variable that the vertical axis is named after."""
         return self.y or self.line or ""
+
+    @property
+    def corner(self) -> str:
+        """What tells the panel from the others."""
+        return ", ".join(_valued(name, value) for name, value in self.at.items())
+
+    def of(self, dataset: xr.Dataset) -> xr.Dataset:
+        """The part of the dataset that the panel shows."""
+        for name, value in self.at.items():
+            if name not in dataset.dims:
+                raise unknown("dimension", name, map(str, dataset.dims))
+            if value not in dataset[name].values:
+                raise expected(name, f"one of {dataset[name].values.tolist()}", value)
+        return dataset.sel(dict(self.at))
 
 
 @dataclass(frozen=True)
@@ -132,8 +148,9 @@ def panels(
     for name in (x, hue):
         if name is not None and name not in dataset.dims:
             raise unknown("dimension", name, map(str, dataset.dims))
-    points = [_points(dataset, row.y, x, hue, over) if row.y else [] for row in rows]
-    lines = [_lines(dataset, row.line, hue, line_x) if row.line else [] for row in rows]
+    shown = [row.of(dataset) for row in rows]
+    points = [_points(part, row.y, x, hue, over) if row.y else [] for row, part in zip(rows, shown, strict=True)]
+    lines = [_lines(part, row.line, hue, line_x) if row.line else [] for row, part in zip(rows, shown, strict=True)]
 
     with style.context():
         height = 2.4 if len(rows) == 1 else 0.65 + 1.65 * len(rows)
@@ -190,7 +207,7 @@ def _curves(mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) ->
     values = mean[hue].to_numpy().tolist()
     return [
         _Curve(
-            f"${axis(hue).symbol} = {value:g}$" if isinstance(value, int | float) else str(value),
+            _valued(hue, value),
             colour,
             style.marker(i),
             style.dashes(i),
@@ -200,6 +217,11 @@ def _curves(mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) ->
         )
         for i, (value, colour) in enumerate(zip(values, style.colours(values), strict=True))
     ]
+
+
+def _valued(name: str, value: float | str) -> str:
+    """``$d = 40$`` for a number; a name speaks for itself."""
+    return f"${axis(name).symbol} = {value:g}$" if isinstance(value, int | float) else str(value)
 
 
 def _draw(
@@ -242,6 +264,8 @@ def _draw(
     if vertical is not None:
         axes.axvline(vertical, color=style.FAINT, linewidth=0.7, dashes=(4, 3), zorder=1)
     axes.set_ylabel(_wrapped(quantity(row.shown)))
+    if row.corner:
+        axes.set_title(row.corner, loc="right", fontsize="medium")
     for scale, ruler in ((xscale, axes.xaxis), (row.yscale, axes.yaxis)):
         if scale == "log":
             _log_ticks(ruler)
@@ -307,6 +331,10 @@ def _legend(
         handles = [Line2D([], [], color=c.colour, linestyle=c.dashes, label=c.name) for c in lines]
     if handles or title:
         legend = figure.legend(
-            handles=handles, title=title, loc="outside upper left", ncols=max(1, min(len(handles), 4)), alignment="left"
+            handles=handles,
+            title=title,
+            loc="outside upper left",
+            ncols=len(handles) if len(handles) <= 4 else -(-len(handles) // 2),
+            alignment="left",
         )
         legend.get_title().set_fontsize(8.0)
