@@ -10,7 +10,7 @@ import icllab as icl
 from icllab.core.axes import AXES, QUANTITIES
 from icllab.experiments import registry
 from icllab.experiments.checks import Outcome
-from icllab.experiments.results import fixed_values
+from icllab.experiments.results import fixed_values, judge
 
 WORLDS = [(claim, world) for claim in CLAIMS for world in registry.load(claim).worlds]
 
@@ -39,8 +39,12 @@ def test_the_claim_does_not_fail_at_smoke(claim, out):
 
 @pytest.mark.parametrize(("claim", "world"), WORLDS)
 def test_the_claim_fails_in_a_wrong_world(claim, world, out):
-    icl.run(claim, "smoke", out=out, world=world)
-    verdict = icl.check(claim, "smoke", out=out, world=world)
+    experiment = registry.load(claim).in_world(world)
+    if registry.load(claim).worlds[world].measure is None:  # another formula for what is measured already
+        verdict = judge(experiment, experiment.theory(icl.run(claim, "smoke", out=out)))
+    else:
+        icl.run(claim, "smoke", out=out, world=world)
+        verdict = icl.check(claim, "smoke", out=out, world=world)
     assert verdict.outcome is Outcome.FAILS, verdict.findings
 
 
