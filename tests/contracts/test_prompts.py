@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
 
 
@@ -25,3 +27,27 @@ def test_token_prompt():
 def test_a_batch_of_prompts_keeps_its_position_axis_last_but_one():
     batch = jax.vmap(lambda s: RegressionPrompt(x=s * jnp.ones((4, 2)), y=s * jnp.ones(4)))(jnp.arange(3.0))
     assert (batch.positions, batch.dim) == (4, 2)
+
+
+def test_a_query_alone_and_after_a_shorter_context():
+    regression = RegressionPrompt(x=jnp.arange(8.0).reshape(4, 2), y=jnp.arange(4.0))
+    tokens = TokenPrompt(jnp.arange(5))
+    assert regression.alone(2).positions == tokens.alone(2).positions == 1
+    np.testing.assert_array_equal(regression.alone(2).x, [[4, 5]])
+    np.testing.assert_array_equal(regression.alone(2).y, [2])
+    np.testing.assert_array_equal(tokens.alone(2).tokens, [2, 3])  # the query and the token that answers it
+    np.testing.assert_array_equal(regression.alone(3, size=3).y, [1, 2, 3])
+    np.testing.assert_array_equal(tokens.alone(3, size=3).tokens, [1, 2, 3, 4])
+    for prompt in (regression, tokens):
+        whole = prompt.alone(prompt.length, size=prompt.positions)
+        assert type(whole) is type(prompt)
+        assert all(map(np.array_equal, jax.tree.leaves(whole), jax.tree.leaves(prompt)))
+
+
+@pytest.mark.parametrize("position", [-1, 4])
+def test_a_position_or_size_that_is_not_there_is_refused(position):
+    prompt = RegressionPrompt(x=jnp.zeros((4, 2)), y=jnp.zeros(4))
+    with pytest.raises(InputError, match=f"position: expected an integer from 0 to 3, got {position}"):
+        prompt.alone(position)
+    with pytest.raises(InputError, match="size: expected an integer from 1 to 3, the positions up to 2, got 4"):
+        prompt.alone(2, size=4)

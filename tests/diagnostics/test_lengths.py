@@ -1,5 +1,7 @@
 """The loss per length of predictors whose loss is known exactly."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -47,6 +49,8 @@ def test_known_losses_within_their_errors(getkey):
     assert np.all(np.abs(result.loss - exact) < 4.5 * result.standard_error)
     assert float(result.standard_error.max()) < 0.15
     np.testing.assert_array_equal(result.position, np.arange(6))
+    for name, known in (("loss_sum", exact.sum(1)), ("loss_mean", exact.mean(1))):
+        assert np.all(np.abs(result[name] - known) < 4.5 * result[f"{name}_error"])
 
 
 def test_every_predictor_sees_the_same_prompts(getkey):
@@ -55,12 +59,15 @@ def test_every_predictor_sees_the_same_prompts(getkey):
     last = result.loss.sel(predictor="last").values
     assert np.isnan(last[:-1]).all()
     np.testing.assert_allclose(last[-1], result.loss.sel(predictor="a").values[-1], rtol=1e-6)
+    for name in ("loss_sum", "loss_sum_error", "loss_mean", "loss_mean_error"):
+        np.testing.assert_array_equal(np.isnan(result[name]), [False, False, True])
 
 
-def test_the_block_changes_nothing(getkey):
+@pytest.mark.parametrize("predictor", [nothing, Untraceable()])
+def test_the_block_changes_nothing(predictor, getkey):
     key = getkey()
-    whole = per_length({"a": the_label_before}, TASK, key=key, prompts=60, block=60)
-    parts = per_length({"a": the_label_before}, TASK, key=key, prompts=60, block=7)
+    whole = per_length({"a": predictor}, TASK, key=key, prompts=60, block=60)
+    parts = per_length({"a": predictor}, TASK, key=key, prompts=60, block=7)
     np.testing.assert_allclose(whole.loss, parts.loss, rtol=1e-6)
 
 
@@ -70,10 +77,84 @@ def test_the_standard_error_is_that_of_a_mean(getkey):
     assert np.all((ratio > 3) & (ratio < 5.3))  # 4, each error known to a few per cent of a heavy-tailed loss
 
 
+def test_the_error_of_a_sum_knows_that_positions_go_together(getkey):
+    """Given the task, losses of 0 are (|w|^2 + rho) chi^2_1: their sum has the variance below, not six times one.
+
+    With s2 = |w|^2 + rho: Var s2 = 2 d, E s2^2 = Var s2 + (E s2)^2; the sum of p positions has variance
+    p 2 E s2^2 + p^2 Var s2.
+    """
+    positions, dim, prompts = 6, 3, 40_000
+    variance_s2 = 2 * dim
+    second = variance_s2 + 3.25**2
+    exact = np.sqrt((2 * positions * second + positions**2 * variance_s2) / prompts)
+    result = per_length({"nothing": nothing}, TASK, key=getkey(), prompts=prompts)
+    assert float(result.loss_sum_error[0]) == pytest.approx(exact, rel=0.06)
+    apart = float(np.sqrt((result.standard_error**2).sum()))
+    assert apart == pytest.approx(np.sqrt(positions * (2 * second + variance_s2) / prompts), rel=0.06)
+    assert exact > 1.25 * apart
+    np.testing.assert_allclose(result.loss_sum_error, positions * result.loss_mean_error, rtol=1e-12)
+
+
+def a_little_more(prompt):
+    return jnp.full_like(prompt.y, 0.01)
+
+
+def test_differences_are_taken_prompt_by_prompt(getkey):
+    """(y - c)^2 - y^2 = c^2 - 2 c y has the standard deviation 2 c sd(y): far below that of either loss."""
+    result = per_length({"more": a_little_more, "0": nothing}, TASK, key=getkey(), prompts=20_000, against="0")
+    more, zero = result.sel(predictor="more"), result.sel(predictor="0")
+    np.testing.assert_allclose(more.difference, more.loss - zero.loss, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(more.difference_error, 0.02 * np.sqrt(3.25 / 20_000), rtol=0.05)
+    assert np.all(np.abs(more.difference - 1e-4) < 4.5 * more.difference_error)
+    assert np.all(more.difference_error < 0.01 * more.standard_error)
+    for name in ("difference", "difference_error", "difference_mean", "difference_mean_error"):
+        np.testing.assert_array_equal(zero[name], np.zeros_like(zero[name]))
+    assert float(more.difference_mean) == pytest.approx(float(more.loss_mean - zero.loss_mean), abs=1e-9)
+
+
+class Constant(AbstractPredictor):
+    """Answers one number everywhere, and counts how often it is traced."""
+
+    value: jax.Array
+    count: object = eqx.field(static=True)
+
+    def __call__(self, prompt):
+        next(self.count)
+        return jnp.broadcast_to(self.value, prompt.y.shape)
+
+
+def test_another_key_or_another_value_compiles_nothing_again(getkey):
+    """Neither for a predictor with leaves, nor for a plain function, nor for a task with another noise."""
+    count = itertools.count()
+
+    def plain(prompt):
+        next(count)
+        return jnp.zeros_like(prompt.y)
+
+    def ask(value):
+        noisy = eqx.tree_at(lambda task: task.noise_variance, TASK, jnp.asarray(value))
+        per_length({"leaf": Constant(jnp.asarray(value), count), "plain": plain}, noisy, key=getkey(), prompts=8)
+        return next(count)
+
+    first = ask(0.5)
+    assert first >= 2
+    assert ask(1.5) == first + 1  # the call of next itself
+
+
+def test_a_nan_is_never_left_out(getkey):
+    result = per_length({"root": lambda prompt: jnp.sqrt(prompt.y)}, TASK, key=getkey(), prompts=64)
+    assert np.isnan(result.loss).all()
+    assert np.isnan(result.standard_error).all()
+
+
 def test_bad_input_is_named(getkey):
     with pytest.raises(InputError, match="prompts: expected an integer of at least 2"):
         per_length({"a": nothing}, TASK, key=getkey(), prompts=1)
+    with pytest.raises(InputError, match="block: expected an integer of at least 1"):
+        per_length({"a": nothing}, TASK, key=getkey(), block=0)
     with pytest.raises(InputError, match="prediction: expected 6 positions, or 1 for the last, got 2"):
         per_length({"short": lambda prompt: prompt.y[:2]}, TASK, key=getkey())
     with pytest.raises(InputError, match="predictors: expected at least one"):
         per_length({}, TASK, key=jax.random.key(0))
+    with pytest.raises(InputError, match=r"unknown predictor 'ridges'; did you mean 'ridge'\?"):
+        per_length({"ridge": nothing}, TASK, key=getkey(), against="ridges")

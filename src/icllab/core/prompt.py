@@ -9,8 +9,11 @@ whole context.
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from icllab.core.errors import expected
 
 
 class Prompt(eqx.Module):
@@ -29,6 +32,22 @@ class Prompt(eqx.Module):
     @abc.abstractmethod
     def replaced_after(self, position: int, other: "Prompt") -> "Prompt":
         """Everything a prediction at ``position`` may not depend on, taken from ``other``."""
+
+    @abc.abstractmethod
+    def alone(self, position: int, *, size: int = 1) -> "Prompt":
+        """The same query with less before it: the ``size`` positions that end at ``position``, as a prompt.
+
+        Its last prediction answers what was asked at ``position``. With ``size=1`` the query stands without
+        any context, with ``size=position + 1`` nothing is lost but what comes later.
+        """
+
+    def _window(self, values: Array, position: int, size: int, more: int = 0) -> Array:
+        """The entries of the ``size`` positions that end at ``position``, and ``more`` after them."""
+        if not (isinstance(position, int) and 0 <= position < self.positions):
+            raise expected("position", f"an integer from 0 to {self.positions - 1}", position)
+        if not (isinstance(size, int) and 1 <= size <= position + 1):
+            raise expected("size", f"an integer from 1 to {position + 1}, the positions up to {position}", size)
+        return jax.lax.slice_in_dim(values, position + 1 - size, position + 1 + more)
 
 
 class RegressionPrompt(Prompt):
@@ -55,6 +74,10 @@ class RegressionPrompt(Prompt):
             y=jnp.where(i < position, self.y, other.y),
         )
 
+    def alone(self, position: int, *, size: int = 1) -> "RegressionPrompt":
+        """The query ``x[position]`` and its target, after the ``size - 1`` examples just before it."""
+        return type(self)(x=self._window(self.x, position, size), y=self._window(self.y, position, size))
+
 
 class TokenPrompt(Prompt):
     """A sequence of token ids; the prediction at position ``i`` is of token ``i + 1``."""
@@ -70,3 +93,7 @@ class TokenPrompt(Prompt):
         """Tokens up to and including ``position`` stay."""
         i = jnp.arange(self.tokens.shape[-1])
         return type(self)(tokens=jnp.where(i <= position, self.tokens, other.tokens))
+
+    def alone(self, position: int, *, size: int = 1) -> "TokenPrompt":
+        """The last ``size`` tokens up to ``position``, and the token that follows them."""
+        return type(self)(tokens=self._window(self.tokens, position, size, more=1))

@@ -1,26 +1,34 @@
-r"""The loss as a function of how many examples have been seen."""
+r"""The loss as a function of how many examples have been seen, its sum and its mean."""
 
 from collections.abc import Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from icllab.core.errors import expected
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.errors import expected, unknown
+from icllab.core.protocols import AbstractTask, Predictor
+from icllab.diagnostics.answers import EveryPosition, answers, mean_and_error
 
 
 def per_length(
-    predictors: Mapping[str, Predictor], task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024, block: int = 256
+    predictors: Mapping[str, Predictor],
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    prompts: int = 1024,
+    block: int = 256,
+    against: str | None = None,
 ) -> xr.Dataset:
     r"""Mean loss of each predictor after 0, 1, ..., ℓ examples, with its standard error.
 
-    .. math:: L^{(i)} = E\, \mathrm{loss}\big(T(x_1, y_1, \dots, x_i, y_i, x_{i+1}),\; y_{i+1}\big)
+    .. math:: L^{(i)} = E\, \mathrm{loss}\big(T(x_1, y_1, \dots, x_i, y_i, x_{i+1}),\; y_{i+1}\big), \qquad
+              L = \sum_{i=0}^{\ell} L^{(i)}
 
-    All predictors answer the same prompts, so that differences between them have smaller errors than
-    the errors shown.
+    All predictors answer the same prompts, so the difference of two has a smaller error than the errors of
+    the two suggest; ``against`` gives it. The errors of sum and mean are those of sums over the positions
+    of one prompt, which are not independent.
 
     Args:
         predictors: name -> any ``predictor(prompt) -> prediction``. One that answers the last position
@@ -29,38 +37,48 @@ def per_length(
         key: Of the prompts.
         prompts: How many; at least 2.
         block: How many are held in memory at once.
+        against: Name of one of the predictors, which all are compared with.
 
     Returns:
-        ``loss`` and ``standard_error`` over ``(predictor, position)``.
+        ``loss`` and ``standard_error`` over ``(predictor, position)``; ``loss_sum`` and ``loss_mean`` over
+        ``predictor``, each with an ``_error``, NaN unless every position is answered. With ``against`` also
+        ``difference`` over ``(predictor, position)`` and ``difference_mean`` over ``predictor``: the
+        loss minus that of ``against``, prompt by prompt, each with an ``_error``.
 
-    Derived: docs/asymptotics.md, From prompts to a loss per length.
+    Raises:
+        InputError: No predictor, fewer than two prompts, or an unknown name in ``against``.
+
+    Derived: docs/lengths.md, From prompts to a loss per length.
     """
-    if prompts < 2:
-        raise expected("prompts", "an integer of at least 2, for a standard error", prompts)
     if not predictors:
         raise expected("predictors", "at least one, by name", dict(predictors))
-    keys = jax.random.split(key, prompts)
-    positions = jax.eval_shape(lambda k: task.sample(key=k), keys[0]).positions
-    mean, error = np.full((2, len(predictors), positions), np.nan)
-    for row, predictor in enumerate(predictors.values()):
-        losses = np.asarray(_losses(predictor, task, keys, block), dtype=float)
-        answered = losses.shape[1]  # every position, or the last: the task's loss has refused all else
-        mean[row, -answered:] = losses.mean(0)
-        error[row, -answered:] = losses.std(0, ddof=1) / np.sqrt(prompts)
+    if against is not None and against not in predictors:
+        raise unknown("predictor", against, predictors)
+    positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
+
+    def losses(predictor: Predictor) -> Float[np.ndarray, "prompt position"]:
+        answered = answers(EveryPosition(), predictor, task, key=key, prompts=prompts, block=block)
+        # Every position, or the last: the task's loss has refused all else.
+        unanswered = np.full((prompts, positions - answered.shape[1]), np.nan)
+        return np.concatenate([unanswered, answered], axis=1)
+
+    reference = None if against is None else losses(predictors[against])
+    rows = []
+    for name, predictor in predictors.items():
+        own = reference if name == against and reference is not None else losses(predictor)
+        row = {"loss": own, "loss_sum": own.sum(1), "loss_mean": own.mean(1)}
+        if reference is not None:
+            row |= {"difference": own - reference, "difference_mean": (own - reference).mean(1)}
+        rows.append({quantity: mean_and_error(samples) for quantity, samples in row.items()})
+    variables = {}
+    for quantity in rows[0]:
+        dims = ("predictor", "position") if rows[0][quantity][0].ndim else ("predictor",)
+        error = "standard_error" if quantity == "loss" else f"{quantity}_error"
+        variables[quantity], variables[error] = (
+            (dims, np.stack(part)) for part in zip(*(r[quantity] for r in rows), strict=True)
+        )
     return xr.Dataset(
-        {"loss": (("predictor", "position"), mean), "standard_error": (("predictor", "position"), error)},
+        variables,
         coords={"predictor": list(predictors), "position": np.arange(positions)},
-        attrs={"prompts": prompts},
+        attrs={"prompts": prompts} | ({} if against is None else {"against": against}),
     )
-
-
-def _losses(
-    predictor: Predictor, task: AbstractTask, keys: Key[Array, " prompt"], block: int
-) -> Float[Array, "prompt answered"]:
-    def one(key: PRNGKeyArray) -> Float[Array, " answered"]:
-        prompt = task.sample(key=key)
-        return task.loss(predictor(prompt), prompt)
-
-    if declared(predictor, "traceable"):
-        return jax.jit(lambda: jax.lax.map(one, keys, batch_size=block))()
-    return jnp.stack([one(key) for key in keys])

@@ -11,6 +11,8 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, UniformInputs, WeightPool
+    from icllab.tasks.scaling import Standardised
+    from icllab.tasks.table import Table
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -18,8 +20,10 @@ __getattr__, __dir__, __all__ = attach(
         "GaussianInputs": "regression_laws",
         "GaussianWeights": "regression_laws",
         "LinearRegression": "linear_regression",
+        "Standardised": "scaling",
+        "Table": "table",
         "UniformInputs": "regression_laws",
         "WeightPool": "regression_laws",
     },
-    modules=("attention_features", "linear_regression", "regression_laws"),
+    modules=("attention_features", "linear_regression", "regression_laws", "scaling", "table", "table_files"),
 )

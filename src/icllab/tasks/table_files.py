@@ -1,0 +1,109 @@
+"""Numbers from a file: columns of a CSV or Parquet table, chosen by name or index, with clear refusals."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from icllab.core.errors import EnvironmentFault, InputError, expected, unknown
+
+Columns: TypeAlias = Mapping[str, Any]
+"""Name -> a pyarrow column, in the order of the file."""
+
+Place: TypeAlias = str | PathLike[str]
+_HINT = "choose other columns with columns=[...], or fill or drop what is missing first"
+
+
+def read_csv(path: Place, delimiter: str = ",") -> Columns:
+    """All columns of a CSV file with a header."""
+    csv = _pyarrow("csv")
+    return _read(path, lambda: csv.read_csv(fspath(path), parse_options=csv.ParseOptions(delimiter=delimiter)))
+
+
+def read_parquet(path: Place) -> Columns:
+    """All columns of a Parquet file."""
+    parquet = _pyarrow("parquet")
+    return _read(path, lambda: parquet.read_table(fspath(path)))
+
+
+def _pyarrow(part: str) -> Any:
+    try:
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise EnvironmentFault(f"reading a table needs pyarrow ({error}): pip install 'icl-lab[tables]'") from None
+    return getattr(pyarrow, part)
+
+
+def _read(path: Place, read: Any) -> Columns:
+    if not Path(path).is_file():
+        raise expected("path", "a file that exists", fspath(path))
+    try:
+        table = read()
+    except (ValueError, OSError) as error:  # pyarrow's own errors are of these kinds
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{Path(path).name}: expected a table that can be read; {reason}") from None
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise expected(f"{Path(path).name}, columns", "names that differ", name)
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def choice(
+    columns: Columns, path: Place, target: str | int, chosen: Sequence[str | int] | None
+) -> tuple[tuple[str, ...], str]:
+    """Names of the inputs and of the target."""
+    names = list(columns)
+
+    def named(what: str, which: str | int) -> str:
+        if isinstance(which, int):
+            if not -len(names) <= which < len(names):
+                raise expected(what, f"a name, or an index below {len(names)}", which)
+            return names[which]
+        if which not in columns:
+            raise unknown(f"column of {Path(path).name}", which, names)
+        return which
+
+    goal = named("target", target)
+    inputs = [n for n in names if n != goal] if chosen is None else [named("columns", which) for which in chosen]
+    if goal in inputs or len(set(inputs)) != len(inputs) or not inputs:
+        raise expected("columns", f"at least one column, each once, without the target {goal!r}", inputs)
+    return tuple(inputs), goal
+
+
+def numbers(columns: Columns, path: Place, name: str) -> Float[np.ndarray, " row"]:
+    """A column as float64; text and missing values are refused with column and row."""
+    column, where = columns[name], f"{Path(path).name}, column {name!r}"
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
+        for row, value in enumerate(column.to_pylist(), 1):
+            if not _is_number(value):
+                raise expected(f"{where}, row {row}", "a number", value, _HINT)
+        raise expected(where, "numbers", str(kind), _HINT)
+    if column.null_count:
+        row = next(row for row, value in enumerate(column.to_pylist(), 1) if value is None)
+        raise expected(f"{where}, row {row}", "a number", None, _HINT)
+    values = np.array(column.to_pylist(), dtype=np.float64)
+    require_finite(Path(path).name, name, values)
+    return values
+
+
+def require_finite(source: str, name: str, values: Float[np.ndarray, " row"]) -> None:
+    """Refuse a column with NaN or infinity; the first such row is named, counted from 1."""
+    rows = np.flatnonzero(~np.isfinite(values))
+    if rows.size:
+        raise expected(f"{source}, column {name!r}, row {rows[0] + 1}", "a number", float(values[rows[0]]), _HINT)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a text could be read as a number (or the value is one)."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

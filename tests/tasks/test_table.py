@@ -1,0 +1,204 @@
+"""Prompts of a table are rows of that table, drawn evenly; files are read to the number or refused to the cell."""
+
+import builtins
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.tasks import Table
+from icllab.tasks.table import dealt, distinct_rows
+
+X = np.arange(18.0).reshape(6, 3) ** 2
+Y = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
+
+
+@pytest.mark.parametrize(("rows", "count"), [(4, 2), (5, 3), (4, 4), (3, 1)])
+def test_each_ordered_choice_of_rows_comes_from_one_sequence_of_draws(rows, count):
+    """The draws are independent and uniform, so a bijection makes every ordered choice equally likely."""
+    draws = np.array(list(itertools.product(*[range(rows - j) for j in range(count)])), np.int32)
+    choices = np.asarray(jax.vmap(dealt)(jnp.asarray(draws)))
+    assert sorted(map(tuple, choices.tolist())) == sorted(itertools.permutations(range(rows), count))
+
+
+def test_the_draws_behind_distinct_rows_are_uniform(getkey):
+    """Counts of the 20 ordered pairs of 5 rows: their chi-square has mean 19 and standard deviation sqrt(38)."""
+    many = 20_000
+    pairs = jax.jit(jax.vmap(lambda k: distinct_rows(5, 2, key=k)))(jax.random.split(getkey(), many))
+    _, counts = np.unique(np.asarray(pairs) @ [5, 1], return_counts=True)
+    assert counts.size == 20
+    chi_square = np.sum((counts - many / 20) ** 2) / (many / 20)
+    assert abs(chi_square - 19) < 4.5 * np.sqrt(38)
+
+
+def test_a_prompt_is_rows_of_the_table_each_at_most_once(precision, getkey):
+    table = Table(X, Y, length=5)
+    prompt = table.sample(key=getkey())
+    order = [int(np.flatnonzero((np.asarray(table.x) == row).all(1))[0]) for row in np.asarray(prompt.x)]
+    assert sorted(order) == list(range(6))
+    np.testing.assert_array_equal(prompt.y, np.asarray(table.y)[order])
+    assert prompt.x.dtype == jnp.dtype(precision)
+
+
+def test_the_unit_of_the_loss_is_the_variance_of_the_target(getkey):
+    """Over all rows, the mean's loss averages to 1: exactly, since a prompt of all rows holds each once."""
+    with jax.enable_x64(True):
+        table = Table(X, Y, length=5)
+        prompt = table.sample(key=getkey())
+        losses = table.loss(jnp.full(6, Y.mean()), prompt)
+        np.testing.assert_allclose(losses.mean(), 1.0, rtol=1e-14)
+        np.testing.assert_array_equal(table.loss(jnp.zeros(1), prompt), prompt.y[-1:] ** 2 / Y.var())
+
+
+def test_the_loss_of_the_mean_of_some_other_rows():
+    """R / (R - 1) (1 + 1 / l), exactly, over all ordered choices of l examples and a query."""
+    with jax.enable_x64(True):
+        for length in (1, 2, 3):
+            table = Table(X, Y, length=length)
+            losses = []
+            for rows in itertools.permutations(range(6), length + 1):
+                prompt = RegressionPrompt(x=table.x[jnp.array(rows)], y=table.y[jnp.array(rows)])
+                losses.append(float(table.loss(prompt.y[:-1].mean()[None], prompt)[0]))
+            np.testing.assert_allclose(np.mean(losses), 6 / 5 * (1 + 1 / length), rtol=1e-12)
+
+
+def test_another_unit_of_the_target_changes_no_loss(getkey):
+    key = getkey()
+    with jax.enable_x64(True):
+        table, other = Table(X, Y, length=4), Table(X, 1000 * Y, length=4)
+        prompt, scaled = table.sample(key=key), other.sample(key=key)
+        np.testing.assert_allclose(
+            table.loss(prompt.y[::-1], prompt), other.loss(1000 * prompt.y[::-1], scaled), rtol=1e-14
+        )
+
+
+def test_shuffled_keeps_the_targets_and_breaks_the_pairs(getkey):
+    table = Table(X, Y, length=2)
+    other = table.shuffled(key=getkey())
+    np.testing.assert_array_equal(np.sort(other.y), np.sort(table.y))
+    assert not np.array_equal(other.y, table.y)
+    np.testing.assert_array_equal(other.x, table.x)
+
+
+def test_the_query_alone_is_a_prompt_of_length_0(getkey):
+    prompt = Table(X, Y, length=0).sample(key=getkey())
+    assert (prompt.positions, prompt.length) == (1, 0)
+
+
+def test_arrays_that_make_no_table_are_refused():
+    with pytest.raises(
+        InputError, match="length: expected an integer from 0 to 5, one less than there are rows, got 6"
+    ):
+        Table(X, Y, length=6)
+    with pytest.raises(InputError, match=r"target 'y': expected values that differ between rows, got 2\.0"):
+        Table(X, np.full(6, 2.0), length=2)
+    with pytest.raises(InputError, match="columns: expected one name for each of 3 columns"):
+        Table(X, Y, length=2, columns=["a"])
+    broken = X.copy()
+    broken[4, 1] = np.nan
+    with pytest.raises(InputError, match="table, column 'x1', row 5: expected a number, got nan; choose other columns"):
+        Table(broken, Y, length=2)
+    with pytest.raises(InputError, match="table, column 'age', row 1: expected a number, got inf"):
+        Table(X, np.array([np.inf, *Y[1:]]), length=2, target="age")
+
+
+# Files.
+
+TEXT = "id,age,dose,group,out\n1,40,0.5,true,10\n2,50,1.5,false,20.5\n3,61,2.5,true,7\n"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "trial.csv"
+    path.write_text(TEXT, "utf-8")
+    return path
+
+
+def test_a_csv_file_to_the_number(csv):
+    table = Table.from_csv(csv, target="out", length=2)
+    assert (table.columns, table.target, table.dim, table.rows) == (("id", "age", "dose", "group"), "out", 4, 3)
+    np.testing.assert_array_equal(table.x, [[1, 40, 0.5, 1], [2, 50, 1.5, 0], [3, 61, 2.5, 1]])
+    np.testing.assert_array_equal(table.y, [10, 20.5, 7])
+
+
+def test_columns_by_name_and_by_index(csv):
+    table = Table.from_csv(csv, target=-1, columns=["dose", 1], length=2)
+    assert (table.columns, table.target) == (("dose", "age"), "out")
+    np.testing.assert_array_equal(table.x, [[0.5, 40], [1.5, 50], [2.5, 61]])
+
+
+def test_another_delimiter(tmp_path):
+    path = tmp_path / "trial.csv"
+    path.write_text("a;b\n1;2\n3;5\n", "utf-8")
+    np.testing.assert_array_equal(Table.from_csv(path, target="b", length=1, delimiter=";").x, [[1], [3]])
+
+
+def test_a_parquet_file_is_the_same_table(csv, tmp_path):
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    path = tmp_path / "trial.parquet"
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(csv), path)
+    one, other = (read(p, target="out", length=2) for read, p in ((Table.from_csv, csv), (Table.from_parquet, path)))
+    np.testing.assert_array_equal(one.x, other.x)
+    np.testing.assert_array_equal(one.y, other.y)
+    assert one.columns == other.columns
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n,3\n", "t.csv, column 'a', row 2: expected a number, got None; choose other columns"),
+        ("a,b\n1,2\nx,3\n4,5\n", "t.csv, column 'a', row 2: expected a number, got 'x'; choose other columns"),
+        ("a,b\n1,2\n2,NA\n", "t.csv, column 'b', row 2: expected a number, got None"),
+        ("a,b\n1,inf\n2,3\n", "t.csv, column 'b', row 1: expected a number, got inf"),
+        ("a,b\n2020-01-01,1\n2020-01-02,2\n", "t.csv, column 'a', row 1: expected a number, got datetime.date"),
+        ("a,b,a\n1,2,3\n4,5,6\n", "t.csv, columns: expected names that differ, got 'a'"),
+        ("a,b\n1,2,3\n", "t.csv: expected a table that can be read; "),
+        ("", "t.csv: expected a table that can be read; "),
+    ],
+)
+def test_what_is_no_number_is_refused_with_its_place(text, message, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError) as error:
+        Table.from_csv(path, target="b", length=1)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_chosen_may_be_anything(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("name,a,b\nann,1,2\n,3,5\n", "utf-8")
+    np.testing.assert_array_equal(Table.from_csv(path, target="b", columns=["a"], length=1).x, [[1], [3]])
+
+
+def test_a_choice_that_is_not_there_is_answered_with_the_nearest(csv, tmp_path):
+    with pytest.raises(InputError, match=r"unknown column of trial.csv 'doze'; did you mean 'dose'\?"):
+        Table.from_csv(csv, target="out", columns=["doze"], length=2)
+    with pytest.raises(InputError, match="target: expected a name, or an index below 5, got 5"):
+        Table.from_csv(csv, target=5, length=2)
+    with pytest.raises(InputError, match="columns: expected at least one column, each once, without the target 'out'"):
+        Table.from_csv(csv, target="out", columns=["age", "out"], length=2)
+    with pytest.raises(InputError, match="path: expected a file that exists, got"):
+        Table.from_parquet(tmp_path / "none.parquet", target=0, length=2)
+
+
+def test_without_the_extra_one_line_says_what_to_install(csv, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("pyarrow"):
+            raise ImportError("No module named 'pyarrow'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for read in (Table.from_csv, Table.from_parquet):
+        with pytest.raises(
+            EnvironmentFault, match=r"reading a table needs pyarrow \(No module .*\): pip install 'icl-lab"
+        ):
+            read(csv, target="out", length=2)
