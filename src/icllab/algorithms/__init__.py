@@ -4,6 +4,24 @@ Every one answers every position of a prompt from the examples before it, so tha
 network in any diagnostic, and "which algorithm is this network" is a distance between predictors.
 """
 
+from typing import TYPE_CHECKING
+
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, {}, modules=())
+if TYPE_CHECKING:
+    from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
+    from icllab.algorithms.estimators import from_sklearn
+    from icllab.algorithms.least_squares import LeastSquares, Ridge
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "DiscreteMMSE": "bayes",
+        "GaussianPosterior": "bayes",
+        "LeastSquares": "least_squares",
+        "Ridge": "least_squares",
+        "bayes_optimal": "bayes",
+        "from_sklearn": "estimators",
+    },
+    modules=("bayes", "estimators", "least_squares", "recursions"),
+)

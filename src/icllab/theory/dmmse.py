@@ -1,0 +1,120 @@
+r"""The posterior mean over a pool of tasks (dMMSE) on the tasks of the pool and on fresh ones, by Monte Carlo.
+
+The setting is that of :mod:`icllab.theory.linear_attention`: contexts of :math:`\ell = \alpha d` pairs
+:math:`y_i = \langle x_i, w\rangle + \epsilon_i` with :math:`x_i\sim\mathcal N(0, I_d/d)` and noise of variance
+:math:`\rho`, a pool of :math:`k = \kappa d` tasks :math:`w_j\sim\mathcal N(0, I_d)`. There is no pretraining to
+wait for: the predictor knows the pool.
+
+There is no closed form at finite d. Each draw is a pool, a task and a context of its own, and given these the
+error is exact, so no test noise is added. In the limit of large d at fixed :math:`\alpha` and :math:`\kappa` the
+posterior sits on one task of the pool, by a heuristic argument: :math:`e_{\mathrm{IDG}} \to \rho`, and
+:math:`e_{\mathrm{ICL}} \to 2 + \rho`, the error of an unrelated task, only logarithmically in d.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, plain, read
+
+
+class Estimate(NamedTuple):
+    """A Monte Carlo mean.
+
+    Attributes:
+        mean: Over the draws.
+        standard_error: Of the mean.
+    """
+
+    mean: float
+    standard_error: float
+
+
+def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
+    r"""Error on fresh Gaussian tasks.
+
+    .. math:: e_{\mathrm{ICL}} = \rho + \frac1d\, E\, \lVert w - \hat w \rVert^2, \qquad
+              \hat w = \sum_{j \le k} p_j w_j, \qquad
+              p_j \propto \exp\Bigl(-\frac{\lVert y - X w_j \rVert^2}{2\rho}\Bigr)
+
+    with :math:`w\sim\mathcal N(0, I_d)` independent of the pool.
+
+    Args:
+        dim: Dimension d.
+        alpha: Context length over d; the length is rounded, at least 1.
+        kappa: Tasks over d; their number is rounded, at least 1.
+        rho: Variance of the label noise. At 0 the posterior is even over the tasks of least residual.
+        draws: Independent pools, tasks and contexts; at least 2.
+        seed: Of NumPy's generator. The draws of a smaller number begin those of a larger one.
+
+    Raises:
+        InputError: A parameter is outside its range.
+
+    Derived: docs/rivals.md, The error of a pool's posterior mean.
+    """
+    return _estimate(_errors(dim, alpha, kappa, rho, draws, seed)[:, 0])
+
+
+def idg_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
+    r"""Error on new contexts of the pool's tasks, where it is the least that any predictor has.
+
+    .. math:: e_{\mathrm{IDG}} = \rho + \frac1d\, E\, \lVert w_J - \hat w \rVert^2
+
+    with J uniform on the pool; otherwise as :func:`icl_error`, on the same pools and inputs.
+
+    Derived: docs/rivals.md, The error of a pool's posterior mean.
+    """
+    return _estimate(_errors(dim, alpha, kappa, rho, draws, seed)[:, 1])
+
+
+def task_gap(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
+    r"""What knowing the task in advance is worth: :math:`e_{\mathrm{ICL}} - e_{\mathrm{IDG}}`.
+
+    The mean of differences on the same pool and inputs, so its standard error is its own.
+
+    Derived: docs/rivals.md, The error of a pool's posterior mean.
+    """
+    errors = _errors(dim, alpha, kappa, rho, draws, seed)
+    return _estimate(errors[:, 0] - errors[:, 1])
+
+
+def posterior_mean(x: Array, y: Array, pool: Array, rho: float) -> Array:
+    r""":math:`\hat w = \sum_j p_j w_j`, from explicit examples and tasks.
+
+    Exponentials are relative to the task of least residual, so that none overflows and at least one is 1.
+
+    Derived: docs/rivals.md, The error of a pool's posterior mean.
+    """
+    residuals = np.sum((y - pool @ x.T) ** 2, axis=1)
+    excess = residuals - residuals.min()
+    with np.errstate(over="ignore"):
+        likelihood = np.exp(-excess / (2 * rho)) if rho > 0 else (excess == 0).astype(float)
+    return likelihood @ pool / likelihood.sum()
+
+
+def _errors(dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int) -> Array:
+    """Columns ICL and IDG, one row for each draw."""
+    alpha, kappa, rho = (
+        float(plain(value)) for value in read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
+    )
+    dim, draws, seed = _integer("dim", dim, 1), _integer("draws", draws, 2), _integer("seed", seed, 0)
+    length, tasks = max(1, round(alpha * dim)), max(1, round(kappa * dim))
+    rows = np.empty((draws, 2))
+    for draw, generator in enumerate(np.random.default_rng(seed).spawn(draws)):
+        pool = generator.normal(size=(tasks, dim))
+        x = generator.normal(size=(length, dim)) / np.sqrt(dim)
+        for column, w in enumerate((generator.normal(size=dim), pool[generator.integers(tasks)])):
+            y = x @ w + np.sqrt(rho) * generator.normal(size=length)
+            rows[draw, column] = rho + np.sum((w - posterior_mean(x, y, pool, rho)) ** 2) / dim
+    return rows
+
+
+def _integer(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise expected(name, f"an integer of at least {least}", value)
+    return value
+
+
+def _estimate(samples: Array) -> Estimate:
+    return Estimate(float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(len(samples))))
