@@ -37,6 +37,27 @@ def test_theory_on_a_grid(icl):
     assert out.count(" inf") == 2
 
 
+def test_a_spectrum_is_one_value_and_is_not_swept(icl):
+    from icllab.theory import task_alignment
+
+    law = ["alpha=2", "kappa=1.5", "rho=0.1"]
+    words = ["theory", "task_alignment.icl_error", "train=3,1,0.5,0.5,0", "test=1", "tau=0.5,2", *law]
+    answer = strictly(icl(*words, "--json")[1])
+    assert answer["axes"] == ["tau"]
+    assert answer["parameters"]["train"] == [3.0, 1.0, 0.5, 0.5, 0.0]
+    for tau, value in zip((0.5, 2.0), answer["values"]["icl_error"], strict=True):
+        assert float(value) == task_alignment.icl_error([3, 1, 0.5, 0.5, 0], 1, tau=tau, alpha=2, kappa=1.5, rho=0.1)
+    assert "at train = [3, 1, 0.5, ..., 0], test = 1, alpha = 2" in icl(*words)[1]
+    both = strictly(icl("theory", "task_alignment.gamma_noise", "train=1", "tau=2", *law, "--json")[1])
+    assert set(both["values"]) == {"square", "last_column"}
+    out = icl("theory")[1]
+    assert "linear_attention.idg_error tau= alpha= kappa= rho= [ridge=0.0] [test_alpha=]" in " ".join(out.split())
+    assert "in_eigenbasis" not in out
+    status, _, err = icl("theory", "task_alignment.icl_error", "train=1,2", "test=1,2,3", "tau=2", *law)
+    assert status == 2
+    assert "test: expected a covariance of dimension 2" in err
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [

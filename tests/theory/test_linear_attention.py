@@ -66,6 +66,24 @@ def test_closed_forms_are_the_integrals(point):
     np.testing.assert_allclose(got, by_quadrature(**point), rtol=1e-10)
 
 
+@pytest.mark.parametrize("point", MODERATE, ids=str)
+@pytest.mark.parametrize("length", [0.3, 6.0, np.inf])
+def test_another_length_in_the_test_is_the_integrals(point, length):
+    """The mean and the variance of the fit from pretraining; the noise of a context from the test."""
+    s, weights = law(point["kappa"])
+    xi, idg, _ = by_quadrature(**point)
+    q, other, tau = (1 + point["rho"]) / point["alpha"], (1 + point["rho"]) / length, point["tau"]
+    nu = q + xi
+    bias_idg, bias_icl = ((s * nu**2 + other * s**2) / (s + nu) ** 2, (nu**2 + other * s**2) / (s + nu) ** 2)
+    noise = idg / tau * (s + q) / (s + nu) ** 2
+    wanted = [
+        point["rho"] + weights @ (bias_idg + (s + other) * noise),
+        point["rho"] + weights @ (bias_icl + (1 + other) * noise),
+    ]
+    got = idg_error(**point, test_alpha=length), icl_error(**point, test_alpha=length)
+    np.testing.assert_allclose(got, wanted, rtol=1e-10)
+
+
 def test_the_integrals_notice_a_wrong_formula():
     point = at(1.6, 4.0, 0.6, 0.2)
     wanted = by_quadrature(**point)[2]
@@ -278,6 +296,26 @@ def test_shapes_and_types():
 def test_bad_input_is_named(function, name, value, message):
     with pytest.raises(InputError, match=f"^{re.escape(f'{name}: expected {message}')}$"):
         function(**{**at(0.5, 1.0, 1.0, 0.1), name: value})
+
+
+def test_the_length_of_the_test_enters_nowhere_but_in_the_noise_of_a_context():
+    point = wide(2000, seed=5)
+    for function in (icl_error, idg_error):
+        np.testing.assert_allclose(function(**point, test_alpha=point["alpha"]), function(**point), rtol=3e-15)
+        endless, one, two = (function(**point, test_alpha=length) for length in (np.inf, 1.0, 2.0))
+        np.testing.assert_allclose(one + endless, 2 * two, rtol=1e-14)  # linear in 1 / test_alpha
+        assert np.all((one > two) & (two > endless) & (endless >= point["rho"] * (1 - 1e-15)))
+        assert function(tau=1, alpha=1, kappa=1, rho=0.1, test_alpha=np.inf) == np.inf
+        assert function(**{**at(2.0, 1.0, 1.0, 0.1), "test_alpha": np.ones((3, 1))}).shape == (3, 1)
+        with pytest.raises(InputError, match=r"^test_alpha: expected a number > 0 \(inf is allowed\), got 0$"):
+            function(**at(2.0, 1.0, 1.0, 0.1), test_alpha=0)
+    # In endless contexts the pool is known but for the shrinkage: more contexts of pretraining leave the bias alone.
+    alpha, kappa, rho = 3.0, 0.7, 0.2
+    q = (1 + rho) / alpha
+    wanted = rho - q**2 * stieltjes_derivative(q, kappa)
+    np.testing.assert_allclose(
+        icl_error(tau=np.inf, alpha=alpha, kappa=kappa, rho=rho, test_alpha=np.inf), wanted, rtol=1e-14
+    )
 
 
 def test_bad_input_to_the_baselines_is_named():

@@ -20,19 +20,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _NUMBERS = ("Numbers", "npt.ArrayLike", "ArrayLike", "float")
+_WHOLE = ("Covariance",)  # a list of numbers is one value: a spectrum
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _MOST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written."""
+    """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written.
+
+    ``whole`` are the parameters that take a list as one value, which is not swept.
+    """
 
     module: str
     function: str
     parameters: tuple[str, ...]
     defaults: Mapping[str, str]
     summary: str
+    whole: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -42,7 +47,8 @@ class Formula:
     @property
     def usage(self) -> str:
         """``name key=value ...`` with what may be left out in brackets."""
-        words = (f"[{p}={self.defaults[p]}]" if p in self.defaults else f"{p}=" for p in self.parameters)
+        given = {p: value if value != "None" else "" for p, value in self.defaults.items()}
+        words = (f"[{p}={given[p]}]" if p in given else f"{p}=" for p in self.parameters)
         return " ".join([self.name, *words])
 
 
@@ -64,13 +70,16 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
     a = node.args
     arguments = [*a.args, *a.kwonlyargs]
     kinds = [ast.unparse(p.annotation) if p.annotation else "" for p in arguments]
-    if not arguments or a.posonlyargs or a.vararg or a.kwarg or not all(kind in _NUMBERS for kind in kinds):
+    if a.posonlyargs or a.vararg or a.kwarg or not all(kind in (*_NUMBERS, *_WHOLE) for kind in kinds):
+        return None
+    if not any(kind in _NUMBERS for kind in kinds):
         return None
     given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
     defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
     first = (ast.get_docstring(node) or "").partition("\n\n")[0]
     summary = " ".join(_ROLE.sub(r"\1", first).split())
-    return Formula(module, node.name, tuple(p.arg for p in arguments), defaults, summary)
+    whole = tuple(p.arg for p, kind in zip(arguments, kinds, strict=True) if kind in _WHOLE)
+    return Formula(module, node.name, tuple(p.arg for p in arguments), defaults, summary, whole)
 
 
 def overview() -> Report:
@@ -102,29 +111,31 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
         raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
     formula = formulas[name]
     given = _assigned(formula, words)
-    swept = [p for p, values in given.items() if len(values) > 1]
+    swept = [p for p, values in given.items() if len(values) > 1 and p not in formula.whole]
     shape = tuple(len(given[p]) for p in swept)
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
     arguments = {
-        p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else values[0]
+        p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else _single(values)
         for p, values in given.items()
     }
     function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
     columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula, function(**arguments)).items()}
     data = {
         "name": name,
-        "parameters": {p: values if p in swept else values[0] for p, values in given.items()},
+        "parameters": {p: values if p in swept else _single(values) for p, values in given.items()},
         "axes": swept,
         "values": {c: v.tolist() for c, v in columns.items()},
     }
 
     def plain(console: "Console") -> None:
-        _write(
-            console, formula, {p: given[p] for p in swept}, {p: given[p][0] for p in given if p not in swept}, columns
-        )
+        _write(console, formula, {p: given[p] for p in swept}, {p: given[p] for p in given if p not in swept}, columns)
 
     return Report(data, plain)
+
+
+def _single(values: list[float]) -> float | list[float]:
+    return values[0] if len(values) == 1 else values
 
 
 def _columns(formula: Formula, value: Any) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def _write(
     console: "Console",
     formula: Formula,
     swept: Mapping[str, Sequence[float]],
-    fixed: Mapping[str, float],
+    fixed: Mapping[str, Sequence[float]],
     columns: Mapping[str, Any],
 ) -> None:
     from rich.padding import Padding
@@ -193,13 +204,21 @@ def _write(
     console.print(Text(formula.name, "bold"))
     console.print(Padding(Text(formula.summary), (0, 0, 0, 2)))
     if fixed:
-        console.print(Padding(Text("at " + ", ".join(f"{p} = {v:g}" for p, v in fixed.items())), (0, 0, 0, 2)))
+        console.print(Padding(Text("at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in fixed.items())), (0, 0, 0, 2)))
     rows = [
         [f"{v:.6g}" for v in (*point, *(c.flat[i] for c in columns.values()))]
         for i, point in enumerate(itertools.product(*swept.values()))
     ]
     for line in _aligned([*swept, *columns], rows):
         console.out(line, highlight=False)
+
+
+def _spelled(values: Sequence[float]) -> str:
+    """One number, or a spectrum by its first and last eigenvalues."""
+    shown = [f"{v:g}" for v in values]
+    return (
+        shown[0] if len(shown) == 1 else f"[{', '.join(shown if len(shown) <= 4 else [*shown[:3], '...', shown[-1]])}]"
+    )
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

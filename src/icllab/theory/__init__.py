@@ -2,10 +2,12 @@
 
 A formula here shares no code with the simulations it is compared with: it imports neither tasks nor
 models, and nothing that imports JAX. The two meet in claims and in ``tests/agreement``. Every
-public function takes numbers or arrays that broadcast, and refuses a value outside its range with
+closed form takes numbers or arrays that broadcast, and refuses a value outside its range with
 the parameter's name, the value and the range.
 """
 
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, modules=("linear_attention", "parameters", "wishart"))
+__getattr__, __dir__, __all__ = attach(
+    __name__, modules=("dmmse", "linear_attention", "parameters", "sample_covariance", "task_alignment", "wishart")
+)

@@ -48,14 +48,18 @@ def icl_error(
     kappa: Numbers,
     rho: Numbers,
     ridge: Numbers = 0.0,
+    test_alpha: Numbers = None,
 ) -> Number:
     r"""Error on fresh Gaussian tasks: in-context learning.
 
     .. math::
-        e_{\mathrm{ICL}} = \rho + \nu^2\,\mathrm{tr}_d\,G^2 + q\,\mathrm{tr}_d\,R_k^2G^2
-        + (1+q)\,\frac{e_{\mathrm{IDG}}}\tau\,\mathrm{tr}_d\,AG^2
+        e_{\mathrm{ICL}} = \rho + \nu^2\,\mathrm{tr}_d\,G^2 + \tilde q\,\mathrm{tr}_d\,R_k^2G^2
+        + (1+\tilde q)\,\frac{e_{\mathrm{IDG}}}\tau\,\mathrm{tr}_d\,AG^2, \qquad
+        \tilde q = \frac{1+\rho}{\tilde\alpha}
 
-    with :math:`e_{\mathrm{IDG}}` from :func:`idg_error` and :math:`\nu` from :func:`effective_ridge`.
+    with :math:`e_{\mathrm{IDG}}` from :func:`idg_error` at the length :math:`\alpha d` of pretraining, :math:`\nu`
+    from :func:`effective_ridge`, and :math:`\tilde\alpha d` the length of the contexts of the test, which enters
+    nowhere else.
     Without ridge it equals the two-branch formula of the slides [Letey24] once their misprint
     :math:`q^* = (1+\rho)/\rho` is read as :math:`(1+\rho)/\alpha`, and it diverges like
     :math:`1/|\tau-1|`: at :math:`\tau = 1` the answer is ``inf``.
@@ -66,6 +70,7 @@ def icl_error(
         kappa: Pretraining tasks over :math:`d`, :math:`> 0`, ``inf`` (a fresh task in every context) allowed.
         rho: Variance of the label noise, :math:`\ge 0`.
         ridge: :math:`\lambda\ge0`; zero is the limit :math:`\lambda\to0^+`, the estimator of minimum norm.
+        test_alpha: Context length of the test over :math:`d`, ``inf`` allowed; by default ``alpha``.
 
     Returns:
         A float for scalars, else a float64 array of the broadcast shape.
@@ -79,9 +84,9 @@ def icl_error(
     :math:`\kappa = \tau`.
 
     Source: [Lu24].
-    Derived: docs/asymptotics.md, The two errors.
+    Derived: docs/asymptotics.md, The two errors; docs/asymptotics.md, Contexts of another length.
     """
-    values = read(**_ranges(tau, alpha, kappa, rho, ridge))
+    values = read(**_ranges(tau, alpha, kappa, rho, ridge, test_alpha))
     return plain(_solve(*values).icl)
 
 
@@ -93,6 +98,7 @@ def idg_error(
     kappa: Numbers,
     rho: Numbers,
     ridge: Numbers = 0.0,
+    test_alpha: Numbers = None,
 ) -> Number:
     r"""Error on new contexts of the pretraining tasks: in-distribution generalisation.
 
@@ -103,14 +109,21 @@ def idg_error(
 
     Without ridge and for :math:`\tau > 1` this is
     :math:`\frac\tau{\tau-1}\,[\rho + q(1 - qM_\kappa(q))]`; at :math:`\tau = 1` it is ``inf``.
-    It is the smaller of the two errors wherever :math:`\xi\le q`, but not everywhere: for
+    On contexts of another length :math:`\tilde\alpha d`, with :math:`e_{\mathrm{IDG}}` that of the length of
+    pretraining,
+
+    .. math::
+        \rho + \nu^2\,\mathrm{tr}_d\,R_kG^2 + \tilde q\,\mathrm{tr}_d\,R_k^2G^2
+        + \frac{e_{\mathrm{IDG}}}\tau\,\mathrm{tr}_d\,(R_k+\tilde qI)\,AG^2 .
+
+    At one length it is the smaller of the two errors wherever :math:`\xi\le q`, but not everywhere: for
     :math:`\rho > 1`, long contexts and :math:`\tau\to0` a fresh task is the easier one.
 
     Arguments, shapes, errors and accuracy are those of :func:`icl_error`.
 
-    Derived: docs/asymptotics.md, The two errors.
+    Derived: docs/asymptotics.md, The two errors; docs/asymptotics.md, Contexts of another length.
     """
-    values = read(**_ranges(tau, alpha, kappa, rho, ridge))
+    values = read(**_ranges(tau, alpha, kappa, rho, ridge, test_alpha))
     return plain(_solve(*values).idg)
 
 
@@ -184,14 +197,17 @@ def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers
     return plain(rho + np.maximum(1 - kappa, 0) * (1 + rho / (1 + rho) * alpha_over_tau))
 
 
-def _ranges(tau: object, alpha: object, kappa: object, rho: object, ridge: object) -> dict[str, tuple[object, Range]]:
-    return {
+def _ranges(
+    tau: object, alpha: object, kappa: object, rho: object, ridge: object, test_alpha: object = None
+) -> dict[str, tuple[object, Range]]:
+    ranges = {
         "tau": (tau, POSITIVE_OR_INF),
         "alpha": (alpha, _LENGTH),
         "kappa": (kappa, POSITIVE_OR_INF),
         "rho": (rho, NON_NEGATIVE),
         "ridge": (ridge, NON_NEGATIVE),
     }
+    return ranges if test_alpha is None else {**ranges, "test_alpha": (test_alpha, POSITIVE_OR_INF)}
 
 
 class _Errors(NamedTuple):
@@ -199,9 +215,12 @@ class _Errors(NamedTuple):
     icl: Floats
 
 
-def _solve(tau: Floats, alpha: Floats, kappa: Floats, rho: Floats, ridge: Floats) -> _Errors:
+def _solve(
+    tau: Floats, alpha: Floats, kappa: Floats, rho: Floats, ridge: Floats, test_alpha: Floats | None = None
+) -> _Errors:
     """Both errors, from sums of non-negative terms."""
     q = (1 + rho) / alpha
+    test_q = q if test_alpha is None else (1 + rho) / test_alpha
     xi = _effective_ridge(tau, q, kappa, ridge)
     nu = q + xi
     t = traces(nu, kappa)
@@ -209,7 +228,10 @@ def _solve(tau: Floats, alpha: Floats, kappa: Floats, rho: Floats, ridge: Floats
     # ridge / xi, by the equation for xi where that is a sum of positive terms (and 0/0 without ridge).
     ridge_share = np.where(tau >= 1, _surplus(tau) + xi / nu * t.missed / tau, ridge / xi)
     idg = (rho + nu * t.mixed + q * t.kept_twice) / (ridge_share + xi / nu * spread / tau)
-    icl = rho + t.missed_twice + q * t.kept_twice + (1 + q) / nu * (spread / tau) * idg
+    icl = rho + t.missed_twice + test_q * t.kept_twice + (1 + test_q) / nu * (spread / tau) * idg
+    if test_alpha is not None:
+        seen = t.kept_twice + (q + test_q) / nu * t.mixed + q / nu * (test_q / nu) * t.missed_twice
+        idg = rho + nu * t.mixed + test_q * t.kept_twice + idg / tau * seen
     return _Errors(idg, icl)
 
 

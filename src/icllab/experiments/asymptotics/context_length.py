@@ -88,7 +88,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def _limits(dataset: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     r"""Seed means of log errors taken to :math:`1/d \to 0` with a quadratic in 1/d, and their standard errors."""
-    values = np.log(dataset["icl_error"].transpose("tau", "alpha", "kappa", "dim", "seed"))
+    values = xr.apply_ufunc(np.log, dataset["icl_error"].transpose("tau", "alpha", "kappa", "dim", "seed"))
     mean, error = mean_and_error(values.values)
     pairs = [extrapolate(dataset.dim.values, *point, order=2) for point in zip(_rows(mean), _rows(error), strict=True)]
     like = values.isel(dim=0, seed=0, drop=True)
@@ -105,7 +105,9 @@ def _agreement(dataset: xr.Dataset, limits: xr.DataArray, errors: xr.DataArray, 
     for tau in dataset.tau.values:
         for alpha in dataset.alpha.values:
             at = {"tau": tau, "alpha": alpha}
-            predicted, limit, error = (float(v.sel(at)) for v in (np.log(dataset["icl_theory"]), limits, errors))
+            predicted, limit, error = (
+                float(v.sel(at)) for v in (xr.apply_ufunc(np.log, dataset["icl_theory"]), limits, errors)
+            )
             what = f"log ICL error, kappa={kappa:g}, tau={tau:g}, alpha={alpha:g}, d to infinity"
             findings.append(agreement(what, predicted, limit, error, largest_error=LARGEST))
     return findings

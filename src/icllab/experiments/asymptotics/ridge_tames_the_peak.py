@@ -89,7 +89,7 @@ def _tamed(dataset: xr.Dataset) -> list[Finding]:
     findings = []
     if not (1.0 in dataset.tau.values and 0.0 in dataset.ridge.values):
         return findings
-    logarithms = np.log(dataset["icl_error"].sel(tau=1.0))
+    logarithms = xr.apply_ufunc(np.log, dataset["icl_error"].sel(tau=1.0))
     bare, last = logarithms.sel(ridge=0.0), dataset.dim.values[-1]
     for ridge in dataset.ridge.values[dataset.ridge.values > 0]:
         difference = (bare - logarithms.sel(ridge=ridge)).isel(dim=-1).values

@@ -1,0 +1,223 @@
+r"""The spectrum of the sample covariance of tasks that are not isotropic, through its resolvent.
+
+:math:`R_k = \frac1k\sum_{j\le k} w_jw_j^\top` with :math:`w_j\sim\mathcal N(0, C)` and :math:`k = \kappa d`.
+All that a ridge :math:`\nu` on :math:`R_k` does to an eigenvector of :math:`C` is what a larger ridge :math:`t` does
+to it on :math:`C` itself,
+
+.. math::
+    \nu = t\,\Bigl(1 - \frac1{\kappa d}\sum_i\frac{c_i}{c_i+t}\Bigr),
+
+one equation in one unknown. At :math:`C = I` it is the quadratic one of :mod:`icllab.theory.wishart`. The
+formulas take the spectrum at hand, of any dimension; nothing is a limit over the spectrum. Every trace is a sum of
+non-negative terms.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.theory.parameters import (
+    NON_NEGATIVE,
+    POSITIVE,
+    POSITIVE_OR_INF,
+    Array,
+    Floats,
+    Number,
+    Numbers,
+    Range,
+    plain,
+    read,
+)
+from icllab.theory.wishart import positive_root
+
+Covariance = Numbers  # a number (isotropic), a vector (diagonal) or a symmetric matrix
+
+_FINITE = Range("finite numbers", np.isfinite)
+_MOST_STEPS = 200  # of Newton's method
+_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
+
+
+@np.errstate(all="ignore")
+def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
+    r"""The normalised trace of the resolvent of a sample covariance.
+
+    .. math::
+        M(q) = \lim\,\mathrm{tr}_d\,(R_k + qI)^{-1} = \frac1{qd}\sum_i\frac{t}{c_i + t}, \qquad
+        q = t\,\Bigl(1 - \frac1{\kappa d}\sum_i\frac{c_i}{c_i+t}\Bigr)
+
+    for :math:`k = \kappa d` samples of covariance ``train``. At the identity it is
+    :func:`icllab.theory.wishart.stieltjes`.
+
+    Args:
+        train: Covariance, as in :func:`in_eigenbasis`.
+        q: Minus the argument of the Stieltjes transform, :math:`> 0`; broadcasts with ``kappa``.
+        kappa: Samples over dimension, :math:`> 0`, ``inf`` allowed.
+
+    Returns:
+        A float for two scalars, else a float64 array.
+
+    Raises:
+        InputError: As :func:`in_eigenbasis`.
+
+    Source: [MarchenkoPastur67].
+    Derived: docs/alignment.md, The equivalent of the resolvent.
+    """
+    c, _ = in_eigenbasis(train, train)
+    q, kappa = read(q=(q, POSITIVE), kappa=(kappa, POSITIVE_OR_INF))
+    return plain(shares(c, q, kappa).missed.mean(-1) / q)
+
+
+def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
+    r"""What of two covariances matters: eigenvalues of the first, and the second's moments along its eigenvectors.
+
+    .. math:: C = \sum_i c_iu_iu_i^\top, \qquad \tilde c_i = u_i^\top\tilde Cu_i
+
+    The two commute where the :math:`\tilde c_i` are eigenvalues of :math:`\tilde C`; elsewhere they are less spread
+    than those, and the rest of :math:`\tilde C` changes no error. Within an eigenspace of ``train`` of more than one
+    dimension the :math:`\tilde c_i` depend on the basis, but their sum does not.
+
+    Args:
+        train: Covariance :math:`C`: a symmetric matrix [d, d], a vector [d] (a diagonal matrix), or a number (a
+            multiple of the identity).
+        test: :math:`\tilde C` likewise, in the same coordinates.
+
+    Returns:
+        Two float64 vectors of one length, in ascending order of the first. Two numbers are vectors of length 1.
+
+    Raises:
+        InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than
+            the other; or ``train`` is zero.
+
+    Derived: docs/alignment.md, The error on other tasks.
+    """
+    c, other = _covariance("train", train), _covariance("test", test)
+    if max(c.ndim, other.ndim) == 2:
+        dim = len(c) if c.ndim == 2 else len(other)
+        _same_dimension(c, other)
+        matrix = c if c.ndim == 2 else np.diag(np.broadcast_to(c, (dim,)))
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.where(values > dim * np.finfo(float).eps * values[-1], values, 0.0)  # a rank is a whole number
+        full = other if other.ndim == 2 else np.diag(np.broadcast_to(other, (dim,)))
+        moments = np.sum(vectors * (full @ vectors), axis=0)
+        c, other = values, np.maximum(moments, 0.0)
+    else:
+        _same_dimension(c, other)
+        c, other = np.broadcast_arrays(np.atleast_1d(c), np.atleast_1d(other))
+        order = np.argsort(c, kind="stable")
+        c, other = c[order], other[order]
+    if not c.max() > 0:
+        raise expected("train", "a covariance that is not zero", 0.0)
+    return c, other
+
+
+def power_law(dim: int, exponent: float) -> Array:
+    r"""Eigenvalues that fall like a power of their rank, with mean one.
+
+    .. math:: c_i = \frac{i^{-p}}{\frac1d\sum_jj^{-p}}, \qquad i = 1,\dots,d
+
+    For :math:`p<1` they have a limiting law, that of :math:`(1-p)\,U^{-p}` with uniform :math:`U`; for
+    :math:`p\ge1` they have none: a vanishing part of the directions takes the whole trace.
+
+    Raises:
+        InputError: ``dim`` is no integer of at least 1, or ``exponent`` no finite number of at least 0.
+
+    Derived: docs/alignment.md, Which limit is meant.
+    """
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+        raise expected("dim", "an integer of at least 1", dim)
+    (p,) = read(exponent=(exponent, NON_NEGATIVE))
+    values = np.arange(1.0, dim + 1) ** -float(p)
+    return values / values.mean()
+
+
+def _same_dimension(c: Array, other: Array) -> None:
+    if c.ndim and other.ndim and len(c) != len(other):
+        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(other)}")
+
+
+def _covariance(name: str, value: object) -> Array:
+    """A finite covariance of at most two axes, positive semidefinite to rounding."""
+    (given,) = read(**{name: (value, _FINITE)})
+    wanted = "a number, a vector [d] or a matrix [d, d]"
+    if given.ndim > 2 or given.size == 0 or (given.ndim == 2 and given.shape[0] != given.shape[1]):
+        raise expected(name, wanted, f"shape {given.shape}")
+    scale = np.abs(given).max()
+    if given.ndim == 2:
+        asymmetry = np.abs(given - given.T).max()
+        if asymmetry > _ROUNDING * scale:
+            raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
+        lowest = float(np.linalg.eigvalsh(given)[0])
+    else:
+        lowest = float(given.min())
+    if lowest < -_ROUNDING * scale * (given.ndim == 2):
+        raise expected(name, "no negative eigenvalue", lowest)
+    return given
+
+
+class Shares(NamedTuple):
+    r"""What a ridge :math:`\nu` leaves of each eigenvector of ``train``, on the last axis."""
+
+    ridge: Floats
+    r""":math:`t`, the ridge that has this effect on ``train`` itself; no last axis."""
+    kept: Floats
+    r""":math:`u_i`, of :math:`R_kG`."""
+    missed: Floats
+    r""":math:`v_i`, of :math:`\nu G`."""
+    kept_twice: Floats
+    r""":math:`u_i(u_i+(1-\epsilon)v_i)`, of :math:`(R_kG)^2`."""
+    mixed: Floats
+    r""":math:`\epsilon u_iv_i`, of :math:`R_kG\,\nu G`."""
+    missed_twice: Floats
+    r""":math:`v_i(v_i+(1-\epsilon)u_i)`, of :math:`(\nu G)^2`."""
+
+
+def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
+    r"""What :math:`\nu > 0` leaves of each eigenvector, for arrays that have been read; no checks.
+
+    With :math:`u_i = c_i/(c_i+t)`, :math:`v_i = 1-u_i` and
+    :math:`\epsilon = \frac{d\log t}{d\log\nu} = \frac{\nu/t}{\nu/t + \frac1\kappa\mathrm{tr}_d\,uv}`,
+
+    .. math::
+        R_kG \simeq u, \quad \nu G \simeq v, \quad R_kG\,\nu G \simeq \epsilon uv, \quad
+        (R_kG)^2 \simeq u\,(u + (1-\epsilon)v), \quad (\nu G)^2 \simeq v\,(v + (1-\epsilon)u)
+
+    along the eigenvectors of :math:`C`. Newton's method for :math:`t` on an increasing concave function, from below:
+    it climbs to the root.
+
+    Derived: docs/alignment.md, The equivalent of the resolvent.
+    """
+    positive = c[c > 0]
+    part = positive.size / c.size
+    mean = positive.sum() / c.size
+    # A lower bound: by Cauchy-Schwarz the sum over c_i / (c_i + t) is at least mean / (width + t).
+    width = (positive @ positive) / positive.sum()
+    t = positive_root(np.ones_like(nu), width - mean / kappa - nu, nu * width)
+    for _ in range(_MOST_STEPS):
+        along = np.expand_dims(t, -1)
+        kept = (positive / (positive + along)).sum(-1) / c.size
+        missed = (along / (positive + along)).sum(-1) / c.size
+        both = (positive * along / (positive + along) ** 2).sum(-1) / c.size
+        zero = np.zeros_like(t)
+        sums = np.array(
+            [
+                [zero + 1, -nu / t, -kept / kappa],
+                [np.where(np.isinf(kappa), 1.0, (kappa - part) / kappa), -nu / t, missed / kappa],
+            ]
+        )
+        excess = least_terms(sums)
+        step = -excess / (nu / t + both / kappa)
+        t = t * (1 + step)
+        if np.all(np.abs(step) < 1e-10):  # convergence is quadratic: the next step would be rounding
+            break
+    along = np.expand_dims(t, -1)
+    u, v = c / (c + along), along / (c + along)
+    own, sampled = nu / t, (u * v).mean(-1) / kappa
+    slope, rest = (np.expand_dims(some / (own + sampled), -1) for some in (own, sampled))
+    return Shares(t, u, v, u * (u + rest * v), slope * u * v, v * (v + rest * u))
+
+
+def least_terms(sums: Array) -> Floats:
+    """Of equal sums, on axes (sum, term, ...), the one whose largest term is smallest."""
+    largest = np.where(np.isfinite(sums), np.abs(sums), np.inf).max(axis=1)
+    return np.take_along_axis(sums.sum(axis=1), largest.argmin(axis=0)[None], axis=0)[0]
