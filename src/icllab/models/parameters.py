@@ -1,0 +1,48 @@
+"""How many numbers a model has, and the width at which another has as many: comparisons at equal parameters."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from icllab.core.errors import expected
+
+
+def parameter_count(model: Any) -> int:
+    """The number of floating-point entries of a model's leaves, which is what training can change.
+
+    Members of an ensemble count each.
+    """
+    leaves = jax.tree.leaves(eqx.filter(model, lambda leaf: eqx.is_inexact_array(leaf) or _promised(leaf)))
+    return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def _promised(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)
+
+
+def width_for(build: Callable[[int], Any], parameters: int) -> int:
+    """The largest width at which ``build(width)`` has at most so many parameters; no weights are drawn.
+
+    Args:
+        build: A model of a given width, whose parameters grow with it.
+        parameters: What :func:`parameter_count` may be at most.
+
+    Raises:
+        InputError: A model of width 1 has more.
+    """
+
+    def count(width: int) -> int:
+        return parameter_count(eqx.filter_eval_shape(lambda: build(width)))
+
+    if count(1) > parameters:
+        raise expected("parameters", f"at least {count(1)}, those of width 1", parameters)
+    low, high = 1, 2
+    while count(high) <= parameters:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
+    return low

@@ -1,0 +1,99 @@
+"""Tokens hold what is said, no token sees what it may not, and codes are where the places are."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import Embedding, Interleaved, Joined
+
+PROMPT = RegressionPrompt(x=jnp.arange(1.0, 7.0).reshape(3, 2), y=jnp.array([10.0, 20.0, 30.0]))
+EVERY = Joined(answers="every", causal=True, query_is_key=False)
+
+
+def test_interleaved_tokens():
+    tokens = Interleaved().tokens(PROMPT)
+    np.testing.assert_array_equal(tokens, [[1, 2, 0], [0, 0, 10], [3, 4, 0], [0, 0, 20], [5, 6, 0]])
+    layout = Interleaved().layout(3)
+    np.testing.assert_array_equal(layout.visible, np.tril(np.ones((5, 5), bool)))
+    np.testing.assert_array_equal(layout.examples, [0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(layout.place[layout.read], [0, 2, 4])
+    assert layout.keys == Interleaved().places(2) == len(tokens)
+
+
+def test_joined_tokens_with_one_query_for_every_position():
+    tokens = EVERY.tokens(PROMPT)
+    np.testing.assert_array_equal(tokens, [[1, 2, 10], [3, 4, 20], [1, 2, 0], [3, 4, 0], [5, 6, 0]])
+    layout = EVERY.layout(3)
+    np.testing.assert_array_equal(
+        layout.visible.astype(int),
+        [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]],
+    )
+    np.testing.assert_array_equal(layout.examples, [1, 2, 0, 1, 2])
+    np.testing.assert_array_equal(layout.place, [0, 1, 0, 1, 2])
+    assert layout.keys == 2
+    assert EVERY.places(2) == 3
+    own = Joined(answers="every", causal=True, query_is_key=True).layout(3)
+    np.testing.assert_array_equal(own.visible & ~layout.visible, np.diag([False, False, True, True, True]))
+    np.testing.assert_array_equal(own.examples, layout.examples)
+
+
+@pytest.mark.parametrize("query_is_key", [True, False])
+def test_joined_tokens_with_the_last_query(query_is_key):
+    whole = Joined(answers="last", causal=False, query_is_key=query_is_key)
+    np.testing.assert_array_equal(whole.tokens(PROMPT), [[1, 2, 10], [3, 4, 20], [5, 6, 0]])
+    layout = whole.layout(3)
+    np.testing.assert_array_equal(layout.visible.astype(int), [[1, 1, 0], [1, 1, 0], [1, 1, query_is_key]])
+    np.testing.assert_array_equal(layout.examples, [2, 2, 2])
+    assert layout.keys == 2 + query_is_key
+    causal = Joined(answers="last", causal=True, query_is_key=query_is_key).layout(3)
+    np.testing.assert_array_equal(causal.visible.astype(int), [[1, 0, 0], [1, 1, 0], [1, 1, query_is_key]])
+
+
+def test_positions():
+    assert Interleaved().positions == "every"
+    assert EVERY.positions == "every"
+    assert Joined(answers="last", causal=True, query_is_key=True).positions == "last"
+
+
+def test_one_hot_places_without_a_projection_stand_beside_the_token(getkey):
+    embedding = Embedding(EVERY, dim=2, width=None, positions="one_hot", length=4, key=getkey())
+    tokens, layout = embedding(PROMPT)
+    assert embedding.width == tokens.shape[1] == 3 + 5
+    np.testing.assert_array_equal(tokens[:, :3], EVERY.tokens(PROMPT))
+    np.testing.assert_array_equal(tokens[:, 3:], np.eye(5)[layout.place])
+
+
+def test_projected_one_hot_places_are_learned_places(getkey):
+    one_hot = Embedding(Interleaved(), dim=2, width=6, positions="one_hot", length=2, key=getkey())
+    learned = Embedding(Interleaved(), dim=2, width=6, positions="learned", length=2, key=getkey())
+    weight, bias = one_hot.projection.weight, one_hot.projection.bias
+    of = lambda e: (e.projection.weight, e.projection.bias, e.table)  # noqa: E731
+    learned = eqx.tree_at(of, learned, (weight[:3], bias, weight[3:]))
+    np.testing.assert_allclose(learned(PROMPT)[0], one_hot(PROMPT)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_shorter_prompt_gets_the_first_places(getkey):
+    embedding = Embedding(Interleaved(), dim=2, width=6, positions="learned", length=9, key=getkey())
+    np.testing.assert_allclose(embedding(PROMPT.alone(1, size=2))[0], embedding(PROMPT)[0][:3], rtol=1e-6)
+
+
+def test_bad_fields_are_refused(getkey):
+    with pytest.raises(InputError, match="causal: expected True where every position is answered, got False; or answ"):
+        Joined(answers="every", causal=False, query_is_key=True)
+    with pytest.raises(InputError, match="unknown answers 'lst'; did you mean 'last'"):
+        Joined(answers="lst", causal=False, query_is_key=True)
+    with pytest.raises(InputError, match="unknown positions 'absolute'; known: learned, none, one_hot, rotary"):
+        Embedding(EVERY, dim=2, width=4, positions="absolute", key=getkey())
+    with pytest.raises(
+        InputError, match="length: expected the longest context, which learned positions need, got None"
+    ):
+        Embedding(EVERY, dim=2, width=4, positions="learned", key=getkey())
+    short = Embedding(EVERY, dim=2, width=4, positions="learned", length=1, key=getkey())
+    with pytest.raises(
+        InputError, match="prompt: expected at most 1 examples before the query, got 2; build the model"
+    ):
+        jax.eval_shape(lambda: short(PROMPT)[0])
