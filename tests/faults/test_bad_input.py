@@ -83,9 +83,7 @@ def test_input_that_only_a_cell_can_refuse_leaves_no_trace(tmp_path, capfd, monk
     monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
     status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
     assert status == 2
-    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: InputError: rho: expected another" in complaint(
-        err
-    )
+    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: InputError: rho: expected another" in complaint(err)
     # The store is nobody's yet: the right value needs no --fresh.
     assert inside(capfd, run_command(tmp_path))[0] == 0
 

@@ -16,13 +16,13 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.core.errors import EnvironmentFault, IclError, InputError
+from icllab.core.errors import IclError, InputError
+from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
 from icllab.core.grid import Coordinates, Grid
 
 try:
@@ -35,42 +35,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _BLOCK = 512
-
-
-class DamagedFile(EnvironmentFault):
-    """A stored file is not what was written (exit status 4)."""
-
-
-@contextlib.contextmanager
-def disk_faults(doing: str) -> Iterator[None]:
-    """Turn the operating system's refusal into one line that says what still stands."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise EnvironmentFault(
-            f"{doing}: {reason}; every finished cell is kept, mend the directory and run again to go on"
-        ) from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either all of it or what it held before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
-    with disk_faults(f"cannot write {path}"):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            directory = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
 
 def _block(payload: bytes) -> bytes:
@@ -132,7 +96,7 @@ class Store:
         stored = store.configuration()
         if stored != json.loads(_json(configuration)):
             raise InputError(
-                f"{root} holds results of another configuration: {_difference(stored, configuration)}; "
+                f"{root} holds results of another configuration: {difference(stored, configuration)}; "
                 "choose another --out, or --fresh to set the old ones aside"
             )
         return store
@@ -241,19 +205,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it, or start again with --fresh")
     return value
-
-
-def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> str:
-    """``alpha is 2 there and 4 here``, for every entry that differs."""
-    parts = []
-    for name in sorted({*stored, *wanted}):
-        there, here = stored.get(name), wanted.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            if there != here:
-                parts.append(_difference(there, here, prefix=f"{name}."))
-        elif there != here:
-            parts.append(f"{prefix}{name} is {there!r} there and {here!r} here")
-    return ", ".join(parts)
 
 
 __all__ = [

@@ -1,0 +1,343 @@
+"""What a training step costs: ``icl.fit`` against PyTorch, same transformer, same shapes, same process.
+
+    .venv/bin/python bench/training.py [--threads 1,2] [--shapes tiny16,...] [--no-compile]
+
+GPT-2 on interleaved tokens of a linear regression, Adam, fresh prompts drawn within every step on both sides. The
+PyTorch rows use its best idioms: scaled-dot-product attention, one product for queries, keys and values, foreach and
+fused Adam, and torch.compile. The answers of both are compared at equal weights before anything is timed. Rows of one
+shape run in turn, five rounds; the table has medians. On one thread ratios are of CPU seconds, which on a quiet machine
+are seconds; on several they are of wall seconds. Compilation stands beside. The same-algorithm row is our own jitted
+step in a Python loop, as one would write it.
+
+PyTorch is no dependency: .venv/bin/python -m pip install torch==2.13.0
+Exit status 1 if a target is missed.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# dim, length, width, heads, layers, batch; at least so many times as fast as PyTorch's best row on one thread.
+SHAPES = {
+    "tiny16": ((8, 8, 16, 1, 1, 64), 1.6),
+    "tiny32": ((8, 16, 32, 2, 2, 64), 1.6),
+    "tiny40": ((8, 16, 40, 2, 2, 64), 1.6),
+    "small64": ((8, 15, 64, 2, 2, 256), 1.0),
+}
+ROUNDS, SECONDS, MEMBERS = 5, 1.0, 8
+OURS, LOOP, ENSEMBLE = "icl.fit", "jitted step, Python loop", f"icl.fit, {MEMBERS} members, each"
+
+
+def ours(shape):
+    """``run(steps)`` of fit, of a Python loop over a jitted step, and of an ensemble."""
+    import equinox as eqx
+    import jax
+    import optax
+
+    import icllab as icl
+    from icllab.models import Transformer
+    from icllab.tasks import LinearRegression
+
+    dim, length, width, heads, layers, batch = shape
+    task = LinearRegression.convention("raventos", dim=dim, length=length)
+    optimizer = optax.adam(1e-3)
+
+    def build(*, key):
+        return Transformer.raventos(dim=dim, length=length, width=width, heads=heads, layers=layers, key=key)
+
+    model = eqx.filter_jit(build)(key=jax.random.key(0))
+    members = icl.ensemble(build, seeds=MEMBERS, key=jax.random.key(0))
+
+    def fit(predictor, **more):
+        def run(steps):
+            found = icl.fit(
+                predictor, task, steps=steps, key=jax.random.key(1), batch=batch, optimizer=optimizer, **more
+            )
+            jax.block_until_ready(jax.tree.leaves(found.members.stacked))
+            return found
+
+        return run
+
+    @eqx.filter_jit
+    def step(params, static, state, key):
+        def loss(params):
+            predictor = eqx.combine(params, static)
+            prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(key, batch))
+            return jax.vmap(lambda prompt: task.loss(predictor(prompt), prompt))(prompts).mean()
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        change, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, change), state, value
+
+    def loop(steps):
+        params, static = eqx.partition(model, eqx.is_inexact_array)
+        state, key = optimizer.init(params), jax.random.key(1)
+        for i in range(steps):
+            params, state, value = step(params, static, state, jax.random.fold_in(key, i))
+        jax.block_until_ready(value)
+
+    auto = fit(members)
+    mode = auto(2).header["mode"]
+    return model, task, {OURS: fit(model), LOOP: loop, ENSEMBLE: fit(members, mode=mode)}, mode
+
+
+def rival(shape, model, compiled):
+    """The same in PyTorch: its prediction, and ``run(steps)`` of each idiom."""
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    dim, length, width, heads, layers, batch = shape
+    tokens = 2 * length + 1
+    seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()[::2]
+
+    class Block(nn.Module):
+        def __init__(self, last):
+            super().__init__()
+            self.last = last
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            n = len(x)
+            q, k, v = self.qkv(self.norm1(x)).view(n, tokens, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            if self.last:  # as ours: only what is read
+                found, x = F.scaled_dot_product_attention(q[:, :, ::2], k, v, attn_mask=seen), x[:, ::2]
+            else:
+                found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(found.transpose(1, 2).reshape(n, -1, width))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.place = nn.Linear(dim + 1, width), nn.Parameter(torch.zeros(tokens, width))
+            self.blocks = nn.ModuleList(Block(i == layers - 1) for i in range(layers))
+            self.norm, self.read = nn.LayerNorm(width), nn.Linear(width, 1)
+
+        def forward(self, x, y):
+            pairs = torch.stack([F.pad(x, (0, 1)), F.pad(y[..., None], (dim, 0))], 2)
+            h = self.embed(pairs.flatten(1, 2)[:, :-1]) + self.place
+            for block in self.blocks:
+                h = block(h)
+            return self.read(self.norm(h))[..., 0]
+
+    def copied():
+        """The net with the weights of our model."""
+        net = Net()
+
+        def put(target, value):
+            target.data.copy_(torch.from_numpy(np.array(value)))
+
+        def dense(target, source):
+            put(target.weight, source.weight.T), put(target.bias, source.bias)
+
+        dense(net.embed, model.embedding.projection), put(net.place, model.embedding.table)
+        dense(net.read, model.readout)
+        for block, source in zip(net.blocks, model.blocks, strict=True):
+            a = source.attention
+            put(block.qkv.weight, np.concatenate([np.reshape(w, (width, width)).T for w in (a.query, a.key, a.value)]))
+            put(block.out.weight, np.reshape(a.output, (width, width)).T)
+            dense(block.up, source.mlp.layers[0]), dense(block.down, source.mlp.layers[1])
+        return net
+
+    def idiom(make, **adam):
+        net = copied()
+        forward = make(net)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, **adam)
+
+        def run(steps):
+            for _ in range(steps):
+                x, w = torch.randn(batch, length + 1, dim), torch.randn(batch, dim, 1)
+                y = (x @ w)[..., 0] + 0.5 * torch.randn(batch, length + 1)
+                loss = ((forward(x, y) - y) ** 2).mean()
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+
+        return run
+
+    def predict(x, y):
+        with torch.no_grad():
+            return copied()(torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))).numpy()
+
+    rows = {
+        "torch eager, foreach Adam": idiom(lambda net: net, foreach=True),
+        "torch eager, fused Adam": idiom(lambda net: net, fused=True),
+    }
+    if compiled:
+        rows["torch.compile, fused Adam"] = idiom(torch.compile, fused=True)
+    return predict, rows
+
+
+def measure(name, threads, compiled):
+    """Median CPU milliseconds per step of every row, and seconds of its first call."""
+    import jax
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(threads)
+    shape = SHAPES[name][0]
+    clock = time.process_time()
+    model, task, rows, mode = ours(shape)
+    predict, theirs = rival(shape, model, compiled)
+    prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(jax.random.key(2), 5))
+    off = np.abs(predict(prompts.x, prompts.y) - jax.vmap(model)(prompts)).max()
+    assert off < 1e-4, off
+    rows |= theirs
+    found = {}
+    for row, run in rows.items():
+        clock = time.process_time()
+        try:
+            run(1)
+        except Exception as error:  # torch.compile needs a C++ compiler
+            print(f"{row}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+            continue
+        first = time.process_time() - clock
+        run(8)
+        clock = time.perf_counter()
+        run(24)
+        each = (time.perf_counter() - clock) / 24
+        found[row] = {"first": first, "steps": int(min(3000, max(10, SECONDS / each))), "cpu": [], "wall": []}
+    for _ in range(ROUNDS):
+        for row, entry in found.items():
+            # The difference of a long and a short run: what a call costs besides its steps is not counted.
+            times = []
+            for steps in (1, 1 + entry["steps"]):
+                cpu, wall = time.process_time(), time.perf_counter()
+                rows[row](steps)
+                times.append((time.process_time() - cpu, time.perf_counter() - wall))
+            members = MEMBERS if row == ENSEMBLE else 1
+            entry["cpu"].append((times[1][0] - times[0][0]) / entry["steps"] / members)
+            entry["wall"].append((times[1][1] - times[0][1]) / entry["steps"] / members)
+    return {"rows": found, "mode": mode}
+
+
+def second_start(name):
+    """Seconds from calling fit to its end, one step, in a fresh process that has a cache of compiled programs."""
+    import icllab as icl
+    from icllab.training import cache_compilations
+
+    cache_compilations(os.environ["ICL_BENCH_CACHE"])
+    import equinox as eqx
+    import jax
+
+    from icllab.models import Transformer
+    from icllab.tasks import LinearRegression
+
+    dim, length, width, heads, layers, batch = SHAPES[name][0]
+    clock = time.perf_counter()
+    model = eqx.filter_jit(
+        lambda key: Transformer.raventos(dim=dim, length=length, width=width, heads=heads, layers=layers, key=key)
+    )(jax.random.key(0))
+    task = LinearRegression.convention("raventos", dim=dim, length=length)
+    icl.fit(model, task, steps=1, key=jax.random.key(1), batch=batch)
+    return time.perf_counter() - clock
+
+
+def child(threads, what, *arguments, **variables):
+    """Run this file again with so many threads, on so many cores."""
+    flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    environment = {**os.environ, **counts, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", **variables}
+    command = [sys.executable, __file__, "--child", json.dumps([threads, what, *arguments])]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_child(threads, what, *arguments):
+    """Measure what the parent asked for, pinned to as many cores as there are threads."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+    print(json.dumps({"measure": measure, "second": second_start}[what](*arguments)))
+
+
+def table(names, threads, compiled):
+    """Print the rows of every shape; return the targets that were missed."""
+    missed = []
+    print(f"\n{threads} thread{'s' * (threads > 1)}")
+    print(
+        f"{'shape':<9} {'row':<28} {'CPU ms/step':>12} {'wall ms/step':>13} {'first call s':>13} {'cost / icl.fit':>15}"
+    )
+    for name in names:
+        result = child(threads, "measure", name, threads, compiled)
+        rows = result["rows"]
+        # With several threads, what counts is the time they take together.
+        kind = "cpu" if threads == 1 else "wall"
+        cost = {row: statistics.median(entry[kind]) for row, entry in rows.items()}
+        for row, entry in rows.items():
+            cpu, wall = (1e3 * statistics.median(entry[k]) for k in ("cpu", "wall"))
+            note = f" ({result['mode']})" if row == ENSEMBLE else ""
+            ratio = cost[row] / cost[OURS]
+            print(
+                f"{name:<9} {row + note:<28} {cpu:>12.3f} {wall:>13.3f} {entry['first']:>13.1f} {ratio:>15.2f}",
+                flush=True,
+            )
+        best = min((c, row) for row, c in cost.items() if row.startswith("torch"))
+        if threads == 1:
+            gain, target = best[0] / cost[OURS], SHAPES[name][1]
+            if gain < target:
+                missed.append(f"{name}: {gain:.2f}x {best[1]}, expected at least {target}x")
+            if cost[ENSEMBLE] > 1.1 * cost[OURS]:
+                missed.append(
+                    f"{name}: a member of {MEMBERS} costs {cost[ENSEMBLE] / cost[OURS]:.2f}x one alone, expected 1.1x"
+                )
+    with tempfile.TemporaryDirectory() as cache:
+        starts = [child(threads, "second", names[-1], ICL_BENCH_CACHE=cache) for _ in range(2)]
+    print(f"{names[-1]}: compiling and one step {starts[0]:.1f} s; second start, cache on disk, {starts[1]:.1f} s")
+    return missed
+
+
+def machine():
+    """What the table was measured on."""
+    import jax
+    import torch
+
+    cpuinfo = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        if cpuinfo.exists()
+        else []
+    )
+    load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    model = names[0] if names else platform.machine()
+    return f"{model}, {os.cpu_count()} cores{load}; jax {jax.__version__}, torch {torch.__version__}"
+
+
+def main():
+    """Print the tables, and the targets that are missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, comma-separated")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {', '.join(SHAPES)}")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        threads, what, *rest = json.loads(arguments.child)
+        run_child(threads, what, *rest)
+        return 0
+    try:
+        print(machine())
+    except ImportError:
+        print("PyTorch is missing: .venv/bin/python -m pip install torch==2.13.0", file=sys.stderr)
+        return 2
+    missed = []
+    for threads in map(int, arguments.threads.split(",")):
+        missed += table(arguments.shapes.split(","), threads, not arguments.no_compile)
+    for one in missed:
+        print("MISSED", one)
+    print("all targets met" if not missed else f"{len(missed)} targets missed")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Training: one compiled loop for a predictor or a whole ensemble, and runs that survive a kill.
+
+Seeds and swept numbers share one leading axis, ``member``. What a member sees depends on its seed and the step
+alone, so a run can be cut anywhere and goes on to the same bits.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.training.compilation import cache_compilations
+    from icllab.training.ensembles import Ensemble, ensemble
+    from icllab.training.fitting import fit
+    from icllab.training.runs import Run
+    from icllab.training.stopping import Divergence, Plateau, TargetLoss
+    from icllab.training.trajectory import Trajectory
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "Divergence": "stopping",
+        "Ensemble": "ensembles",
+        "Plateau": "stopping",
+        "Run": "runs",
+        "TargetLoss": "stopping",
+        "Trajectory": "trajectory",
+        "cache_compilations": "compilation",
+        "ensemble": "ensembles",
+        "fit": "fitting",
+    },
+    modules=(
+        "compilation",
+        "ensembles",
+        "fitting",
+        "host",
+        "identity",
+        "loop",
+        "minibatches",
+        "modes",
+        "objective",
+        "progress",
+        "records",
+        "repairs",
+        "runs",
+        "stopping",
+        "store",
+        "sweeps",
+        "trajectory",
+    ),
+)

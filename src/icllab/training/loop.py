@@ -1,0 +1,247 @@
+"""The compiled loop: any number of steps of every member, as one program.
+
+First and last step are run-time numbers. A longer run, another key, other data or other swept numbers compile
+nothing; and since every step is the same machine code wherever a stretch of steps begins, a run that was cut into
+other stretches, or was interrupted, ends with the same bits.
+"""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from icllab.training.minibatches import Stream
+from icllab.training.objective import losses_at
+from icllab.training.stopping import DIVERGED, RUNNING, STOPPED, AbstractRule
+from icllab.training.sweeps import replaced, swept_optimizer
+
+CAPACITY = 512  # losses are kept for so many steps before the host must look
+Mode = Literal["map", "vmap"]
+
+
+class Own(eqx.Module):
+    """What a member has to itself and training does not change.
+
+    Attributes:
+        key: Of its prompts.
+        frozen: Arrays of the predictor that are not trained.
+        numbers: Swept numbers by name.
+        data: Its fixed prompts, where every member has its own.
+    """
+
+    key: Key[Array, "*member"]
+    frozen: Any
+    numbers: dict[str, Array]
+    data: Any = None
+
+
+class State(eqx.Module):
+    """What a step changes.
+
+    Attributes:
+        params: The trained arrays.
+        optimizer: The optimiser's state.
+        rules: The state of each stop rule.
+        status: Index into ``stopping.STATUS``.
+        ended: Steps done when the member ended; -1 while it runs.
+        loss: The last losses, by position.
+    """
+
+    params: Any
+    optimizer: Any
+    rules: tuple[Any, ...]
+    status: Int[Array, "*member"]
+    ended: Int[Array, "*member"]
+    loss: Float[Array, "*member position"]
+
+
+class Program(eqx.Module):
+    """Everything members share. Arrays in it (the task's, the rules', the data) are run-time values.
+
+    Attributes:
+        static: What of the predictor is no array.
+        task: The law of prompts, and the loss.
+        optimizer: An optimiser, or a factory of them.
+        rules: Stop rules.
+        stream: How prompts are drawn.
+        data: Fixed prompts that all members share.
+        positions: Which are trained on.
+        total: Positions of a prompt.
+    """
+
+    static: Any
+    task: Any
+    optimizer: Any
+    rules: tuple[AbstractRule, ...]
+    stream: Stream
+    data: Any
+    positions: tuple[int, ...] = eqx.field(static=True)
+    total: int = eqx.field(static=True)
+
+    def predictor(self, own: Own, params: Any) -> Any:
+        """One member as a predictor."""
+        return eqx.combine(params, own.frozen, self.static)
+
+    def losses(self, own: Own, params: Any, prompts: Any) -> Float[Array, " position"]:
+        """Mean losses of one member on some prompts, by position."""
+        task = replaced(self.task, "task", own.numbers)
+        return losses_at(self.predictor(own, params), task, prompts, self.positions, self.total)
+
+    def start(self, own: Own, params: Any) -> State:
+        """The state of one member before its first step."""
+        with jax.numpy_dtype_promotion("standard"):
+            optimizer = swept_optimizer(self.optimizer, own.numbers).init(params)
+        loss = jnp.full((len(self.positions),), jnp.nan, self._loss_type(own, params))
+        rules = tuple(rule.start(loss) for rule in self.rules)
+        return State(params, optimizer, rules, jnp.int32(RUNNING), jnp.int32(-1), loss)
+
+    def _loss_type(self, own: Own, params: Any) -> Any:
+        return eqx.filter_eval_shape(lambda: self.losses(own, params, self.prompts_at(own, jnp.int32(0)))).dtype
+
+    def prompts_at(self, own: Own, step: Int[Array, ""]) -> Any:
+        """The prompts of one step of one member."""
+        return self.draw(own, self.stream.begin(own.key, step), step)[0]
+
+    def draw(self, own: Own, order: Int[Array, " order"], step: Int[Array, ""]) -> tuple[Any, Int[Array, " order"]]:
+        """The prompts of a step, and the order of the epoch."""
+        task = replaced(self.task, "task", own.numbers)
+        data = self.data if own.data is None else own.data
+        return self.stream.draw(task, data, order, own.key, step)
+
+    def update(self, own: Own, state: State, prompts: Any, step: Int[Array, ""]) -> State:
+        """One step of a member that is still running."""
+
+        def objective(params: Any) -> tuple[Array, Array]:
+            losses = self.losses(own, params, prompts)
+            return jnp.mean(losses), losses
+
+        (loss, losses), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
+        looks = [rule.look(s, loss, step) for rule, s in zip(self.rules, state.rules, strict=True)]
+        sound = jnp.isfinite(loss)
+        status = jnp.where(sound, jnp.int32(RUNNING), jnp.int32(DIVERGED))
+        for rule, (_, ends) in zip(self.rules, looks, strict=True):
+            status = jnp.where((status == RUNNING) & ends, jnp.int32(rule.outcome), status)
+        goes_on = status == RUNNING
+        # optax mixes types on purpose: counters, learning rates and parameters.
+        with jax.numpy_dtype_promotion("standard"):
+            optimizer = optax.with_extra_args_support(swept_optimizer(self.optimizer, own.numbers))
+            change, optimizer_state = optimizer.update(
+                gradient,
+                state.optimizer,
+                state.params,
+                value=loss,
+                grad=gradient,
+                value_fn=lambda params: objective(params)[0],
+            )
+            params = optax.apply_updates(state.params, change)
+        new = (params, optimizer_state, tuple(s for s, _ in looks))
+        old = (state.params, state.optimizer, state.rules)
+        params, optimizer_state, rules = jax.tree.map(
+            lambda a, b: jnp.where(goes_on, a.astype(b.dtype), b) if eqx.is_array(b) else b, new, old
+        )
+        return State(params, optimizer_state, rules, status, jnp.where(goes_on, jnp.int32(-1), step), losses)
+
+    def step(
+        self, own: Own, state: State, prompts: Any, step: Int[Array, ""], limit: Int[Array, ""]
+    ) -> tuple[State, Float[Array, " position"]]:
+        """One step of one member, and the losses to record: NaN where it makes no step."""
+        active = (state.status == RUNNING) & (step < limit)
+        after = jax.lax.cond(active, lambda: self.update(own, state, prompts, step), lambda: state)
+        return after, jnp.where(active, after.loss, jnp.full_like(after.loss, jnp.nan))
+
+
+@eqx.filter_jit
+def started(program: Program, own: Own, params: Any) -> State:
+    """The state of all members before the first step."""
+    return jax.vmap(program.start)(own, params)
+
+
+@eqx.filter_jit
+def advanced(
+    program: Program,
+    mode: str,
+    own: Own,
+    state: State,
+    first: Int[Array, ""],
+    last: Int[Array, ""],
+    limit: Int[Array, " member"],
+) -> tuple[State, Float[Array, "capacity member position"]]:
+    """All members after the steps ``first`` to ``last`` (exclusive, at most ``CAPACITY``), and the losses of each.
+
+    A member with a ``limit`` makes only the steps before it.
+    """
+    if mode == "map":
+
+        def run(member: tuple[Own, State, Array]) -> tuple[State, Array]:
+            its, before, until = member
+
+            def body(step: Array, carry: Any) -> Any:
+                now, order, kept = carry
+                prompts, order = program.draw(its, order, step)
+                now, losses = program.step(its, now, prompts, step, until)
+                return now, order, kept.at[step - first].set(losses)
+
+            empty = jnp.full((CAPACITY, *before.loss.shape), jnp.nan, before.loss.dtype)
+            order = program.stream.begin(its.key, first)
+            after, _, kept = jax.lax.fori_loop(first, last, body, (before, order, empty))
+            return after, kept
+
+        if limit.shape[0] == 1:
+            after, kept = run(jax.tree.map(lambda leaf: leaf[0], (own, state, limit)))
+            return jax.tree.map(lambda leaf: leaf[None], after), kept[:, None]
+        after, kept = jax.lax.map(run, (own, state, limit))
+        return after, jnp.swapaxes(kept, 0, 1)
+
+    # A generator other than threefry gives other numbers under vmap: its prompts are drawn member by member.
+    alone = str(jax.random.key_impl(own.key)) != "threefry2x32"
+
+    def over_members(function: Any) -> Any:
+        return (lambda *a: jax.lax.map(lambda one: function(*one), a)) if alone else jax.vmap(function)
+
+    def body(step: Array, carry: Any) -> Any:
+        now, order, kept = carry
+        prompts, order = over_members(lambda its, its_order: program.draw(its, its_order, step))(own, order)
+        now, losses = jax.vmap(lambda o, s, p, u: program.step(o, s, p, step, u))(own, now, prompts, limit)
+        return now, order, kept.at[step - first].set(losses)
+
+    empty = jnp.full((CAPACITY, *state.loss.shape), jnp.nan, state.loss.dtype)
+    order = over_members(lambda its: program.stream.begin(its.key, first))(own)
+    after, _, kept = jax.lax.fori_loop(first, last, body, (state, order, empty))
+    return after, kept
+
+
+@eqx.filter_jit
+def sound_members(state: State) -> Bool[Array, " member"]:
+    """Which members' parameters are finite."""
+
+    def sound(one: Any) -> Array:
+        leaves = [leaf for leaf in jax.tree.leaves(one) if eqx.is_inexact_array(leaf)]
+        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+    return jax.vmap(sound)(state.params)
+
+
+@eqx.filter_jit
+def evaluated(
+    program: Program, own: Own, params: Any, prompts: Any, shared: bool
+) -> tuple[Float[Array, "member position"], Float[Array, "member position"]]:
+    """Mean loss of every member on held-out prompts and its standard error, by position."""
+
+    def one(its: Own, trained: Any, given: Any) -> tuple[Array, Array]:
+        def loss(prompt: Any) -> Array:
+            return program.losses(its, trained, jax.tree.map(lambda leaf: leaf[None], prompt))
+
+        count = jax.tree.leaves(given)[0].shape[0]
+        found = jax.lax.map(loss, given, batch_size=min(count, 256))
+        error = jnp.std(found, axis=0, ddof=1) / count**0.5 if count > 1 else jnp.full(found.shape[1:], jnp.nan)
+        return jnp.mean(found, axis=0), error
+
+    if shared:
+        return jax.lax.map(lambda member: one(member[0], member[1], prompts), (own, params))
+    return jax.lax.map(lambda member: one(member[0], member[1], member[2]), (own, params, prompts))
+
+
+__all__ = ["CAPACITY", "STOPPED", "Own", "Program", "State", "advanced", "evaluated", "sound_members", "started"]

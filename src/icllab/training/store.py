@@ -1,0 +1,186 @@
+r"""Checkpoints: a JSON header that is checked before a byte of the arrays is read, then the arrays.
+
+    DIR/checkpoint-000000000512.icl     the state after 512 steps; the last two are kept
+    DIR/kept-000000000100.icl           parameters asked for with ``keep``
+
+A file is one line of text, one line of JSON with every array's path, type and shape, and the arrays' bytes in that
+order. The first line has the SHA-256 of all that follows. Nothing is unpickled. Files are written under a temporary
+name, fsynced and moved into place: a kill at any moment leaves the one before.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.core.errors import InputError
+from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
+
+SCHEMA = 1
+KEPT = "the last checkpoint is kept"
+_MAGIC = "icl-lab checkpoint"
+
+
+def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a file."""
+    entries = [{"name": name, "dtype": a.dtype.str, "shape": list(a.shape)} for name, a in arrays.items()]
+    described = json.dumps({**header, "schema": SCHEMA, "arrays": entries}, sort_keys=True).encode() + b"\n"
+    payload = described + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
+    return f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
+
+
+def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a file; one that is not as written is refused."""
+    with disk_faults(f"cannot read {path}", KEPT):
+        content = path.read_bytes()
+    first, _, payload = content.partition(b"\n")
+    if not first.startswith(_MAGIC.encode()):
+        raise DamagedFile(f"{path}: expected a checkpoint of icl-lab, got {first[:30]!r}; move it away")
+    if first != f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}".encode():
+        raise DamagedFile(f"{path}: expected bytes with the checksum of its first line, got {len(content)} others")
+    described, _, rest = payload.partition(b"\n")
+    header = json.loads(described)
+    if header.get("schema") != SCHEMA:
+        raise InputError(f"{path}: expected checkpoint schema {SCHEMA}, got {header.get('schema')!r}; start in another")
+    arrays, start = {}, 0
+    for entry in header.pop("arrays"):
+        dtype = np.dtype(entry["dtype"])
+        count = int(np.prod(entry["shape"], dtype=np.int64))
+        arrays[entry["name"]] = np.frombuffer(rest, dtype, count, start).reshape(entry["shape"]).copy()
+        start += count * dtype.itemsize
+    return header, arrays
+
+
+def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
+    """Every array of a tree by its path; random keys by their data."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        found[prefix + jax.tree_util.keystr(path)] = np.asarray(leaf)
+    return found
+
+
+def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Path) -> Any:
+    """A tree with the structure of ``like`` and the stored arrays; another structure is refused."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    stored = {name: f"{a.dtype}{list(a.shape)}" for name, a in arrays.items() if name.startswith(prefix)}
+    wanted = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
+    if stored != wanted:
+        raise InputError(f"{path}: the arrays are others: {_first(difference(stored, wanted))}; choose another store")
+    found = []
+    for place, leaf in leaves:
+        value = jnp.asarray(arrays[prefix + jax.tree_util.keystr(place)])
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            value = jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf)))
+        found.append(value)
+    return jax.tree.unflatten(structure, found)
+
+
+def _first(text: str, most: int = 3) -> str:
+    parts = text.split(", ")
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+
+
+class Checkpoints:
+    """The checkpoints of one run in a directory of its own."""
+
+    def __init__(self, root: str | Path, configuration: Mapping[str, Any]) -> None:
+        self.root = Path(root)
+        self.configuration = json.loads(json.dumps(configuration))
+        with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
+            self.root.mkdir(parents=True, exist_ok=True)
+
+    def path(self, step: int, kind: str = "checkpoint") -> Path:
+        """Where the state after ``step`` steps is kept."""
+        return self.root / f"{kind}-{step:012d}.icl"
+
+    def steps(self, kind: str = "checkpoint") -> list[int]:
+        """Which are there, whole or not."""
+        with disk_faults(f"cannot read {self.root}", "nothing is lost"):
+            names = [path.stem for path in self.root.glob(f"{kind}-*.icl")]
+        return sorted(int(name.rpartition("-")[2]) for name in names if name.rpartition("-")[2].isdigit())
+
+    def write(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep the state after ``step`` steps, and the one before it."""
+        content = packed({**header, "configuration": self.configuration, "step": step}, arrays)
+        write_atomically(self.path(step), content, KEPT)
+        with disk_faults(f"cannot remove old checkpoints from {self.root}", KEPT):
+            for old in [there for there in self.steps() if there < step][:-1]:
+                self.path(old).unlink(missing_ok=True)
+
+    def write_kept(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep the parameters after ``step`` steps for good."""
+        content = packed({"configuration": self.configuration, "step": step}, arrays)
+        write_atomically(self.path(step, "kept"), content, KEPT)
+
+    def read_kept(self, step: int) -> dict[str, np.ndarray] | None:
+        """Kept parameters; None where there are none that are sound."""
+        try:
+            return unpacked(self.path(step, "kept"))[1] if self.path(step, "kept").exists() else None
+        except DamagedFile as damage:
+            warnings.warn(str(damage), stacklevel=2)
+            return None
+
+    def latest(self, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """The newest sound checkpoint of this configuration; None where there is none.
+
+        A damaged one is passed over with a warning, for the one before it. One of another configuration is refused
+        with the difference shown.
+        """
+        there = self.steps()
+        for step in reversed(there):
+            try:
+                header, arrays = unpacked(self.path(step))
+            except DamagedFile as damage:
+                warnings.warn(f"{damage}; the checkpoint before it is used", stacklevel=2)
+                continue
+            self._require_same(header, step)
+            if most is None or step <= most:
+                return header, arrays
+        if there and most is not None and min(there) > most:
+            raise InputError(
+                f"{self.root}: expected a run of at most {most} steps, got one of {there[-1]}; ask for more"
+            )
+        if there:
+            raise DamagedFile(
+                f"{self.root}: expected a sound checkpoint, got {len(there)} damaged; move them away to start again"
+            )
+        return None
+
+    def _require_same(self, header: Mapping[str, Any], step: int) -> None:
+        stored, wanted = dict(header["configuration"]), dict(self.configuration)
+        made, here = header["versions"], wanted_versions()
+        if made != here:
+            # The program's text differs between versions even where it does the same.
+            stored["program"] = wanted["program"]
+            warnings.warn(
+                f"{self.path(step)}: written elsewhere ({difference(made, here)}); the run goes on, "
+                "not with the same bits",
+                stacklevel=4,
+            )
+        if stored != wanted:
+            raise InputError(
+                f"{self.root} holds a run of another configuration: {_first(difference(stored, wanted))}; "
+                "choose another store"
+            )
+
+
+def wanted_versions() -> dict[str, str]:
+    """What the bits of a run depend on besides its configuration."""
+    device = jax.devices()[0]
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return {
+        **{name: version(name) for name in ("icl-lab", "jax", "jaxlib", "equinox", "optax")},
+        "device": f"{device.platform}: {device.device_kind}",
+        "threads": str(threads),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }

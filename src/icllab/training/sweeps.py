@@ -1,0 +1,97 @@
+"""Which numbers differ between members: names, their product, and where a number goes."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.core.errors import expected, unknown
+
+PLACES = ("optimizer", "predictor", "task")
+
+
+def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """``8`` means 0 to 7; a sequence is taken as it is. Each is one member's random stream, and comes once."""
+    several = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    if not several or len(set(several)) != len(several) or min(several) < 0 or max(several) >= 2**31:
+        raise expected("seeds", "at least one, different integers from 0 to 2^31 - 1", seeds)
+    return several
+
+
+def swept_values(name: str, values: Any) -> np.ndarray:
+    """The values of one swept number as an array in JAX's own float type."""
+    found = np.asarray(values)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iuf" or not np.all(np.isfinite(found)):
+        raise expected(name, "a sequence of finite numbers to sweep", values)
+    return found.astype(jnp.zeros(()).dtype)
+
+
+def product(axes: Mapping[str, Sequence[Any] | np.ndarray]) -> dict[str, np.ndarray]:
+    """Every combination, the last axis fastest: name -> value of each combination."""
+    combinations = list(itertools.product(*axes.values()))
+    return {
+        name: np.asarray([one[i] for one in combinations], np.asarray(values).dtype)
+        for i, (name, values) in enumerate(axes.items())
+    }
+
+
+def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer: Any) -> None:
+    """Refuse a swept name that leads nowhere, or to something that is not a number."""
+    for name in names:
+        place, _, path = name.partition(".")
+        if place not in PLACES or not path:
+            raise expected("sweep", "names like 'optimizer.rate' or 'task.noise_variance'", name)
+        if place == "optimizer":
+            _require_keyword(name, path, optimizer)
+            continue
+        leaf = attribute({"task": task, "predictor": predictor}[place], path, name)
+        if not eqx.is_inexact_array(leaf) or leaf.ndim != 0:
+            came = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
+            raise expected(name, "a number that is a leaf", came, "a shape or an array is not swept in one ensemble")
+
+
+def _require_keyword(name: str, keyword: str, optimizer: Any) -> None:
+    if hasattr(optimizer, "update") or not callable(optimizer):
+        hint = "give the factory: optimizer=optax.adam with 'optimizer.learning_rate', or lambda rate: optax.sgd(rate)"
+        raise expected(name, "a factory of optimisers", type(optimizer).__name__, hint)
+    parameters = inspect.signature(optimizer).parameters
+    if keyword not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise unknown("keyword of the optimizer", keyword, parameters)
+
+
+def attribute(tree: Any, path: str, name: str) -> Any:
+    """What stands at a dotted path of attributes; an unknown one is refused with the nearest."""
+    for part in path.split("."):
+        if not hasattr(tree, part):
+            raise unknown(f"part of {name!r}:", part, getattr(tree, "__dataclass_fields__", {}))
+        tree = getattr(tree, part)
+    return tree
+
+
+def replaced(tree: Any, place: str, numbers: Mapping[str, jax.Array]) -> Any:
+    """``tree`` with the swept numbers that belong to ``place`` put in."""
+    for name, value in numbers.items():
+        if name.startswith(f"{place}."):
+            where = _getter(name.partition(".")[2])
+            tree = eqx.tree_at(where, tree, value.astype(where(tree).dtype))
+    return tree
+
+
+def _getter(path: str) -> Callable[[Any], Any]:
+    def get(tree: Any) -> Any:
+        for part in path.split("."):
+            tree = getattr(tree, part)
+        return tree
+
+    return get
+
+
+def swept_optimizer(optimizer: Any, numbers: Mapping[str, jax.Array]) -> Any:
+    """The optimiser itself, or what its factory makes of one member's numbers."""
+    keywords = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("optimizer.")}
+    return optimizer(**keywords) if keywords else optimizer

@@ -1,0 +1,366 @@
+"""Training against recursions that can be written down, and what it refuses."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from training.predictors import Rooted, Slope, prompts, slope, task
+
+import icllab as icl
+from icllab.algorithms import Ridge
+from icllab.core.errors import InputError
+from icllab.training import Divergence, Plateau, TargetLoss
+
+
+def test_full_batches_and_sgd_are_gradient_descent(precision, getkey):
+    """Exactly the recursion of least squares, at two rates and from two starts."""
+    data = prompts(16)
+    start = icl.ensemble(slope, seeds=2, key=getkey())
+    run = icl.fit(
+        start,
+        task(),
+        data=data,
+        batch=None,
+        steps=30,
+        key=getkey(),
+        optimizer=lambda rate: optax.sgd(rate),
+        sweep={"optimizer.rate": [0.01, 0.1]},
+        record="every",
+    )
+    x, y = np.asarray(data.x, np.float64).reshape(-1, 3), np.asarray(data.y, np.float64).reshape(-1)
+    tolerance = 1e-12 if precision == "float64" else 2e-5
+    for member in range(4):
+        w = np.asarray(start.stacked.w[member // 2], np.float64)
+        rate = [0.01, 0.1][member % 2]
+        for step in range(31):
+            by_position = np.mean(((x @ w - y) ** 2).reshape(16, 5), axis=0)
+            measured = run.dataset.training_loss.isel(member=member).sel(step=step)
+            np.testing.assert_allclose(measured, by_position, rtol=tolerance, atol=tolerance)
+            if step < 30:
+                w = w - rate * 2 * x.T @ (x @ w - y) / len(y)
+        np.testing.assert_allclose(run.member(member).w, w, rtol=tolerance, atol=tolerance)
+    assert run.status == ("ok",) * 4
+    assert run.dataset.seed.values.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(
+        run.dataset["optimizer.rate"], np.asarray([0.01, 0.1] * 2, run.members.stacked.w.dtype)
+    )
+
+
+def test_a_ridge_learns_the_noise_variance(getkey):
+    """Ridge is Bayes for standard normal tasks where it equals the noise variance: there the loss is least."""
+    noise = np.asarray([0.25, 1.0])
+    run = icl.fit(
+        icl.ensemble(lambda *, key: Ridge(2.0), seeds=6, key=getkey()),
+        task(dim=4, length=8),
+        steps=400,
+        key=getkey(),
+        batch=64,
+        optimizer=optax.adam(optax.exponential_decay(5e-2, 100, 0.5)),
+        sweep={"task.noise_variance": noise},
+        mode="vmap",
+    )
+    learned = np.asarray(run.members.stacked.ridge).reshape(6, 2)
+    error = learned.std(axis=0, ddof=1) / 6**0.5
+    assert (error < 0.03 * noise).all()
+    assert (np.abs(learned.mean(axis=0) - noise) < 4 * error).all()
+
+
+@pytest.mark.parametrize("generator", ["threefry2x32", "unsafe_rbg"])
+def test_map_and_vmap_see_the_same_prompts(generator):
+    key = jax.random.key(3, impl=generator)
+    start = icl.ensemble(slope, seeds=3, key=jax.random.key(0))
+    runs = [icl.fit(start, task(), steps=20, key=key, batch=8, mode=mode, record="every") for mode in ("map", "vmap")]
+    one, other = (run.dataset.training_loss for run in runs)
+    np.testing.assert_allclose(one.sel(step=slice(0, 1)), other.sel(step=slice(0, 1)), rtol=2e-6)
+    np.testing.assert_allclose(one, other, rtol=1e-4)
+    assert [run.header["mode"] for run in runs] == ["map", "vmap"]
+    assert [run.header["member_block"] for run in runs] == [1, 3]
+    assert runs[0].header["generator"] == generator
+
+
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+@pytest.mark.parametrize("generator", ["threefry2x32", "unsafe_rbg"])
+def test_further_members_change_none_that_are_there(mode, generator):
+    """Another member, another swept number: the prompts are a matter of the seed."""
+    key = jax.random.key(3, impl=generator)
+
+    def losses(seeds, rates):
+        start = icl.ensemble(slope, seeds=seeds, key=jax.random.key(0))
+        sweep = {"optimizer.rate": rates}
+        return icl.fit(
+            start, task(), steps=5, key=key, batch=8, mode=mode, optimizer=optax_sgd, sweep=sweep, record="every"
+        ).dataset.training_loss
+
+    few = losses([0, 7], [0.01])
+    many = losses([7, 3, 0], [0.1, 0.01])
+    np.testing.assert_allclose(few.values, many.values[[5, 1]], rtol=0 if mode == "map" else 1e-5)
+    # At the first step members of one seed differ in nothing yet.
+    np.testing.assert_allclose(many.values[::2, 0], many.values[1::2, 0], rtol=0 if mode == "map" else 1e-6)
+
+
+def optax_sgd(rate):
+    return optax.sgd(rate)
+
+
+def test_a_longer_run_begins_like_the_shorter(getkey):
+    key, start = getkey(), slope(key=getkey())
+    short, long = (icl.fit(start, task(), steps=steps, key=key, batch=8) for steps in (40, 700))
+    common = [step for step in short.dataset.step.values if step in long.dataset.step.values]
+    assert len(common) > 12
+    np.testing.assert_array_equal(
+        short.dataset.training_loss.sel(step=common), long.dataset.training_loss.sel(step=common)
+    )
+    assert short.dataset.step.values[-1] == 40
+    assert 40 <= len(long.dataset.step) <= 64
+
+
+def test_nothing_is_compiled_for_another_key_length_or_number(getkey):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+    )
+
+    def go(steps, rates, noise, count):
+        data = prompts(count, steps)
+        icl.fit(
+            icl.ensemble(slope, seeds=[count, count + 1], key=start_key),
+            task(),
+            steps=steps,
+            key=getkey(),
+            batch=4,
+            data=data,
+            mode="map",
+            optimizer=optax_sgd,
+            sweep={"optimizer.rate": rates, "task.noise_variance": noise},
+            stop=[TargetLoss(rates[0] * 1e-9)],
+        )
+
+    start_key = getkey()
+    go(20, [0.01, 0.02], [0.1, 0.2], 12)
+    before = len(compiled)
+    assert before > 0
+    go(1300, [0.03, 0.04], [0.3, 0.4], 12)
+    # `ensemble` compiles its `build` anew: that is one program, and small.
+    assert len(compiled) - before <= 1
+
+
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+def test_a_member_that_diverges_is_a_status_and_changes_no_other(mode, getkey):
+    key, start_key = getkey(), getkey()
+
+    def trained(rates, **more):
+        return icl.fit(
+            icl.ensemble(slope, seeds=1, key=start_key),
+            task(),
+            data=prompts(40),
+            steps=200,
+            key=key,
+            batch=8,
+            mode=mode,
+            optimizer=optax_sgd,
+            sweep={"optimizer.rate": rates},
+            record="every",
+            **more,
+        )
+
+    run = trained([0.01, 3.0])
+    assert run.status == ("ok", "diverged")
+    assert np.isfinite(np.asarray(run.members.stacked.w)).all()
+    ended = run.dataset.ended.values
+    assert ended[0] == 200
+    assert 5 < ended[1] < 100
+    losses = run.dataset.training_loss.isel(member=1)
+    assert np.isfinite(losses.sel(step=slice(0, ended[1] - 1))).all()
+    assert np.isnan(losses.sel(step=slice(ended[1] + 1, None))).all()
+    alone = trained([0.01])
+    np.testing.assert_allclose(
+        run.member(0).w, alone.member(0).w, rtol=0 if mode == "map" else 1e-5, atol=0 if mode == "map" else 1e-6
+    )
+    early = trained([0.01, 3.0], stop=[Divergence(factor=10.0)])
+    assert early.status == ("ok", "diverged")
+    assert 1 <= early.dataset.ended.values[1] < ended[1]
+    np.testing.assert_array_equal(early.dataset.training_loss[0], run.dataset.training_loss[0])
+
+
+def test_parameters_that_become_infinite_are_taken_back_wherever_the_run_is_cut(getkey):
+    """A finite loss with an infinite gradient: the update is found and undone, to the same bits."""
+    key = getkey()
+    start = icl.ensemble(lambda *, key, shift: Rooted(shift), seeds=1, key=key, shift=[0.5, 0.0])
+    runs = [
+        icl.fit(
+            start,
+            task(),
+            data=prompts(20),
+            steps=40,
+            key=key,
+            batch=4,
+            mode="map",
+            optimizer=optax.sgd(1e-3),
+            record="every",
+            **more,
+        )
+        for more in ({}, {"keep": [1]}, {"keep": [2, 3, 9]})
+    ]
+    for run in runs:
+        assert run.status == ("ok", "diverged")
+        assert run.dataset.ended.values.tolist() == [40, 0]
+        assert np.asarray(run.members.stacked.shift)[1] == 0.0
+        assert np.isfinite(run.dataset.training_loss[1, 0]).all()
+        assert np.isnan(run.dataset.training_loss[1, 1:]).all()
+        np.testing.assert_array_equal(run.members.stacked.shift, runs[0].members.stacked.shift)
+
+
+def test_rules_end_members_one_by_one(getkey):
+    data = prompts(16)
+    run = icl.fit(
+        icl.ensemble(lambda *, key, scale: Slope(scale * jnp.ones(3)), seeds=1, key=getkey(), scale=[0.0, 30.0]),
+        task(),
+        steps=2000,
+        key=getkey(),
+        data=data,
+        batch=None,
+        mode="map",
+        optimizer=optax.sgd(0.05),
+        stop=[TargetLoss(20.0), Plateau(steps=50, improvement=1e-3, memory=1)],
+        record="every",
+    )
+    x, y = np.asarray(data.x, np.float64).reshape(-1, 3), np.asarray(data.y, np.float64).reshape(-1)
+    w, step = np.full(3, 30.0), 0
+    while np.mean((x @ w - y) ** 2) > 20.0:
+        w, step = w - 0.05 * 2 * x.T @ (x @ w - y) / len(y), step + 1
+    assert run.status == ("stopped", "stopped")
+    assert run.dataset.ended.values.tolist() == [0, step]
+    assert run.dataset.step.values[-1] == step  # nobody is left: the run is over
+    np.testing.assert_allclose(run.member(1).w, w, rtol=1e-4)
+    flat = icl.fit(
+        Slope(jnp.zeros(3)), task(), steps=2000, key=getkey(), data=data, batch=None, optimizer=optax.sgd(0.05),
+        stop=[Plateau(steps=50, improvement=1e-3, memory=1)],
+    )  # fmt: skip
+    assert flat.status == ("stopped",)
+    assert flat.dataset.ended.values % 50 == 49
+    least = np.linalg.lstsq(x, y, rcond=None)[0]
+    np.testing.assert_allclose(flat.predictor.w, least, atol=1e-2)
+
+
+def test_held_out_losses_have_their_errors(getkey):
+    """With no update to speak of, both losses estimate one number; the error shrinks like one over the root."""
+    runs = [
+        icl.fit(
+            Slope(jnp.ones(3)),
+            task(),
+            steps=3,
+            key=getkey(),
+            batch=8,
+            data=prompts(8),
+            optimizer=optax.sgd(1e-20),
+            held_out=n,
+        )
+        for n in (500, 2000)
+    ]
+    exact = 3 * 2 + 0.25  # E (x.(1 - w))^2 + noise
+    for run in runs:
+        score = (run.dataset.held_out_loss - exact) / run.dataset.held_out_error
+        assert np.abs(score).max() < 4
+    ratio = (runs[0].dataset.held_out_error / runs[1].dataset.held_out_error).mean()
+    assert 1.6 < ratio < 2.5
+
+
+def test_kept_parameters_are_those_of_the_step(getkey):
+    key, start = getkey(), slope(key=getkey())
+    run = icl.fit(start, task(), data=prompts(20), steps=30, key=key, batch=4, keep=[0, 7, 30])
+    assert run.trajectory.steps == (0, 7, 30)
+    np.testing.assert_array_equal(run.trajectory.at(0).member(0).w, start.w)
+    short = icl.fit(start, task(), data=prompts(20), steps=7, key=key, batch=4)
+    np.testing.assert_array_equal(run.trajectory.at(7).member(0).w, short.predictor.w)
+    np.testing.assert_array_equal(run.trajectory.stacked(0).w[2], run.predictor.w)
+    with pytest.raises(InputError, match=r"one of the kept steps \[0, 7, 30\], got 8"):
+        run.trajectory.at(8)
+
+
+def test_only_what_is_trainable_changes(getkey):
+    class Two(Slope):
+        bias: jax.Array
+
+        def __call__(self, prompt):
+            return prompt.x @ self.w + self.bias
+
+    start = Two(jnp.ones(3), jnp.ones(()))
+    run = icl.fit(start, task(), data=prompts(20), steps=5, key=getkey(), batch=4, trainable=lambda model: model.bias)
+    np.testing.assert_array_equal(run.predictor.w, start.w)
+    assert run.predictor.bias != 1
+    with pytest.raises(InputError, match="trainable: expected parts of the predictor"):
+        icl.fit(start, task(), data=prompts(20), steps=5, key=getkey(), trainable=lambda model: model.wings)
+
+
+def test_positions_choose_the_loss(getkey):
+    key, start = getkey(), slope(key=getkey())
+    every = icl.fit(start, task(), data=prompts(20), steps=1, key=key, batch=4, optimizer=optax.sgd(0.0))
+    some = icl.fit(
+        start, task(), data=prompts(20), steps=1, key=key, batch=4, positions=[1, 3], optimizer=optax.sgd(0.0)
+    )
+    last = icl.fit(
+        start, task(), data=prompts(20), steps=1, key=key, batch=4, positions="last", optimizer=optax.sgd(0.0)
+    )
+    assert some.dataset.position.values.tolist() == [1, 3]
+    assert last.dataset.position.values.tolist() == [4]
+    np.testing.assert_allclose(every.dataset.training_loss.sel(position=[1, 3]), some.dataset.training_loss, rtol=1e-6)
+    np.testing.assert_allclose(every.dataset.training_loss.sel(position=[4]), last.dataset.training_loss, rtol=1e-6)
+
+
+class Wide(Slope):
+    def __call__(self, prompt):
+        return jnp.zeros((prompt.positions + 2,))
+
+
+class Bare(eqx.Module):
+    def __call__(self, prompt):
+        return prompt.y
+
+
+class Matrix(Slope):
+    def __call__(self, prompt):
+        return jnp.zeros((prompt.positions, 3)) * self.w[None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps: expected an integer of at least 1, got 0"),
+        ({"batch": 0}, "batch: expected an integer of at least 1, or None"),
+        ({"batch": None}, "batch: expected an integer: prompts drawn afresh have no whole set, got None; give data="),
+        ({"data": 0}, "data: expected at least one prompt, got 0"),
+        ({"data": prompts(0)}, "data: expected at least one prompt, got 0"),
+        (
+            {"predictor": Wide(jnp.zeros(3))},
+            "predictor: expected a prediction with 5 positions, or 1 for the last, got",
+        ),
+        (
+            {"predictor": Matrix(jnp.zeros(3))},
+            "predictor: expected a prediction that task.loss can judge, got 'float32[5, 3]'",
+        ),
+        ({"predictor": 3}, "predictor: expected a function of a prompt, or an ensemble of them, got 'int'"),
+        ({"predictor": Bare()}, "predictor: expected floating-point arrays to train, got 'Bare'"),
+        ({"optimizer": optax.adam}, "optimizer: expected an optax optimiser, or a factory that is swept"),
+        ({"sweep": {"optimizer.rate": [0.1]}}, "optimizer.rate: expected a factory of optimisers"),
+        ({"optimizer": optax.sgd, "sweep": {"optimizer.rate": [0.1]}}, "unknown keyword of the optimizer 'rate'"),
+        ({"sweep": {"rate": [0.1]}}, "sweep: expected names like 'optimizer.rate'"),
+        ({"sweep": {"task.noise": [0.1]}}, "'noise'; did you mean 'noise_variance'?"),
+        ({"sweep": {"task.length": [3, 4]}}, "task.length: expected a number that is a leaf, got 'int'; a shape"),
+        ({"sweep": {"task.noise_variance": [0.1, float("nan")]}}, "expected a sequence of finite numbers to sweep"),
+        ({"mode": "pmap"}, "mode: expected 'auto', 'map' or 'vmap', got 'pmap'"),
+        ({"positions": "first"}, "positions: expected 'every', 'last' or integers, got 'first'"),
+        ({"positions": [5]}, "positions: expected different integers from 0 to 4, got [5]"),
+        ({"record": 0}, "record: expected a number of steps per factor of ten, 'every', or steps, got 0"),
+        ({"minibatches": "some"}, "minibatches: expected 'epochs' or 'replacement', got 'some'"),
+        ({"keep": [11]}, "keep: expected steps from 0 to 10, got [11]"),
+        ({"held_out": -1}, "held_out: expected prompts, or a number >= 0, got -1"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(change, message):
+    arguments = {"predictor": Slope(jnp.zeros(3)), "task": task(), "steps": 10, "key": jax.random.key(0)} | change
+    with pytest.raises(InputError) as caught:
+        icl.fit(arguments.pop("predictor"), arguments.pop("task"), **arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

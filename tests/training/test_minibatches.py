@@ -1,0 +1,72 @@
+"""Epochs use every prompt once; draws with replacement are uniform; the order is known from the step alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from training.predictors import prompts, task
+
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.training.minibatches import Stream, set_size, stream_of
+
+
+def numbered(size):
+    return RegressionPrompt(x=jnp.zeros((size, 1)), y=jnp.arange(float(size)))
+
+
+def drawn(stream, data, key, steps, begin=0):
+    """Rows of the steps, as a run that begins at step ``begin`` draws them."""
+
+    def draw(order, step):
+        some, order = stream.draw(None, data, order, key, step)
+        return order, some.y
+
+    order = stream.begin(key, jnp.int32(begin))
+    return np.asarray(jax.lax.scan(draw, order, jnp.arange(begin, steps, dtype=jnp.int32))[1]).astype(int)
+
+
+def test_an_epoch_uses_every_prompt_once_but_the_last_that_fill_no_batch(getkey):
+    stream, key = Stream("epochs", 3, 11), getkey()
+    rows = drawn(stream, numbered(11), key, 9)
+    for epoch in range(3):
+        used = np.concatenate(rows[3 * epoch : 3 * epoch + 3])
+        assert len(set(used)) == 9
+    assert not np.array_equal(np.concatenate(rows[:3]), np.concatenate(rows[3:6]))
+
+
+@pytest.mark.parametrize("begin", [1, 3, 5])
+def test_a_run_that_begins_in_the_middle_of_an_epoch_draws_the_same(begin, getkey):
+    stream, key = Stream("epochs", 3, 11), getkey()
+    np.testing.assert_array_equal(
+        drawn(stream, numbered(11), key, 8)[begin:], drawn(stream, numbered(11), key, 8, begin)
+    )
+
+
+def test_draws_with_replacement_are_uniform(getkey):
+    rows = np.concatenate(drawn(Stream("replacement", 500, 8), numbered(8), getkey(), 20))
+    counts = np.bincount(rows, minlength=8)
+    chi_square = np.sum((counts - 1250) ** 2 / 1250)
+    assert chi_square < 7 + 4 * 14**0.5  # mean 7, variance 14
+
+
+def test_fresh_prompts_differ_between_steps_and_not_between_calls(getkey):
+    stream, key, law = Stream("fresh", 5), getkey(), task()
+    order = stream.begin(key, jnp.int32(0))
+    one, again, other = (stream.draw(law, None, order, key, jnp.int32(step))[0] for step in (4, 4, 5))
+    np.testing.assert_array_equal(one.x, again.x)
+    assert not np.isin(one.x, other.x).any()
+
+
+def test_the_stream_that_the_arguments_describe(getkey):
+    data = prompts(12)
+    assert stream_of(None, 7, "epochs") == Stream("fresh", 7)
+    assert stream_of(data, None, "epochs") == stream_of(data, 12, "replacement") == Stream("full", 12, 12)
+    assert stream_of(data, 5, "epochs") == Stream("epochs", 5, 12)
+    assert stream_of(30, 5, "replacement") == Stream("replacement", 5, 30)
+
+
+def test_prompts_of_unequal_number_are_no_stack():
+    ragged = jax.tree.unflatten(jax.tree.structure(numbered(3)), [jnp.zeros((3, 1)), jnp.zeros(4)])
+    with pytest.raises(InputError, match="data: expected prompts stacked on one leading axis"):
+        set_size(ragged)

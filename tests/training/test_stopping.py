@@ -1,0 +1,53 @@
+"""Rules against the recursions they are defined by."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.training import Divergence, Plateau, TargetLoss
+
+
+def first_end(rule, losses):
+    """The first step at which the rule ends a member; None if it never does."""
+    losses = jnp.asarray(losses, float)
+
+    def look(state, at):
+        state, ends = rule.look(state, at[0], at[1])
+        return state, ends
+
+    _, ends = jax.lax.scan(look, rule.start(losses[0]), (losses, jnp.arange(len(losses), dtype=jnp.int32)))
+    return int(np.argmax(ends)) if bool(np.any(ends)) else None
+
+
+def test_a_target_is_met_by_the_averaged_loss():
+    losses = [4.0, 0.5, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert first_end(TargetLoss(1.0), losses) == 1
+    mean, means = 0.0, []
+    for step, loss in enumerate(losses):
+        mean += (loss - mean) / min(step + 1, 4)
+        means.append(mean)
+    expected = next(step for step in range(3, 8) if means[step] <= 1.6)
+    assert first_end(TargetLoss(1.6, memory=4), losses) == expected > 3
+    assert first_end(TargetLoss(0.1), losses) is None
+
+
+def test_divergence_is_relative_to_the_first_loss():
+    assert first_end(Divergence(10.0), [2.0, 19.0, 20.5, 3.0]) == 2
+    assert first_end(Divergence(10.0), [0.0, 1.0, 1e6]) is None  # nothing is a multiple of zero
+    assert Divergence.outcome != TargetLoss.outcome
+
+
+def test_a_plateau_is_a_block_of_steps_without_improvement():
+    falling = 0.9 ** np.arange(100)
+    rule = Plateau(steps=10, improvement=0.5, memory=1)
+    assert first_end(rule, falling) is None  # 0.9^10 = 0.35: more than half is gained
+    assert first_end(rule, np.concatenate([falling[:39], np.full(61, falling[38])])) == 49
+    assert first_end(Plateau(steps=10, improvement=0.7, memory=1), falling) == 19
+
+
+@pytest.mark.parametrize("make", [TargetLoss, Divergence, Plateau])
+def test_thresholds_are_positive(make):
+    with pytest.raises(InputError, match="expected a number > 0, got -1"):
+        make(-1.0)

@@ -1,0 +1,162 @@
+"""Checkpoints are read as written or not at all; a run goes on from the last sound one to the same bits."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from training.predictors import prompts, slope, task
+
+import icllab as icl
+from icllab.core.errors import InputError
+from icllab.core.files import DamagedFile
+from icllab.training.store import Checkpoints, named, packed, restored, unpacked
+
+ADAM = optax.adam(1e-2)
+
+
+def trained(store, steps, **more):
+    arguments = {"batch": 4, "optimizer": ADAM, "mode": "map", "held_out": prompts(8, 1), "keep": [5]} | more
+    arguments.setdefault("data", prompts(40))
+    start = icl.ensemble(slope, seeds=2, key=jax.random.key(0))
+    return icl.fit(start, arguments.pop("task", task()), steps=steps, key=jax.random.key(1), store=store, **arguments)
+
+
+def assert_same(run, other):
+    for a, b in zip(jax.tree.leaves(run.members.stacked), jax.tree.leaves(other.members.stacked), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    assert run.dataset.equals(other.dataset)
+    for name in run.dataset.variables:
+        assert run.dataset[name].values.tobytes() == other.dataset[name].values.tobytes()
+    assert run.trajectory.steps == other.trajectory.steps
+    for step in run.trajectory:
+        np.testing.assert_array_equal(run.trajectory.params[step].w, other.trajectory.params[step].w)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return trained(None, 60)
+
+
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+def test_a_run_in_pieces_is_the_run_in_one(tmp_path, mode):
+    whole = trained(None, 60, mode=mode)
+    for steps in (6, 7, 23, 60):
+        run = trained(tmp_path, steps, mode="auto" if steps > 6 else mode)  # what the header says is obeyed
+        assert run.header["mode"] == mode
+    assert run.header["resumed_at"] == 23
+    assert_same(run, whole)
+    again = trained(tmp_path, 60, mode=mode)
+    assert again.header["resumed_at"] == 60
+    assert_same(again, whole)
+
+
+@pytest.mark.parametrize("more", [{"data": None}, {"data": 11}, {"minibatches": "replacement"}, {"data": prompts(3)}])
+def test_prompts_of_every_kind_go_on(tmp_path, more):
+    whole = trained(None, 30, **more)
+    trained(tmp_path, 7, **more)
+    assert_same(trained(tmp_path, 30, **more), whole)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, undisturbed, damage):
+    for steps in (20, 40):
+        trained(tmp_path, steps)
+    last = tmp_path / "checkpoint-000000000040.icl"
+    content = last.read_bytes()
+    flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+    last.write_bytes({"truncated": content[:-7], "flipped": flipped, "foreign": b"PK\x03\x04", "empty": b""}[damage])
+    with pytest.warns(UserWarning, match="checkpoint-000000000040.icl: expected .*; the checkpoint before it is used"):
+        run = trained(tmp_path, 60)
+    assert run.header["resumed_at"] == 20
+    assert_same(run, undisturbed)
+
+
+def test_where_all_are_damaged_nothing_is_begun_over_them(tmp_path):
+    trained(tmp_path, 6)
+    for path in tmp_path.glob("checkpoint-*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with (
+        pytest.warns(UserWarning, match="checksum"),
+        pytest.raises(DamagedFile, match="expected a sound checkpoint, got 1 damaged"),
+    ):
+        trained(tmp_path, 60)
+
+
+def test_two_checkpoints_are_kept(tmp_path):
+    for steps in (6, 10, 20, 30):
+        trained(tmp_path, steps)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-000000000020.icl",
+        "checkpoint-000000000030.icl",
+        "kept-000000000005.icl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 5}, "batch is 4 there and 5 here"),
+        ({"optimizer": optax.adam(2e-2)}, "program is "),
+        ({"optimizer": optax.sgd(1e-2)}, "program is "),
+        ({"data": prompts(40, 3)}, "data is "),
+        ({"task": task(name="timaeus")}, "task is "),
+        ({"positions": "last"}, "positions is [0, 1, 2, 3, 4] there and [4] here"),
+        ({"sweep": {"task.noise_variance": [0.1]}}, "members is "),
+        ({"mode": "vmap"}, "mode: expected 'map', in which the run in "),
+        ({"keep": [3]}, "keep: expected steps from 6 on"),
+        ({"held_out": prompts(8, 2)}, "held_out is "),
+    ],
+)
+def test_another_run_is_refused_with_the_difference_shown(tmp_path, change, message):
+    trained(tmp_path, 6)
+    with pytest.raises(InputError) as caught:
+        trained(tmp_path, 12, **change)
+    assert message.split(" is ")[0] in str(caught.value)
+    assert "; choose another store" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_fewer_steps_than_were_made_are_refused(tmp_path):
+    trained(tmp_path, 12)
+    with pytest.raises(InputError, match="expected a run of at most 6 steps, got one of 12; ask for more"):
+        trained(tmp_path, 6)
+
+
+def test_a_file_comes_back_as_it_went(tmp_path, getkey):
+    tree = {"a": jnp.arange(6, dtype=jnp.int32).reshape(2, 3), "k": getkey(), "e": jnp.zeros((0, 2)), "s": jnp.ones(())}
+    path = tmp_path / "checkpoint-000000000003.icl"
+    path.write_bytes(packed({"mode": "map"}, named(tree, "state")))
+    header, arrays = unpacked(path)
+    assert header == {"mode": "map", "schema": 1}
+    back = restored(tree, "state", arrays, path)
+    for name, leaf in named(tree, "").items():
+        assert leaf.tobytes() == named(back, "")[name].tobytes()
+    with pytest.raises(
+        InputError, match=r"the arrays are others: state\['s'\] is 'float32\[\]' there and 'float32\[1\]' here"
+    ):
+        restored(tree | {"s": jnp.ones(1)}, "state", arrays, path)
+    # A reader needs no code of ours for the header.
+    assert json.loads(path.read_bytes().split(b"\n")[1])["arrays"][0]["shape"] == [2, 3]
+
+
+def test_another_version_goes_on_with_a_warning(tmp_path, undisturbed):
+    trained(tmp_path, 20)
+    path = tmp_path / "checkpoint-000000000020.icl"
+    header, arrays = unpacked(path)
+    header["versions"]["jax"] = "0.1"
+    header["configuration"]["program"] = "another text"
+    path.write_bytes(packed({k: v for k, v in header.items() if k != "schema"}, arrays))
+    with pytest.warns(UserWarning, match=r"written elsewhere \(jax is '0.1' there .*not with the same bits"):
+        assert_same(trained(tmp_path, 60), undisturbed)
+
+
+def test_another_schema_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("icllab.training.store.SCHEMA", 2)
+    path = tmp_path / "checkpoint-000000000001.icl"
+    path.write_bytes(packed({}, {}))
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="expected checkpoint schema 1, got 2"):
+        Checkpoints(tmp_path, {}).latest()
