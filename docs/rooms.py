@@ -7,8 +7,16 @@ import icllab
 
 PACKAGE = Path(icllab.__file__).parent
 # The floors, from the bottom; a room calls only lower ones.
-FLOORS = (("core",), ("tasks",), ("algorithms", "models", "theory"), ("diagnostics", "figures"), ("experiments",), ("cli",))
-WITH_JAX = ("tasks", "algorithms", "models", "diagnostics")
+FLOORS = (
+    ("core",),
+    ("tasks",),
+    ("algorithms", "models", "theory"),
+    ("training",),
+    ("diagnostics", "figures"),
+    ("experiments",),
+    ("cli",),
+)
+WITH_JAX = ("tasks", "algorithms", "models", "training", "diagnostics")
 
 
 def imports() -> set[tuple[str, str]]:
@@ -44,9 +52,9 @@ def picture():
 
     from icllab.figures import style
 
-    columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "diagnostics": 1.3, "figures": 8.7}
+    columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "training": 2.95, "diagnostics": 1.3, "figures": 8.7}
     with style.context():
-        figure = Figure(figsize=(6.2, 3.7), layout="constrained")
+        figure = Figure(figsize=(6.2, 4.2), layout="constrained")
         axes = figure.subplots()
         axes.set_axis_off()
         axes.set(xlim=(0, 10), ylim=(-0.3, len(FLOORS) - 0.7))

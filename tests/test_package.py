@@ -10,15 +10,18 @@ import pytest
 import icllab
 
 CONTRACT = {
-    "": ["run", "check", "draw", "cite"],
+    "": ["run", "check", "draw", "cite", "fit", "ensemble"],
     ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt"],
     ".core.protocols": ["AbstractTask", "AbstractPredictor", "AbstractModel", "Trace"],
-    ".tasks": ["LinearRegression"],
-    ".models": ["edited"],
+    ".tasks": ["LinearRegression", "Standardised", "Table"],
+    ".algorithms": ["LeastSquares", "Ridge", "GaussianPosterior", "DiscreteMMSE", "bayes_optimal", "from_sklearn"],
+    ".models": ["edited", "LinearAttention", "Transformer", "PromptPerceptron", "Recurrent", "DeepSets"],
     ".models.reduced": ["fit", "ReducedLinearAttention"],
     ".theory.wishart": ["stieltjes"],
     ".theory.linear_attention": ["icl_error", "idg_error", "ridge_error", "large_context_limit"],
-    ".diagnostics": ["per_length"],
+    ".theory.dmmse": ["icl_error", "idg_error", "task_gap", "posterior_mean"],
+    ".diagnostics": ["icl_scores", "per_length"],
+    ".training": ["fit", "ensemble", "TargetLoss", "Divergence", "Plateau", "cache_compilations"],
     ".experiments": ["Experiment", "World", "Finding", "Verdict", "Outcome"],
 }
 

@@ -14,6 +14,8 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.experiments.contract import check, cite, draw, run
+    from icllab.training.ensembles import ensemble
+    from icllab.training.fitting import fit
 
 __version__ = "0.1.0"
 
@@ -23,7 +25,9 @@ __getattr__, __dir__, __all__ = attach(
         "check": "experiments.contract",
         "cite": "experiments.contract",
         "draw": "experiments.contract",
+        "ensemble": "training.ensembles",
+        "fit": "training.fitting",
         "run": "experiments.contract",
     },
-    modules=("algorithms", "core", "diagnostics", "experiments", "figures", "models", "tasks", "theory"),
+    modules=("algorithms", "core", "diagnostics", "experiments", "figures", "models", "tasks", "theory", "training"),
 )

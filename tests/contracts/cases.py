@@ -4,9 +4,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from icllab import algorithms
 from icllab.experiments import registry
-from icllab.models import edited, reduced
-from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
+from icllab.models import (
+    DeepSets,
+    Interleaved,
+    Joined,
+    LinearAttention,
+    PromptPerceptron,
+    Recurrent,
+    Transformer,
+    edited,
+    reduced,
+)
+from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, Table, WeightPool
 
 KEY = jax.random.key(7)
 
@@ -21,11 +32,17 @@ def _full_covariances():
     return LinearRegression(4, 6, GaussianInputs(covariance), pool, 0.2)
 
 
+def _table():
+    x, y = jax.random.normal(KEY, (9, 4)), jnp.arange(9.0)
+    return Table(x, (y - 4) / jnp.std(y), length=6)
+
+
 TASKS = {
     "lu_letey": _pool_task,
     "full_covariances": _full_covariances,
     "raventos": lambda: LinearRegression.convention("raventos", dim=4, length=6),
     "vonoswald": lambda: LinearRegression.convention("vonoswald", dim=4, length=6),
+    "table": _table,
 }
 
 
@@ -33,12 +50,63 @@ def _reduced():
     return reduced.fit(_pool_task(), prompts=60, ridge=0.1, key=KEY)
 
 
+def _linear(layers, answers, causal, query_is_key):
+    return LinearAttention.drawn(
+        dim=4,
+        layers=layers,
+        std=0.5,
+        sign=1,
+        answers=answers,
+        causal=causal,
+        query_is_key=query_is_key,
+        normalised=True,
+        key=KEY,
+    )
+
+
+def _transformer(arrangement, **fields):
+    small = {"dim": 4, "width": 8, "heads": 2, "layers": 1, "mlp": None, "norm": "none", "positions": "none"}
+    return Transformer(arrangement, **(small | fields), key=KEY)
+
+
+_EVERY = Joined(answers="every", causal=True, query_is_key=False)
+_LAST = Joined(answers="last", causal=False, query_is_key=True)
+
 MODELS = {
     "reduced_linear_attention": _reduced,
+    "linear_attention": lambda: _linear(1, "every", False, True),
+    "linear_attention_prefixes": lambda: _linear(2, "every", False, True),
+    "linear_attention_last": lambda: LinearAttention.ahn(dim=4, layers=2, std=0.5, key=KEY),
+    "transformer_interleaved": lambda: _transformer(Interleaved(), mlp=(8,), norm="pre", positions="learned", length=8),
+    "transformer_joined": lambda: _transformer(
+        _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"
+    ),
+    "transformer_last": lambda: _transformer(_LAST, mlp=(), similarity=lambda q, k: -jnp.sum((q - k) ** 2)),
+    "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
+    "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
+    "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
 
-PREDICTORS = {**MODELS}
+
+def _neighbours(positions="every"):
+    from sklearn.neighbors import KNeighborsRegressor
+
+    return algorithms.from_sklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
+
+
+PREDICTORS = {
+    **MODELS,
+    "least_squares": algorithms.LeastSquares,
+    "ridge": lambda: algorithms.Ridge(0.1),
+    "ridge_without": lambda: algorithms.Ridge(0.0),
+    "gaussian_posterior": lambda: algorithms.bayes_optimal(_pool_task().fresh()),
+    "gaussian_posterior_diagonal": lambda: algorithms.GaussianPosterior(jnp.array([1.0, 0.5, 2.0, 0.1]), 0.1),
+    "gaussian_posterior_full": lambda: algorithms.GaussianPosterior(jnp.eye(4) + 0.3, 0.0),
+    "discrete_mmse": lambda: algorithms.bayes_optimal(_pool_task()),
+    "sklearn": _neighbours,
+    "sklearn_last": lambda: _neighbours("last"),
+}
 
 CLAIMS = sorted(registry.claims())
 

@@ -32,6 +32,8 @@ def test_causality_is_an_exactly_zero_gradient(name, prompt):
     to_x, to_y = np.asarray(jacobian.x), np.asarray(jacobian.y)
     assert np.all(to_x[i[:, None] < i[None, :]] == 0)
     assert np.all(to_y[i[:, None] <= i[None, :]] == 0)
+    assert np.isfinite(to_x).all()
+    assert np.isfinite(to_y).all()
     assert np.all(np.abs(to_x[1:]).max(axis=(1, 2)) > 0)
     assert np.all(np.abs(to_y[1:]).max(axis=1) > 0)
 
@@ -50,6 +52,8 @@ def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getke
 
 def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
     predictor = cast(PREDICTORS[name](), precision)
+    if not declared(predictor, "traceable"):
+        pytest.skip("declared not traceable")
     task = cast(TASKS["lu_letey"](), precision)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
     tolerance = 1e-5 if precision == "float32" else 1e-12
@@ -66,5 +70,22 @@ def test_gradients_of_its_leaves_are_finite(name, prompt):
         pytest.skip("declared not differentiable")
     gradient = eqx.filter_grad(lambda p: jnp.sum(p(prompt) ** 2))(predictor)
     leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array))
-    assert leaves
+    assert bool(leaves) == bool(jax.tree.leaves(eqx.filter(predictor, eqx.is_inexact_array)))
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)
+
+
+def test_it_answers_in_the_precision_of_the_prompt_and_the_same_every_time(name, precision, getkey):
+    predictor, task = cast(PREDICTORS[name](), precision), cast(TASKS["lu_letey"](), precision)
+    prompt = task.sample(key=getkey())
+    first = predictor(prompt)
+    assert first.dtype == jnp.dtype(precision)
+    np.testing.assert_array_equal(first, predictor(prompt))
+
+
+def test_what_it_declares_of_tracing_is_true(name, prompt):
+    predictor = PREDICTORS[name]()
+    if declared(predictor, "traceable"):
+        assert jax.eval_shape(predictor, prompt).shape == predictor(prompt).shape
+    else:
+        with pytest.raises(jax.errors.TracerArrayConversionError):
+            jax.eval_shape(predictor, prompt)
