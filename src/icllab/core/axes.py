@@ -72,6 +72,7 @@ AXES = _table(
     Axis("predictor", "T", "predictor"),
     Axis("training", r"\mathcal{A}", "way of training"),
     Axis("member", "m", "member of an ensemble", least=0),
+    Axis("width", "w", "width of the residual stream", least=1),
     Axis("step", "t", "training step", "updates", least=0),
 )
 

@@ -136,7 +136,12 @@ def fit(
         numbers={name: value for name, value in numbers.items() if not name.startswith("predictor.")},
     )
     if isinstance(data, int):
-        own = eqx.tree_at(lambda o: o.data, own, _drawn(task, own, _folded(keys, jnp.ones_like(seeds)), data), is_leaf=lambda x: x is None)
+        own = eqx.tree_at(
+            lambda o: o.data,
+            own,
+            _drawn(task, own, _folded(keys, jnp.ones_like(seeds)), data),
+            is_leaf=lambda x: x is None,
+        )
     held = held_out
     if isinstance(held_out, int):
         if held_out < 0:
