@@ -20,8 +20,8 @@ help: ## what can be made
 demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
 	$(BIN)/icl demo
 
-test: $(VENV)/.dev ## the test suite (under ten minutes on two cores)
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev ## the test suite, on every core (under ten minutes on two)
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
 	$(BIN)/python -m pytest -m "slow and not gpu"
