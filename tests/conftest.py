@@ -14,6 +14,8 @@ install_import_hook("icllab", "typechecking.checked")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+# Most of the suite's time is compilation, of programs that run for milliseconds. Claims switch it back.
+jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

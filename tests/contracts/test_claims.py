@@ -15,6 +15,16 @@ from icllab.experiments.results import fixed_values, judge
 WORLDS = [(claim, world) for claim in CLAIMS for world in registry.load(claim).worlds]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def optimised():
+    """Claims compute for seconds: what the rest of the suite leaves out of compilation pays here."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """Results shared by the tests of this file."""
