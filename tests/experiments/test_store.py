@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 
 from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.files import DamagedFile
 from icllab.core.grid import Grid
 from icllab.experiments import store
-from icllab.experiments.store import DamagedFile, Store, read_dataset, write_dataset
+from icllab.experiments.store import Store, read_dataset, write_dataset
 
 CONFIGURATION = {"claim": "room/claim", "fixed": {"rho": 0.1}, "schema": 1}
 

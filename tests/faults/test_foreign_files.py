@@ -11,8 +11,9 @@ import xarray as xr
 from faults.processes import CLAIM, CLAIMS, ICL, complaint, inside
 
 from icllab.core.errors import InputError
+from icllab.core.files import DamagedFile
 from icllab.experiments import reader
-from icllab.experiments.store import DamagedFile, read_dataset, write_dataset
+from icllab.experiments.store import read_dataset, write_dataset
 
 
 def results(**attributes):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import icllab
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
+from icllab.core.files import DamagedFile, disk_faults
 from icllab.core.grid import Coordinates, Grid, cell_key
 from icllab.experiments import provenance, registry
 from icllab.experiments.experiment import Experiment
 from icllab.experiments.pools import Submit, pool
 from icllab.experiments.requests import Request
-from icllab.experiments.store import SCHEMA, DamagedFile, Store, disk_faults
+from icllab.experiments.store import SCHEMA, Store
 
 if TYPE_CHECKING:
     import xarray as xr

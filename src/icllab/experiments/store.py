@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.core.errors import IclError, InputError
+from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
 from icllab.core.grid import Coordinates, Grid
 
@@ -205,15 +205,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it, or start again with --fresh")
     return value
-
-
-__all__ = [
-    "SCHEMA",
-    "DamagedFile",
-    "IclError",
-    "Store",
-    "disk_faults",
-    "read_dataset",
-    "sound_payload",
-    "write_dataset",
-]

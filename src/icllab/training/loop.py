@@ -32,7 +32,7 @@ class Own(eqx.Module):
         data: Its fixed prompts, where every member has its own.
     """
 
-    key: Key[Array, "*member"]
+    key: Key[Array, "..."]
     frozen: Any
     numbers: dict[str, Array]
     data: Any = None
@@ -53,9 +53,9 @@ class State(eqx.Module):
     params: Any
     optimizer: Any
     rules: tuple[Any, ...]
-    status: Int[Array, "*member"]
-    ended: Int[Array, "*member"]
-    loss: Float[Array, "*member position"]
+    status: Int[Array, "..."]
+    ended: Int[Array, "..."]
+    loss: Float[Array, "... position"]
 
 
 class Program(eqx.Module):
