@@ -26,7 +26,7 @@ def test_causality_is_an_exactly_zero_gradient(name, prompt):
     """d prediction_i / d (later inputs, and targets from i on) is exactly zero; the rest is not all zero."""
     predictor = PREDICTORS[name]()
     if not declared(predictor, "differentiable") or declared(predictor, "positions") == "last":
-        pytest.skip("covered by exact equality below")
+        pytest.skip("no gradient at every position: the next test asks for exact equality instead")
     jacobian = jax.jacobian(lambda p: predictor(p))(prompt)
     i = np.arange(prompt.positions)
     to_x, to_y = np.asarray(jacobian.x), np.asarray(jacobian.y)
@@ -53,7 +53,7 @@ def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getke
 def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
     predictor = cast(PREDICTORS[name](), precision)
     if not declared(predictor, "traceable"):
-        pytest.skip("declared not traceable")
+        pytest.skip("declared not traceable: there is nothing to compile, and a test below sees that it cannot be")
     task = cast(TASKS["lu_letey"](), precision)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
     tolerance = 1e-5 if precision == "float32" else 1e-12
@@ -67,7 +67,7 @@ def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
 def test_gradients_of_its_leaves_are_finite(name, prompt):
     predictor = PREDICTORS[name]()
     if not declared(predictor, "differentiable"):
-        pytest.skip("declared not differentiable")
+        pytest.skip("declared not differentiable: it runs on the host")
     gradient = eqx.filter_grad(lambda p: jnp.sum(p(prompt) ** 2))(predictor)
     leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array))
     assert bool(leaves) == bool(jax.tree.leaves(eqx.filter(predictor, eqx.is_inexact_array)))

@@ -133,6 +133,7 @@ def test_power_laws_have_mean_one_and_a_limit_below_one():
         np.testing.assert_allclose(c[0] / c[-1], 50.0**p, rtol=1e-13)
     np.testing.assert_array_equal(power_law(5, 0), np.ones(5))
     for p in (0.4, 0.7):  # the quantile function of (1 - p) U^-p
+        # The mean of j^-p is its integral up to a relative correction of order d^(p-1), which is the tolerance.
         np.testing.assert_allclose(power_law(10**6, p)[250_000], (1 - p) * 0.25**-p, rtol=10.0 ** (6 * (p - 1)))
     assert power_law(10**6, 1.0)[250_000] < 0.5 * power_law(100, 1.0)[25]
 

@@ -102,6 +102,7 @@ def test_infinitely_many_tasks_make_the_identity():
     np.testing.assert_allclose(stieltjes_derivative(q, np.inf), -1 / (1 + q) ** 2, rtol=1e-15)
     for kappa in (1e4, 1e6):  # with a first correction of order 1/kappa
         departure = (stieltjes(q, kappa) * (1 + q) - 1) * kappa
+        # The second correction is of order 1/kappa relative to it; rounding is multiplied by kappa.
         np.testing.assert_allclose(departure, 1 / (1 + q) ** 2, rtol=10 / kappa, atol=1e-15 * kappa)
 
 
