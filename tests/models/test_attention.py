@@ -90,6 +90,21 @@ def test_a_softmax_over_what_is_seen_is_exactly_zero_elsewhere(getkey):
     assert np.isfinite(gradient).all()
 
 
+def test_the_derivative_of_the_softmax_is_that_of_its_formula(getkey):
+    scores, seen = jax.random.normal(getkey(), (5, 7)), jnp.tril(jnp.ones((5, 7), bool), 1)
+
+    def formula(s):
+        weights = jnp.where(seen, jnp.exp(s), 0)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def ours(s):
+        return masked_softmax(s, seen)
+
+    np.testing.assert_allclose(ours(scores), formula(scores), rtol=1e-13)
+    for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+        np.testing.assert_allclose(derivative(ours)(scores), derivative(formula)(scores), atol=1e-14)
+
+
 @pytest.mark.parametrize("weighting", ["exponential", "softmax"])
 def test_what_is_not_seen_may_overflow(weighting, getkey):
     """A later token with a huge score makes neither values nor gradients that are not finite."""

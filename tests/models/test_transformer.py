@@ -124,7 +124,10 @@ def test_without_positions_joined_examples_have_no_order(prompt, getkey):
 
 def test_the_layer_norm_of_equinox(getkey):
     x = jax.random.normal(getkey(), (3, 7)) + 2
-    np.testing.assert_allclose(LayerNorm(7)(x), jax.vmap(eqx.nn.LayerNorm(7))(x), rtol=1e-12)
+    ours, theirs = LayerNorm(7), jax.vmap(eqx.nn.LayerNorm(7))
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-12)
+    for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+        np.testing.assert_allclose(derivative(ours)(x), derivative(theirs)(x), atol=1e-12)
 
 
 def test_a_head_that_is_ablated_is_a_head_without_output_weights(prompt, getkey):

@@ -13,13 +13,13 @@ are tokens there, rows here), and our :math:`W_V W_O` is their value or projecti
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
 from icllab.models.dense import product
@@ -147,7 +147,7 @@ class Attention(eqx.Module):
         return jax.vmap(over_queries, in_axes=1)(q, k)
 
     def _pattern(self, scores: Array, visible: np.ndarray, count: np.ndarray) -> Array:
-        seen = jnp.broadcast_to(visible, scores.shape)
+        seen = jnp.broadcast_to(jnp.asarray(visible), scores.shape)
         if self.weighting == "softmax":
             pattern = masked_softmax(scores, seen)
             pattern = pattern if visible.any(axis=1).all() else jnp.where(seen, pattern, 0)
@@ -161,10 +161,22 @@ class Attention(eqx.Module):
         return pattern
 
 
-def masked_softmax(scores: Float[Array, "*rows key"], seen: Array) -> Float[Array, "*rows key"]:
-    """The softmax over the keys that are seen, exactly zero on the others; uniform where nothing is seen."""
-    scores = jnp.where(seen, scores, float(np.finfo(scores.dtype).min))
-    return jax.nn.softmax(scores, axis=-1)
+@jax.custom_jvp
+def masked_softmax(scores: Float[Array, "*rows key"], seen: Bool[Array, "*rows key"]) -> Float[Array, "*rows key"]:
+    r"""The softmax over the keys that are seen, exactly zero on the others; uniform where nothing is seen.
+
+    Its derivative is written out, since what autodiff makes of exponentials and their sum passes over the scores
+    more often. It needs no mask of its own: p is zero on what is not seen.
+
+    .. math:: dp = p \odot (ds - \langle p, ds \rangle)
+    """
+    return jax.nn.softmax(jnp.where(seen, scores, float(np.finfo(scores.dtype).min)), axis=-1)
+
+
+@masked_softmax.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    pattern, change = masked_softmax(*primals), tangents[0]
+    return pattern, pattern * (change - jnp.sum(pattern * change, axis=-1, keepdims=True))
 
 
 def rotated(x: Float[Array, "token head dim"], place: np.ndarray) -> Float[Array, "token head dim"]:

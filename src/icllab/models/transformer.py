@@ -8,6 +8,7 @@ for attention ``A``, and likewise for the dense layers that follow it. The last 
 read: the tokens at which no answer is read serve it as keys and values, not as queries.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -43,9 +44,32 @@ class LayerNorm(eqx.Module):
 
     def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
         """Every token on its own."""
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale[None] + self.shift[None]
+        return normalised(x, self.epsilon) * self.scale[None] + self.shift[None]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def normalised(x: Float[Array, "token width"], epsilon: float) -> Float[Array, "token width"]:
+    r"""Every token with mean 0 and variance 1 over its entries.
+
+    Its derivative is written out, in what the function has computed already:
+
+    .. math:: dn = \frac{dx - \overline{dx} - n\, \overline{n \odot dx}}{\sqrt{\mathrm{Var}\,x + \epsilon}}
+    """
+    return _normalised(x, epsilon)[0]
+
+
+def _normalised(x: Array, epsilon: float) -> tuple[Array, Array]:
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    rate = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)
+    return centred * rate, rate
+
+
+@normalised.defjvp
+def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    normal, rate = _normalised(primals[0], epsilon)
+    change = tangents[0]
+    means = jnp.mean(change, axis=-1, keepdims=True) + normal * jnp.mean(normal * change, axis=-1, keepdims=True)
+    return normal, rate * (change - means)
 
 
 class Block(eqx.Module):
