@@ -126,6 +126,7 @@ def test_correlated_inputs_are_other_tasks_without_ridge_and_with_enough_context
         np.testing.assert_allclose(other.population_error(), wanted, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_correlated_inputs_have_the_errors_of_the_mapped_covariance():
     law = {"tau": 2.0, "alpha": 4.0, "kappa": 1.5, "rho": 0.1}
 

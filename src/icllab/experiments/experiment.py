@@ -52,6 +52,7 @@ class Experiment:
         figure: A pure function of the Dataset, returning a figure.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
+        shows: The smallest size that can show the effect; at smaller ones the verdict may be ``undecided``.
         worlds: Wrong worlds by name.
         name: ``room/finding``, set by the registry from the file's place.
     """
@@ -67,10 +68,13 @@ class Experiment:
     theory: "Callable[[xr.Dataset], xr.Dataset] | None" = None
     precision: Literal["float32", "float64"] = "float32"
     key: int = 0
+    shows: str = "small"
     worlds: Mapping[str, World] = field(default_factory=dict)
     name: str = ""
 
     def __post_init__(self) -> None:
+        if self.shows not in SIZES:
+            raise unknown("size", self.shows, SIZES)
         for size, axes in self.sizes.items():
             if size not in SIZES:
                 raise unknown("size", size, SIZES)

@@ -101,7 +101,15 @@ def test_a_grid_without_longer_contexts_says_nothing_of_them():
     assert not any("up to" in what for what in found)
 
 
-@pytest.mark.parametrize("name", [*claim.TRANSFORMERS, "linear attention"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no positions",
+        pytest.param("learned positions", marks=pytest.mark.slow),
+        pytest.param("rotary positions", marks=pytest.mark.slow),
+        "linear attention",
+    ],
+)
 def test_every_network_is_measured_beside_the_estimators(name, getkey):
     experiment = claim.experiment
     chosen = {"dim": [2], "width": [4], "step": [20], "predictor": ["Bayes", name], "position": [0, 6, 12]}
