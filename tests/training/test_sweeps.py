@@ -1,0 +1,65 @@
+"""Which numbers differ between members, and where each of them goes."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from training.predictors import slope, task
+
+from icllab.algorithms import Ridge
+from icllab.core.errors import InputError
+from icllab.training.sweeps import product, replaced, require_places, seed_numbers, swept_optimizer, swept_values
+
+
+def test_combinations_have_the_last_axis_fastest():
+    found = product({"seed": [4, 7], "optimizer.rate": np.asarray([0.1, 0.2, 0.3], np.float32)})
+    assert found["seed"].tolist() == [4, 4, 4, 7, 7, 7]
+    np.testing.assert_array_equal(found["optimizer.rate"], np.tile(np.asarray([0.1, 0.2, 0.3], np.float32), 2))
+    assert found["optimizer.rate"].dtype == np.float32
+    assert product({}) == {}
+
+
+def test_a_number_of_seeds_or_which():
+    assert seed_numbers(3) == (0, 1, 2)
+    assert seed_numbers(range(5, 7)) == (5, 6)
+    assert seed_numbers((9, 2)) == (9, 2)
+
+
+@pytest.mark.parametrize("values", [[], [np.nan], [[1.0]], ["a"], 3.0])
+def test_what_is_swept_is_a_list_of_finite_numbers(values):
+    with pytest.raises(InputError, match="ridge: expected a sequence of finite numbers to sweep"):
+        swept_values("ridge", values)
+
+
+def test_a_number_goes_where_its_name_says_in_the_type_that_is_there(precision):
+    numbers = {"task.noise_variance": jnp.asarray(2.0), "predictor.ridge": jnp.asarray(0.3)}
+    old = task()
+    new = replaced(old, "task", numbers)
+    assert float(new.noise_variance) == 2.0
+    assert eqx.tree_equal(eqx.tree_at(lambda t: t.noise_variance, new, old.noise_variance), old)
+    assert new.noise_variance.dtype == precision
+    assert float(replaced(Ridge(1.0), "predictor", numbers).ridge) == pytest.approx(0.3)
+
+
+def test_an_optimiser_without_swept_numbers_is_the_object_itself():
+    plain = optax.sgd(0.1)
+    assert swept_optimizer(plain, {"task.noise_variance": jnp.ones(())}) is plain
+    numbers = {"optimizer.rate": jnp.ones(()), "optimizer.momentum": jnp.zeros(()), "task.noise_variance": jnp.ones(())}
+    assert swept_optimizer(lambda rate, momentum: (float(rate), float(momentum)), numbers) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rate", "sweep: expected names like 'optimizer.rate'"),
+        ("model.ridge", "sweep: expected names like"),
+        ("optimizer.rat", "unknown keyword of the optimizer 'rat'; did you mean 'rate'"),
+        ("task.noise_varianc", "noise_varianc"),
+        ("task.length", "task.length: expected a number that is a leaf, got 'int'"),
+        ("predictor.w", r"predictor.w: expected a number that is a leaf, got 'float32\[3\]'"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused(name, message, getkey):
+    with pytest.raises(InputError, match=message):
+        require_places([name], task=task(), predictor=slope(key=getkey()), optimizer=lambda rate: optax.sgd(rate))
