@@ -1,8 +1,20 @@
 """One line: what was expected, what came, the nearest valid name."""
 
+import math
+
+import numpy as np
 import pytest
 
-from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError, expected, unknown
+from icllab.core.errors import (
+    CellsMissing,
+    EnvironmentFault,
+    IclError,
+    InputError,
+    expected,
+    require_integer,
+    require_number,
+    unknown,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +38,25 @@ def test_a_hint_stands_at_the_end():
 def test_an_unexpected_value():
     assert str(expected("seeds", "an integer", 1.5)) == "seeds: expected an integer, got 1.5"
     assert str(expected("seeds", "an integer", "x", "try 8")) == "seeds: expected an integer, got 'x'; try 8"
+
+
+@pytest.mark.parametrize("value", [0, 2.5, 3.0, "3", True, None, np.float64(3.0)])
+def test_what_is_no_integer_that_is_large_enough(value):
+    require_integer("seeds", 1)
+    require_integer("seeds", np.int64(3))
+    require_integer("seeds", 0, least=0)
+    with pytest.raises(InputError) as refused:
+        require_integer("seeds", value)
+    assert str(refused.value) == f"seeds: expected an integer of at least 1, got {value!r}"
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, "0.1", None, True, [1.0]])
+def test_what_is_no_number_that_fits(value):
+    for fitting in (0, 0.5, np.float32(2.0), np.int64(3)):
+        require_number("ridge", fitting, "a number >= 0", lambda number: number >= 0)
+    with pytest.raises(InputError) as refused:
+        require_number("ridge", value, "a number >= 0", lambda number: number >= 0)
+    assert str(refused.value) == f"ridge: expected a number >= 0, got {value!r}"
 
 
 def test_exit_statuses():

@@ -114,6 +114,23 @@ def test_an_inconsistent_system_gives_up_instead_of_running_to_the_limit():
     assert int(solution.iterations) < 10**4
 
 
+@pytest.mark.parametrize("iterations", [5, 40, 10**6])
+def test_a_singular_system_without_a_solution_ends_at_the_best_iterate(iterations):
+    """The recursion diverges by orders of magnitude; what is returned is no worse than any step of it, or than zero."""
+    a = jnp.asarray(spd(30, 1e6)).at[:, 0].set(0).at[0].set(0)  # b has a part that no x reaches
+
+    def solve(steps):
+        return conjugate_gradient(lambda v: a @ v, jnp.ones(30), tolerance=1e-12, iterations=steps)
+
+    solution = solve(iterations)
+    relative = jnp.linalg.norm(1 - a @ solution.value) / jnp.sqrt(30.0)
+    np.testing.assert_allclose(solution.residual, relative, rtol=1e-10)
+    assert not bool(solution.converged)
+    residuals = [float(solve(steps).residual) for steps in range(1, min(iterations, 20))]
+    assert residuals == sorted(residuals, reverse=True)
+    assert float(relative) <= residuals[-1] <= 1
+
+
 def test_jit_is_eager():
     a, b = jnp.asarray(spd(20, 1e2)), jnp.ones(20)
 

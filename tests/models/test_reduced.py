@@ -1,5 +1,7 @@
 """The reduced head: what it computes, that it is causal, and that a fit says how it went."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -148,6 +150,35 @@ def test_prompts_at_counts_squares_or_parameters():
 def test_bad_input_is_refused_in_one_line(task, change, message):
     with pytest.raises(InputError, match=rf"^({message})$"):
         reduced.fit(task, **{"prompts": 20, "ridge": 0.0, "key": KEY, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ridge": "0.1"}, r"ridge: expected a finite number >= 0, got '0.1'"),
+        ({"ridge": None}, r"ridge: expected a finite number >= 0, got None"),
+        ({"tolerance": "small"}, r"tolerance: expected a number > 0, got 'small'"),
+        ({"iterations": 2.5}, r"iterations: expected an integer of at least 1, got 2.5"),
+        ({"iterations": "9"}, r"iterations: expected an integer of at least 1, got '9'"),
+    ],
+)
+def test_another_type_is_refused_in_one_line_where_no_type_checker_is_on(task, change, message):
+    samples = reduced.sample(task, prompts=20, key=KEY)
+    unchecked = inspect.unwrap(reduced.fit_features)
+    with pytest.raises(InputError, match=rf"^({message})$"):
+        unchecked(task, samples, **{"ridge": 0.0, **change})
+
+
+def test_ratios_and_dimensions_of_another_type_are_refused_likewise(task):
+    for arguments, message in (
+        (("2", 8), r"^tau: expected a finite number > 0, got '2'$"),
+        ((2.0, 8.5), r"^dim: expected an integer of at least 1, got 8.5$"),
+        ((2.0, "8"), r"^dim: expected an integer of at least 1, got '8'$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            inspect.unwrap(reduced.prompts_at)(*arguments)
+    with pytest.raises(InputError, match=r"^prompts: expected an integer of at least 1, got 20.0$"):
+        inspect.unwrap(reduced.sample)(task, prompts=20.0, key=KEY)
 
 
 def test_other_inputs_dimensions_and_ratios_are_refused_in_one_line(task):

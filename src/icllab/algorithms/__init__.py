@@ -10,18 +10,27 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
+    from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
     from icllab.algorithms.estimators import from_sklearn
+    from icllab.algorithms.functional import FunctionalDescent, GaussianProcess, KernelRidge, SoftmaxLimit
     from icllab.algorithms.least_squares import LeastSquares, Ridge
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "DiscreteMMSE": "bayes",
+        "FunctionalDescent": "functional",
         "GaussianPosterior": "bayes",
+        "GaussianProcess": "functional",
+        "GradientDescent": "descent",
+        "GradientDescentPlusPlus": "descent",
+        "KernelRidge": "functional",
         "LeastSquares": "least_squares",
+        "PreconditionedDescent": "descent",
         "Ridge": "least_squares",
+        "SoftmaxLimit": "functional",
         "bayes_optimal": "bayes",
         "from_sklearn": "estimators",
     },
-    modules=("bayes", "estimators", "least_squares", "recursions"),
+    modules=("bayes", "descent", "estimators", "functional", "kernels", "least_squares", "recursions"),
 )

@@ -4,7 +4,9 @@ Every error of the library carries the exit status the command line ends with.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any
 
 
 class IclError(Exception):
@@ -34,6 +36,18 @@ class CellsMissing(IclError):
 def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError:
     """``name: expected <wanted>, got <came>; <hint>``."""
     return InputError(f"{name}: expected {wanted}, got {came!r}" + (f"; {hint}" if hint else ""))
+
+
+def require_integer(name: str, value: Any, *, least: int = 1) -> None:
+    """Refuse what is no integer of at least ``least``: 2.5, True and "3" too."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise expected(name, f"an integer of at least {least}", value)
+
+
+def require_number(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
+    """Refuse what is no real number, and those that do not fit; ``wanted`` says in words which do."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not fits(float(value)):
+        raise expected(name, wanted, value)
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:

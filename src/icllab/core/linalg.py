@@ -14,7 +14,8 @@ class IterativeSolution(NamedTuple):
     """What an iterative solve ended with, for better or worse.
 
     Attributes:
-        value: The last iterate that was sound; never one that a breakdown produced.
+        value: Where it converged, the last iterate; otherwise the best: that of the least residual, which may be
+            the start. Never one that a breakdown produced.
         iterations: How many steps were taken.
         residual: ``|b - A x| / |b|``, recomputed from ``value``, not the recursion's own estimate.
         converged: Whether ``residual`` is at most the tolerance (a number that is not finite is not).
@@ -32,6 +33,8 @@ class _State(NamedTuple):
     direction: Array
     product: Array  # <r, M r> of the step before; infinite where a recursion starts
     recomputed: Array  # |b - A x| / |b| when it was last recomputed
+    best: Array  # the iterate whose residual, by the recursion or recomputed, was least
+    least: Array  # that residual, relative
     steps: Array
     going: Array
 
@@ -62,7 +65,8 @@ def conjugate_gradient(
 
     Returns:
         A solution that says how it ended. A breakdown (a direction without curvature, a number that is not
-        finite) ends the iteration at the last sound value.
+        finite) ends the iteration. Residuals of conjugate gradients may grow, and on a singular system without
+        a solution they end up far above where they began: one that did not converge has the best iterate.
     """
     recompute = operator if exact is None else exact
     tolerance = jnp.asarray(tolerance, right.dtype)
@@ -88,12 +92,16 @@ def conjugate_gradient(
         residual = jax.lax.cond(check, lambda: right - recompute(value), lambda: residual)
         recomputed = jnp.where(check, jnp.sqrt(jnp.vdot(residual, residual)) / scale, state.recomputed)
         improved = (recomputed > tolerance) & (recomputed <= state.recomputed / 2) & sound
+        now = jnp.where(check, recomputed, relative)
+        better = sound & (now < state.least)
         return _State(
             value=value,
             residual=residual,
             direction=direction,
             product=jnp.where(check, jnp.full_like(product, jnp.inf), product),
             recomputed=recomputed,
+            best=jnp.where(better, value, state.best),
+            least=jnp.where(better, now, state.least),
             steps=steps,
             going=~check | improved,
         )
@@ -104,8 +112,19 @@ def conjugate_gradient(
         direction=jnp.zeros_like(right),
         product=jnp.full_like(size, jnp.inf),
         recomputed=size / scale,
+        best=jnp.zeros_like(right),
+        least=size / scale,
         steps=jnp.zeros((), jnp.int32),
         going=size / scale > tolerance,
     )
     end = jax.lax.while_loop(lambda state: state.going & (state.steps < iterations), step, start)
-    return IterativeSolution(end.value, end.steps, end.recomputed, end.recomputed <= tolerance)
+    converged = end.recomputed <= tolerance
+
+    def best() -> tuple[Array, Array]:
+        left = right - recompute(end.best)
+        relative = jnp.sqrt(jnp.vdot(left, left)) / scale
+        better = relative < size / scale  # the recursion may have been mistaken; then the start is better
+        return jnp.where(better, end.best, jnp.zeros_like(right)), jnp.where(better, relative, size / scale)
+
+    value, residual = jax.lax.cond(converged, lambda: (end.value, end.recomputed), best)
+    return IterativeSolution(value, end.steps, residual, residual <= tolerance)

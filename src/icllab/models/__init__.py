@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from icllab.models.attention import Attention
     from icllab.models.controls import DeepSets, PromptPerceptron, Recurrent
     from icllab.models.embedding import Embedding, Interleaved, Joined
+    from icllab.models.generalised_attention import GeneralisedAttention
     from icllab.models.interventions import Edited, edited
     from icllab.models.linear_attention import LinearAttention
     from icllab.models.parameters import parameter_count, width_for
@@ -25,6 +26,7 @@ __getattr__, __dir__, __all__ = attach(
         "DeepSets": "controls",
         "Edited": "interventions",
         "Embedding": "embedding",
+        "GeneralisedAttention": "generalised_attention",
         "Interleaved": "embedding",
         "Joined": "embedding",
         "LinearAttention": "linear_attention",
@@ -41,6 +43,8 @@ __getattr__, __dir__, __all__ = attach(
         "controls",
         "dense",
         "embedding",
+        "generalised_attention",
+        "gram",
         "interventions",
         "linear_attention",
         "parameters",
@@ -50,6 +54,7 @@ __getattr__, __dir__, __all__ = attach(
         "reduced_factors",
         "reduced_samples",
         "reduced_solvers",
+        "row_tokens",
         "transformer",
     ),
 )

@@ -20,6 +20,7 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.dense import product
 from icllab.models.embedding import Joined
+from icllab.models.gram import gram_prediction
 from icllab.models.recording import Recorder
 
 
@@ -30,7 +31,7 @@ class LinearAttention(AbstractModel):
     (:math:`Z^\top Q Z`, row: key, column: query, before the mask and 1/n), ``layer0.update`` and ``layer0`` (the new
     tokens), last ``prediction``. Where every position is answered with ``causal=False`` and more than one layer,
     every activation but the prediction has a leading axis ``position``: the examples of each prefix become
-    something else.
+    something else. In the Gram form, :mod:`icllab.models.gram`, the activations are its own.
 
     Attributes:
         p: P of each layer.
@@ -40,6 +41,8 @@ class LinearAttention(AbstractModel):
         causal: Whether an example sees itself and earlier examples only, or all of its prefix.
         query_is_key: Whether the query also sees itself, as a token with label 0.
         normalised: Whether sums are divided by the number n of examples seen (at least 1).
+        form: ``"tokens"``, or ``"gram"``: the same predictor to rounding, at a cost for a layer that does not grow with
+            the prompt. Then examples see all of their prefix, unless there is one layer.
 
     Source: [Ahn23], [vonOswald23], [Lu24].
     """
@@ -51,12 +54,17 @@ class LinearAttention(AbstractModel):
     causal: bool = eqx.field(static=True)
     query_is_key: bool = eqx.field(static=True)
     normalised: bool = eqx.field(static=True)
+    form: str = eqx.field(static=True, default="tokens")
 
     def __check_init__(self) -> None:
         if self.sign not in (-1, 1):
             raise expected("sign", "1 or -1", self.sign)
         if self.answers not in ("every", "last"):
             raise unknown("answers", self.answers, ("every", "last"))
+        if self.form not in ("tokens", "gram"):
+            raise unknown("form", self.form, ("tokens", "gram"))
+        if self.form == "gram" and self.causal and self.p.shape[0] > 1:
+            raise expected("form", "'tokens' where examples see earlier ones only", self.form, "or causal=False")
 
     @classmethod
     def drawn(
@@ -70,16 +78,19 @@ class LinearAttention(AbstractModel):
         causal: bool,
         query_is_key: bool,
         normalised: bool,
+        form: str = "tokens",
         key: PRNGKeyArray,
     ) -> "LinearAttention":
         """All entries of P and Q from a normal law of standard deviation ``std``."""
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         p, q = std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))
-        return cls(p, q, sign, answers, causal, query_is_key, normalised)
+        return cls(p, q, sign, answers, causal, query_is_key, normalised, form)
 
     @classmethod
-    def ahn(cls, *, dim: int, layers: int, std: float, answers: str = "last", key: PRNGKeyArray) -> "LinearAttention":
+    def ahn(
+        cls, *, dim: int, layers: int, std: float, answers: str = "last", form: str = "tokens", key: PRNGKeyArray
+    ) -> "LinearAttention":
         """The conventions of Ahn et al.: 1/n, the query masked as a key, the answer read with a minus.
 
         Source: [Ahn23].
@@ -93,6 +104,7 @@ class LinearAttention(AbstractModel):
             causal=False,
             query_is_key=False,
             normalised=True,
+            form=form,
             key=key,
         )
 
@@ -170,6 +182,10 @@ class LinearAttention(AbstractModel):
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""
         record = Recorder(edit)
+        if self.form == "gram":
+            fields = {"query_is_key": self.query_is_key, "normalised": self.normalised}
+            label = gram_prediction(self.p, self.q, prompt, record, every=self.answers == "every", **fields)
+            return Trace(record("prediction", self.sign * label), record.activations)
         if self.answers == "every" and not self.causal and self.layers > 1:
             z, visible, count = _prefixes(prompt, self.query_is_key)
             read = (slice(None), -1, -1)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_integer, require_number, unknown
 from icllab.core.linalg import IterativeSolution
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
@@ -119,11 +119,11 @@ def prompts_at(tau: float, dim: int, *, per: str = "d^2") -> int:
 
     Source: [Lu24].
     """
+    require_integer("dim", dim)
     units = {"d^2": dim * dim, "d(d+1)": dim * (dim + 1)}
     if per not in units:
         raise unknown("unit", per, units)
-    if not (tau > 0 and math.isfinite(tau)):
-        raise expected("tau", "a finite number > 0", tau)
+    require_number("tau", tau, "a finite number > 0", lambda value: 0 < value < math.inf)
     return max(1, round(tau * units[per]))
 
 
@@ -190,13 +190,10 @@ def fit_features(
         raise unknown("solver", solver, ("auto", *SOLVERS))
     if precision not in _TOLERANCE:
         raise unknown("precision", precision, _TOLERANCE)
-    if not (ridge >= 0 and math.isfinite(ridge)):
-        raise expected("ridge", "a finite number >= 0", ridge)
+    require_number("ridge", ridge, "a finite number >= 0", lambda value: 0 <= value < math.inf)
     tolerance = _TOLERANCE[precision] if tolerance is None else tolerance
-    if not tolerance > 0:
-        raise expected("tolerance", "a number > 0", tolerance)
-    if iterations < 1:
-        raise expected("iterations", "an integer of at least 1", iterations)
+    require_number("tolerance", tolerance, "a number > 0", lambda value: value > 0)
+    require_integer("iterations", iterations)
     if samples.dim != task.dim:
         raise expected("samples", f"token dimension {task.dim}, as of the task", samples.dim)
     dtype = samples.query.dtype

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.tasks.attention_features import FeatureSample, features_of_length, gaussian_covariance
 from icllab.tasks.linear_regression import LinearRegression
 
@@ -100,8 +100,7 @@ def sample(task: LinearRegression, *, prompts: int, key: PRNGKeyArray) -> Sample
     context length.
     """
     gaussian_covariance(task)
-    if not isinstance(prompts, int | np.integer) or prompts < 1:
-        raise expected("prompts", "an integer of at least 1", prompts)
+    require_integer("prompts", prompts)
     dim, rows = task.dim, rows_per_chunk(task.dim)
     chunks = capacity(prompts, dim)
     length = jnp.asarray(task.length, task.noise_variance.dtype)

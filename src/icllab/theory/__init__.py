@@ -9,5 +9,16 @@ the parameter's name, the value and the range.
 from icllab.core.lazy import attach
 
 __getattr__, __dir__, __all__ = attach(
-    __name__, modules=("dmmse", "linear_attention", "parameters", "sample_covariance", "task_alignment", "wishart")
+    __name__,
+    modules=(
+        "descent",
+        "dmmse",
+        "finite_wishart",
+        "linear_attention",
+        "parameters",
+        "preconditioners",
+        "sample_covariance",
+        "task_alignment",
+        "wishart",
+    ),
 )

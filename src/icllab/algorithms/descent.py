@@ -1,0 +1,200 @@
+r"""Steps of gradient descent on the examples seen, from zero: plain, preconditioned, and GD++.
+
+All descend the squared error of the i examples before a position,
+
+.. math:: F_i(w) = c_i\sum_{j<i}(w^\top x_j - y_j)^2, \qquad
+          c_i = \underbrace{\tfrac12}_{\text{half}}\;\underbrace{\tfrac1{\max(i, 1)}}_{\text{normalised}},
+
+and papers disagree on both factors: they are fields. A parameter that all steps share has no axis for layers, one of
+its own for each step has a leading one; both are leaves, so that ``fit`` learns a step size. Every prefix is a run of
+its own: a step costs O(length dim^2) per prompt, one of GD++ O(length dim^3).
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from icllab.algorithms.least_squares import LinearPredictor, number
+from icllab.core.errors import expected
+from icllab.core.prompt import RegressionPrompt
+
+Rate = Float[Array, ""] | Float[Array, " layer"]
+Matrix = Float[Array, "dim dim"] | Float[Array, "layer dim dim"]
+
+
+class Descent(LinearPredictor):
+    """What the algorithms of this module share: how many steps, and of what objective.
+
+    Attributes:
+        layers: Number of steps L, which is the number of layers of the attention that takes them (static).
+        dim: Input dimension (static).
+        normalised: Whether the objective is divided by the number of examples seen (static).
+        half: Whether it has the factor 1/2 (static).
+    """
+
+    layers: int = eqx.field(static=True, kw_only=True)
+    dim: int = eqx.field(static=True, kw_only=True)
+    normalised: bool = eqx.field(static=True, kw_only=True)
+    half: bool = eqx.field(static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        for name in ("layers", "dim"):
+            if getattr(self, name) < 1:
+                raise expected(name, "an integer of at least 1", getattr(self, name))
+
+    @abc.abstractmethod
+    def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        r"""The weights after all steps, given :math:`S` and :math:`m` of the gradient :math:`Sw - m`."""
+
+    def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
+        """The weights after all steps on every prefix."""
+        if prompt.dim != self.dim:
+            raise expected("prompt", f"inputs of dimension {self.dim}", prompt.dim)
+        x = prompt.x
+
+        def position(sums: tuple[Array, Array, Array], example: tuple[Array, Array]) -> tuple[tuple, Array]:
+            (covariance, moment, count), (u, y) = sums, example
+            scale = jnp.full_like(count, 1.0 if self.half else 2.0)
+            scale = scale / jnp.maximum(count, 1) if self.normalised else scale
+            found = self.descend(scale * covariance, scale * moment)
+            return (covariance + u[:, None] * u[None, :], moment + y * u, count + 1), found
+
+        start = (jnp.zeros((self.dim, self.dim), x.dtype), jnp.zeros_like(x[0]), jnp.zeros((), x.dtype))
+        return jax.lax.scan(position, start, (x, prompt.y))[1]
+
+
+class GradientDescent(Descent):
+    r"""L steps of gradient descent from zero.
+
+    .. math:: w \leftarrow w - \eta_l\,\nabla F_i(w), \qquad l = 1, \dots, L
+
+    With ``normalised`` and ``half`` the gradient is :math:`\frac1i\sum_{j<i}(w^\top x_j - y_j)\,x_j`.
+
+    Attributes:
+        rate: :math:`\eta`, one number for all steps or one for each, [layer]; a leaf.
+
+    Raises:
+        InputError: There are neither one rate nor as many as layers; or, when called, inputs have another dimension.
+
+    Source: [vonOswald23], [Ahn23].
+    """
+
+    rate: Rate = eqx.field(converter=number)
+
+    def __check_init__(self) -> None:
+        _require_shape("rate", self.rate, ((), (self.layers,)), "one number, or one for each layer")
+
+    def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """L steps from zero."""
+        rates = per_layer(self.rate, self.layers, 0, moment.dtype)
+        return steps(lambda w, rate: w - rate * (covariance @ w - moment), jnp.zeros_like(moment), rates, self.layers)
+
+
+class PreconditionedDescent(Descent):
+    r"""L steps of gradient descent from zero, each gradient multiplied by a matrix, which need not be symmetric.
+
+    .. math:: w \leftarrow w - A_l\,\nabla F_i(w), \qquad l = 1, \dots, L
+
+    Attributes:
+        preconditioner: A, one matrix for all steps or one for each, [layer, dim, dim]; a leaf.
+
+    Raises:
+        InputError: There are neither one matrix nor as many as layers; or, when called, inputs have another dimension.
+
+    Source: [Ahn23].
+    """
+
+    preconditioner: Matrix = eqx.field(converter=number)
+
+    def __check_init__(self) -> None:
+        square = (self.dim, self.dim)
+        wanted = "one matrix [dim, dim], or one for each layer"
+        _require_shape("preconditioner", self.preconditioner, (square, (self.layers, *square)), wanted)
+
+    def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """L steps from zero."""
+        each = per_layer(self.preconditioner, self.layers, 2, moment.dtype)
+        return steps(lambda w, a: w - a @ (covariance @ w - moment), jnp.zeros_like(moment), each, self.layers)
+
+
+class GradientDescentPlusPlus(Descent):
+    r"""GD++: gradient descent on inputs that every step also changes.
+
+    .. math::
+        w \leftarrow w - H^\top A_l H\,\nabla F_i(w), \qquad
+        H \leftarrow (I - B_l\,HS_iH^\top A_l^\top)\,H, \qquad H = I \text{ at first}
+
+    with S the matrix of the gradient :math:`S_iw - m_i`: both right sides have the H of before. The step is one on the
+    changed inputs :math:`Hx`, while they become :math:`(I - B_l\,HS_iH^\top A_l^\top)Hx`: preconditioning that depends
+    on the data. The last contraction :math:`B_L` has no effect. With :math:`B = 0` it is
+    :class:`PreconditionedDescent`.
+
+    Attributes:
+        preconditioner: A, one matrix for all steps or one for each, [layer, dim, dim]; a leaf.
+        contraction: B, likewise.
+
+    Raises:
+        InputError: As :class:`PreconditionedDescent`.
+
+    Source: [vonOswald23], [Ahn23].
+    Derived: docs/constructions.md, GD++.
+    """
+
+    preconditioner: Matrix = eqx.field(converter=number)
+    contraction: Matrix = eqx.field(converter=number)
+
+    def __check_init__(self) -> None:
+        square = (self.dim, self.dim)
+        for name in ("preconditioner", "contraction"):
+            wanted = "one matrix [dim, dim], or one for each layer"
+            _require_shape(name, getattr(self, name), (square, (self.layers, *square)), wanted)
+
+    @classmethod
+    def scalar(
+        cls, rate: object, contraction: object, *, layers: int, dim: int, normalised: bool, half: bool
+    ) -> "GradientDescentPlusPlus":
+        r""":math:`A_l = a_l I`, :math:`B_l = b_l I`, with one number for all layers or one for each.
+
+        Source: [vonOswald23].
+        """
+        a, b = (_multiples(number(value), dim) for value in (rate, contraction))
+        return cls(a, b, layers=layers, dim=dim, normalised=normalised, half=half)
+
+    def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """L steps from zero."""
+
+        def step(state: tuple[Array, Array], own: tuple[Array, Array]) -> tuple[Array, Array]:
+            (w, h), (a, b) = state, own
+            moved = w - h.T @ (a @ (h @ (covariance @ w - moment)))
+            return moved, h - b @ (h @ covariance @ h.T) @ a.T @ h
+
+        each = tuple(per_layer(p, self.layers, 2, moment.dtype) for p in (self.preconditioner, self.contraction))
+        start = (jnp.zeros_like(moment), jnp.eye(self.dim, dtype=moment.dtype))
+        return steps(step, start, each, self.layers)[0]
+
+
+def per_layer(parameter: Float[Array, "*shape"], layers: int, shared: int, dtype: Any) -> Float[Array, "layer *rest"]:
+    """A parameter with its axis for layers, which it lacks (it has ``shared`` axes) if all layers share it."""
+    parameter = parameter.astype(dtype)
+    return jnp.broadcast_to(parameter, (layers, *parameter.shape)) if parameter.ndim == shared else parameter
+
+
+def steps(step: Callable[[Any, Any], Any], start: Any, parameters: Any, layers: int) -> Any:
+    """``step(state, parameters of a layer)`` for one layer after the other; a few are compiled as they are."""
+    return jax.lax.scan(lambda state, own: (step(state, own), None), start, parameters, unroll=min(layers, 6))[0]
+
+
+def _multiples(values: Float[Array, "*shape"], dim: int) -> Array:
+    """Each number times the identity."""
+    full = jnp.broadcast_to(values[..., None, None], (*values.shape, dim, dim))
+    return full * jnp.broadcast_to(jnp.eye(dim, dtype=values.dtype), full.shape)
+
+
+def _require_shape(name: str, value: object, shapes: tuple[tuple[int, ...], ...], wanted: str) -> None:
+    if isinstance(value, jax.Array) and value.shape not in shapes:
+        raise expected(name, f"{wanted}: shape {shapes[0]} or {shapes[1]}", value.shape)

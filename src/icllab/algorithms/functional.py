@@ -1,0 +1,238 @@
+r"""Gradient descent on functions, its limit of many steps, kernel ridge regression and Gaussian processes.
+
+The answer is a function fitted to the examples before each position, :math:`f = \sum_j\alpha_jK(x_j, \cdot)`. Every
+prefix is a fit of its own.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from icllab.algorithms.descent import Rate, per_layer, steps
+from icllab.algorithms.kernels import INNER, SOFTMAX, Kernel, gram, kernel_warnings, require_kernel
+from icllab.algorithms.least_squares import number, require_non_negative
+from icllab.algorithms.recursions import ridge_weights
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractPredictor
+
+_NEW = 64  # units of rounding of its own size below which nothing of an input's features is new
+
+
+class FunctionalDescent(AbstractPredictor):
+    r"""L steps of gradient descent on a function, from zero.
+
+    .. math::
+        f \leftarrow f + \eta_lc_i\Bigl[\sum_{j<i}\bigl(y_j - f(x_j) - \rho\alpha_j\bigr)K(x_j, \cdot)\Bigr],
+        \qquad l = 1, \dots, L
+
+    With :math:`\rho = 0` it is gradient descent on :math:`\frac12\sum_{j<i}(f(x_j) - y_j)^2` in the space of the
+    kernel. With :math:`\rho > 0` it is Richardson's iteration for :math:`(K + \rho I)\alpha = y`. Both converge for
+    :math:`0 < \eta c_i < 2/(\lambda_{\max}(K) + \rho)`, to :class:`KernelRidge`. :math:`c_i` is one over the number of
+    examples (at least 1) with ``normalised``, else 1. O(L length^3) per prompt.
+
+    With ``kernel="softmax"`` the step is that of an attention whose weights are a softmax over the keys, the query
+    among them: :math:`K(x_j, x)` is :math:`e^{x_j^\top x/T}` over its sum over the inputs of the prefix. That is no
+    kernel, and no gradient descent; ``warnings`` says so.
+
+    Attributes:
+        rate: :math:`\eta`, one number for all steps or one for each, [layer]; a leaf.
+        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, ``"softmax"``, or a function of two inputs (static).
+        temperature: T, by whose root inputs are divided; a leaf.
+        noise_variance: :math:`\rho\ge0`; a leaf.
+        layers: L (static).
+        dim: Input dimension (static).
+        normalised: Whether the objective is divided by the number of examples seen (static).
+
+    Raises:
+        InputError: A name or a shape is wrong, or the noise is negative.
+
+    Source: [Cheng24].
+    Derived: docs/constructions.md, Gradient descent on functions; docs/constructions.md, Bayes under label noise.
+    """
+
+    rate: Rate = eqx.field(converter=number)
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    noise_variance: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    layers: int = eqx.field(static=True, kw_only=True)
+    dim: int = eqx.field(static=True, kw_only=True)
+    normalised: bool = eqx.field(static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_kernel("kernel", self.kernel)
+        require_non_negative("noise_variance", self.noise_variance)
+        if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
+            wanted = f"one number, or one for each layer: shape () or {(self.layers,)}"
+            raise expected("rate", wanted, self.rate.shape)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know of the function that is used as a kernel."""
+        return kernel_warnings(self.kernel)
+
+    def limit(self) -> "KernelRidge | SoftmaxLimit":
+        """What infinitely many small steps lead to, if they converge.
+
+        Raises:
+            InputError: It is not known here: of a softmax with label noise.
+        """
+        if self.kernel == SOFTMAX:
+            if isinstance(self.noise_variance, Tracer) or float(self.noise_variance) != 0:
+                raise expected("noise_variance", "0, for the limit of a softmax", self.noise_variance)
+            return SoftmaxLimit(self.temperature)
+        return KernelRidge(self.noise_variance, kernel=self.kernel, temperature=self.temperature)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The prediction at every position; with no example seen it is zero."""
+        _require_dim(prompt, self.dim)
+        with jax.default_matmul_precision("float32"):
+            matrix = gram(self.kernel, self.temperature, prompt.x)
+            share = jnp.ones_like(matrix)
+            if self.kernel == SOFTMAX:
+                share = 1 / _normalisers(matrix)
+            count = jnp.arange(prompt.positions).astype(matrix.dtype)
+            seen = (count[:, None] > count[None, :]).astype(matrix.dtype)
+            if self.normalised:
+                seen = seen / jnp.maximum(count, 1)[:, None]
+            noise = self.noise_variance.astype(matrix.dtype)
+            labels = jnp.broadcast_to(prompt.y, matrix.shape)
+
+            def step(alpha: Array, rate: Array) -> Array:  # [position, example]
+                return alpha + rate * seen * (labels - (alpha @ matrix) * share - noise * alpha)
+
+            rates = per_layer(self.rate, self.layers, 0, matrix.dtype)
+            alpha = steps(step, jnp.zeros_like(matrix), rates, self.layers)
+            return jnp.sum(alpha * matrix.T, axis=1) * jnp.diagonal(share)
+
+
+class KernelRidge(AbstractPredictor):
+    r"""Kernel ridge regression on the examples seen.
+
+    .. math:: \hat y_i = k_i^\top (K_i + \lambda I)^{-1}y_{<i}, \qquad (K_i)_{jm} = K(x_j, x_m),\; (k_i)_j = K(x_j, x_i)
+
+    Nothing is divided by the number of examples. At :math:`\lambda = 0` it is the limit :math:`\lambda\to0^+`, least
+    squares of least norm in the space of the kernel: the limit of :class:`FunctionalDescent` without noise. Cholesky's
+    factor of K has the features of every input in its rows, and the regression is :class:`Ridge` on them: O(length^3)
+    per prompt, for all positions. A function that is no kernel is given the features of what is positive of it in the
+    order of the prompt; ``warnings`` says so.
+
+    Attributes:
+        ridge: :math:`\lambda\ge0`; a leaf.
+        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a function of two inputs (static).
+        temperature: T, by whose root inputs are divided; a leaf.
+
+    Raises:
+        InputError: The kernel is not known (a softmax is none), or the ridge is negative.
+
+    Derived: docs/constructions.md, Bayes under label noise.
+    """
+
+    ridge: Float[Array, ""] = eqx.field(converter=number)
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+
+    def __check_init__(self) -> None:
+        if self.kernel == SOFTMAX:
+            raise unknown("kernel", SOFTMAX, [name for name in INNER if name != SOFTMAX])
+        require_kernel("kernel", self.kernel)
+        require_non_negative("ridge", self.ridge)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know of the function that is used as a kernel."""
+        return kernel_warnings(self.kernel)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The prediction at every position; with no example seen it is zero."""
+        with jax.default_matmul_precision("float32"):
+            features = _features(gram(self.kernel, self.temperature, prompt.x))
+            weights = ridge_weights(features, prompt.y, self.ridge.astype(features.dtype))
+            return jnp.sum(features * weights, axis=1)
+
+
+class GaussianProcess(KernelRidge):
+    r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that law.
+
+    .. math:: f\sim\mathcal{GP}(0, K), \quad y_j = f(x_j) + \varepsilon_j, \quad
+              \hat y_i = k_i^\top (K_i + \rho I)^{-1}y_{<i}
+
+    It is :class:`KernelRidge` with the noise variance as ridge.
+
+    Attributes:
+        ridge: :math:`\rho`, the noise variance; a leaf.
+
+    Derived: docs/constructions.md, Bayes under label noise.
+    """
+
+
+class SoftmaxLimit(AbstractPredictor):
+    r"""The limit of many small steps of softmax attention with the identity for keys and queries.
+
+    .. math:: \hat y_i = \frac1{D_i}\,\bigl(y_jD_j\bigr)_{j<i}^\top K_i^{-1}k_i, \qquad
+              D_m = \sum_{j\le i}e^{x_j^\top x_m/T}
+
+    with the exponential kernel. It is the posterior mean of that kernel's Gaussian process only where all :math:`D_m`
+    are equal. One solve for each position, O(length^4) per prompt.
+
+    Attributes:
+        temperature: T; a leaf.
+
+    Derived: docs/constructions.md, The limit of softmax attention.
+    """
+
+    temperature: Float[Array, ""] = eqx.field(converter=number)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That a softmax is not a kernel."""
+        return kernel_warnings(SOFTMAX)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The prediction at every position; with no example seen it is zero."""
+        with jax.default_matmul_precision("float32"):
+            matrix = gram("exponential", self.temperature, prompt.x)
+            normalisers = _normalisers(matrix)
+            i = jnp.arange(prompt.positions)
+            identity = jnp.eye(prompt.positions, dtype=matrix.dtype)
+
+            def answer(position: Array, normaliser: Array) -> Array:
+                seen = i < position
+                among = jnp.where(seen[:, None] & seen[None, :], matrix, identity)
+                of_query = jnp.where(seen, matrix[:, position], 0)
+                labels = jnp.where(seen, prompt.y * normaliser, 0)
+                return labels @ jnp.linalg.solve(among, of_query) / normaliser[position]
+
+            return jax.vmap(answer)(i, normalisers)
+
+
+def _require_dim(prompt: RegressionPrompt, dim: int) -> None:
+    if prompt.dim != dim:
+        raise expected("prompt", f"inputs of dimension {dim}", prompt.dim)
+
+
+def _normalisers(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
+    """Row i, column m: the sum over the inputs up to i of their weight at input m; 1 for what comes later."""
+    sums = jnp.cumsum(matrix, axis=0)
+    later = jnp.triu(jnp.ones(matrix.shape, bool), 1)
+    return jnp.where(later, jnp.ones_like(sums), sums)
+
+
+def _features(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
+    """U with U U' = K by Cholesky's algorithm; row i depends on the first inputs up to i alone.
+
+    A pivot that is rounding, or negative, leaves a column of zeros: that input has no new feature.
+    """
+    row = jnp.arange(len(matrix))
+    least = _NEW * jnp.finfo(matrix.dtype).eps * jnp.diagonal(matrix)
+
+    def step(left: Array, place: Array) -> tuple[Array, Array]:
+        pivot = left[place, place]
+        sound = pivot > least[place]
+        column = left[:, place] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
+        taken = jnp.where(sound & (row >= place), column, jnp.zeros_like(column))
+        return left - taken[:, None] * taken[None, :], taken
+
+    return jax.lax.scan(step, matrix, row)[1].T

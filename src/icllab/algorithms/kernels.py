@@ -1,0 +1,114 @@
+r"""Functions of two inputs that a regression can be based on, and what is wrong with some of them.
+
+A kernel is symmetric and positive semi-definite: only then is there a space of functions whose gradient descent it
+describes, and a Gaussian law whose covariance it is. Attention does not ask for that. So a function that is none can be
+used here too, and ``warnings`` say it.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from icllab.core.errors import unknown
+
+Kernel: TypeAlias = str | Callable[[Array, Array], Array]
+
+SOFTMAX = "softmax"
+
+
+def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array, ""]:
+    r"""The kernel of an infinitely wide layer of rectified units.
+
+    .. math:: K(u, v) = \frac{|u||v|}\pi\bigl(\sin\phi + (\pi - \phi)\cos\phi\bigr)
+              = 2\,\mathbb E_{g\sim\mathcal N(0, I)}\,\mathrm{relu}(g^\top u)\,\mathrm{relu}(g^\top v),
+              \qquad \phi = \angle(u, v)
+
+    Positive semi-definite, as the rectified inner product is not.
+
+    Source: [ChoSaul09].
+    """
+    size = jnp.sqrt(jnp.maximum((u @ u) * (v @ v), jnp.finfo(u.dtype).tiny))
+    inner = u @ v
+    # |u||v| sin φ, without the derivative of a root at zero.
+    square = (u @ u) * (v @ v) - inner**2
+    across = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    cosine = jnp.clip(inner / size, -1, 1)
+    angle = jnp.where(square > 0, jnp.arctan2(across, inner), jnp.where(cosine < 0, jnp.pi, 0)).astype(u.dtype)
+    return (across + (jnp.pi - angle) * inner) / jnp.pi
+
+
+INNER: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda inner: inner,
+    "relu": jax.nn.relu,
+    "exponential": jnp.exp,
+    SOFTMAX: jnp.exp,  # before it is divided by the sum over the inputs that are there
+}
+
+
+def require_kernel(name: str, kernel: Kernel) -> None:
+    """Refuse a name that is not known."""
+    if isinstance(kernel, str) and kernel not in INNER:
+        raise unknown(name, kernel, INNER)
+
+
+def gram(
+    kernel: Kernel, temperature: Float[Array, ""], inputs: Float[Array, "position dim"]
+) -> Float[Array, "position position"]:
+    r"""The kernel of all pairs; row and column are first and second argument.
+
+    .. math:: K_{ij} = K(x_i/\sqrt T,\; x_j/\sqrt T), \qquad K(u, v) = u^\top v, \quad \mathrm{relu}(u^\top v), \quad
+              \exp(u^\top v), \quad \text{or any function}
+
+    On the unit sphere the exponential is a Gaussian kernel, :math:`e^{1/T}e^{-|x_i-x_j|^2/2T}`.
+    """
+    temperature = temperature.astype(inputs.dtype)
+    if isinstance(kernel, str):
+        return INNER[kernel](inputs @ inputs.T / temperature)
+    scaled = inputs / jnp.sqrt(temperature)
+    return jax.vmap(lambda u: jax.vmap(lambda v: kernel(u, v))(scaled))(scaled)
+
+
+def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
+    """What a reader should know before this function is called a kernel; nothing for the linear and the exponential."""
+    if kernel == "relu":
+        return (
+            "relu(<u, v>) is not positive semi-definite: there is no Gaussian law with this covariance and no space of "
+            "functions in which this is gradient descent",
+        )
+    if kernel == SOFTMAX:
+        return (
+            "softmax is not a kernel: it is not symmetric and depends on all inputs; its limit of depth is the "
+            "posterior mean of the exponential kernel only where all normalisers are equal",
+        )
+    if callable(kernel) and kernel is not arc_cosine:
+        return ("whether this function is positive semi-definite is not known here; negative_part measures it",)
+    return ()
+
+
+def negative_part(kernel: Kernel, inputs: Float[Array, "point dim"], *, temperature: float = 1.0) -> Float[Array, ""]:
+    r"""How negative a function is as a kernel, on given points.
+
+    .. math:: \frac{\max(-\lambda_{\min}(K), 0)}{\lambda_{\max}(K)}
+
+    Zero, or rounding, for a kernel. For :math:`\mathrm{relu}(u^\top v)` on the circle it tends to 1/15 as the points
+    become dense: its Fourier coefficients at frequencies 0 and 4 are :math:`\frac1\pi` and :math:`-\frac1{15\pi}`.
+
+    Args:
+        kernel: A name or a symmetric function.
+        inputs: The points.
+        temperature: As in :func:`gram`.
+
+    Raises:
+        InputError: The name is not known, or it is the softmax, which is not symmetric.
+
+    Derived: docs/constructions.md, What is not a kernel.
+    """
+    require_kernel("kernel", kernel)
+    if kernel == SOFTMAX:
+        raise unknown("kernel", SOFTMAX, [name for name in INNER if name != SOFTMAX], "a softmax is not symmetric")
+    matrix = gram(kernel, jnp.asarray(temperature, inputs.dtype), inputs)
+    values = jnp.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return jnp.maximum(-values[0], 0) / values[-1]

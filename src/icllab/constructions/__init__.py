@@ -1,0 +1,24 @@
+"""From an algorithm to the weights of an attention that runs it, each with its proof on a page of the documentation.
+
+A construction says what a network could be doing. It is exact: it answers as its algorithm does to rounding, on every
+prompt, and so is the standard against which a diagnostic that names algorithms is tested.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.constructions.descent import gaussian_process, gradient_descent
+    from icllab.constructions.dual import DualForm, dual_form
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "DualForm": "dual",
+        "dual_form": "dual",
+        "gaussian_process": "descent",
+        "gradient_descent": "descent",
+    },
+    modules=("descent", "dual"),
+)

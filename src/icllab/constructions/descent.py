@@ -1,0 +1,155 @@
+r"""Attention whose layers are the steps of an algorithm of descent.
+
+In all of them the label slot of example i holds, after l layers, what step l has left of its label, and the slot of the
+query minus the prediction; the answer is read with a minus.
+"""
+
+from functools import singledispatch
+from typing import Any
+
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array
+
+from icllab.algorithms.descent import (
+    Descent,
+    GradientDescent,
+    GradientDescentPlusPlus,
+    PreconditionedDescent,
+    per_layer,
+)
+from icllab.algorithms.functional import FunctionalDescent, GaussianProcess
+from icllab.core.errors import expected
+from icllab.core.protocols import AbstractModel
+from icllab.models.generalised_attention import GeneralisedAttention
+from icllab.models.linear_attention import LinearAttention
+
+
+def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tokens") -> AbstractModel:
+    r"""The attention that runs an algorithm of descent: as many layers as steps, the same answers to rounding.
+
+    ===========================  ======================================================================
+    algorithm                    weights
+    ===========================  ======================================================================
+    ``GradientDescent``          :math:`P_l = \mathrm{diag}(0, 1)`, :math:`Q_l = -\mathrm{diag}(\eta_lI, 0)`
+    ``PreconditionedDescent``    :math:`P_l = \mathrm{diag}(0, 1)`, :math:`Q_l = -\mathrm{diag}(A_l^\top, 0)`
+    ``GradientDescentPlusPlus``  :math:`P_l = \mathrm{diag}(B_l, 1)`, :math:`Q_l = -\mathrm{diag}(A_l^\top, 0)`
+    ``FunctionalDescent``        :math:`V_l = \mathrm{diag}(0, -\eta_l)`, :math:`B_l = C_l = I`, h the kernel;
+                                 with noise a diagonal head :math:`V_l' = \mathrm{diag}(0, -\eta_l\rho)`
+    ===========================  ======================================================================
+
+    with twice the :math:`Q_l` where the objective has no factor 1/2, and sums divided by n where the objective is. The
+    first three are a :class:`~icllab.models.linear_attention.LinearAttention`, the last is a
+    :class:`~icllab.models.generalised_attention.GeneralisedAttention`.
+
+    Args:
+        algorithm: One of those above.
+        answers: ``"every"`` position, as the algorithm does, or the ``"last"`` only.
+        form: Of a linear attention: ``"tokens"``, or ``"gram"``, whose cost does not grow with the prompt.
+
+    Raises:
+        InputError: No construction is known for the algorithm, or a functional one is asked for the Gram form.
+
+    Source: [vonOswald23], [Ahn23], [Cheng24].
+    Derived: docs/constructions.md, Gradient descent; docs/constructions.md, GD++;
+        docs/constructions.md, Gradient descent on functions.
+    """
+    return _attention(algorithm, answers, form)
+
+
+@singledispatch
+def _attention(algorithm: object, answers: str, form: str) -> AbstractModel:
+    known = "GradientDescent, PreconditionedDescent, GradientDescentPlusPlus or FunctionalDescent"
+    raise expected("algorithm", f"a {known}", type(algorithm).__name__)
+
+
+@_attention.register
+def _(algorithm: GradientDescent, answers: str, form: str) -> LinearAttention:
+    rates = per_layer(algorithm.rate, algorithm.layers, 0, algorithm.rate.dtype)
+    identity = jnp.eye(algorithm.dim, dtype=rates.dtype)
+    preconditioners = jnp.stack([rate * identity for rate in rates])
+    return _linear(algorithm, preconditioners, jnp.zeros_like(preconditioners), answers, form)
+
+
+@_attention.register
+def _(algorithm: PreconditionedDescent, answers: str, form: str) -> LinearAttention:
+    each = per_layer(algorithm.preconditioner, algorithm.layers, 2, algorithm.preconditioner.dtype)
+    return _linear(algorithm, each, jnp.zeros_like(each), answers, form)
+
+
+@_attention.register
+def _(algorithm: GradientDescentPlusPlus, answers: str, form: str) -> LinearAttention:
+    dtype = jnp.result_type(algorithm.preconditioner, algorithm.contraction)
+    parameters = (algorithm.preconditioner, algorithm.contraction)
+    a, b = (per_layer(parameter, algorithm.layers, 2, dtype) for parameter in parameters)
+    return _linear(algorithm, a, b, answers, form)
+
+
+@_attention.register
+def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAttention:
+    if form != "tokens":
+        raise expected("form", "'tokens': only linear attention has another", form)
+    layers, dim = algorithm.layers, algorithm.dim
+    rate = jnp.broadcast_to(algorithm.rate, (layers,))
+    corner = jnp.zeros((layers, dim + 1, dim + 1), rate.dtype)
+    noise = algorithm.noise_variance.astype(rate.dtype)
+    without = not isinstance(noise, Tracer) and float(noise) == 0
+    identity = jnp.broadcast_to(jnp.eye(dim, dtype=rate.dtype), (layers, dim, dim))
+    return GeneralisedAttention(
+        value=corner.at[:, dim, dim].set(-rate),
+        key=identity,
+        query=identity,
+        temperature=jnp.broadcast_to(algorithm.temperature.astype(rate.dtype), (layers,)),
+        diagonal=None if without else corner.at[:, dim, dim].set(-rate * noise),
+        similarity=algorithm.kernel,
+        axis="keys",
+        sign=-1,
+        answers=answers,
+        normalised=algorithm.normalised,
+    )
+
+
+def _linear(
+    algorithm: Descent, preconditioners: Array, contractions: Array, answers: str, form: str
+) -> LinearAttention:
+    """P = diag(B, 1) and Q = -diag(A', 0), A' with the factor that the gradient has."""
+    dim = algorithm.dim
+    factor = 1.0 if algorithm.half else 2.0
+    p = jnp.pad(contractions, ((0, 0), (0, 1), (0, 1))).at[:, dim, dim].set(1)
+    q = jnp.pad(-factor * jnp.swapaxes(preconditioners, 1, 2), ((0, 0), (0, 1), (0, 1)))
+    return LinearAttention(p, q, -1, answers, False, False, algorithm.normalised, form)
+
+
+def gaussian_process(
+    process: GaussianProcess, *, rate: float, layers: int, dim: int, answers: str = "every"
+) -> GeneralisedAttention:
+    r"""Attention that tends to the posterior mean of a Gaussian process under label noise as layers are added.
+
+    .. math::
+        |\hat y_i - \hat y_i^{(L)}| \le \max_m|1 - \eta(\lambda_m + \rho)|^L\;|k_i|\,|\alpha|, \qquad
+        (K_i + \rho I)\,\alpha = y_{<i}
+
+    with :math:`\lambda_m` the eigenvalues of :math:`K_i`: the construction of :class:`FunctionalDescent` with the noise
+    variance in its diagonal heads, and without division by the number of examples, which would make the rate and the
+    noise depend on it. Without the diagonal heads the limit interpolates the labels, noise and all.
+
+    Args:
+        process: What it tends to.
+        rate: :math:`\eta`, below 2 over the largest :math:`\lambda_m + \rho` of any prompt.
+        layers: L.
+        dim: Input dimension.
+        answers: ``"every"`` position or the ``"last"`` only.
+
+    Source: the construction without noise [Cheng24].
+    Derived: docs/constructions.md, Bayes under label noise.
+    """
+    algorithm = FunctionalDescent(
+        rate,
+        kernel=process.kernel,
+        temperature=process.temperature,
+        noise_variance=process.ridge,
+        layers=layers,
+        dim=dim,
+        normalised=False,
+    )
+    return _attention(algorithm, answers, "tokens")  # pyright: ignore[reportReturnType]

@@ -1,0 +1,228 @@
+r"""The best preconditioner that one layer of linear attention can hold, and the families that many layers are drawn to.
+
+Inputs :math:`x\sim\mathcal N(0, \Sigma)`, tasks :math:`w\sim\mathcal N(0, W)`, labels :math:`y_i = w^\top x_i +
+\varepsilon_i` with noise of variance :math:`\rho` on the n examples. One preconditioned step of gradient descent from
+zero answers a query with
+
+.. math:: \hat y = x_q^\top A\,\frac1n\sum_{i\le n}y_ix_i .
+
+Errors are those of the noiseless answer :math:`w^\top x_q`: if the query's own label is noisy, add :math:`\rho`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from icllab.core.errors import expected
+from icllab.theory.finite_wishart import whole
+from icllab.theory.parameters import NON_NEGATIVE, Array, Number, Range, plain, read
+
+Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
+
+_FINITE = Range("finite numbers", np.isfinite)
+_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
+
+
+class Optimum(NamedTuple):
+    """The best preconditioner, and the error it reaches."""
+
+    matrix: Array
+    loss: float
+
+
+def optimal(
+    covariance: npt.ArrayLike, *, length: int, task_covariance: Covariance = None, noise_variance: float = 0.0
+) -> Optimum:
+    r"""The preconditioner of least error, and that error.
+
+    .. math::
+        A^* = \Bigl[\tfrac{n+1}n\Sigma + \tfrac{t+\rho}n W^{-1}\Bigr]^{-1}, \qquad
+        \mathbb E(w^\top x_q - \hat y)^2
+        = \sum_i\frac{\omega_i(\omega_i + t + \rho)}{(n+1)\,\omega_i + t + \rho}, \qquad
+        t = \mathrm{tr}\,\Sigma W = \sum_i\omega_i
+
+    with :math:`\omega_i` the eigenvalues of :math:`\Sigma W`. It is symmetric whatever :math:`\Sigma` and W. For
+    :math:`W = \Sigma^{-1}` it is :math:`\frac n{n+d+1}\Sigma^{-1}`, with error :math:`\frac{d(d+1)}{n+d+1}`. Where a
+    covariance is singular, :math:`A^*` is the best matrix that is zero on what is never seen.
+
+    Args:
+        covariance: :math:`\Sigma`, of the inputs: a vector [d] (a diagonal matrix) or a symmetric matrix [d, d].
+        length: n, the number of examples.
+        task_covariance: W, likewise; None for the identity.
+        noise_variance: :math:`\rho\ge0`, of the examples' labels. The error does not count that of the query's.
+
+    Returns:
+        ``(matrix, loss)``.
+
+    Raises:
+        InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than the
+            other; ``length`` is no positive integer, or the noise is negative.
+
+    Source: the isotropic law of tasks without noise [Ahn23].
+    Derived: docs/constructions.md, The best single step.
+    """
+    _, inverse, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
+    share = _ratio(omega, (length + 1) / length * omega + excess / length)
+    turned = inverse @ vectors
+    return Optimum((turned * share) @ turned.T, _least(omega, length, excess))
+
+
+def loss(
+    preconditioner: npt.ArrayLike,
+    covariance: npt.ArrayLike,
+    *,
+    length: int,
+    task_covariance: Covariance = None,
+    noise_variance: float = 0.0,
+) -> float:
+    r"""The error of one step with any preconditioner, symmetric or not.
+
+    .. math::
+        \mathbb E(w^\top x_q - \hat y)^2 = \mathrm{tr}\,\Sigma W - 2\,\mathrm{tr}\,\Sigma A\Sigma W
+        + \mathrm{tr}\,\Sigma AMA^\top, \qquad
+        M = \tfrac{n+1}n\Sigma W\Sigma + \tfrac{\mathrm{tr}\,\Sigma W+\rho}n\Sigma
+
+    The last terms are summed as the distance from :math:`A^*`, so that nothing cancels near it.
+
+    Args:
+        preconditioner: A [d, d]. The attention matrix that holds it is its transpose.
+        covariance: As in :func:`optimal`, as are the others.
+        length: n.
+        task_covariance: W.
+        noise_variance: :math:`\rho`.
+
+    Raises:
+        InputError: As :func:`optimal`; or the preconditioner has another shape than the covariance.
+
+    Derived: docs/constructions.md, The best single step.
+    """
+    root, _, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
+    (given,) = read(preconditioner=(preconditioner, _FINITE))
+    if given.shape != root.shape:
+        raise expected("preconditioner", f"a matrix {list(root.shape)}, as the covariance", f"shape {given.shape}")
+    # In the eigenbasis of the whitened tasks M is diagonal.
+    diagonal = (length + 1) / length * omega + excess / length
+    off = vectors.T @ (root @ given @ root) @ vectors - np.diag(_ratio(omega, diagonal))
+    return _least(omega, length, excess) + float(np.sum(off**2 * diagonal))
+
+
+def family(
+    covariance: npt.ArrayLike, rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None
+) -> tuple[Array, Array]:
+    r"""The matrices of Ahn et al.'s stationary families for many layers.
+
+    .. math:: A_l = a_l\,\Sigma^{-1}, \qquad B_l = b_l\,I
+
+    For :math:`x = \Sigma^{1/2}u` with a rotation-invariant law of u, and tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})`,
+    the gradient of the error with respect to all :math:`A_l` and :math:`B_l` vanishes at points of these forms: where
+    it does with respect to the numbers :math:`a_l, b_l`. This is stationarity, not global optimality. The error there
+    is that of :func:`icllab.theory.descent.loss`.
+
+    Args:
+        covariance: :math:`\Sigma`, positive definite, as in :func:`optimal`.
+        rates: :math:`a_1, \dots, a_L`.
+        contractions: :math:`b_1, \dots, b_L`; None for zeros, gradient descent without a change of the inputs.
+
+    Returns:
+        :math:`A_l` and :math:`B_l`, each [L, d, d].
+
+    Raises:
+        InputError: The covariance is singular, or the lists differ in length.
+
+    Source: [Ahn23].
+    Derived: docs/constructions.md, Many layers.
+    """
+    sigma = _covariance("covariance", covariance)
+    (a,) = read(rates=(rates, _FINITE))
+    (b,) = read(contractions=(np.zeros_like(a) if contractions is None else contractions, _FINITE))
+    if a.ndim != 1 or a.shape != b.shape:
+        raise expected("contractions", f"as many numbers as rates, {a.shape}", b.shape)
+    values, vectors = np.linalg.eigh(sigma)
+    if values[0] <= len(values) * np.finfo(float).eps * values[-1]:
+        raise expected("covariance", "a positive definite matrix", f"an eigenvalue of {values[0]:.3g}")
+    inverse = (vectors / values) @ vectors.T
+    return a[:, None, None] * inverse, b[:, None, None] * np.eye(len(values))
+
+
+def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) -> Number:
+    r"""How far matrices are from a multiple of the identity, in the coordinates in which the inputs are white.
+
+    .. math::
+        \mathrm{dist}(M) = \frac{\|\tilde M - \frac{\mathrm{tr}\,\tilde M}d I\|_F}{\|\tilde M\|_F}, \qquad
+        \tilde M = D U^\top M U D, \qquad \Sigma = UD^2U^\top
+
+    Zero for :math:`a\,\Sigma^{-1}`. For the contractions :math:`B_l`, which should be a multiple of the identity as
+    they are, leave the covariance out.
+
+    Args:
+        matrices: One matrix [d, d] or a stack [..., d, d], none of them zero.
+        covariance: :math:`\Sigma`; None for the identity.
+
+    Returns:
+        One number in [0, 1] for each matrix; a float for one.
+
+    Raises:
+        InputError: What is given is no stack of square matrices, or the covariance has another dimension.
+
+    Source: [Ahn23].
+    """
+    (given,) = read(matrices=(matrices, _FINITE))
+    if given.ndim < 2 or given.shape[-1] != given.shape[-2]:
+        raise expected("matrices", "square matrices [..., d, d]", f"shape {given.shape}")
+    dim = given.shape[-1]
+    if covariance is not None:
+        sigma = _covariance("covariance", covariance)
+        if len(sigma) != dim:
+            raise expected("covariance", f"dimension {dim}, as the matrices", len(sigma))
+        values, vectors = np.linalg.eigh(sigma)
+        scaled = vectors * np.sqrt(np.maximum(values, 0.0))
+        given = scaled.T @ given @ scaled
+    middle = np.trace(given, axis1=-2, axis2=-1) / dim
+    rest = given - middle[..., None, None] * np.eye(dim)
+    return plain(np.linalg.norm(rest, axis=(-2, -1)) / np.linalg.norm(given, axis=(-2, -1)))
+
+
+def _whitened(
+    covariance: object, length: int, task_covariance: object, noise_variance: object
+) -> tuple[Array, Array, tuple[Array, Array], float]:
+    """The roots of the covariance and of its inverse, the spectrum of whitened tasks, and trace plus noise."""
+    whole("length", length, 1)
+    (noise,) = read(noise_variance=(noise_variance, NON_NEGATIVE))
+    sigma = _covariance("covariance", covariance)
+    tasks = np.eye(len(sigma)) if task_covariance is None else _covariance("task_covariance", task_covariance)
+    if tasks.shape != sigma.shape:
+        raise expected("task_covariance", f"dimension {len(sigma)}, as the covariance", len(tasks))
+    values, vectors = np.linalg.eigh(sigma)
+    kept = np.sqrt(np.where(values > len(values) * np.finfo(float).eps * values[-1], values, 0.0))
+    root = (vectors * kept) @ vectors.T
+    inverse = (vectors * _ratio(np.ones_like(kept), kept)) @ vectors.T
+    omega, turned = np.linalg.eigh(root @ tasks @ root)
+    omega = np.maximum(omega, 0.0)
+    return root, inverse, (omega, turned), float(omega.sum() + noise)
+
+
+def _least(omega: Array, length: int, excess: float) -> float:
+    """The error of the best matrix, from the spectrum of whitened tasks and its trace plus noise."""
+    return float(np.sum(_ratio(omega * (omega + excess), (length + 1) * omega + excess)))
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """The quotient, zero where nothing is divided by nothing."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def _covariance(name: str, value: object) -> Array:
+    """A finite covariance as a matrix, positive semidefinite to rounding."""
+    (given,) = read(**{name: (value, _FINITE)})
+    if given.ndim not in (1, 2) or given.size == 0 or given.shape[0] != given.shape[-1]:
+        raise expected(name, "a vector [d] or a symmetric matrix [d, d]", f"shape {given.shape}")
+    full = np.diag(given) if given.ndim == 1 else given
+    scale = np.abs(full).max()
+    asymmetry = np.abs(full - full.T).max()
+    if asymmetry > _ROUNDING * scale:
+        raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
+    lowest = float(np.linalg.eigvalsh(full)[0])
+    if lowest < -_ROUNDING * scale:
+        raise expected(name, "no negative eigenvalue", lowest)
+    return (full + full.T) / 2

@@ -1,0 +1,153 @@
+"""Functional descent against its definition and its limits, and kernel ridge against a solve for every prefix."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.algorithms import (
+    FunctionalDescent,
+    GaussianProcess,
+    GradientDescent,
+    KernelRidge,
+    LeastSquares,
+    Ridge,
+    SoftmaxLimit,
+)
+from icllab.algorithms.kernels import arc_cosine, gram
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+
+DIM, LENGTH = 3, 5
+SHAPE = {"layers": 4, "dim": DIM, "normalised": True}
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def prompt(getkey):
+    x = jax.random.normal(getkey(), (LENGTH + 1, DIM))
+    return RegressionPrompt(
+        x=x / jnp.linalg.norm(x, axis=1, keepdims=True), y=jax.random.normal(getkey(), (LENGTH + 1,))
+    )
+
+
+def descent(kernel, noise=0.0, rate=0.4, temperature=0.6, **shape):
+    fields = SHAPE | shape
+    return FunctionalDescent(rate, kernel=kernel, temperature=temperature, noise_variance=noise, **fields)
+
+
+@pytest.mark.parametrize(("kernel", "noise"), [("linear", 0.0), ("relu", 0.0), ("exponential", 0.3), (arc_cosine, 0.3)])
+def test_each_prefix_is_the_iteration_on_its_coefficients(kernel, noise, prompt):
+    rates = np.array([0.4, 0.1, 0.3, 0.2])
+    k = np.asarray(gram(kernel, jnp.asarray(0.6), prompt.x))
+    found = descent(kernel, noise, jnp.asarray(rates))(prompt)
+    assert float(found[0]) == 0
+    for i in range(1, prompt.positions):
+        alpha, y = np.zeros(i), np.asarray(prompt.y[:i])
+        for rate in rates:
+            alpha = alpha + rate / i * (y - k[:i, :i] @ alpha - noise * alpha)
+        np.testing.assert_allclose(found[i], alpha @ k[:i, i], rtol=1e-12)
+
+
+def test_the_linear_kernel_is_gradient_descent(prompt):
+    plain = GradientDescent(0.4 / 0.6, layers=4, dim=DIM, normalised=True, half=True)
+    np.testing.assert_allclose(descent("linear")(prompt), plain(prompt), rtol=1e-12, atol=1e-14)
+
+
+def test_softmax_attention_divides_by_the_sum_over_the_inputs_there(prompt):
+    found = descent("softmax")(prompt)
+    for i in range(1, prompt.positions):
+        e = np.exp(np.asarray(prompt.x[: i + 1] @ prompt.x[: i + 1].T) / 0.6)
+        weight = e / e.sum(axis=0)
+        left = np.append(prompt.y[:i], 0.0)
+        for _ in range(4):
+            left = left - 0.4 / i * (left[:i] @ weight[:i])
+        np.testing.assert_allclose(found[i], -left[i], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel", "ridge"), [("linear", 0.2), ("exponential", 0.1), ("exponential", 0.0)])
+def test_kernel_ridge_is_a_solve_for_every_prefix(kernel, ridge, prompt):
+    k = np.asarray(gram(kernel, jnp.asarray(0.6), prompt.x))
+    found = KernelRidge(ridge, kernel=kernel, temperature=0.6)(prompt)
+    for i in range(1, prompt.positions):
+        wanted = k[i, :i] @ np.linalg.solve(k[:i, :i] + ridge * np.eye(i), np.asarray(prompt.y[:i]))
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-8)
+    assert float(found[0]) == 0
+    process = GaussianProcess(ridge, kernel=kernel, temperature=0.6)
+    np.testing.assert_array_equal(process(prompt), found)
+
+
+def test_with_the_linear_kernel_it_is_ridge_regression_of_any_rank(prompt):
+    """With more examples than dimensions the Gram matrix is singular, and without a ridge labels contradict."""
+    linear = {"kernel": "linear", "temperature": 1.0}
+    np.testing.assert_allclose(KernelRidge(0.3, **linear)(prompt), Ridge(0.3)(prompt), rtol=1e-11, atol=1e-14)
+    repeated = eqx.tree_at(lambda p: p.x, prompt, prompt.x.at[2].set(prompt.x[0]))
+    for given in (prompt, repeated):
+        np.testing.assert_allclose(KernelRidge(0.0, **linear)(given), LeastSquares()(given), rtol=1e-9, atol=1e-12)
+
+
+def test_descent_tends_to_kernel_ridge_at_the_rate_of_its_slowest_mode(prompt):
+    """Without division: the error is at most max |1 - eta (lambda + rho)|^L, times the size of the coefficients."""
+    noise, rate = 0.8, 0.15
+    k = np.asarray(gram("exponential", jnp.asarray(2.0), prompt.x[:-1]))
+    slowest = np.max(np.abs(1 - rate * (np.linalg.eigvalsh(k) + noise)))
+    assert slowest < 1
+    alpha = np.linalg.solve(k + noise * np.eye(LENGTH), np.asarray(prompt.y[:-1]))
+    reach = np.linalg.norm(gram("exponential", jnp.asarray(2.0), prompt.x)[-1, :-1]) * np.linalg.norm(alpha)
+    for layers in (10, 80):
+        algorithm = descent("exponential", noise, rate, 2.0, layers=layers, normalised=False)
+        off = abs(float(algorithm(prompt)[-1] - algorithm.limit()(prompt)[-1]))
+        assert off <= slowest**layers * reach + 1e-14
+    assert off < 1e-4 * reach
+
+
+def test_softmax_attention_tends_to_its_own_limit_and_not_to_the_posterior_mean(prompt):
+    sharp = {"temperature": 0.3, "normalised": False, "rate": 1.0}
+    algorithm = descent("softmax", layers=30000, **sharp)
+    limit = algorithm.limit()
+    assert isinstance(limit, SoftmaxLimit)
+    off = [float(jnp.max(jnp.abs(descent("softmax", layers=n, **sharp)(prompt) - limit(prompt)))) for n in (30, 30000)]
+    assert off[1] < 1e-3 * off[0] + 1e-12
+    bayes = GaussianProcess(0.0, kernel="exponential", temperature=0.3)(prompt)
+    assert float(jnp.max(jnp.abs(bayes - limit(prompt)))) > 0.01
+
+
+def test_where_all_normalisers_are_equal_the_limit_is_the_posterior_mean():
+    """Points in cyclic symmetry, the query one of them by position: every sum over all inputs is the same."""
+    angle = np.linspace(0, 2 * np.pi, LENGTH + 2)[:-1]
+    x = jnp.asarray(np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1))
+    prompt = RegressionPrompt(x, jnp.array([1.0, -0.5, 0.3, 2.0, 0.1, 0.0]))
+    bayes = GaussianProcess(0.0, kernel="exponential", temperature=0.5)
+    np.testing.assert_allclose(SoftmaxLimit(0.5)(prompt)[-1], bayes(prompt)[-1], rtol=1e-10)
+
+
+def test_warnings_are_said_by_the_algorithm():
+    assert descent("linear").warnings == ()
+    assert "not positive semi-definite" in descent("relu").warnings[0]
+    assert "softmax is not a kernel" in descent("softmax").warnings[0]
+    assert SoftmaxLimit(1.0).warnings == descent("softmax").warnings
+    assert KernelRidge(0.1, kernel="relu", temperature=1.0).warnings == descent("relu").warnings
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: descent("gauss"), "unknown kernel 'gauss'"),
+        (lambda: descent("linear", -0.1), "noise_variance: expected a number >= 0"),
+        (
+            lambda: descent("linear", rate=jnp.ones(3)),
+            r"rate: expected one number, or one for each layer: shape \(\) or",
+        ),
+        (lambda: KernelRidge(0.1, kernel="softmax", temperature=1.0), "unknown kernel 'softmax'"),
+        (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, for the limit of a softmax"),
+    ],
+)
+def test_what_cannot_be_is_refused(build, message):
+    with pytest.raises(InputError, match=message):
+        build()
