@@ -17,7 +17,18 @@ from icllab.core.errors import InputError
 from icllab.core.sources import Reference, reference
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("core", "tasks", "algorithms", "models", "theory", "training", "diagnostics", "figures", "experiments")
+ROOMS = (
+    "core",
+    "tasks",
+    "algorithms",
+    "models",
+    "theory",
+    "constructions",
+    "training",
+    "diagnostics",
+    "figures",
+    "experiments",
+)
 
 # A citation key: a name and two digits of a year, in brackets.
 _KEY = re.compile(r"\[([A-Za-z]+\d\d\w?)\]")

@@ -11,12 +11,12 @@ FLOORS = (
     ("core",),
     ("tasks",),
     ("algorithms", "models", "theory"),
-    ("training",),
+    ("constructions", "training"),
     ("diagnostics", "figures"),
     ("experiments",),
     ("cli",),
 )
-WITH_JAX = ("tasks", "algorithms", "models", "training", "diagnostics")
+WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics")
 
 
 def imports() -> set[tuple[str, str]]:
@@ -52,7 +52,8 @@ def picture():
 
     from icllab.figures import style
 
-    columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "training": 2.95, "diagnostics": 1.3, "figures": 8.7}
+    columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "constructions": 2.9, "training": 6.1}
+    columns |= {"diagnostics": 1.3, "figures": 8.7}
     with style.context():
         figure = Figure(figsize=(6.2, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -85,6 +86,7 @@ def picture():
                     shrinkB=1,
                     color=style.FAINT,
                     linewidth=0.9,
+                    zorder=0.5,  # behind the boxes it passes
                 )
             )
     return figure

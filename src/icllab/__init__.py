@@ -29,5 +29,16 @@ __getattr__, __dir__, __all__ = attach(
         "fit": "training.fitting",
         "run": "experiments.contract",
     },
-    modules=("algorithms", "core", "diagnostics", "experiments", "figures", "models", "tasks", "theory", "training"),
+    modules=(
+        "algorithms",
+        "constructions",
+        "core",
+        "diagnostics",
+        "experiments",
+        "figures",
+        "models",
+        "tasks",
+        "theory",
+        "training",
+    ),
 )

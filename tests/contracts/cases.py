@@ -8,6 +8,7 @@ from icllab import algorithms
 from icllab.experiments import registry
 from icllab.models import (
     DeepSets,
+    GeneralisedAttention,
     Interleaved,
     Joined,
     LinearAttention,
@@ -17,7 +18,15 @@ from icllab.models import (
     edited,
     reduced,
 )
-from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, Table, WeightPool
+from icllab.tasks import (
+    FixedPrompts,
+    GaussianInputs,
+    GaussianWeights,
+    HierarchicalRegression,
+    LinearRegression,
+    Table,
+    WeightPool,
+)
 
 KEY = jax.random.key(7)
 
@@ -43,6 +52,8 @@ TASKS = {
     "raventos": lambda: LinearRegression.convention("raventos", dim=4, length=6),
     "vonoswald": lambda: LinearRegression.convention("vonoswald", dim=4, length=6),
     "table": _table,
+    "fixed_prompts": lambda: FixedPrompts.drawn(_pool_task(), 1000, key=KEY),
+    "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
 }
 
 
@@ -50,7 +61,7 @@ def _reduced():
     return reduced.fit(_pool_task(), prompts=60, ridge=0.1, key=KEY)
 
 
-def _linear(layers, answers, causal, query_is_key):
+def _linear(layers, answers, causal, query_is_key, form="tokens"):
     return LinearAttention.drawn(
         dim=4,
         layers=layers,
@@ -59,6 +70,21 @@ def _linear(layers, answers, causal, query_is_key):
         answers=answers,
         causal=causal,
         query_is_key=query_is_key,
+        normalised=True,
+        form=form,
+        key=KEY,
+    )
+
+
+def _generalised():
+    return GeneralisedAttention.drawn(
+        dim=4,
+        layers=2,
+        std=0.5,
+        similarity="softmax",
+        temperature=1.0,
+        sign=-1,
+        answers="every",
         normalised=True,
         key=KEY,
     )
@@ -77,6 +103,8 @@ MODELS = {
     "linear_attention": lambda: _linear(1, "every", False, True),
     "linear_attention_prefixes": lambda: _linear(2, "every", False, True),
     "linear_attention_last": lambda: LinearAttention.ahn(dim=4, layers=2, std=0.5, key=KEY),
+    "linear_attention_gram": lambda: _linear(2, "every", False, True, form="gram"),
+    "generalised_attention": _generalised,
     "transformer_interleaved": lambda: _transformer(Interleaved(), mlp=(8,), norm="pre", positions="learned", length=8),
     "transformer_joined": lambda: _transformer(
         _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"
@@ -87,6 +115,10 @@ MODELS = {
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
+
+
+_STEPS = {"layers": 2, "dim": 4, "normalised": True}
+_KERNEL = {"kernel": "exponential", "temperature": 0.5}
 
 
 def _neighbours(positions="every"):
@@ -103,6 +135,10 @@ PREDICTORS = {
     "gaussian_posterior": lambda: algorithms.bayes_optimal(_pool_task().fresh()),
     "gaussian_posterior_diagonal": lambda: algorithms.GaussianPosterior(jnp.array([1.0, 0.5, 2.0, 0.1]), 0.1),
     "gaussian_posterior_full": lambda: algorithms.GaussianPosterior(jnp.eye(4) + 0.3, 0.0),
+    "gradient_descent_plus_plus": lambda: algorithms.GradientDescentPlusPlus.scalar(0.3, 0.2, **_STEPS, half=True),
+    "functional_descent": lambda: algorithms.FunctionalDescent(0.3, **_KERNEL, **_STEPS, noise_variance=0.1),
+    "kernel_ridge": lambda: algorithms.KernelRidge(0.1, **_KERNEL),
+    "softmax_limit": lambda: algorithms.SoftmaxLimit(0.1),
     "discrete_mmse": lambda: algorithms.bayes_optimal(_pool_task()),
     "sklearn": _neighbours,
     "sklearn_last": lambda: _neighbours("last"),

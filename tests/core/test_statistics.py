@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import crossed_mean_and_error, extrapolate, extrapolated_mean, mean_and_error
 
 
 def test_mean_and_error_against_numpy():
@@ -24,6 +24,23 @@ def test_an_infinite_sample_has_an_infinite_mean_and_no_error():
     mean, error = mean_and_error(np.array([1.0, np.inf]))
     assert mean == np.inf
     assert np.isnan(error)
+
+
+def test_where_one_of_two_kinds_of_repetition_makes_no_difference_the_other_counts_alone():
+    samples = np.random.default_rng(2).normal(size=7)
+    alone = mean_and_error(samples)
+    np.testing.assert_allclose(crossed_mean_and_error(np.tile(samples, (5, 1))), alone, rtol=1e-12)
+    np.testing.assert_allclose(crossed_mean_and_error(np.tile(samples[:, None], (1, 5))), alone, rtol=1e-12)
+    assert np.isnan(crossed_mean_and_error(samples[None])[1])
+
+
+def test_of_two_kinds_of_repetition_both_make_the_error():
+    r"""With standard deviations 1, 2 and 3 of 4 members, 9 draws and both: 1/4 + 4/9 + 9/36 is the variance."""
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.normal(size=(20_000, *shape)) for shape in ((4, 1), (1, 9), (4, 9)))
+    means, errors = crossed_mean_and_error(a + 2 * b + 3 * c)
+    assert np.var(means) == pytest.approx(1 / 4 + 4 / 9 + 9 / 36, rel=0.04)  # the spread of 20 000 is known to 1 %
+    assert np.mean(errors**2) == pytest.approx(1 / 4 + 4 / 9 + 2 * 9 / 36, rel=0.04)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -58,3 +75,14 @@ def test_too_few_sizes_say_nothing():
     assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.1], order=2)).all()
     assert np.isnan(extrapolate([10, 20], [1, np.nan], [0.1, np.nan])).all()
     assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.0])).all()
+
+
+def test_means_over_seeds_are_taken_to_the_limit_with_the_errors_they_have():
+    """Three sizes determine a quadratic: by Lagrange at 1/d = 0, with d in ratio 1:2:4, (m - 6 m' + 8 m'') / 3."""
+    samples = np.random.default_rng(4).normal([[3.0], [2.0], [1.5]], size=(3, 12))
+    (a, b, c), (s, t, u) = mean_and_error(samples)
+    limit, error = extrapolated_mean([10, 20, 40], samples)
+    assert limit == pytest.approx((a - 6 * b + 8 * c) / 3, rel=1e-9)
+    assert error == pytest.approx(np.sqrt(s**2 + 36 * t**2 + 64 * u**2) / 3, rel=1e-9)
+    assert extrapolated_mean([20, 40], samples[1:], order=1)[0] == pytest.approx(2 * c - b, rel=1e-9)
+    assert np.isnan(extrapolated_mean([20, 40], samples[1:])).all()

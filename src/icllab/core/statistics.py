@@ -24,6 +24,21 @@ def mean_and_error(samples: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.
     return np.asarray(mean), np.asarray(error)
 
 
+def crossed_mean_and_error(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Mean over two crossed kinds of repetition, the last two axes, and a standard error that counts both.
+
+    .. math:: x_{ms} = \mu + a_m + b_s + c_{ms}, \qquad
+              \mathrm{SE}^2 = \frac{s^2(\bar x_{m\cdot})}{M} + \frac{s^2(\bar x_{\cdot s})}{S}
+
+    for M trained networks that answer the same S draws. Its expectation is
+    :math:`\sigma_a^2/M + \sigma_b^2/S + 2\sigma_c^2/(MS)`; the variance of the mean has the last term once, so the
+    error is never stated too small on average.
+    """
+    mean, of_members = mean_and_error(np.mean(samples, axis=-1))
+    _, of_draws = mean_and_error(np.mean(samples, axis=-2))
+    return mean, np.asarray(np.hypot(of_members, of_draws))
+
+
 def extrapolate(dims: Numbers, values: Numbers, errors: Numbers, *, order: int = 1) -> tuple[float, float]:
     r"""The limit of a finite-size measurement, by weighted least squares in powers of :math:`1/d`.
 
@@ -40,3 +55,12 @@ def extrapolate(dims: Numbers, values: Numbers, errors: Numbers, *, order: int =
     design = d[:, None] ** -np.arange(order + 1.0)
     covariance = np.linalg.inv((design.T / s**2) @ design)
     return float((covariance @ (design.T @ (m / s**2)))[0]), float(math.sqrt(covariance[0, 0]))
+
+
+def extrapolated_mean(dims: Numbers, samples: np.ndarray, *, order: int = 2) -> tuple[float, float]:
+    r"""Means over seeds, taken to :math:`1/d \to 0`: :func:`extrapolate` after :func:`mean_and_error`.
+
+    ``samples`` has the axes dim and seed. The error of a finite size is O(1/d) and not small, so that the default
+    takes its square along too, and needs three sizes.
+    """
+    return extrapolate(dims, *mean_and_error(samples), order=order)

@@ -34,5 +34,7 @@ __getattr__, __dir__, __all__ = attach(
         "results",
         "runner",
         "store",
+        "tables",
+        "trained_heads",
     ),
 )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.tasks.fixed_prompts import FixedPrompts
+    from icllab.tasks.hierarchical_regression import HierarchicalRegression
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, UniformInputs, WeightPool
     from icllab.tasks.scaling import Standardised
@@ -17,13 +19,24 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "FixedPrompts": "fixed_prompts",
         "GaussianInputs": "regression_laws",
         "GaussianWeights": "regression_laws",
+        "HierarchicalRegression": "hierarchical_regression",
         "LinearRegression": "linear_regression",
         "Standardised": "scaling",
         "Table": "table",
         "UniformInputs": "regression_laws",
         "WeightPool": "regression_laws",
     },
-    modules=("attention_features", "linear_regression", "regression_laws", "scaling", "table", "table_files"),
+    modules=(
+        "attention_features",
+        "fixed_prompts",
+        "hierarchical_regression",
+        "linear_regression",
+        "regression_laws",
+        "scaling",
+        "table",
+        "table_files",
+    ),
 )

@@ -23,6 +23,7 @@ from icllab.tasks.regression_laws import (
     GaussianInputs,
     GaussianWeights,
     WeightPool,
+    matrix,
     root_times,
 )
 
@@ -182,14 +183,14 @@ def feature_moments(
     Derived: docs/asymptotics.md, The moments of the features.
     """
     dim = task.dim
-    sigma = _matrix(gaussian_covariance(task), dim)
+    sigma = matrix(np.asarray(gaussian_covariance(task), np.float64), dim)
     length = task.length if length is None else length
     if length < 0:
         raise expected("length", "an integer of at least 0", length)
     rho = float(task.noise_variance)
     weights = task.weights if weights is None else weights
     if isinstance(weights, GaussianWeights):
-        second = _matrix(weights.covariance, dim)
+        second = matrix(np.asarray(weights.covariance, np.float64), dim)
         product = sigma @ second
         mean_s2 = rho + np.trace(product)
         mean_s4 = mean_s2**2 + 2 * np.sum(product * product.T)
@@ -208,9 +209,3 @@ def feature_moments(
         outer[:dim, dim] = outer[dim, :dim] = dim * (1 + 2 / length) * sigma @ mean_s2_w
         outer[dim, dim] = (1 + 2 / length) * mean_s4
     return FeatureMoments(sigma, second, cross, outer, rho)
-
-
-def _matrix(covariance: Covariance, dim: int) -> Float[np.ndarray, "dim dim"]:
-    """The covariance as a float64 matrix on the host."""
-    values = np.asarray(covariance, np.float64)
-    return values if values.ndim == 2 else np.diag(np.broadcast_to(values, (dim,)))

@@ -5,21 +5,23 @@ A covariance is given once, in the shape that says what it is: a scalar (isotrop
 """
 
 import abc
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
-def matrix(covariance: Covariance, dim: int) -> Float[Array, "dim dim"]:
-    """The covariance written out as a matrix."""
+def matrix(covariance: AnyArray, dim: int) -> AnyArray:
+    """The covariance written out as a matrix ``[dim, dim]``; one that is NumPy's stays on the host, in its own type."""
     if covariance.ndim == 2:
         return covariance
-    return jnp.diag(jnp.broadcast_to(covariance, (dim,)))
+    return covariance.reshape(-1, 1) * np.eye(dim, dtype=covariance.dtype)
 
 
 def root_times(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:

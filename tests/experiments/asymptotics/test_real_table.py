@@ -1,18 +1,16 @@
 """What is particular to this claim: its check on made-up worlds, and every predictor on a few draws."""
 
-import sys
-
 import jax
 import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.core.errors import EnvironmentFault
 from icllab.experiments.asymptotics import real_table as claim
 from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.tables import FITTED, diabetes
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
-PREDICTORS = [*claim.FITTED, "least squares", "ridge"]
+PREDICTORS = [*FITTED, "least squares", "ridge"]
 RIDGE = np.array([1.0, 0.8, 0.7, 0.7, 0.6])
 
 
@@ -71,7 +69,6 @@ def test_an_answer_that_is_exactly_right_has_a_logarithm():
     errors = dataset["table_error"].copy()
     errors.loc[{"seed": 0}] = 0.0
     assert all(np.isfinite(f.measured) for f in claim.check(dataset.assign(table_error=errors)))
-    assert np.var(claim._diabetes().target) == pytest.approx(0.25 / claim.RESOLVED, rel=1e-4)
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -95,7 +92,7 @@ def test_a_grid_without_the_peak_says_nothing_of_it():
 
 def test_the_peak_is_at_the_rank_of_the_centred_table_plus_one():
     """l centred examples have rank l - 1; all the table's columns are independent of each other and of 1."""
-    data = claim._diabetes().data
+    data = diabetes().data
     for dim in (5, 10):
         x = data[:, :dim]
         assert np.linalg.matrix_rank((x - x.mean(0)) / x.std(0)) == dim
@@ -115,9 +112,3 @@ def test_every_predictor_on_a_few_draws(getkey):
     assert np.isfinite(errors).all()
     assert (errors > 0).all()
     assert len({tuple(row.ravel()) for row in errors}) == len(claim.ALL)
-
-
-def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(EnvironmentFault, match=r"real_table needs scikit-learn: pip install 'icl-lab\[tables\]'"):
-        claim._diabetes()

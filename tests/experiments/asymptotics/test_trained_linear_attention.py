@@ -1,12 +1,9 @@
 """What is particular to this claim: its check on made-up worlds, and what plain descent and the factors conserve."""
 
 import json
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 import xarray as xr
 
 from icllab.experiments.asymptotics import trained_linear_attention as claim
@@ -98,52 +95,3 @@ def test_plain_descent_ends_at_the_least_norm_and_adam_and_the_layer_do_not(getk
     norm = found["gamma_norm"][1][:, 0]
     assert (norm[2:] > 1).all()  # of all that fit exactly, the least norm is the least
     assert np.isnan(distance[3, 1]).all()  # a decay of P and Q is no ridge on their product
-
-
-def test_curvatures_are_those_of_the_loss(precision):
-    x = jax.random.normal(jax.random.key(0), (40, 2), precision)
-    h = jax.random.normal(jax.random.key(1), (40, 3), precision)
-
-    def loss(gamma):
-        return jnp.mean(jnp.sum((x @ gamma) * h, axis=1) ** 2)
-
-    hessian = np.asarray(jax.hessian(loss)(jnp.zeros((2, 3), precision))).reshape(6, 6)
-    values = np.linalg.eigvalsh(hessian)
-    found = claim._curvatures(np.asarray(x), np.asarray(h))
-    np.testing.assert_allclose(found, (values[-1], values[0]), rtol=1e-4 if precision == "float32" else 1e-10)
-    few = claim._curvatures(np.asarray(x)[:3], np.asarray(h)[:3])  # 3 contexts: the other three directions are left out
-    z = np.einsum("ni,nj->nij", x[:3], h[:3]).reshape(3, 6)
-    spectrum = 2 * np.linalg.svd(z, compute_uv=False) ** 2 / 3
-    np.testing.assert_allclose(few, (spectrum[0], spectrum[-1]), rtol=1e-3 if precision == "float32" else 1e-10)
-
-
-@pytest.mark.parametrize("free", [True, False])
-def test_the_layers_gradient_is_held_at_zero_in_v21_alone(free, getkey):
-    from icllab.models import LinearAttention
-
-    layer: Any = LinearAttention.lu(dim=3, std=1.0, key=getkey())
-    of_layer = claim._compiled_once(10, 0.1, free)[-1]
-    with jax.numpy_dtype_promotion("standard"):
-        update: Any = of_layer.update(layer, of_layer.init(layer), layer)[0]
-    still = np.asarray(update.p == 0)
-    expected = np.zeros_like(still)
-    expected[:, -1, :-1] = not free
-    np.testing.assert_array_equal(still, expected)
-    assert not np.any(np.asarray(update.q == 0))
-
-
-def test_one_example_stands_for_a_context(getkey):
-    from icllab.models import LinearAttention
-    from icllab.tasks import LinearRegression
-    from icllab.tasks.attention_features import features
-
-    with jax.enable_x64(True):
-        task = LinearRegression.from_scaling(dim=3, alpha=4.0, kappa=2.0, rho=0.1, key=getkey())
-        prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 5))
-        h = jax.vmap(features)(prompts.x[:, :-1], prompts.y[:, :-1])
-        short = jax.vmap(claim.one_example)(prompts.x[:, -1], h, prompts.y[:, -1])
-        layer = LinearAttention.from_gamma(jax.random.normal(getkey(), (3, 4)), answers="last")
-        assert short.x.shape == (5, 2, 3)
-        np.testing.assert_allclose(jax.vmap(layer)(short), jax.vmap(layer)(prompts), rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(jax.vmap(features)(short.x[:, :-1], short.y[:, :-1]), h, rtol=1e-12)
-        np.testing.assert_array_equal(short.y[:, -1], prompts.y[:, -1])

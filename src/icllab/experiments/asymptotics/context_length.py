@@ -22,8 +22,8 @@ import functools
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, mean_and_error
-from icllab.experiments.checks import Finding, agreement, exactly, exceeds
+from icllab.core.statistics import extrapolate, extrapolated_mean
+from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
@@ -83,21 +83,17 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += _at_fixed_tau(dataset.sel(at), limits.sel(at), errors.sel(at), kappa)
         findings += _jointly(dataset.sel(at), limits.sel(at), errors.sel(at), kappa)
     unsolved = int((dataset["converged"] == 0).sum())
-    return [*findings, exactly("solves that missed their tolerance", 0.0, unsolved)]
+    return [*findings, exactly("solves that missed their tolerance", 0.0, unsolved, otherwise=Outcome.UNDECIDED)]
 
 
 def _limits(dataset: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     r"""Seed means of log errors taken to :math:`1/d \to 0` with a quadratic in 1/d, and their standard errors."""
     values = xr.apply_ufunc(np.log, dataset["icl_error"].transpose("tau", "alpha", "kappa", "dim", "seed"))
-    mean, error = mean_and_error(values.values)
-    pairs = [extrapolate(dataset.dim.values, *point, order=2) for point in zip(_rows(mean), _rows(error), strict=True)]
+    points = values.values.reshape(-1, *values.shape[-2:])
+    pairs = [extrapolated_mean(dataset.dim.values, point) for point in points]
     like = values.isel(dim=0, seed=0, drop=True)
     limit, uncertainty = np.array(pairs).T.reshape(2, *like.shape)
     return like.copy(data=limit), like.copy(data=uncertainty)
-
-
-def _rows(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, values.shape[-1])
 
 
 def _agreement(dataset: xr.Dataset, limits: xr.DataArray, errors: xr.DataArray, kappa: float) -> list[Finding]:

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import extrapolate, extrapolated_mean, mean_and_error
 from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
@@ -72,10 +72,10 @@ def _agreement(dataset: xr.Dataset) -> list[Finding]:
     """Seed means, taken to :math:`1/d \to 0` with a quadratic in 1/d, against the closed forms."""
     findings = []
     for kind in ("icl", "idg"):
-        mean, error = mean_and_error(dataset[f"{kind}_error"].transpose("tau", "dim", "seed").values)
-        for tau, predicted, m, s in zip(dataset.tau.values, dataset[f"{kind}_theory"].values, mean, error, strict=True):
+        samples = dataset[f"{kind}_error"].transpose("tau", "dim", "seed").values
+        for tau, predicted, own in zip(dataset.tau.values, dataset[f"{kind}_theory"].values, samples, strict=True):
             if abs(tau - 1) >= APART:
-                limit, uncertainty = extrapolate(dataset.dim.values, m, s, order=2)
+                limit, uncertainty = extrapolated_mean(dataset.dim.values, own)
                 what = f"{kind.upper()} error, tau={tau:g}, d to infinity"
                 findings.append(agreement(what, predicted, limit, uncertainty, largest_error=LARGEST * predicted))
     return findings

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import fminbound
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import extrapolated_mean
 from icllab.experiments.checks import Finding, Outcome, agreement, exactly
 from icllab.experiments.experiment import Experiment, World
 from icllab.figures.curves import Panel, panels
@@ -147,8 +147,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for setting in dataset.setting.values:
         part = dataset.sel(setting=setting)
         for name, predicted, what in compared:
-            mean, error = mean_and_error((part[name] / part[predicted]).transpose("dim", "seed").values)
-            limit, uncertainty = extrapolate(part.dim.values, mean, error, order=2)
+            ratio = (part[name] / part[predicted]).transpose("dim", "seed").values
+            limit, uncertainty = extrapolated_mean(part.dim.values, ratio)
             label = f"{what} over theory, {setting}, d to infinity"
             findings.append(agreement(label, 1.0, limit, uncertainty, largest_error=LARGEST))
     unsolved = int((dataset.converged == 0).sum())

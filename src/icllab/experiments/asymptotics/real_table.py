@@ -10,22 +10,19 @@ all draws from *this table*; how other tables would differ they do not say.
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import EnvironmentFault
 from icllab.core.statistics import mean_and_error
 from icllab.experiments.checks import Finding, Outcome, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
+from icllab.experiments.tables import FITTED, diabetes, fitted_losses, log_losses
 from icllab.figures.curves import Panel, panels
 
 COMPILED = ("context mean", "least squares", "ridge")
-FITTED = ("5 neighbours", "forest", "ridge by CV")
 SMALLER = 3.0  # the factor by which ridge's typical error is below that of least squares, at the peak
 EXPLAINED = 0.25  # share of the target's variance that ridge explains, at least, after the longest context
-RESOLVED = 0.25 / 5930  # half a unit of the target, squared, over its variance
 
 
 def measure(point, *, key, shuffled=False, explained=None):
@@ -36,7 +33,7 @@ def measure(point, *, key, shuffled=False, explained=None):
     from icllab import algorithms
     from icllab.tasks import Standardised, Table
 
-    data = _diabetes()
+    data = diabetes()
     lengths = np.array(point.length)
     x, names = data.data[:, : point.dim], data.feature_names[: point.dim]
     table = Table(x, data.target, length=int(lengths.max()), columns=names, target="progression")
@@ -62,42 +59,8 @@ def measure(point, *, key, shuffled=False, explained=None):
         if name in COMPILED:
             rows.append(np.asarray(compiled[name])[:, lengths].T)
         else:
-            rows.append(np.array([_fitted(name, prompts, length, table) for length in lengths]))
+            rows.append(np.array([fitted_losses(name, prompts, length, table) for length in point.length]))
     return {"table_error": (("predictor", "length", "seed"), np.stack(rows))}
-
-
-def _fitted(name, prompts, length, table):
-    """The losses of a scikit-learn estimator, fitted to the first ``length`` examples of every prompt."""
-    import jax.numpy as jnp
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.linear_model import RidgeCV
-    from sklearn.neighbors import KNeighborsRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from icllab.algorithms import from_sklearn
-    from icllab.core.prompt import RegressionPrompt
-
-    estimator = {
-        "5 neighbours": make_pipeline(StandardScaler(), KNeighborsRegressor(5, algorithm="kd_tree")),
-        "forest": RandomForestRegressor(20, random_state=0),
-        "ridge by CV": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-1, 3, 9))),
-    }[name]
-    predictor = from_sklearn(estimator, positions="last")
-    losses = []
-    for x, y in zip(np.asarray(prompts.x), np.asarray(prompts.y), strict=True):
-        prompt = RegressionPrompt(x=jnp.asarray(x[: length + 1]), y=jnp.asarray(y[: length + 1]))
-        losses.append(float(table.loss(predictor(prompt), prompt)[0]))
-    return losses
-
-
-def _diabetes() -> Any:
-    """The table as it was published, in its own units."""
-    try:
-        from sklearn.datasets import load_diabetes
-    except ImportError:
-        raise EnvironmentFault("asymptotics/real_table needs scikit-learn: pip install 'icl-lab[tables]'") from None
-    return load_diabetes(scaled=False)
 
 
 def theory(dataset: xr.Dataset, intercept: int = 1) -> xr.Dataset:
@@ -114,15 +77,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     return findings + _ridge(errors.sel(dim=errors.dim.max()))
 
 
-def _log(errors: xr.DataArray) -> np.ndarray:
-    """Logarithms; an answer within half a unit of the target, which is a whole number, counts as half a unit off."""
-    return np.log(np.maximum(errors.values, RESOLVED))
-
-
 def _peak(errors: xr.DataArray, dim: int, predicted: float) -> list[Finding]:
     """The mean logarithm is largest at the predicted length, clearly above all others, and falls on both sides."""
     lengths = errors.length.values
-    logs = _log(errors.sel(predictor="least squares"))
+    logs = log_losses(errors.sel(predictor="least squares").values)
     what = f"examples at the peak of least squares, {dim} columns"
     if not (predicted in lengths and lengths.min() < predicted < lengths.max()):
         return [Finding(what, predicted, np.nan, np.nan, np.nan, Outcome.UNDECIDED, "the peak is not on the grid")]
@@ -134,7 +92,7 @@ def _peak(errors: xr.DataArray, dim: int, predicted: float) -> list[Finding]:
     }
     clear = above[int(second)].outcome is Outcome.HOLDS
     fall = f"log error at {lengths[first]} above that at {lengths[last]} examples, {dim} columns"
-    ratio = logs[top] - _log(errors.sel(predictor="ridge"))[top]
+    ratio = logs[top] - log_losses(errors.sel(predictor="ridge").values)[top]
     beside = f"log error of least squares above that of ridge at {lengths[top]} examples, {dim} columns"
     return [
         exactly(what, predicted, float(lengths[top]), otherwise=Outcome.FAILS if clear else Outcome.UNDECIDED),
@@ -172,7 +130,7 @@ def figure(dataset: xr.Dataset):
     """With all the columns there are: the peak by mean logarithms, and below it the means; with standard errors."""
     columns = int(dataset.dim.values.max())
     shown = dataset[["table_error"]].sel(dim=columns)
-    logs = shown["table_error"].copy(data=_log(shown["table_error"]))
+    logs = shown["table_error"].copy(data=log_losses(shown["table_error"].values))
     shown = shown.assign(log_table_error=logs.where(shown.predictor.isin(COMPILED)))
     rows = [Panel("log_table_error"), Panel("table_error", ylim=(0.5, 1.5))]
     return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=columns + 1)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import extrapolated_mean, mean_and_error
 from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.figures.curves import Panel, panels
@@ -130,8 +130,7 @@ def _levels(part: xr.Dataset, where: str) -> list[Finding]:
     ratios["error on the pool"] = part.idg_error / part.idg_theory
     findings = []
     for what, ratio in ratios.items():
-        mean, error = mean_and_error(ratio.transpose("dim", "seed").values)
-        limit, uncertainty = extrapolate(part.dim.values, mean, error, order=2)
+        limit, uncertainty = extrapolated_mean(part.dim.values, ratio.transpose("dim", "seed").values)
         name = f"{what} over theory, {where}, d to infinity"
         findings.append(agreement(name, 1.0, limit, uncertainty, largest_error=LARGEST))
     return findings

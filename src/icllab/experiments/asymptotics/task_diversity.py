@@ -15,7 +15,7 @@ import functools
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import extrapolated_mean, mean_and_error
 from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
@@ -88,7 +88,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         agreement(
             f"gap, alpha=tau={alpha:g}, kappa={kappa:g}, d to infinity",
             float(dataset.gap_theory.sel(alpha=alpha, kappa=kappa)),
-            *_extrapolated(dataset.gap.sel(alpha=alpha, kappa=kappa)),
+            *extrapolated_mean(
+                dataset.dim.values, dataset.gap.sel(alpha=alpha, kappa=kappa).transpose("dim", "seed").values
+            ),
             largest_error=LARGEST,
         )
         for alpha in dataset.alpha.values
@@ -118,11 +120,6 @@ def _without_a_corner(dataset: xr.Dataset) -> list[Finding]:
         findings.append(exceeds(f"g(3/2)/g(1/2) of dMMSE, d={dim}", *left, bound=0.5))
         findings.append(exceeds(f"{FLAT:g} less the bend of dMMSE, d={dim}", FLAT - bend[0], bend[1]))
     return findings
-
-
-def _extrapolated(gaps: xr.DataArray) -> tuple[float, float]:
-    mean, error = mean_and_error(gaps.transpose("dim", "seed").values)
-    return extrapolate(gaps.dim.values, mean, error, order=2)
 
 
 def _shape(gaps: xr.DataArray) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -18,7 +18,7 @@ import functools
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.statistics import extrapolated_mean, mean_and_error
 from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
@@ -28,154 +28,37 @@ from icllab.theory import linear_attention
 NEAR = 0.01  # relative distance from the exact matrix that counts as reaching it
 FITTED = 1e-4  # share of the labels' mean square that counts as fitting them exactly
 LARGEST = 0.1  # standard error of a limit, relative to the closed form
-DECADES = 8  # natural logarithms by which plain descent shrinks its slowest part
-MOST = 40_000  # steps of it
 
 
 def measure(point, *, key, start=0.0, free=False):
     """One cell. ``start``: scale of a random first matrix, zero otherwise; ``free``: train v21 too."""
     import equinox as eqx
     import jax
-    import jax.numpy as jnp
 
-    import icllab as icl
-    from icllab.models import LinearAttention, ReducedLinearAttention, reduced
-    from icllab.models.reduced_samples import Samples
-    from icllab.tasks import LinearRegression
+    from icllab.experiments import trained_heads
 
-    dim, tau = point.dim, point.tau
-    count = reduced.prompts_at(tau, dim, per="d(d+1)")
-    decays = [2 * ridge / dim for ridge in point.ridge]
-    ways = [way for way in point.training if dim <= {"Adam": point.adam_dim, "layer": point.layer_dim}.get(way, dim)]
-
-    drawn, descent, adam, of_layer = _compiled_once(point.steps, point.layer_rate, free)
+    shape = (len(point.training), len(point.ridge), len(point.seed))
+    found = {name: np.full(shape, np.nan) for name in ("icl_error", "gamma_distance", "gamma_norm", "training_error")}
     blank = None
-    found = {
-        name: np.full((len(point.training), len(point.ridge), len(point.seed)), np.nan)
-        for name in ("icl_error", "gamma_distance", "gamma_norm", "training_error")
-    }
     for s, seed in enumerate(point.seed):
         of_pool, of_contexts, of_start = jax.random.split(jax.random.fold_in(key, seed), 3)
-        task = LinearRegression.from_scaling(dim=dim, alpha=point.alpha, kappa=point.kappa, rho=point.rho, key=of_pool)
-        prompts, h = drawn(task, jax.random.split(of_contexts, count))
-        x, y = prompts.x[:, -1], prompts.y[:, -1]
-        samples = Samples.of(x, h, y)
-        contexts = prompts if free else jax.vmap(one_example)(x, h, y)
-        exact = [
-            reduced.fit_features(task, samples, ridge=ridge, precision="float64", solver=solver_for(tau))
-            for ridge in point.ridge
-        ]
-        if blank is None:
-            blank = exact[0]
-        first = start * jax.random.normal(of_start, blank.gamma.shape)
-        begin = eqx.tree_at(lambda m: m.gamma, blank, first)
-        largest, smallest = _curvatures(np.asarray(x), np.asarray(h))
-        rate = 1 / (largest + max(decays))
-        together = {"key": of_start, "batch": None, "data": contexts, "positions": "last", "mode": "map", "record": [0]}
-
-        def trained(
-            way, begin=begin, rate=rate, smallest=smallest, together=together, task=task, exact=exact, k=of_start
-        ):
-            """The model for every ridge; None where there is none."""
-            if way == "exact":
-                return exact
-            if way == "layer":
-                layer = LinearAttention.lu(dim=dim, std=point.layer_std, key=k)
-                if not free:
-                    layer = eqx.tree_at(lambda m: m.p, layer, layer.p.at[:, -1, :-1].set(0.0))
-                run = icl.fit(layer, task, steps=point.steps, optimizer=of_layer, progress=False, **together)
-                return [run.predictor if ridge == 0 else None for ridge in point.ridge]
-            steps, optimizer, name, value = point.steps, adam, "rate", point.adam_rate
-            if way == "descent":
-                # Rounded up, so that few numbers of steps occur.
-                steps = min(MOST, 500 * int(np.ceil(DECADES / (rate * smallest) / 500)))
-                optimizer, name, value = descent, "learning_rate", rate
-            sweep = {f"optimizer.{name}": [value], "optimizer.weight_decay": decays}
-            run = icl.fit(
-                begin, task, steps=steps, optimizer=optimizer, sweep=sweep, trainable=lambda m: m.gamma,
-                progress=False, **together,
-            )  # fmt: skip
-            return [run.member(i) for i in range(run.size)]
-
+        contexts = trained_heads.Contexts.drawn(point, of_pool, of_contexts, merged=not free)
+        exact = contexts.exact(point.ridge)
+        blank = exact[0] if blank is None else blank  # one for all seeds, so that training is compiled once
+        begin = eqx.tree_at(lambda m: m.gamma, blank, start * jax.random.normal(of_start, blank.gamma.shape))
         for w, way in enumerate(point.training):
-            for r, model in enumerate(trained(way) if way in ways else []):
-                if model is None:
-                    continue
-                gamma = np.asarray(model.gamma) if isinstance(model, ReducedLinearAttention) else _matrix(model)
-                target = np.asarray(exact[r].gamma)
-                head = eqx.tree_at(lambda m: m.gamma, exact[r], jnp.asarray(gamma))
-                residuals = np.sum((np.asarray(x) @ gamma) * np.asarray(h), axis=1) - np.asarray(y)
-                found["icl_error"][w, r, s] = head.icl_error()
-                found["gamma_distance"][w, r, s] = np.linalg.norm(gamma - target) / np.linalg.norm(target)
-                found["gamma_norm"][w, r, s] = np.linalg.norm(gamma) / np.linalg.norm(target)
-                found["training_error"][w, r, s] = np.mean(residuals**2) / np.mean(np.asarray(y) ** 2)
+            if point.dim > {"Adam": point.adam_dim, "layer": point.layer_dim}.get(way, point.dim):
+                continue
+            models = {
+                "exact": lambda exact=exact: exact,
+                "descent": functools.partial(trained_heads.by_descent, point, contexts, begin, of_start),
+                "Adam": functools.partial(trained_heads.by_adam, point, contexts, begin, of_start),
+                "layer": functools.partial(trained_heads.as_a_layer, point, contexts, of_start, free=free),
+            }[way]()
+            for r, model in enumerate(models):
+                for name, value in contexts.compared(model, exact[r]).items() if model is not None else ():
+                    found[name][w, r, s] = value
     return {name: (("training", "ridge", "seed"), values) for name, values in found.items()}
-
-
-@functools.cache
-def _compiled_once(steps, layer_rate, free):
-    """A sampler and the optimisers: one object each for all cells, so that what is compiled for them is kept."""
-    import equinox as eqx
-    import jax
-    import optax
-
-    from icllab.tasks.attention_features import features
-
-    @jax.jit
-    def drawn(task, keys):
-        prompts = jax.vmap(lambda k: task.sample(key=k))(keys)
-        return prompts, jax.vmap(features)(prompts.x[:, :-1], prompts.y[:, :-1])
-
-    def descent(learning_rate, weight_decay):
-        return optax.chain(optax.add_decayed_weights(weight_decay), optax.sgd(learning_rate))
-
-    def adam(rate, weight_decay):
-        schedule = optax.cosine_decay_schedule(rate, steps)
-        return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(schedule))
-
-    def held(updates, _):
-        return updates if free else eqx.tree_at(lambda m: m.p, updates, updates.p.at[:, -1, :-1].set(0.0))
-
-    of_layer = optax.chain(optax.stateless(held), optax.adam(optax.cosine_decay_schedule(layer_rate, steps)))
-    return drawn, descent, adam, of_layer
-
-
-def one_example(query, features, label):
-    r"""A context of a single example with the same features as a longer one, and its query.
-
-    .. math:: y_1 = \sqrt{h_2}, \qquad x_1 = h_1 / (d\, y_1)
-
-    A head knows nothing of a context but its features, and learns the same from this one.
-    """
-    import jax.numpy as jnp
-
-    from icllab.core.prompt import RegressionPrompt
-
-    y = jnp.sqrt(features[-1])
-    x = features[:-1] / (query.shape[0] * y)
-    return RegressionPrompt(x=jnp.stack([x, query]), y=jnp.stack([y, label]))
-
-
-def solver_for(tau) -> str:
-    """A dense solver, exact to rounding, on the smaller side."""
-    return "dual_cholesky" if tau < 1 else "primal_cholesky"
-
-
-def _curvatures(x: np.ndarray, h: np.ndarray) -> tuple[float, float]:
-    """Largest and smallest second derivative of the mean squared error, within the span of the contexts."""
-    kernel = (x @ x.T) * (h @ h.T)
-    if len(x) > x.shape[1] * h.shape[1]:
-        z = np.einsum("ni,nj->nij", x, h).reshape(len(x), -1)
-        kernel = z.T @ z
-    values = np.linalg.eigvalsh(kernel)
-    return 2 * float(values[-1]) / len(x), 2 * float(values[0]) / len(x)
-
-
-def _matrix(layer) -> np.ndarray:
-    """The matrix of a layer's scores and value, read as if v21 were zero."""
-    import equinox as eqx
-
-    return np.asarray(eqx.tree_at(lambda m: m.p, layer, layer.p.at[:, -1, :-1].set(0.0)).gamma())
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -240,8 +123,8 @@ def _closed_form(part: xr.Dataset, where: str) -> list[Finding]:
     """The error of what plain descent finds, taken to infinite dimension with a quadratic in 1/d."""
     if part.sizes["dim"] < 3:
         return []
-    mean, error = mean_and_error(part["icl_error"].sel(training="descent").transpose("dim", "seed").values)
-    limit = extrapolate(part.dim.values, mean, error, order=2)
+    samples = part["icl_error"].sel(training="descent").transpose("dim", "seed").values
+    limit = extrapolated_mean(part.dim.values, samples)
     predicted = float(part["icl_theory"])
     what = f"ICL error after plain descent, {where}, d to infinity"
     return [agreement(what, predicted, *limit, largest_error=LARGEST * predicted)]

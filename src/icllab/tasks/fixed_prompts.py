@@ -1,0 +1,73 @@
+"""A fixed set of prompts as a task: what a network trained on so many prompts has seen, and nothing else."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Key, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask
+
+
+class FixedPrompts(AbstractTask):
+    r"""Prompts drawn uniformly, with replacement, from the first n of a set; the loss is that of another task.
+
+    .. math:: \text{prompt} = P_I, \qquad I \text{ uniform on } \{1, \dots, n\}
+
+    The number n is a leaf. So members of an ensemble that are trained on sets of different sizes are one compiled
+    program, and their sets are nested: a larger one holds every smaller one. The expected loss on this task is the
+    mean training loss.
+
+    Attributes:
+        task: What the prompts were drawn from; it owns the loss.
+        prompts: The set, one prompt of any kind whose arrays are stacked on a leading axis.
+        size: n, a whole number from 1 to the number of prompts in the set.
+    """
+
+    task: AbstractTask
+    prompts: Any
+    size: Float[Array, ""] = eqx.field(converter=lambda size: jnp.asarray(size, float))
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.size, Tracer) and isinstance(self.size, jax.Array):
+            size, most = float(np.asarray(self.size)), self.count
+            if not (1 <= size <= most and size == round(size)):
+                raise expected("size", f"a whole number from 1 to {most}, the prompts of the set", size)
+
+    @classmethod
+    def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
+        """A set of ``count`` prompts of ``task``, all of them in use."""
+        if count < 1:
+            raise expected("count", "an integer of at least 1", count)
+        return cls(task, _stacked(task, jax.random.split(key, count)), count)
+
+    @property
+    def count(self) -> int:
+        """Prompts in the whole set."""
+        return jax.tree.leaves(self.prompts)[0].shape[0]
+
+    @property
+    def length(self) -> int:
+        """Examples before the query of a prompt."""
+        return self._prompt(jnp.zeros((), int)).length
+
+    def sample(self, *, key: PRNGKeyArray) -> Prompt:
+        """One prompt of the set."""
+        return self._prompt(jax.random.randint(key, (), 0, self.size.astype(int)))
+
+    def loss(self, prediction: Array, prompt: Prompt) -> Float[Array, " position"]:
+        """That of the task the prompts were drawn from."""
+        return self.task.loss(prediction, prompt)
+
+    def _prompt(self, index: Array) -> Prompt:
+        return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.prompts)
+
+
+@eqx.filter_jit
+def _stacked(task: AbstractTask, keys: Key[Array, " prompt"]) -> Prompt:
+    return jax.vmap(lambda key: task.sample(key=key))(keys)

@@ -1,0 +1,81 @@
+"""A fixed set as a task: which prompts it gives, how often, and whose loss it has."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import icllab as icl
+from icllab.algorithms import Ridge
+from icllab.core.errors import InputError
+from icllab.diagnostics import per_length
+from icllab.tasks import FixedPrompts, LinearRegression
+
+
+@pytest.fixture
+def fixed(getkey):
+    task = LinearRegression.convention("raventos", dim=2, length=3)
+    return FixedPrompts.drawn(task, 6, key=getkey())
+
+
+def indices(fixed, key, count):
+    """Which prompts of the set are drawn; every prompt must be one of them, entry by entry."""
+    drawn = jax.vmap(lambda k: fixed.sample(key=k))(jax.random.split(key, count))
+    same = np.all(np.asarray(drawn.x)[:, None] == np.asarray(fixed.prompts.x)[None], axis=(2, 3))
+    np.testing.assert_array_equal(same.sum(axis=1), 1)
+    found = same.argmax(axis=1)
+    np.testing.assert_array_equal(drawn.y, np.asarray(fixed.prompts.y)[found])
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_prompts_are_drawn_evenly_from_the_first_of_the_set_and_from_no_other(fixed, size, getkey):
+    fixed = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(float(size)))
+    draws = 3000
+    counts = np.bincount(indices(fixed, getkey(), draws), minlength=6)
+    assert (counts[size:] == 0).all()
+    error = np.sqrt(draws / size * (1 - 1 / size))
+    assert np.all(np.abs(counts[:size] - draws / size) <= 4 * error)
+
+
+def test_the_loss_is_that_of_the_task(fixed, getkey):
+    prompt = fixed.sample(key=getkey())
+    np.testing.assert_allclose(fixed.loss(prompt.y + 2.0, prompt), np.full(4, 4.0), rtol=1e-5)
+
+
+def test_its_mean_loss_is_the_training_loss(fixed, getkey):
+    ridge = Ridge(0.25)
+    exact = np.mean([np.asarray(fixed.loss(ridge(p), p))[-1] for p in each(fixed.prompts)])
+    losses = per_length({"ridge": ridge}, fixed, key=getkey(), prompts=4096)
+    mean, error = (float(losses[name].sel(predictor="ridge", position=3)) for name in ("loss", "standard_error"))
+    assert error < 0.1 * exact
+    assert abs(mean - exact) < 4 * error
+
+
+def each(prompts):
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(prompts.y.shape[0])]
+
+
+def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getkey):
+    """On a single prompt the ridge that is trained fits that prompt; the member with all prompts is another."""
+    run = icl.fit(
+        Ridge(0.25), fixed, steps=30, key=getkey(), batch=8, sweep={"task.size": [1.0, 6.0]}, mode="map", progress=False
+    )
+    assert run.size == 2
+    one, all_of_them = (float(run.member(i).ridge) for i in range(2))
+    assert one != all_of_them
+    alone = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(1.0))
+    again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8, mode="map", progress=False)
+    np.testing.assert_allclose(float(again.predictor.ridge), one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 7, 2.5, float("nan")])
+def test_a_size_that_the_set_does_not_have_is_refused(fixed, size):
+    with pytest.raises(InputError, match="size: expected a whole number from 1 to 6, the prompts of the set, got"):
+        FixedPrompts(fixed.task, fixed.prompts, size)
+
+
+def test_an_empty_set_is_refused(fixed, getkey):
+    with pytest.raises(InputError, match="count: expected an integer of at least 1, got 0"):
+        FixedPrompts.drawn(fixed.task, 0, key=getkey())
