@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin beside XLA's
@@ -18,6 +19,17 @@ import pytest  # noqa: E402
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+MAPPINGS = Path("/proc/self/maps")  # Linux allows a process 65530 of them
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _room_for_programs():
+    """Every compiled program holds some mappings of memory, and a process that runs out of them is killed."""
+    yield
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
 
 
 @pytest.fixture
