@@ -27,6 +27,7 @@ def limits(fitted_errors, seeds):
     return np.array([extrapolate(DIMS, m, s, order=2) for m, s in pairs]).T
 
 
+@pytest.mark.slow
 def test_contexts_of_another_length():
     """A short and a long test, fresh tasks and those of the pool."""
     law = {"tau": 0.5, "alpha": 2.0, "kappa": 0.5, "rho": 0.2}

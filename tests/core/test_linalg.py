@@ -126,7 +126,8 @@ def test_a_singular_system_without_a_solution_ends_at_the_best_iterate(iteration
     relative = jnp.linalg.norm(1 - a @ solution.value) / jnp.sqrt(30.0)
     np.testing.assert_allclose(solution.residual, relative, rtol=1e-10)
     assert not bool(solution.converged)
-    residuals = [float(solve(steps).residual) for steps in range(1, min(iterations, 20))]
+    earlier = [steps for steps in (1, 2, 3, 4, 8, 13, 19) if steps < iterations]
+    residuals = [float(solve(steps).residual) for steps in earlier]
     assert residuals == sorted(residuals, reverse=True)
     assert float(relative) <= residuals[-1] <= 1
 

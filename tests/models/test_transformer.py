@@ -127,7 +127,7 @@ def test_the_layer_norm_of_equinox(getkey):
     ours, theirs = LayerNorm(7), jax.vmap(eqx.nn.LayerNorm(7))
     np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-12)
     for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
-        np.testing.assert_allclose(derivative(ours)(x), derivative(theirs)(x), atol=1e-12)
+        np.testing.assert_allclose(jax.jit(derivative(ours))(x), jax.jit(derivative(theirs))(x), atol=1e-12)
 
 
 def test_a_head_that_is_ablated_is_a_head_without_output_weights(prompt, getkey):

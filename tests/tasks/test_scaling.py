@@ -27,6 +27,9 @@ def nearest(prompt):
     return weight @ prompt.y + jnp.sum(prompt.x, axis=1)
 
 
+standardised = jax.jit(Standardised(nearest))
+
+
 class NearestLast(AbstractPredictor):
     positions = "last"
 
@@ -64,7 +67,7 @@ def test_each_position_is_answered_in_the_scale_of_its_own_prefix(getkey):
     """Against a loop that cuts the prompt off, scales it with NumPy, and asks for its last position."""
     with jax.enable_x64(True):
         prompt = prompt_of(getkey())
-        answers = Standardised(nearest)(prompt)
+        answers = standardised(prompt)
         for i in range(2, 7):
             x, y = np.asarray(prompt.x), np.asarray(prompt.y)
             m, s, my, sy = x[:i].mean(0), x[:i].std(0), y[:i].mean(), y[:i].std()
@@ -73,12 +76,12 @@ def test_each_position_is_answered_in_the_scale_of_its_own_prefix(getkey):
 
 
 def test_it_is_causal_to_the_bit_and_in_its_gradient(getkey):
-    predictor, prompt, other = Standardised(nearest), prompt_of(getkey()), prompt_of(getkey())
+    predictor, prompt, other = standardised, prompt_of(getkey()), prompt_of(getkey())
     before = predictor(prompt)
     for position in range(7):
         after = predictor(prompt.replaced_after(position, other))
         np.testing.assert_array_equal(before[: position + 1], after[: position + 1])
-    jacobian = jax.jacobian(predictor)(prompt)
+    jacobian = jax.jit(jax.jacobian(standardised))(prompt)
     i = np.arange(7)
     assert np.isfinite(jacobian.x).all()
     assert np.isfinite(jacobian.y).all()
@@ -93,13 +96,13 @@ def test_units_and_zeros_of_the_columns_do_not_matter(getkey):
     with jax.enable_x64(True):
         prompt = prompt_of(getkey())
         other = RegressionPrompt(x=prompt.x * jnp.array([[1e3, 0.1, 7.0]]) - 5, y=40 * prompt.y + 2)
-        expected = 40 * Standardised(nearest)(prompt)[1:] + 2
-        np.testing.assert_allclose(Standardised(nearest)(other)[1:], expected, rtol=1e-11)
+        expected = 40 * standardised(prompt)[1:] + 2
+        np.testing.assert_allclose(standardised(other)[1:], expected, rtol=1e-11)
 
 
 def test_of_none_and_of_one_example(precision, getkey):
     prompt = prompt_of(getkey())
-    answers = Standardised(nearest)(prompt)
+    answers = standardised(prompt)
     assert answers[0] == 0
     assert answers[1] == prompt.y[0]
     assert answers.dtype == jnp.dtype(precision)
@@ -111,14 +114,14 @@ def test_a_column_that_is_constant_so_far_says_nothing(constant, getkey):
     prompt = prompt_of(getkey())
     x = prompt.x.at[:6, 1].set(constant).at[6, 1].set(1e4)
     asked, left_out = RegressionPrompt(x=x, y=prompt.y), RegressionPrompt(x=prompt.x[:, ::2], y=prompt.y)
-    np.testing.assert_allclose(Standardised(nearest)(asked), Standardised(nearest)(left_out), rtol=1e-5)
-    assert np.isfinite(jax.jacobian(Standardised(nearest))(asked).x).all()
+    np.testing.assert_allclose(standardised(asked), standardised(left_out), rtol=1e-5)
+    assert np.isfinite(jax.jit(jax.jacobian(standardised))(asked).x).all()
 
 
 def test_where_all_targets_are_equal_the_answer_is_that_target(getkey):
     prompt = prompt_of(getkey())
     equal = RegressionPrompt(x=prompt.x, y=jnp.full(7, 2.5))
-    np.testing.assert_array_equal(Standardised(nearest)(equal)[1:], 2.5)
+    np.testing.assert_array_equal(standardised(equal)[1:], 2.5)
 
 
 def test_predictors_of_the_last_position_and_on_the_host(getkey):

@@ -116,6 +116,7 @@ def test_the_spread_of_the_networks_counts_beside_that_of_the_draws():
     assert error(0.1)[what] > 3 * error(0.0)[what]
 
 
+@pytest.mark.slow
 def test_every_predictor_is_measured_on_the_same_draws(getkey):
     """Finite, no two alike; only networks differ between members, and further draws leave the first as they are."""
     experiment, key = claim.experiment.with_fixed({"batch": [4]}), getkey()
