@@ -20,22 +20,13 @@ Rows of one problem answer alike, or the bench says so. Exit status 1 if a targe
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
+
+import machine
 
 ROUNDS = 7
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "JAX_PLATFORMS": "cpu",
-}
 TARGETS = {"dMMSE": 20.0, "ridge float32": 5.0, "ridge float64": 5.0}
 OURS = {"dMMSE": "icllab, 8 prompts at a time", "ridge float32": "icllab", "ridge float64": "icllab"}
 AGREE = {"dMMSE": 1e-3, "ridge float32": 1e-2, "ridge float64": 1e-9}  # largest difference of two rows
@@ -198,42 +189,13 @@ def measure(problem, rounds):
     return found
 
 
-def child(*arguments):
-    """Run this file again, with one thread on one core unless every core is asked for."""
-    command = [sys.executable, __file__, "--child", json.dumps(arguments)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"} if arguments[-1] else {**os.environ, **ONE_THREAD}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def run_child(problem, rounds, every_core):
-    """Measure what the parent asked for, pinned to one core where that can be."""
-    if not every_core and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(json.dumps(measure(problem, rounds)))
-
-
-def machine():
-    """What the table was measured on."""
-    import jax
-    import numpy as np
-
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"{model}, {os.cpu_count()} cores{load}; jax {jax.__version__}, numpy {np.__version__}"
-
-
 def table(rounds, every_core):
     """Print as it goes; return the targets that were not met."""
     kind, title = ("wall", "wall / ours") if every_core else ("cpu", "CPU / ours")
     print(f"{'problem':<14} {'row':<35} {'wall s':>7} {'CPU s':>7} {'compile':>8} {'off by':>8} {title:>11}")
     failures = []
     for problem, target in TARGETS.items():
-        rows = child(problem, rounds, every_core)
+        rows = machine.child(__file__, None if every_core else 1, problem, rounds)
         cost = {name: statistics.median(row[kind]) for name, row in rows.items()}
         ours = cost[OURS[problem]]
         for name, row in rows.items():
@@ -261,9 +223,11 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        run_child(*json.loads(arguments.child))
+        threads, *rest = json.loads(arguments.child)
+        machine.pin(threads)
+        print(json.dumps(measure(*rest)))
         return 0
-    print(machine())
+    print(machine.described("jax", "numpy"))
     failures = table(1 if arguments.quick else ROUNDS, arguments.every_core)
     for failure in failures:
         print("MISSED", failure)

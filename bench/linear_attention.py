@@ -15,27 +15,19 @@ Exit status 1 if a target is missed.
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import machine
+
 TAU, ALPHA, KAPPA, RHO = 1.5, 2.0, 0.5, 0.1
 DENSE_UP_TO = 120
 ROUNDS, BUDGET = 5, 60.0  # a row is run until either is used up
 OURS, REFERENCE = "icllab float32, 1e-5", "dense, Cholesky"
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "JAX_PLATFORMS": "cpu",
-}
 
 
 @dataclass
@@ -209,34 +201,6 @@ def measure_memory(dim, name):
     return {"floor": floor / 1024, "peak": (peak() - floor) / 1024}
 
 
-def child(*arguments):
-    """Run this file again with one thread, on one core."""
-    command = [sys.executable, __file__, "--child", json.dumps(arguments)]
-    done = subprocess.run(command, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def run_child(what, *arguments):
-    """Measure what the parent asked for, pinned to one core where that can be."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(json.dumps({"times": measure_times, "memory": measure_memory}[what](*arguments)))
-
-
-def machine():
-    """What the table was measured on."""
-    import jax
-    import numpy as np
-
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"{model}, {os.cpu_count()} cores{load}; jax {jax.__version__}, numpy {np.__version__}"
-
-
 def table(dims):
     """Print as it goes; return what the targets are about."""
     heads = f"{'d':>4} {'n':>6}  {'row':<24} {'wall s':>8} {'CPU s':>8} {'runs':>4} {'compile':>9}"
@@ -244,7 +208,7 @@ def table(dims):
     results = {}
     for dim in dims:
         names = [name for name in ROWS if dim <= DENSE_UP_TO or not name.startswith("dense")]
-        timed = child("times", dim, names)
+        timed = machine.child(__file__, 1, "times", dim, names)
         reference = timed["rows"].get(REFERENCE, timed["rows"]["icllab float64, 1e-8"])["icl"]
         baseline = statistics.median(timed["rows"][OURS]["cpu"])
         draw = f"{timed['sampling']:.2f} ({timed['sampling_compile']:.2f})"
@@ -256,7 +220,7 @@ def table(dims):
                 statistics.median(row["wall"]),
             )
             too_long = name.startswith("dense") and dim > 100
-            row["peak"] = float("nan") if too_long else child("memory", dim, name)["peak"]
+            row["peak"] = float("nan") if too_long else machine.child(__file__, 1, "memory", dim, name)["peak"]
             row["off"] = row["icl"] / reference - 1
             compiles = row["first"] - row["cpu"] if name.startswith("icllab") else 0.0
             print(
@@ -293,9 +257,11 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        run_child(*json.loads(arguments.child))
+        threads, what, *rest = json.loads(arguments.child)
+        machine.pin(threads)
+        print(json.dumps({"times": measure_times, "memory": measure_memory}[what](*rest)))
         return 0
-    print(machine())
+    print(machine.described("jax", "numpy"))
     print(f"one thread, tau={TAU}, alpha={ALPHA}, kappa={KAPPA}, rho={RHO}, n = tau d^2; dense up to d={DENSE_UP_TO}")
     failures = list(missed(table([40, 60] if arguments.quick else [int(d) for d in arguments.dims.split(",")])))
     for failure in failures:

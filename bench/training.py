@@ -16,13 +16,13 @@ Exit status 1 if a target is missed.
 import argparse
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from importlib.util import find_spec
+
+import machine
 
 # dim, length, width, heads, layers, batch; at least so many times as fast as PyTorch's best row on one thread.
 SHAPES = {
@@ -244,23 +244,6 @@ def second_start(name):
     return time.perf_counter() - clock
 
 
-def child(threads, what, *arguments, **variables):
-    """Run this file again with so many threads, on so many cores."""
-    flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
-    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    environment = {**os.environ, **counts, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", **variables}
-    command = [sys.executable, __file__, "--child", json.dumps([threads, what, *arguments])]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_child(threads, what, *arguments):
-    """Measure what the parent asked for, pinned to as many cores as there are threads."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
-    print(json.dumps({"measure": measure, "second": second_start}[what](*arguments)))
-
-
 def table(names, threads, compiled):
     """Print the rows of every shape; return the targets that were missed."""
     missed = []
@@ -269,7 +252,7 @@ def table(names, threads, compiled):
         f"{'shape':<9} {'row':<28} {'CPU ms/step':>12} {'wall ms/step':>13} {'first call s':>13} {'cost / icl.fit':>15}"
     )
     for name in names:
-        result = child(threads, "measure", name, threads, compiled)
+        result = machine.child(__file__, threads, "measure", name, threads, compiled)
         rows = result["rows"]
         # With several threads, what counts is the time they take together.
         kind = "cpu" if threads == 1 else "wall"
@@ -292,25 +275,9 @@ def table(names, threads, compiled):
                     f"{name}: a member of {MEMBERS} costs {cost[ENSEMBLE] / cost[OURS]:.2f}x one alone, expected 1.1x"
                 )
     with tempfile.TemporaryDirectory() as cache:
-        starts = [child(threads, "second", names[-1], ICL_BENCH_CACHE=cache) for _ in range(2)]
+        starts = [machine.child(__file__, threads, "second", names[-1], ICL_BENCH_CACHE=cache) for _ in range(2)]
     print(f"{names[-1]}: compiling and one step {starts[0]:.1f} s; second start, cache on disk, {starts[1]:.1f} s")
     return missed
-
-
-def machine():
-    """What the table was measured on."""
-    import jax
-    import torch
-
-    cpuinfo = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        if cpuinfo.exists()
-        else []
-    )
-    load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    model = names[0] if names else platform.machine()
-    return f"{model}, {os.cpu_count()} cores{load}; jax {jax.__version__}, torch {torch.__version__}"
 
 
 def main():
@@ -323,13 +290,13 @@ def main():
     arguments = parser.parse_args()
     if arguments.child:
         threads, what, *rest = json.loads(arguments.child)
-        run_child(threads, what, *rest)
+        machine.pin(threads)
+        print(json.dumps({"measure": measure, "second": second_start}[what](*rest)))
         return 0
-    try:
-        print(machine())
-    except ImportError:
+    if find_spec("torch") is None:
         print("PyTorch is missing: .venv/bin/python -m pip install torch==2.13.0", file=sys.stderr)
         return 2
+    print(machine.described("jax", "torch"))
     missed = []
     for threads in map(int, arguments.threads.split(",")):
         missed += table(arguments.shapes.split(","), threads, not arguments.no_compile)

@@ -25,11 +25,14 @@ def both(key, layers, answers="every", causal=False, query_is_key=False, normali
 
 
 @pytest.mark.parametrize("answers", ["every", "last"])
-@pytest.mark.parametrize(("query_is_key", "normalised"), [(False, True), (True, True), (False, False)])
-def test_it_is_the_form_on_tokens(answers, query_is_key, normalised, getkey):
+@pytest.mark.parametrize(
+    ("layers", "query_is_key", "normalised"), [(3, False, True), (3, True, False), (4, True, True)]
+)
+def test_it_is_the_form_on_tokens(answers, layers, query_is_key, normalised, getkey):
+    """With few layers by vectors, with four by matrices."""
     with jax.enable_x64(True):
         prompt = prompt_of(LENGTH, getkey())
-        tokens, gram = both(getkey(), 3, answers, False, query_is_key, normalised)
+        tokens, gram = both(getkey(), layers, answers, False, query_is_key, normalised)
         np.testing.assert_allclose(gram(prompt), tokens(prompt), rtol=1e-11, atol=1e-13)
         read = {"every": answers == "every", "query_is_key": query_is_key, "normalised": normalised}
         np.testing.assert_array_equal(-gram_prediction(gram.p, gram.q, prompt, Recorder(), **read), gram(prompt))
@@ -58,9 +61,10 @@ def test_the_cost_of_a_layer_does_not_grow_with_the_prompt(getkey):
 def test_its_activations_are_named_and_matter(getkey):
     prompt = prompt_of(LENGTH, getkey())
     _, gram = both(getkey(), 2)
-    names = ["gram", "query", "layer0.map", "layer0.query", "layer0.gram", "layer1.map", "layer1.query", "prediction"]
-    trace = gram.trace(prompt)
-    assert list(trace.activations) == names
+    assert list(gram.trace(prompt).activations) == ["gram", "query", "layer0.query", "layer1.query", "prediction"]
+    _, deep = both(getkey(), 4)
+    written = [f"layer{i}.{what}" for i in range(3) for what in ("map", "query", "gram")]
+    assert list(deep.trace(prompt).activations) == ["gram", "query", *written, "layer3.query", "prediction"]
     silent = edited(gram, lambda name, value: jnp.zeros_like(value) if name == "gram" else value)
     np.testing.assert_array_equal(silent(prompt), 0)
 

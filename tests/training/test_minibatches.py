@@ -18,12 +18,12 @@ def numbered(size):
 def drawn(stream, data, key, steps, begin=0):
     """Rows of the steps, as a run that begins at step ``begin`` draws them."""
 
-    def draw(order, step):
-        some, order = stream.draw(None, data, order, key, step)
-        return order, some.y
+    def draw(carried, step):
+        some, carried = stream.draw(None, data, carried, key, step)
+        return carried, some.y
 
-    order = stream.begin(key, jnp.int32(begin))
-    return np.asarray(jax.lax.scan(draw, order, jnp.arange(begin, steps, dtype=jnp.int32))[1]).astype(int)
+    carried = stream.begin(None, key, jnp.int32(begin))
+    return np.asarray(jax.lax.scan(draw, carried, jnp.arange(begin, steps, dtype=jnp.int32))[1]).astype(int)
 
 
 def test_an_epoch_uses_every_prompt_once_but_the_last_that_fill_no_batch(getkey):
@@ -52,10 +52,26 @@ def test_draws_with_replacement_are_uniform(getkey):
 
 def test_fresh_prompts_differ_between_steps_and_not_between_calls(getkey):
     stream, key, law = Stream("fresh", 5), getkey(), task()
-    order = stream.begin(key, jnp.int32(0))
-    one, again, other = (stream.draw(law, None, order, key, jnp.int32(step))[0] for step in (4, 4, 5))
+    carried = stream.begin(law, key, jnp.int32(0))
+    one, again, other = (stream.draw(law, None, carried, key, jnp.int32(step))[0] for step in (4, 4, 5))
     np.testing.assert_array_equal(one.x, again.x)
     assert not np.isin(one.x, other.x).any()
+
+
+@pytest.mark.parametrize("begin", [0, 2, 4])
+def test_reused_prompts_are_those_of_the_first_step_of_a_block_wherever_a_run_begins(begin, getkey):
+    stream, key, law = Stream("fresh", 2, reuse=3), getkey(), task()
+
+    def draw(carried, step):
+        prompts, carried = stream.draw(law, None, carried, key, step)
+        return carried, prompts.x
+
+    steps = jnp.arange(begin, 8, dtype=jnp.int32)
+    _, x = jax.lax.scan(draw, stream.begin(law, key, jnp.int32(begin)), steps)
+    plain = Stream("fresh", 2)
+    for step, found in zip(range(begin, 8), x, strict=True):
+        wanted, _ = plain.draw(law, None, None, key, jnp.int32(step // 3))
+        np.testing.assert_array_equal(found, wanted.x)
 
 
 def test_the_stream_that_the_arguments_describe(getkey):
@@ -64,6 +80,15 @@ def test_the_stream_that_the_arguments_describe(getkey):
     assert stream_of(data, None, "epochs") == stream_of(data, 12, "replacement") == Stream("full", 12, 12)
     assert stream_of(data, 5, "epochs") == Stream("epochs", 5, 12)
     assert stream_of(30, 5, "replacement") == Stream("replacement", 5, 30)
+    assert stream_of(None, 7, "epochs", 4) == Stream("fresh", 7, reuse=4)
+    assert [Stream("fresh", 7).name, Stream("fresh", 7, reuse=4).name] == ["fresh", "fresh, reused 4"]
+
+
+def test_prompts_are_reused_a_number_of_times_and_only_fresh_ones():
+    with pytest.raises(InputError, match="reuse: expected an integer of at least 1, got 0"):
+        stream_of(None, 7, "epochs", 0)
+    with pytest.raises(InputError, match="reuse: expected 1 with a fixed set, which is used again anyway, got 2"):
+        stream_of(30, 5, "epochs", 2)
 
 
 def test_prompts_of_unequal_number_are_no_stack():

@@ -14,6 +14,8 @@ from jaxtyping import Array, Float
 from icllab.core.prompt import RegressionPrompt
 from icllab.models.recording import Recorder
 
+_FEW = 3  # layers up to which no matrix but the first is made
+
 
 def gram_prediction(
     p: Float[Array, "layer token token"],
@@ -27,12 +29,16 @@ def gram_prediction(
 ) -> Float[Array, " answered"]:
     r"""The label slot of the query after all layers, where examples see all of their prefix.
 
-    .. math:: \hat y = [T_L\cdots T_1z_q]_{d+1}
+    .. math:: \hat y = [T_L\cdots T_1z_q]_{d+1}, \qquad T_lv = v + P_lG_{l-1}Q_lv, \qquad
+              G_lv = T_l\,G_{l-1}\,T_l^\top v
 
-    O(d^3) for a layer, and O(n d^2) once; for every position O(n d^3) for a layer. ``record`` sees ``gram``
-    (:math:`G_0`) and ``query``, then for each layer ``layer0.map`` (:math:`T_1`), ``layer0.query``, and ``layer0.gram``
-    (:math:`G_1`) if it is used. A query that is a key adds its own term :math:`\frac1nP_lz_qz_q^\top Q_lz_q` and
-    changes no example.
+    O(n d^2) once, for :math:`G_0`; every position has its own. For few layers everything is a product of
+    :math:`G_0` with a vector, :math:`(3^L - 1)/2` of them: less than one product of matrices, above all where it is
+    differentiated. For more, matrices are written out, O(d^3) for a layer.
+
+    ``record`` sees ``gram`` (:math:`G_0`) and ``query``, then ``layer0.query`` and so on; of four layers and more also
+    ``layer0.map`` (:math:`T_1`) and ``layer0.gram`` (:math:`G_1`) of every layer but the last. A query that is a key
+    adds its own term :math:`\frac1nP_lz_qz_q^\top Q_lz_q` and changes no example.
 
     Derived: docs/constructions.md, The Gram form.
     """
@@ -48,15 +54,47 @@ def gram_prediction(
     share = 1 / count if normalised else jnp.ones_like(count)
     gram = record("gram", sums * share[:, None, None])
     z = record("query", queries)
-    identity = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
+    few, last = len(p) <= _FEW, len(p) - 1
     for i in range(len(p)):
-        into, out = (jnp.broadcast_to(matrix[i], gram.shape) for matrix in (p, q))
-        change = record(f"layer{i}.map", identity + into @ gram @ out)
-        after = jnp.einsum("iab,ib->ia", change, z)
+        found = gram
+        if few:
+            after = _through(i, gram, p, q, z)
+        elif i == last:
+            after = z + _applied(gram, z @ q[i].T) @ p[i].T
+        else:
+            change = record(f"layer{i}.map", _map(gram, p[i], q[i]))
+            after, found = _applied(change, z), change @ gram @ jnp.swapaxes(change, 1, 2)
         if query_is_key:
             score = share * jnp.einsum("ia,ab,ib->i", z, q[i], z)
             after = after + score[:, None] * (z @ p[i].T)
         z = record(f"layer{i}.query", after)
-        if i < len(p) - 1:
-            gram = record(f"layer{i}.gram", change @ gram @ jnp.swapaxes(change, 1, 2))
+        if not few and i < last:
+            gram = record(f"layer{i}.gram", found)
     return z[:, -1]
+
+
+Matrices = Float[Array, "answered token token"]
+Layers = Float[Array, "layer token token"]
+Vectors = Float[Array, "answered token"]
+
+
+def _applied(matrices: Matrices, vectors: Vectors) -> Vectors:
+    return jnp.einsum("iab,ib->ia", matrices, vectors)
+
+
+def _map(gram: Matrices, p: Float[Array, "token token"], q: Float[Array, "token token"]) -> Matrices:
+    into, out, identity = (jnp.broadcast_to(m, gram.shape) for m in (p, q, jnp.eye(len(p), dtype=gram.dtype)))
+    return identity + into @ gram @ out
+
+
+def _through(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -> Vectors:
+    """What a layer, counted from 0, makes of tokens, from the Gram matrix before the first one."""
+    return v + _gram_times(layer, first, p, q, v @ q[layer].T) @ p[layer].T
+
+
+def _gram_times(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -> Vectors:
+    """The Gram matrix that a layer finds, times vectors."""
+    if layer == 0:
+        return _applied(first, v)
+    turned = v + _gram_times(layer - 1, first, p, q, v @ p[layer - 1]) @ q[layer - 1]
+    return _through(layer - 1, first, p, q, _gram_times(layer - 1, first, p, q, turned))

@@ -41,6 +41,7 @@ def fit(
     record: int | str | Iterable[int] = 16,
     store: str | Path | None = None,
     minibatches: str = "epochs",
+    reuse: int = 1,
     trainable: Callable[[Any], Any] | None = None,
     stop: Iterable[AbstractRule] = (),
     held_out: Prompt | int = 0,
@@ -73,6 +74,7 @@ def fit(
         record: When losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or steps.
         store: A directory for checkpoints; the same call goes on from what is there, to the same bits.
         minibatches: Of a fixed set: ``"epochs"`` (without replacement) or ``"replacement"``.
+        reuse: For how many steps in a row fresh prompts are used before others are drawn.
         trainable: As ``where`` of ``equinox.tree_at``: the parts of one predictor that are trained. None: all.
         stop: Rules that end a member; a loss that is no number always does.
         held_out: Prompts, or how many to draw, on which the loss is also recorded, without training on them.
@@ -109,7 +111,7 @@ def fit(
                 raise expected("data", "at least one prompt", 0)
             prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), given)
     answered = require_prediction(one, task, prompt)
-    stream = stream_of(data, batch, minibatches)
+    stream = stream_of(data, batch, minibatches, reuse)
 
     members = members.crossed(sweep)
     numbers = {name: jnp.asarray(members.coordinates[name]) for name in sweep}

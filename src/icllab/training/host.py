@@ -230,7 +230,7 @@ def _finished(loop: _Loop, begun: int) -> Run:
         "members": plan.members.size,
         "generator": str(jax.random.key_impl(plan.key)),
         "batch": plan.program.stream.batch,
-        "prompts": plan.program.stream.kind,
+        "prompts": plan.program.stream.name,
         "steps": plan.steps,
         "resumed_at": begun,
         "timings": loop.timings,

@@ -24,7 +24,7 @@ def configuration(plan: "Plan", state: State) -> dict[str, Any]:
     program = plan.program
     return {
         "batch": program.stream.batch,
-        "prompts": program.stream.kind,
+        "prompts": program.stream.name,
         "positions": list(program.positions),
         "record": plan.recorded,
         "members": {name: np.asarray(values).tolist() for name, values in plan.members.coordinates.items()},

@@ -103,13 +103,17 @@ class Program(eqx.Module):
 
     def prompts_at(self, own: Own, step: Int[Array, ""]) -> Any:
         """The prompts of one step of one member."""
-        return self.draw(own, self.stream.begin(own.key, step), step)[0]
+        return self.draw(own, self.begin(own, step), step)[0]
 
-    def draw(self, own: Own, order: Int[Array, " order"], step: Int[Array, ""]) -> tuple[Any, Int[Array, " order"]]:
-        """The prompts of a step, and the order of the epoch."""
+    def begin(self, own: Own, step: Int[Array, ""]) -> Any:
+        """What the stream of a member's prompts hands on to a step."""
+        return self.stream.begin(replaced(self.task, "task", own.numbers), own.key, step)
+
+    def draw(self, own: Own, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+        """The prompts of a step, and what the stream hands on to the next."""
         task = replaced(self.task, "task", own.numbers)
         data = self.data if own.data is None else own.data
-        return self.stream.draw(task, data, order, own.key, step)
+        return self.stream.draw(task, data, carried, own.key, step)
 
     def update(self, own: Own, state: State, prompts: Any, step: Int[Array, ""]) -> State:
         """One step of a member that is still running."""
@@ -179,14 +183,14 @@ def advanced(
             its, before, until = member
 
             def body(step: Array, carry: Any) -> Any:
-                now, order, kept = carry
-                prompts, order = program.draw(its, order, step)
+                now, handed, kept = carry
+                prompts, handed = program.draw(its, handed, step)
                 now, losses = program.step(its, now, prompts, step, until)
-                return now, order, kept.at[step - first].set(losses)
+                return now, handed, kept.at[step - first].set(losses)
 
             empty = jnp.full((CAPACITY, *before.loss.shape), jnp.nan, before.loss.dtype)
-            order = program.stream.begin(its.key, first)
-            after, _, kept = jax.lax.fori_loop(first, last, body, (before, order, empty))
+            handed = program.begin(its, first)
+            after, _, kept = jax.lax.fori_loop(first, last, body, (before, handed, empty))
             return after, kept
 
         if limit.shape[0] == 1:
@@ -202,14 +206,14 @@ def advanced(
         return (lambda *a: jax.lax.map(lambda one: function(*one), a)) if alone else jax.vmap(function)
 
     def body(step: Array, carry: Any) -> Any:
-        now, order, kept = carry
-        prompts, order = over_members(lambda its, its_order: program.draw(its, its_order, step))(own, order)
+        now, handed, kept = carry
+        prompts, handed = over_members(lambda its, its_own: program.draw(its, its_own, step))(own, handed)
         now, losses = jax.vmap(lambda o, s, p, u: program.step(o, s, p, step, u))(own, now, prompts, limit)
-        return now, order, kept.at[step - first].set(losses)
+        return now, handed, kept.at[step - first].set(losses)
 
     empty = jnp.full((CAPACITY, *state.loss.shape), jnp.nan, state.loss.dtype)
-    order = over_members(lambda its: program.stream.begin(its.key, first))(own)
-    after, _, kept = jax.lax.fori_loop(first, last, body, (state, order, empty))
+    handed = over_members(lambda its: program.begin(its, first))(own)
+    after, _, kept = jax.lax.fori_loop(first, last, body, (state, handed, empty))
     return after, kept
 
 

@@ -26,47 +26,64 @@ class Stream(eqx.Module):
             ``replacement``.
         batch: Prompts a step.
         size: Prompts of the fixed set; 0 for fresh ones.
+        reuse: Steps in a row that have the same fresh prompts.
     """
 
     kind: Kind = eqx.field(static=True)
     batch: int = eqx.field(static=True)
     size: int = eqx.field(static=True, default=0)
+    reuse: int = eqx.field(static=True, default=1)
 
-    def begin(self, key: PRNGKeyArray, step: Int[Array, ""]) -> Int[Array, " order"]:
-        """The order of the epoch that ``step`` lies in; empty where there are no epochs."""
+    @property
+    def name(self) -> str:
+        """The kind, and how often fresh prompts are used if that is more than once."""
+        return self.kind if self.reuse == 1 else f"{self.kind}, reused {self.reuse}"
+
+    def begin(self, task: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> Any:
+        """What one step hands on to the next: the order of an epoch, prompts that are reused, or nothing."""
+        if self.reuse > 1:
+            return self._fresh(task, key, step // jnp.int32(self.reuse))
         if self.kind != "epochs":
             return jnp.zeros((0,), jnp.int32)
         epoch = step // jnp.int32(self.size // self.batch)
         return jax.random.permutation(jax.random.fold_in(key, epoch), jnp.arange(self.size, dtype=jnp.int32))
 
-    def draw(
-        self, task: Any, data: Any, order: Int[Array, " order"], key: PRNGKeyArray, step: Int[Array, ""]
-    ) -> tuple[Any, Int[Array, " order"]]:
-        """The prompts of ``step``, leading axis ``batch``, and the order to go on with."""
+    def draw(self, task: Any, data: Any, carried: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[Any, Any]:
+        """The prompts of ``step``, leading axis ``batch``, and what is handed on to the next step."""
+        if self.reuse > 1:
+            first = step % jnp.int32(self.reuse) == 0
+            prompts = jax.lax.cond(first, lambda: self.begin(task, key, step), lambda: carried)
+            return prompts, prompts
         if self.kind == "fresh":
-            keys = jax.random.split(jax.random.fold_in(key, step), self.batch)
-            return jax.vmap(lambda k: task.sample(key=k))(keys), order
+            return self._fresh(task, key, step), carried
         if self.kind == "full":
-            return data, order
+            return data, carried
         if self.kind == "replacement":
             rows = jax.random.randint(jax.random.fold_in(key, step), (self.batch,), 0, self.size, jnp.int32)
         else:
             slot = step % jnp.int32(self.size // self.batch)
-            order = jax.lax.cond(slot == 0, lambda: self.begin(key, step), lambda: order)
-            rows = jax.lax.dynamic_slice_in_dim(order, slot * self.batch, self.batch)
-        return jax.tree.map(lambda leaf: leaf[rows], data), order
+            carried = jax.lax.cond(slot == 0, lambda: self.begin(task, key, step), lambda: carried)
+            rows = jax.lax.dynamic_slice_in_dim(carried, slot * self.batch, self.batch)
+        return jax.tree.map(lambda leaf: leaf[rows], data), carried
+
+    def _fresh(self, task: Any, key: PRNGKeyArray, number: Int[Array, ""]) -> Any:
+        keys = jax.random.split(jax.random.fold_in(key, number), self.batch)
+        return jax.vmap(lambda k: task.sample(key=k))(keys)
 
 
-def stream_of(data: Prompt | int | None, batch: int | None, minibatches: str) -> Stream:
+def stream_of(data: Prompt | int | None, batch: int | None, minibatches: str, reuse: int = 1) -> Stream:
     """The stream that ``fit``'s arguments describe."""
     if batch is not None and batch < 1:
         raise expected("batch", "an integer of at least 1, or None for the whole fixed set", batch)
     if minibatches not in ("epochs", "replacement"):
         raise expected("minibatches", "'epochs' or 'replacement'", minibatches)
+    if reuse < 1 or (reuse > 1 and data is not None):
+        wanted = "an integer of at least 1" if data is None else "1 with a fixed set, which is used again anyway"
+        raise expected("reuse", wanted, reuse)
     if data is None:
         if batch is None:
             raise expected("batch", "an integer: prompts drawn afresh have no whole set", batch, "give data=")
-        return Stream("fresh", batch)
+        return Stream("fresh", batch, reuse=reuse)
     size = data if isinstance(data, int) else set_size(data)
     if size < 1:
         raise expected("data", "at least one prompt", size)

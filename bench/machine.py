@@ -1,0 +1,42 @@
+"""What the benches share: which machine it is, and the same file run again in a process of its own, pinned to cores."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+
+def described(*packages):
+    """Processor, cores, load and versions, in one line."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
+    model = names[0] if names else platform.processor() or platform.machine()
+    load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"{model}, {os.cpu_count()} cores{load}; {', '.join(f'{name} {version(name)}' for name in packages)}"
+
+
+def environment(threads):
+    """Variables for so many threads in every library; None: as many as each takes."""
+    if threads is None:
+        return {"JAX_PLATFORMS": "cpu"}
+    flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    return {**counts, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
+def child(file, threads, *arguments, **variables):
+    """What ``file`` prints as JSON on its last line when it is run again with ``--child``."""
+    command = [sys.executable, file, "--child", json.dumps([threads, *arguments])]
+    variables = {**os.environ, **environment(threads), **variables}
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def pin(threads):
+    """Keep this process to as many cores as it has threads, where that can be."""
+    if threads is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])

@@ -1,0 +1,124 @@
+r"""Linear regression in context with everything integrated out but the sample covariance of the examples.
+
+Gradient descent, preconditioned or not, and the linear attention that runs it answer a query with
+
+.. math:: \hat y = x_q^\top R(S)\,m, \qquad S = \frac1n\sum_ix_ix_i^\top, \quad m = \frac1n\sum_iy_ix_i :
+
+their answer is linear in the labels. Given S, the mean of the squared error over task vector, label noise and query is
+then a closed form in the matrix :math:`R(S)`, and only S is left to be drawn. What is minimised is the same; the
+gradient of a batch has the same mean and less variance. It is another stream of data, in which a prompt is a matrix.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask
+from icllab.tasks.linear_regression import LinearRegression
+from icllab.tasks.regression_laws import AbstractWeights, Covariance, GaussianInputs, GaussianWeights, WeightPool
+from icllab.tasks.sample_covariances import sample_covariance
+
+
+class CovariancePrompt(Prompt):
+    r"""The sample covariance of a prompt's examples, which is all that is left of them.
+
+    A predictor answers with its label map :math:`R(S)`, [1, dim, dim], at the last position, the query after all
+    examples. Other positions are not to be answered: the examples cannot be told apart any more.
+
+    Attributes:
+        covariance: :math:`S`.
+        examples: n (static).
+    """
+
+    covariance: Float[Array, "dim dim"]
+    examples: int = eqx.field(static=True)
+
+    @property
+    def positions(self) -> int:
+        """One per example, and the query."""
+        return self.examples + 1
+
+    @property
+    def dim(self) -> int:
+        """Input dimension."""
+        return self.covariance.shape[-1]
+
+    def replaced_after(self, position: int, other: Prompt) -> "CovariancePrompt":
+        """Nothing of it comes after the last position; at others it is not defined."""
+        return self.alone(position, size=position + 1)
+
+    def alone(self, position: int, *, size: int = 1) -> "CovariancePrompt":
+        """All of the prompt: a part of the examples cannot be taken out."""
+        if position != self.length or size != self.positions:
+            wanted = f"the whole prompt, position {self.length} and size {self.positions}"
+            raise expected("position", wanted, f"position {position} and size {size}")
+        return self
+
+
+class IntegratedRegression(AbstractTask):
+    r"""A linear regression of which only sample covariances are drawn; the loss is the mean over all the rest.
+
+    .. math::
+        \mathbb E\bigl[(y_q - \hat y)^2 \mid S\bigr] = \rho + \mathrm{tr}\,\Sigma\,(I - RS)\,W\,(I - RS)^\top
+        + \frac\rho n\,\mathrm{tr}\,\Sigma\,RSR^\top, \qquad
+        \Sigma = \mathbb E\,x_qx_q^\top, \quad W = \mathbb E\,ww^\top
+
+    exactly, for any law of inputs, and of task vectors whose second moment is W: a pool's is that of the pool.
+    Covariances of Gaussian inputs are drawn without the inputs, :mod:`icllab.tasks.sample_covariances`.
+
+    Attributes:
+        task: The regression with all its laws.
+
+    Derived: docs/training.md, Prompts that are integrated out.
+    """
+
+    task: LinearRegression
+
+    @property
+    def length(self) -> int:
+        """Examples before the query, n."""
+        return self.task.length
+
+    def sample(self, *, key: PRNGKeyArray) -> CovariancePrompt:
+        """The sample covariance of one prompt's examples."""
+        inputs, dim, length = self.task.inputs, self.task.dim, self.length
+        if isinstance(inputs, GaussianInputs):
+            return CovariancePrompt(sample_covariance(inputs.covariance, dim, length, key=key), length)
+        x = jax.vmap(lambda k: inputs.sample(dim, key=k))(jax.random.split(key, length))
+        with jax.default_matmul_precision("float32"):
+            return CovariancePrompt(x.T @ x / jnp.asarray(length, x.dtype), length)
+
+    def loss(self, prediction: Float[Array, "1 dim dim"], prompt: CovariancePrompt) -> Float[Array, " 1"]:
+        """The expected squared error, no factor 1/2, of the predictor whose label map is ``prediction``."""
+        label_map, s = prediction[0], prompt.covariance
+        with jax.default_matmul_precision("float32"):
+            image = label_map @ s
+            left = jnp.eye(self.task.dim, dtype=image.dtype) - image
+            sigma = _input_covariance(self.task).astype(image.dtype)
+            tasks = _second_moment(self.task.weights).astype(image.dtype)
+            error = jnp.sum(_times(sigma, left) * _times(tasks, left.T).T)
+            noise = self.task.noise_variance.astype(image.dtype)
+            per_example = noise / jnp.asarray(self.length, image.dtype)
+            return (noise + error + per_example * jnp.sum(_times(sigma, image) * label_map))[None]
+
+
+def _input_covariance(task: LinearRegression) -> Covariance:
+    """Of the query: in the shape in which a Gaussian law has it, where multiplying by it is cheap."""
+    return task.inputs.covariance if isinstance(task.inputs, GaussianInputs) else task.inputs.second_moment(task.dim)
+
+
+def _second_moment(weights: AbstractWeights) -> Covariance:
+    if isinstance(weights, GaussianWeights):
+        return weights.covariance
+    if isinstance(weights, WeightPool):
+        pool = weights.weights
+        return pool.T @ pool / jnp.asarray(pool.shape[0], pool.dtype)
+    raise expected("weights", "GaussianWeights or a WeightPool", type(weights).__name__)
+
+
+def _times(covariance: Covariance, matrix: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """A covariance of any shape times a matrix."""
+    return covariance @ matrix if covariance.ndim == 2 else covariance.reshape(-1, 1) * matrix
