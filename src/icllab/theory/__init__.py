@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = attach(
         "descent",
         "dmmse",
         "finite_wishart",
+        "induction_landscape",
         "linear_attention",
         "parameters",
         "preconditioners",

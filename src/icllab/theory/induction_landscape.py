@@ -1,0 +1,383 @@
+r"""The loss landscape of an induction head with three parameters, and gradient flow on it.
+
+A prompt has N item-label pairs, 2N tokens, and a query, which is one of the items; its label is one of L. The first
+layer attends from a label to the item before it with strength :math:`\beta`, the second from the query to the label
+whose item it is with strength :math:`\alpha`, and the classifier reads that label with strength :math:`\xi`:
+
+.. math::
+    y = \frac{e^\beta}{e^\beta + N}, \qquad
+    z = \frac{e^{\alpha y+\beta_2}}{Z}, \quad z' = \frac{e^{\beta_2}}{Z}, \quad
+    Z = e^{\alpha y+\beta_2} + (N-1)\,e^{\beta_2} + N + 1,
+
+.. math::
+    \mathcal L = \ln\bigl[1 + (N-1)\,e^{-\xi(z-z')} + (L-N)\,e^{-\xi z}\bigr].
+
+z is the attention from the query to the right label and z' that to each other label; the remaining N + 1 tokens, items
+and the query itself, have score zero. :math:`\beta_2` is what the second layer gives to labels for being labels; zero
+in the landscape of Reddy's essay, where z' is that of every other token. With ``leak_corrected`` the first layer's
+attention counts from what it is without training, :math:`y = (e^\beta-1)/(e^\beta+N)`.
+
+What the landscape says of a network is a matter of experiment: it is an account of three numbers, not a limit of any
+network.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.special import expit
+
+from icllab.core.errors import expected
+from icllab.theory.finite_wishart import whole
+from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, Floats, Number, Numbers, Range, plain, read
+
+LEVELS = (0.9, 0.5, 0.1)  # shares of ln N whose crossings are timed
+
+_FINITE = Range("a finite number", np.isfinite)
+
+
+class Flow(NamedTuple):
+    """A path of steepest descent, at the solver's own steps: they are dense where the loss falls.
+
+    Attributes:
+        time: Of each step.
+        parameters: beta, alpha, xi, and beta2 if it was started, [step, parameter].
+        loss: In nats, at each step.
+        crossings: Share of ln N -> when the loss first falls through it; NaN if it does not in the time given.
+    """
+
+    time: Array
+    parameters: Array
+    loss: Array
+    crossings: dict[float, float]
+
+
+def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool = False) -> Number:
+    r"""How much of the item before it a label's token takes up in the first layer.
+
+    .. math:: y = \frac{e^\beta}{e^\beta+N}, \qquad\text{or, leak-corrected,}\qquad y = \frac{e^\beta-1}{e^\beta+N}
+
+    The label of pair k sees 2k tokens, one of them with score :math:`\beta`: :math:`e^\beta/(e^\beta+2k-1)`. Over the
+    labels 2k has the mean N + 1, and y is the attention there. Leak-corrected it is zero at :math:`\beta = 0`.
+
+    Args:
+        beta: Strength of the first layer, any real number.
+        pairs: N.
+        leak_corrected: Whether what attention takes up by chance is taken off.
+
+    Raises:
+        InputError: N is no positive integer, or beta is not finite.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, The landscape.
+    """
+    whole("pairs", pairs, 1)
+    (b,) = read(beta=(beta, _FINITE))
+    return plain(_first_layer(b, pairs, leak_corrected)[0])
+
+
+def loss(
+    beta: Numbers,
+    alpha: Numbers,
+    xi: Numbers,
+    *,
+    pairs: int,
+    labels: int,
+    beta2: Numbers = 0.0,
+    leak_corrected: bool = False,
+) -> Number:
+    r"""The loss in nats, :math:`\mathcal L` of this module.
+
+    At the origin it is :math:`\ln L`. With :math:`\alpha = \beta_2 = 0` it falls in :math:`\xi` to :math:`\ln N`, which
+    it reaches only as :math:`\xi\to\infty`: any one of the context's labels, whichever.
+
+    Args:
+        beta: Strength of the first layer.
+        alpha: Strength of the match in the second.
+        xi: Strength of the classifier. These and ``beta2`` are numbers or arrays that broadcast.
+        pairs: N, at least 1.
+        labels: L, at least N.
+        beta2: Preference of the second layer for labels.
+        leak_corrected: As in :func:`previous_token_attention`.
+
+    Raises:
+        InputError: A parameter is not finite, N is no positive integer, or L is less than N.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, The landscape.
+    """
+    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
+    return plain(_Terms(b, a, x, b2, pairs, labels, leak_corrected).loss())
+
+
+def gradient(
+    beta: Numbers,
+    alpha: Numbers,
+    xi: Numbers,
+    *,
+    pairs: int,
+    labels: int,
+    beta2: Numbers | None = None,
+    leak_corrected: bool = False,
+) -> Array:
+    r"""The gradient of the loss, in closed form.
+
+    .. math:: \nabla\mathcal L = -\sum_k\pi_k\nabla v_k, \qquad v = \bigl(0,\ \xi(z-z'),\ \xi z\bigr)
+
+    with :math:`\pi_k` the shares of the three terms of :math:`e^{\mathcal L}`. At the origin it is
+    :math:`\bigl(0,\ 0,\ -\frac{L-N}{L(2N+1)}\bigr)`: weak, along :math:`\xi` alone, and nothing at all where
+    :math:`L = N`.
+
+    Args:
+        beta: As in :func:`loss`, as are the others.
+        alpha: Strength of the match.
+        xi: Strength of the classifier.
+        pairs: N.
+        labels: L.
+        beta2: None leaves it at zero and its derivative out.
+        leak_corrected: As in :func:`previous_token_attention`.
+
+    Returns:
+        [..., 3] in the order beta, alpha, xi; [..., 4] with beta2 last if it is given.
+
+    Raises:
+        InputError: As :func:`loss`.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, Derivatives of the landscape.
+    """
+    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
+    slope = _Terms(b, a, x, b2, pairs, labels, leak_corrected).gradient()
+    return slope[..., :3] if beta2 is None else slope
+
+
+def hessian(
+    beta: Numbers,
+    alpha: Numbers,
+    xi: Numbers,
+    *,
+    pairs: int,
+    labels: int,
+    beta2: Numbers | None = None,
+    leak_corrected: bool = False,
+) -> Array:
+    r"""The matrix of second derivatives of the loss, in closed form.
+
+    .. math::
+        \nabla^2\mathcal L = \sum_k\pi_k\bigl(\nabla v_k\nabla v_k^\top - \nabla^2v_k\bigr)
+        - \nabla\mathcal L\,\nabla\mathcal L^\top
+
+    Args:
+        beta: As in :func:`gradient`, as are the others.
+        alpha: Strength of the match.
+        xi: Strength of the classifier.
+        pairs: N.
+        labels: L.
+        beta2: None leaves it at zero and its derivatives out.
+        leak_corrected: As in :func:`previous_token_attention`.
+
+    Returns:
+        [..., 3, 3], or [..., 4, 4] with beta2, in the order of :func:`gradient`.
+
+    Raises:
+        InputError: As :func:`loss`.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, Derivatives of the landscape.
+    """
+    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
+    curvature = _Terms(b, a, x, b2, pairs, labels, leak_corrected).hessian()
+    return curvature[..., :3, :3] if beta2 is None else curvature
+
+
+def escape_rate(*, pairs: int, beta: Numbers = 0.0, leak_corrected: bool = False) -> Number:
+    r"""How fast gradient flow leaves the saddle that the plateau is where every label is in the context.
+
+    .. math:: h = \frac{(N-1)\,y(\beta)}{N(2N+1)}, \qquad \delta(t) \approx \delta(0)\,e^{ht}
+
+    For :math:`L = N` the gradient is exactly zero where :math:`\alpha = \xi = 0`, and not for other :math:`\alpha` and
+    :math:`\xi` near by: the Hessian there has the eigenvalues 0 and :math:`\pm h`. A start at a distance
+    :math:`\delta` leaves in a time that grows like :math:`h^{-1}\ln(1/\delta)`, along :math:`\alpha = \xi`: with both
+    positive to the induction head, with both negative to its opposite, a query that attends to everything but its own
+    label and is read with the opposite sign. So the plateau is a delay, not a bar. Leak-corrected and at
+    :math:`\beta = 0`, h is zero and the escape slower than exponential.
+
+    Args:
+        pairs: N, at least 1.
+        beta: Strength of the first layer.
+        leak_corrected: As in :func:`previous_token_attention`.
+
+    Raises:
+        InputError: As :func:`previous_token_attention`.
+
+    Derived: docs/abrupt-learning.md, The saddle.
+    """
+    y = np.asarray(previous_token_attention(beta, pairs=pairs, leak_corrected=leak_corrected))
+    return plain((pairs - 1) * y / (pairs * (2 * pairs + 1)))
+
+
+def flow(
+    start: Sequence[float],
+    *,
+    pairs: int,
+    labels: int,
+    time: float,
+    rates: Sequence[float] | None = None,
+    levels: Sequence[float] = LEVELS,
+    leak_corrected: bool = False,
+) -> Flow:
+    r"""Steepest descent from a point, and when the loss falls through shares of :math:`\ln N`.
+
+    .. math:: \dot w_i = -\rho_i\,\partial_i\mathcal L, \qquad w = (\beta, \alpha, \xi\,[, \beta_2])
+
+    The loss crosses :math:`0.9\ln N` at the end of the plateau and :math:`0.1\ln N` at the foot of the cliff. From the
+    origin with L > N it is still above :math:`\ln N` when the cliff comes.
+
+    Args:
+        start: beta, alpha, xi; and beta2, if it is to flow.
+        pairs: N, at least 2: with one pair there is nothing to match.
+        labels: L.
+        time: How long.
+        rates: :math:`\rho_i`, one for each parameter; None: 1 for all.
+        levels: Shares of :math:`\ln N` to time.
+        leak_corrected: As in :func:`previous_token_attention`.
+
+    Raises:
+        InputError: As :func:`loss`; or the start has neither three nor four numbers, the rates are not as many, a
+            level or the time is not positive.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, The cliff in time.
+    """
+    whole("pairs", pairs, 2)
+    (w,) = read(start=(np.asarray(start), _FINITE))
+    if w.shape not in ((3,), (4,)):
+        raise expected("start", "beta, alpha, xi, and perhaps beta2", f"shape {w.shape}")
+    (rate,) = read(rates=(np.ones_like(w) if rates is None else np.asarray(rates), NON_NEGATIVE))
+    if rate.shape != w.shape:
+        raise expected("rates", f"{len(w)} numbers, as in start", f"shape {rate.shape}")
+    (shares,), (until,) = read(levels=(np.atleast_1d(levels), POSITIVE)), read(time=(time, POSITIVE))
+    _read(0.0, 0.0, 0.0, None, pairs, labels)
+
+    def at(w: Array) -> "_Terms":
+        return _Terms(w[0], w[1], w[2], w[3] if len(w) == 4 else np.zeros_like(w[0]), pairs, labels, leak_corrected)
+
+    def falls_through(share: float) -> Any:
+        def event(_: float, w: Array) -> float:
+            return float(at(w).loss() - share * np.log(pairs))
+
+        event.direction = -1  # pyright: ignore[reportFunctionMemberAccess]
+        return event
+
+    found = solve_ivp(
+        lambda _, w: -rate * at(w).gradient()[: len(w)],
+        (0.0, float(until)),
+        w,
+        method="LSODA",
+        rtol=1e-9,
+        atol=1e-12,
+        events=[falls_through(share) for share in shares],
+    )
+    first = [float(times[0]) if len(times) else np.nan for times in found.t_events]
+    return Flow(found.t, found.y.T, np.asarray(at(found.y).loss()), dict(zip(shares.tolist(), first, strict=True)))
+
+
+class _Terms:
+    """The three terms of exp(loss) and their derivatives in beta, alpha, xi, beta2; parameters of one shape."""
+
+    def __init__(
+        self, beta: Floats, alpha: Floats, xi: Floats, beta2: Floats, pairs: int, labels: int, leak_corrected: bool
+    ) -> None:
+        y, self.y1, self.y2 = _first_layer(beta, pairs, leak_corrected)
+        self.alpha, self.xi, self.y = alpha, xi, y
+        score = alpha * y
+        scores = np.stack([score + beta2, beta2, np.zeros_like(score)])
+        total = np.logaddexp.reduce(scores + _log_counts(1, pairs - 1, pairs + 1, ndim=score.ndim))
+        right, other, rest = np.exp(scores - total)
+        self.right, self.other, self.rest = right, other, (pairs + 1) * rest
+        self.elsewhere = (pairs - 1) * other + self.rest  # 1 - right, without a difference
+        # z - z' from the larger of the two: nothing cancels where they are close, nothing overflows.
+        gap = np.where(score > 0, -right, other) * np.expm1(-np.abs(score))
+        self.read = np.stack([gap, right])
+        terms = _log_counts(pairs - 1, labels - pairs, ndim=score.ndim) - xi * self.read
+        self.logs = np.concatenate([np.zeros_like(score)[None], terms])
+
+    def loss(self) -> Floats:
+        return np.logaddexp.reduce(self.logs)
+
+    def gradient(self) -> Array:
+        return 0.0 - np.einsum("k...,ki...->...i", self._shares(), self._slopes())  # no negative zero
+
+    def hessian(self) -> Array:
+        shares, slopes, gradient = self._shares(), self._slopes(), self.gradient()
+        outer = np.einsum("k...,ki...,kj...->...ij", shares, slopes, slopes)
+        own = np.einsum("k...,kij...->...ij", shares, self._curvatures())
+        return outer - own - gradient[..., :, None] * gradient[..., None, :]
+
+    def _shares(self) -> Array:
+        """Of the second and the third term; the first is one whatever the parameters."""
+        return np.exp(self.logs[1:] - self.loss())
+
+    def _slopes(self) -> Array:
+        """Of v in the parameters, [term, parameter, ...]."""
+        by_score, xi = self._by_score(), self.xi
+        return np.stack(
+            [xi * by_score * self.alpha * self.y1, xi * by_score * self.y, self.read, xi * self.rest * self.read], 1
+        )
+
+    def _curvatures(self) -> Array:
+        """Second derivatives of v, [term, parameter, parameter, ...]."""
+        by_score, by_beta2, xi = self._by_score(), self.rest * self.read, self.xi
+        turn = self.elsewhere - self.right
+        twice = turn * by_score
+        mixed = self.rest * self.right * np.stack([turn + 2 * self.other, turn])
+        along_beta, along_alpha = self.alpha * self.y1, self.y
+        zero = np.zeros_like(by_score)
+        beta_beta = xi * (twice * along_beta**2 + by_score * self.alpha * self.y2)
+        beta_alpha = xi * (twice * along_beta * along_alpha + by_score * self.y1)
+        beta_xi, beta_beta2 = by_score * along_beta, xi * mixed * along_beta
+        alpha_alpha, alpha_xi, alpha_beta2 = (
+            xi * twice * along_alpha**2,
+            by_score * along_alpha,
+            xi * mixed * along_alpha,
+        )
+        beta2_beta2 = xi * by_beta2 * (2 * self.rest - 1)
+        rows = [
+            [beta_beta, beta_alpha, beta_xi, beta_beta2],
+            [beta_alpha, alpha_alpha, alpha_xi, alpha_beta2],
+            [beta_xi, alpha_xi, zero, by_beta2],
+            [beta_beta2, alpha_beta2, by_beta2, beta2_beta2],
+        ]
+        return np.moveaxis(np.stack([np.stack(row) for row in rows]), 2, 0)
+
+    def _by_score(self) -> Array:
+        """Of z - z' and z, the first derivative in the score of the right label; the second is 1 - 2z times it."""
+        return self.right * np.stack([self.elsewhere + self.other, self.elsewhere])
+
+
+def _log_counts(*counts: int, ndim: int) -> Array:
+    """Along a new first axis; minus infinity for none."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.array(counts, np.float64)).reshape(-1, *[1] * ndim)
+
+
+def _read(beta: Numbers, alpha: Numbers, xi: Numbers, beta2: Numbers | None, pairs: int, labels: int) -> list[Array]:
+    whole("pairs", pairs, 1)
+    whole("labels", labels, 1)
+    if labels < pairs:
+        raise expected("labels", f"at least {pairs}, one for each pair", labels)
+    second = 0.0 if beta2 is None else beta2
+    return read(beta=(beta, _FINITE), alpha=(alpha, _FINITE), xi=(xi, _FINITE), beta2=(second, _FINITE))
+
+
+def _first_layer(beta: Floats, pairs: int, leak_corrected: bool) -> tuple[Floats, Floats, Floats]:
+    """y and its first two derivatives."""
+    y = expit(beta - np.log(pairs))
+    first = y * (1 - y)
+    second = first * (1 - 2 * y)
+    if not leak_corrected:
+        return y, first, second
+    slope = (pairs + 1) / pairs
+    above_chance = np.where(beta > 0, -y, (1 - y) / pairs) * np.expm1(-np.abs(beta))
+    return above_chance, slope * first, slope * second
