@@ -12,11 +12,12 @@ from icllab.algorithms import (
     GradientDescent,
     KernelRidge,
     LeastSquares,
+    RepairedProcess,
     Ridge,
     SoftmaxLimit,
 )
-from icllab.algorithms.kernels import arc_cosine, gram
 from icllab.core.errors import InputError
+from icllab.core.kernels import arc_cosine, gram, repaired
 from icllab.core.prompt import RegressionPrompt
 
 DIM, LENGTH = 3, 5
@@ -83,6 +84,24 @@ def test_kernel_ridge_is_a_solve_for_every_prefix(kernel, ridge, prompt):
     np.testing.assert_array_equal(process(prompt), found)
 
 
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_the_repaired_process_solves_with_the_absolute_value_of_all_pairs(ridge, prompt):
+    k = np.asarray(gram("relu", jnp.asarray(0.6), prompt.x))
+    values, vectors = np.linalg.eigh(k)
+    whole = vectors @ np.diag(np.abs(values)) @ vectors.T
+    np.testing.assert_allclose(repaired(jnp.asarray(k)), whole, atol=1e-13)
+    found = RepairedProcess(ridge, kernel="relu", temperature=0.6)(prompt)
+    y = np.asarray(prompt.y[:LENGTH])
+    # Singular here: so can be the rectified products of few inputs.
+    among = whole[:-1, :-1] + ridge * np.eye(LENGTH)
+    wanted = whole[-1, :-1] @ np.linalg.pinv(among, rcond=1e-10, hermitian=True) @ y
+    np.testing.assert_allclose(found, [wanted], rtol=1e-8)
+    # A kernel has nothing to repair.
+    same = {"kernel": "exponential", "temperature": 0.6}
+    plain = GaussianProcess(ridge, **same)(prompt)[-1:]
+    np.testing.assert_allclose(RepairedProcess(ridge, **same)(prompt), plain, rtol=1e-8)
+
+
 def test_with_the_linear_kernel_it_is_ridge_regression_of_any_rank(prompt):
     """With more examples than dimensions the Gram matrix is singular, and without a ridge labels contradict."""
     linear = {"kernel": "linear", "temperature": 1.0}
@@ -145,6 +164,7 @@ def test_warnings_are_said_by_the_algorithm():
             r"rate: expected one number, or one for each layer: shape \(\) or",
         ),
         (lambda: KernelRidge(0.1, kernel="softmax", temperature=1.0), "unknown kernel 'softmax'"),
+        (lambda: RepairedProcess(0.1, kernel="softmax", temperature=1.0), "unknown kernel 'softmax'"),
         (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, for the limit of a softmax"),
     ],
 )

@@ -14,8 +14,8 @@ from icllab.algorithms import (
     PreconditionedDescent,
     Ridge,
 )
-from icllab.algorithms.kernels import arc_cosine, gram
 from icllab.core.errors import InputError
+from icllab.core.kernels import arc_cosine, gram
 from icllab.core.prompt import RegressionPrompt
 
 DIM, LENGTH, LAYERS = 3, 5, 12

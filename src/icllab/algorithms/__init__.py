@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
     from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
     from icllab.algorithms.estimators import from_sklearn
-    from icllab.algorithms.functional import FunctionalDescent, GaussianProcess, KernelRidge, SoftmaxLimit
+    from icllab.algorithms.functional import (
+        FunctionalDescent,
+        GaussianProcess,
+        KernelRidge,
+        RepairedProcess,
+        SoftmaxLimit,
+    )
+    from icllab.algorithms.label_maps import LabelMap
     from icllab.algorithms.least_squares import LeastSquares, Ridge
 
 __getattr__, __dir__, __all__ = attach(
@@ -25,12 +32,14 @@ __getattr__, __dir__, __all__ = attach(
         "GradientDescent": "descent",
         "GradientDescentPlusPlus": "descent",
         "KernelRidge": "functional",
+        "LabelMap": "label_maps",
         "LeastSquares": "least_squares",
         "PreconditionedDescent": "descent",
+        "RepairedProcess": "functional",
         "Ridge": "least_squares",
         "SoftmaxLimit": "functional",
         "bayes_optimal": "bayes",
         "from_sklearn": "estimators",
     },
-    modules=("bayes", "descent", "estimators", "functional", "kernels", "least_squares", "recursions"),
+    modules=("bayes", "descent", "estimators", "functional", "label_maps", "least_squares", "recursions"),
 )

@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from icllab.algorithms.functional import GaussianProcess, RepairedProcess
 from icllab.algorithms.least_squares import LinearPredictor, number, require_non_negative
 from icllab.algorithms.recursions import ridge_weights
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
+from icllab.tasks.function_regression import FunctionRegression
 from icllab.tasks.linear_regression import LinearRegression
 from icllab.tasks.regression_laws import Covariance, GaussianWeights, WeightPool
 
@@ -152,26 +154,33 @@ def _posterior_answers(
     return moment / mass
 
 
-def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE:
+def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | GaussianProcess | RepairedProcess:
     r"""The predictor of least expected loss on prompts of ``task``: its posterior mean, at every position.
 
-    ====================  ==========================================================
-    law of task vectors   predictor
-    ====================  ==========================================================
-    ``GaussianWeights``   :class:`GaussianPosterior` with its covariance and noise
-    ``WeightPool``        :class:`DiscreteMMSE` with its tasks and noise
-    ====================  ==========================================================
+    =========================================  =========================================================
+    law                                        predictor
+    =========================================  =========================================================
+    ``LinearRegression``, ``GaussianWeights``  :class:`GaussianPosterior` with its covariance and noise
+    ``LinearRegression``, ``WeightPool``       :class:`DiscreteMMSE` with its tasks and noise
+    ``FunctionRegression``                     :class:`~icllab.algorithms.functional.GaussianProcess` with its kernel
+    the same with ``repair``                   :class:`~icllab.algorithms.functional.RepairedProcess`, which
+                                               answers the last position only
+    =========================================  =========================================================
 
-    The law of the inputs does not matter: they are independent of the task vector.
+    The law of the inputs does not matter: they are independent of the task vector, or of the function.
 
     Raises:
         InputError: The posterior of the task is not known in closed form here.
 
-    Derived: docs/rivals.md, What the best predictor is.
+    Derived: docs/rivals.md, What the best predictor is; docs/constructions.md, Bayes under label noise.
     """
+    if type(task) is FunctionRegression:
+        predictor = RepairedProcess if task.repair else GaussianProcess
+        return predictor(task.noise_variance, kernel=task.kernel, temperature=task.temperature)
     if type(task) is not LinearRegression:
         name = type(task).__name__
-        raise expected("task", "a LinearRegression (the Bayes predictor of others is not known here)", name)
+        wanted = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
+        raise expected("task", wanted, name)
     if isinstance(task.weights, GaussianWeights):
         return GaussianPosterior(task.weights.covariance, task.noise_variance)
     if isinstance(task.weights, WeightPool):

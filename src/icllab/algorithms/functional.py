@@ -4,6 +4,8 @@ The answer is a function fitted to the examples before each position, :math:`f =
 prefix is a fit of its own.
 """
 
+from typing import ClassVar, Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,14 +13,21 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.descent import Rate, per_layer, steps
-from icllab.algorithms.kernels import INNER, SOFTMAX, Kernel, gram, kernel_warnings, require_kernel
 from icllab.algorithms.least_squares import number, require_non_negative
 from icllab.algorithms.recursions import ridge_weights
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected
+from icllab.core.kernels import (
+    SOFTMAX,
+    Kernel,
+    features_of,
+    gram,
+    kernel_warnings,
+    repaired,
+    require_kernel,
+    require_symmetric,
+)
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
-
-_NEW = 64  # units of rounding of its own size below which nothing of an input's features is new
 
 
 class FunctionalDescent(AbstractPredictor):
@@ -135,9 +144,7 @@ class KernelRidge(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
 
     def __check_init__(self) -> None:
-        if self.kernel == SOFTMAX:
-            raise unknown("kernel", SOFTMAX, [name for name in INNER if name != SOFTMAX])
-        require_kernel("kernel", self.kernel)
+        require_symmetric("kernel", self.kernel)
         require_non_negative("ridge", self.ridge)
 
     @property
@@ -148,7 +155,7 @@ class KernelRidge(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
         with jax.default_matmul_precision("float32"):
-            features = _features(gram(self.kernel, self.temperature, prompt.x))
+            features = features_of(gram(self.kernel, self.temperature, prompt.x))
             weights = ridge_weights(features, prompt.y, self.ridge.astype(features.dtype))
             return jnp.sum(features * weights, axis=1)
 
@@ -166,6 +173,46 @@ class GaussianProcess(KernelRidge):
 
     Derived: docs/constructions.md, Bayes under label noise.
     """
+
+
+class RepairedProcess(AbstractPredictor):
+    r"""The posterior mean at the last position, of values whose covariance is a matrix made positive.
+
+    .. math:: \hat y = c^\top (C + \rho I)^{-1}y, \qquad
+              \begin{pmatrix} C & c \\ c^\top & c_q \end{pmatrix} = |K|
+
+    with :math:`|K|` the matrix absolute value of all pairs, the query among them. It is Bayes-optimal for a
+    :class:`~icllab.tasks.function_regression.FunctionRegression` with ``repair``. Of a kernel, which has nothing to
+    repair, it is :class:`GaussianProcess`. No earlier position is answered, for there the law depends on inputs that
+    follow. Directions that rounding alone has in :math:`C + \rho I` are left out.
+
+    Attributes:
+        ridge: :math:`\rho\ge0`, the noise variance; a leaf.
+        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static).
+        temperature: T, by whose root inputs are divided; a leaf.
+
+    Raises:
+        InputError: The kernel is not known (a softmax is none), or the noise is negative.
+
+    Derived: docs/constructions.md, What is not a kernel.
+    """
+
+    positions: ClassVar[Literal["every", "last"]] = "last"
+
+    ridge: Float[Array, ""] = eqx.field(converter=number)
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_symmetric("kernel", self.kernel)
+        require_non_negative("ridge", self.ridge)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        """The prediction at the last position."""
+        with jax.default_matmul_precision("float32"):
+            features = features_of(repaired(gram(self.kernel, self.temperature, prompt.x)))
+            weights = ridge_weights(features, prompt.y, self.ridge.astype(features.dtype))
+            return jnp.sum(features[-1:] * weights[-1:], axis=1)
 
 
 class SoftmaxLimit(AbstractPredictor):
@@ -218,21 +265,3 @@ def _normalisers(matrix: Float[Array, "position position"]) -> Float[Array, "pos
     sums = jnp.cumsum(matrix, axis=0)
     later = jnp.triu(jnp.ones(matrix.shape, bool), 1)
     return jnp.where(later, jnp.ones_like(sums), sums)
-
-
-def _features(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
-    """U with U U' = K by Cholesky's algorithm; row i depends on the first inputs up to i alone.
-
-    A pivot that is rounding, or negative, leaves a column of zeros: that input has no new feature.
-    """
-    row = jnp.arange(len(matrix))
-    least = _NEW * jnp.finfo(matrix.dtype).eps * jnp.diagonal(matrix)
-
-    def step(left: Array, place: Array) -> tuple[Array, Array]:
-        pivot = left[place, place]
-        sound = pivot > least[place]
-        column = left[:, place] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
-        taken = jnp.where(sound & (row >= place), column, jnp.zeros_like(column))
-        return left - taken[:, None] * taken[None, :], taken
-
-    return jax.lax.scan(step, matrix, row)[1].T

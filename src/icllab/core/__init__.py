@@ -7,5 +7,17 @@ and ``core.grid``'s bookkeeping are free of JAX.
 from icllab.core.lazy import attach
 
 __getattr__, __dir__, __all__ = attach(
-    __name__, modules=("axes", "errors", "files", "grid", "lazy", "linalg", "prompt", "protocols", "sources")
+    __name__,
+    modules=(
+        "axes",
+        "errors",
+        "files",
+        "grid",
+        "kernels",
+        "lazy",
+        "linalg",
+        "prompt",
+        "protocols",
+        "sources",
+    ),
 )

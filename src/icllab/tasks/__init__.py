@@ -10,20 +10,32 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.tasks.fixed_prompts import FixedPrompts
+    from icllab.tasks.function_regression import FunctionRegression
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
+    from icllab.tasks.integrated_regression import CovariancePrompt, IntegratedRegression
     from icllab.tasks.linear_regression import LinearRegression
-    from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, UniformInputs, WeightPool
+    from icllab.tasks.regression_laws import (
+        GaussianInputs,
+        GaussianWeights,
+        SphereInputs,
+        UniformInputs,
+        WeightPool,
+    )
     from icllab.tasks.scaling import Standardised
     from icllab.tasks.table import Table
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "CovariancePrompt": "integrated_regression",
         "FixedPrompts": "fixed_prompts",
+        "FunctionRegression": "function_regression",
         "GaussianInputs": "regression_laws",
         "GaussianWeights": "regression_laws",
         "HierarchicalRegression": "hierarchical_regression",
+        "IntegratedRegression": "integrated_regression",
         "LinearRegression": "linear_regression",
+        "SphereInputs": "regression_laws",
         "Standardised": "scaling",
         "Table": "table",
         "UniformInputs": "regression_laws",
@@ -32,9 +44,12 @@ __getattr__, __dir__, __all__ = attach(
     modules=(
         "attention_features",
         "fixed_prompts",
+        "function_regression",
         "hierarchical_regression",
+        "integrated_regression",
         "linear_regression",
         "regression_laws",
+        "sample_covariances",
         "scaling",
         "table",
         "table_files",

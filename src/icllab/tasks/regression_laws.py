@@ -72,6 +72,21 @@ class UniformInputs(AbstractInputs):
         return self.half_width**2 / 3 * jnp.eye(dim)
 
 
+class SphereInputs(AbstractInputs):
+    r"""Uniform on the sphere of a ``radius`` r, as Cheng et al. have it with r = 1."""
+
+    radius: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A standard normal vector, scaled to the radius."""
+        g = jax.random.normal(key, (dim,), self.radius.dtype)
+        return self.radius * (g / jnp.linalg.norm(g))
+
+    def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
+        r""":math:`(r^2/d)\, I`."""
+        return self.radius**2 / dim * jnp.eye(dim)
+
+
 class AbstractWeights(eqx.Module):
     """A law of task vectors."""
 

@@ -18,6 +18,8 @@ Kernel: TypeAlias = str | Callable[[Array, Array], Array]
 
 SOFTMAX = "softmax"
 
+_NEW = 64  # units of rounding of its own size below which nothing of an input's features is new
+
 
 def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array, ""]:
     r"""The kernel of an infinitely wide layer of rectified units.
@@ -54,6 +56,13 @@ def require_kernel(name: str, kernel: Kernel) -> None:
         raise unknown(name, kernel, INNER)
 
 
+def require_symmetric(name: str, kernel: Kernel) -> None:
+    """Refuse a name that is not known, and the softmax."""
+    if kernel == SOFTMAX:
+        raise unknown(name, SOFTMAX, [known for known in INNER if known != SOFTMAX], "(a softmax is not symmetric)")
+    require_kernel(name, kernel)
+
+
 def gram(
     kernel: Kernel, temperature: Float[Array, ""], inputs: Float[Array, "position dim"]
 ) -> Float[Array, "position position"]:
@@ -69,6 +78,38 @@ def gram(
         return INNER[kernel](inputs @ inputs.T / temperature)
     scaled = inputs / jnp.sqrt(temperature)
     return jax.vmap(lambda u: jax.vmap(lambda v: kernel(u, v))(scaled))(scaled)
+
+
+def features_of(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
+    """U with U U' = K by Cholesky's algorithm; row i depends on the first inputs up to i alone.
+
+    A pivot that is rounding, or negative, leaves a column of zeros: that input has no new feature.
+    """
+    row = jnp.arange(len(matrix))
+    least = _NEW * jnp.finfo(matrix.dtype).eps * jnp.diagonal(matrix)
+
+    def step(left: Array, place: Array) -> tuple[Array, Array]:
+        pivot = left[place, place]
+        sound = pivot > least[place]
+        column = left[:, place] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
+        taken = jnp.where(sound & (row >= place), column, jnp.zeros_like(column))
+        return left - taken[:, None] * taken[None, :], taken
+
+    return jax.lax.scan(step, matrix, row)[1].T
+
+
+def repaired(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
+    r"""The matrix absolute value of a symmetric matrix: its negative eigenvalues with the other sign.
+
+    .. math:: |K| = U|\Lambda|U^\top = (K^2)^{1/2}, \qquad K = U\Lambda U^\top
+
+    It makes a covariance of a matrix that is none. It is no function of two inputs any more: an entry depends on all
+    inputs, and a part of the matrix repaired is not that part of the repaired matrix.
+
+    Derived: docs/constructions.md, What is not a kernel.
+    """
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.abs(values)[None, :]) @ vectors.T
 
 
 def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
@@ -106,9 +147,7 @@ def negative_part(kernel: Kernel, inputs: Float[Array, "point dim"], *, temperat
 
     Derived: docs/constructions.md, What is not a kernel.
     """
-    require_kernel("kernel", kernel)
-    if kernel == SOFTMAX:
-        raise unknown("kernel", SOFTMAX, [name for name in INNER if name != SOFTMAX], "a softmax is not symmetric")
+    require_symmetric("kernel", kernel)
     matrix = gram(kernel, jnp.asarray(temperature, inputs.dtype), inputs)
     values = jnp.linalg.eigvalsh((matrix + matrix.T) / 2)
     return jnp.maximum(-values[0], 0) / values[-1]

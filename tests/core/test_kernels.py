@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import kernels
+from icllab.core import kernels
 from icllab.core.errors import InputError
 
 

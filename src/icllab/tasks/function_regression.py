@@ -1,0 +1,97 @@
+r"""Regression of a random function in context: labels are values of a Gaussian process with a given kernel.
+
+.. math:: f \sim \mathcal{GP}(0, K), \qquad y_i = f(x_i) + \varepsilon_i, \quad \varepsilon_i \sim N(0, \rho),
+          \qquad i = 1, \dots, \ell + 1
+
+With the linear kernel it is :class:`~icllab.tasks.linear_regression.LinearRegression` with :math:`w \sim N(0, I/T)`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.kernels import Kernel, features_of, gram, repaired, require_symmetric
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression_laws import AbstractInputs
+
+
+class FunctionRegression(AbstractTask):
+    r"""Prompts ``(x_i, y_i)`` of a function drawn from a Gaussian process; the loss is the squared error.
+
+    The labels of a prompt are jointly normal given its inputs,
+
+    .. math:: y \sim N(0, K + \rho I), \qquad K_{ij} = K(x_i/\sqrt T,\; x_j/\sqrt T),
+
+    and the best answer at every position is :class:`~icllab.algorithms.functional.GaussianProcess` with the same
+    kernel, temperature and noise. They are drawn through the features that Cholesky's algorithm finds, O(length^3);
+    where K is singular, labels are off by the root of rounding.
+
+    A function that is not positive semi-definite is the covariance of nothing. ``repair`` puts the matrix absolute
+    value :math:`|K|` in the place of :math:`K`, for all positions of the prompt together. Then the law of the first
+    labels depends on how many inputs follow, and the best answer at the last position is
+    :class:`~icllab.algorithms.functional.RepairedProcess`.
+
+    Attributes:
+        dim: Input dimension d (static).
+        length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
+        inputs: Law of ``x``: ``SphereInputs``, ``GaussianInputs`` or ``UniformInputs``.
+        kernel: ``"linear"``, ``"exponential"``, ``"relu"`` (with ``repair`` only), or a function of two inputs, such as
+            :func:`~icllab.core.kernels.arc_cosine` (static).
+        temperature: T, by whose root inputs are divided; a leaf.
+        noise_variance: :math:`\rho`, also of the query's own label; a leaf.
+        repair: Whether K is made positive by the matrix absolute value (static).
+
+    Raises:
+        InputError: A number is out of range, or the kernel is none.
+
+    Source: the law of labels on the sphere [Cheng24].
+    Derived: docs/constructions.md, Bayes under label noise; docs/constructions.md, What is not a kernel.
+    """
+
+    dim: int = eqx.field(static=True)
+    length: int = eqx.field(static=True)
+    inputs: AbstractInputs
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), kw_only=True)
+    noise_variance: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), kw_only=True)
+    repair: bool = eqx.field(static=True, kw_only=True, default=False)
+
+    def __check_init__(self) -> None:
+        for name in ("dim", "length"):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
+                raise expected(name, "an integer of at least 1", getattr(self, name))
+        require_symmetric("kernel", self.kernel)
+        if self.kernel == "relu" and not self.repair:
+            hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
+            raise expected("kernel", "one that is positive semi-definite", "relu", hint)
+        for name, wanted, least in (("temperature", "> 0", np.finfo(float).tiny), ("noise_variance", ">= 0", 0.0)):
+            value = getattr(self, name)
+            if not isinstance(value, Tracer) and not np.all((value >= least) & np.isfinite(value)):
+                raise expected(name, f"a finite number {wanted}", np.asarray(value).tolist())
+
+    def covariance(self, x: Float[Array, "position dim"]) -> Float[Array, "position position"]:
+        """Of the values of the function at these inputs, without noise; of all together where it is repaired."""
+        matrix = gram(self.kernel, self.temperature, x)
+        return repaired(matrix) if self.repair else matrix
+
+    def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
+        """One prompt of ``length + 1`` positions."""
+        of_x, of_function, of_noise = jax.random.split(key, 3)
+        positions = self.length + 1
+        x = jax.vmap(lambda k: self.inputs.sample(self.dim, key=k))(jax.random.split(of_x, positions))
+        with jax.default_matmul_precision("float32"):
+            values = features_of(self.covariance(x)) @ jax.random.normal(of_function, (positions,), x.dtype)
+        noise = jnp.sqrt(self.noise_variance.astype(x.dtype)) * jax.random.normal(of_noise, (positions,), x.dtype)
+        return RegressionPrompt(x=x, y=values + noise)
+
+    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        r"""Squared error :math:`(\hat y - y)^2` at the positions answered (every, or the last)."""
+        answered = prediction.shape[0]
+        if answered not in (1, prompt.positions):
+            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
+        return (prediction - prompt.y[-answered:]) ** 2
