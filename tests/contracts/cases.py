@@ -20,10 +20,12 @@ from icllab.models import (
 )
 from icllab.tasks import (
     FixedPrompts,
+    FunctionRegression,
     GaussianInputs,
     GaussianWeights,
     HierarchicalRegression,
     LinearRegression,
+    SphereInputs,
     Table,
     WeightPool,
 )
@@ -53,6 +55,9 @@ TASKS = {
     "vonoswald": lambda: LinearRegression.convention("vonoswald", dim=4, length=6),
     "table": _table,
     "fixed_prompts": lambda: FixedPrompts.drawn(_pool_task(), 1000, key=KEY),
+    "function_regression": lambda: FunctionRegression(
+        4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
+    ),
     "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
 }
 
@@ -138,6 +143,7 @@ PREDICTORS = {
     "gradient_descent_plus_plus": lambda: algorithms.GradientDescentPlusPlus.scalar(0.3, 0.2, **_STEPS, half=True),
     "functional_descent": lambda: algorithms.FunctionalDescent(0.3, **_KERNEL, **_STEPS, noise_variance=0.1),
     "kernel_ridge": lambda: algorithms.KernelRidge(0.1, **_KERNEL),
+    "repaired_process": lambda: algorithms.RepairedProcess(0.1, kernel="relu", temperature=1.0),
     "softmax_limit": lambda: algorithms.SoftmaxLimit(0.1),
     "discrete_mmse": lambda: algorithms.bayes_optimal(_pool_task()),
     "sklearn": _neighbours,

@@ -26,15 +26,27 @@ def worlds(claim):
         yield pytest.param(claim, name, marks=pytest.mark.slow if later else ())
 
 
+TRAINED = {
+    *(claim for claim in CLAIMS if claim.startswith("descent/")),
+    "asymptotics/synthetic_to_real",
+    "asymptotics/transformer_double_descent",
+    "asymptotics/transformer_task_diversity",
+    "asymptotics/which_architectures",
+}
 WORLDS = [case for claim in CLAIMS for case in worlds(claim)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def optimised():
-    """Claims compute for seconds: what the rest of the suite leaves out of compilation pays here."""
+@pytest.fixture(autouse=True)
+def optimised(claim, request):
+    """Claims that solve compute for seconds: what the rest of the suite leaves out of compilation pays here.
+
+    Networks that train for a few steps are compiled for longer than they run.
+    """
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update(
+        "jax_disable_most_optimizations", claim in TRAINED and request.function is not test_the_claim_holds_at_small
+    )
     yield
     jax.config.update("jax_disable_most_optimizations", True)
 

@@ -101,6 +101,7 @@ def test_a_grid_without_longer_contexts_says_nothing_of_them():
     assert not any("up to" in what for what in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

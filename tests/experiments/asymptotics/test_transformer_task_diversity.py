@@ -138,6 +138,7 @@ def measured():
     return [experiment.measure(point, key=jax.random.key(3), everything=everything) for everything in (False, True)]
 
 
+@pytest.mark.slow
 def test_networks_and_rivals_are_asked_the_same_prompts(measured):
     found = {name: values for name, (_, values) in measured[0].items()}
     assert set(found) == set(claim.NAMES)

@@ -1,0 +1,1 @@
+"""Claims of attention that runs gradient descent."""
