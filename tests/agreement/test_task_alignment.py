@@ -56,6 +56,7 @@ def test_contexts_of_another_length():
         assert abs(limit[0] - other) > 5 * error[0]
 
 
+@pytest.mark.slow
 def test_covariances_that_do_not_commute():
     """Full matrices: only the diagonal of the test covariance in the eigenbasis of that of pretraining enters."""
     law = {"tau": 2.0, "alpha": 4.0, "kappa": 1.5, "rho": 0.1, "ridge": 0.1}

@@ -77,6 +77,7 @@ def gradients(a, b, covariances):
     return maps(a, b, covariances), by_a, by_b, by_s + jnp.swapaxes(by_s, 1, 2)
 
 
+@pytest.mark.slow
 def test_in_a_stack_it_is_the_same_and_so_is_its_gradient(getkey, monkeypatch):
     """Eleven in blocks of four, the last one cut. The gradient is that of the plain recursion."""
     monkeypatch.setattr(label_maps, "_CACHED", 4 * DIM**2)

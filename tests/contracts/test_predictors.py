@@ -66,6 +66,7 @@ def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getke
         np.testing.assert_array_equal(before[: position + 1], after[: position + 1])
 
 
+@pytest.mark.parametrize("precision", ["float64", pytest.param("float32", marks=pytest.mark.slow)], indirect=True)
 def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
     """The eager call, which compiles every operation by itself, in float64 alone, where it is known to 1e-12."""
     predictor = cast(PREDICTORS[name](), precision)

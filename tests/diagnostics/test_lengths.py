@@ -71,6 +71,7 @@ def test_the_block_changes_nothing(predictor, getkey):
     np.testing.assert_allclose(whole.loss, parts.loss, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_that_of_a_mean(getkey):
     few, many = (per_length({"a": nothing}, TASK, key=getkey(), prompts=n) for n in (1000, 16_000))
     ratio = np.asarray(few.standard_error / many.standard_error)

@@ -74,6 +74,7 @@ def test_bad_input_is_refused(prompt, getkey):
         DeepSets(dim=3, width=2, hidden=(), pool="max", key=getkey())
 
 
+@pytest.mark.slow
 def test_a_control_of_a_given_size(getkey):
     build = lambda w: DeepSets(dim=3, width=w, hidden=(w,), pool="mean", key=jax.random.key(0))  # noqa: E731
     assert parameter_count(build(3)) <= 60 < parameter_count(build(4))

@@ -48,7 +48,8 @@ def gradient(algorithm, loss):
     return jnp.concatenate([value[None], found.preconditioner.ravel(), found.contraction.ravel()])
 
 
-@pytest.mark.parametrize("name", ["full", pytest.param("uniform_pool", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["full", "uniform_pool"])
 def test_loss_and_gradient_are_means_over_tasks_noise_and_queries(name, getkey):
     """Given the examples' inputs: 37 numbers within 5 standard errors, that of the loss below 4 %."""
     task, algorithm = regression(name), steps(2, getkey())

@@ -48,6 +48,7 @@ def test_full_batches_and_sgd_are_gradient_descent(precision, getkey):
     )
 
 
+@pytest.mark.slow
 def test_a_ridge_learns_the_noise_variance(getkey):
     """Ridge is Bayes for standard normal tasks where it equals the noise variance: there the loss is least."""
     noise = np.asarray([0.25, 1.0])

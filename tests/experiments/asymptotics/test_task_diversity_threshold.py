@@ -164,6 +164,7 @@ def test_a_choice_by_the_other_seeds_is_not_biased():
     assert abs(np.mean(means)) < 4 * error
 
 
+@pytest.mark.slow
 def test_a_network_is_measured_against_its_own_pool_and_ridge(getkey):
     experiment = claim.experiment
     chosen = {"layers": [1], "tasks": [3], "step": [0, 5]}

@@ -4,6 +4,7 @@ import json
 
 import jax
 import numpy as np
+import pytest
 import xarray as xr
 
 from icllab.experiments.asymptotics import trained_linear_attention as claim
@@ -86,6 +87,7 @@ def measured(getkey, **world):
         return experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey(), **world)
 
 
+@pytest.mark.slow
 def test_plain_descent_ends_at_the_least_norm_and_adam_and_the_layer_do_not(getkey):
     found = measured(getkey)
     dims, distance = found["gamma_distance"]

@@ -114,6 +114,7 @@ def measured(getkey, **world):
     return experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey(), **world)
 
 
+@pytest.mark.slow
 def test_each_number_of_prompts_is_trained_and_judged_on_its_own(getkey):
     found = measured(getkey)
     assert {dims for dims, _ in found.values()} == {("prompt_ratio", "seed")}

@@ -163,6 +163,7 @@ def test_all_networks_have_nearly_as_many_parameters_as_they_may(name, budget):
     assert claim.USED * budget < count <= budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["DeepSets", "least squares"])
 def test_a_cell_has_an_excess_for_every_rate_and_position(name, getkey):
     experiment = claim.experiment.with_fixed({"prompts": [64], "batch": [4]})
