@@ -35,7 +35,9 @@ def anisotropic():
     return LinearRegression(DIM, LENGTH, GaussianInputs(skew), pool, 0.3)
 
 
-@pytest.mark.parametrize(("build", "kind"), [(isotropic, "icl"), (anisotropic, "idg")])
+@pytest.mark.parametrize(
+    ("build", "kind"), [pytest.param(isotropic, "icl", marks=pytest.mark.slow), (anisotropic, "idg")]
+)
 def test_it_is_the_mean_over_sampled_contexts(build, kind):
     """Within 3.5 standard errors, each below 2% of the error, at the last position and at shorter lengths."""
     task = build()

@@ -61,7 +61,19 @@ def off(found, wanted):
     return float(jnp.max(jnp.abs(found - wanted)) / jnp.max(jnp.abs(wanted)))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+def everywhere(names, single):
+    """All of them in float64; in float32 one by default."""
+    slow = [name for name in names if name != single]
+    return [
+        *((name, "float64") for name in names),
+        (single, "float32"),
+        *(pytest.param(name, "float32", marks=pytest.mark.slow) for name in slow),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), everywhere(ALGORITHMS, "own matrices, not symmetric"), indirect=["precision"]
+)
 def test_linear_attention_answers_as_its_algorithm(name, precision):
     algorithm, prompt = ALGORITHMS[name](), drawn(precision)
     wanted = algorithm(prompt)
@@ -72,7 +84,7 @@ def test_linear_attention_answers_as_its_algorithm(name, precision):
         assert off(attention(prompt), wanted if answers == "every" else wanted[-1:]) < TOLERANCE[precision]
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "precision"), everywhere(KERNELS, "softmax"), indirect=["precision"])
 def test_kernel_attention_answers_as_its_algorithm(name, precision):
     algorithm, prompt = KERNELS[name](), drawn(precision)
     assert off(constructions.gradient_descent(algorithm)(prompt), algorithm(prompt)) < TOLERANCE[precision]

@@ -114,7 +114,7 @@ def test_an_inconsistent_system_gives_up_instead_of_running_to_the_limit():
     assert int(solution.iterations) < 10**4
 
 
-@pytest.mark.parametrize("iterations", [5, 40, 10**6])
+@pytest.mark.parametrize("iterations", [5, pytest.param(40, marks=pytest.mark.slow), 10**6])
 def test_a_singular_system_without_a_solution_ends_at_the_best_iterate(iterations):
     """The recursion diverges by orders of magnitude; what is returned is no worse than any step of it, or than zero."""
     a = jnp.asarray(spd(30, 1e6)).at[:, 0].set(0).at[0].set(0)  # b has a part that no x reaches

@@ -68,6 +68,7 @@ def test_the_layers_gradient_is_held_at_zero_in_v21_alone(free, getkey):
     assert not np.any(np.asarray(update.q == 0))
 
 
+@pytest.mark.slow
 def test_one_example_stands_for_a_context(getkey):
     with jax.enable_x64(True):
         task = LinearRegression.from_scaling(dim=3, alpha=4.0, kappa=2.0, rho=0.1, key=getkey())

@@ -38,7 +38,7 @@ MAPS = {
 
 
 @pytest.mark.parametrize("name", MAPS)
-@pytest.mark.parametrize("sizes", [(4, 2), (2, 4)])
+@pytest.mark.parametrize("sizes", [(4, 2), pytest.param((2, 4), marks=pytest.mark.slow)])
 def test_the_product_and_its_derivatives_are_those_of_the_plain_one(name, sizes, getkey):
     before_x, before_w, maps = MAPS[name]
     inner, outer = sizes

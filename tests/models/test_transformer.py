@@ -73,8 +73,8 @@ def by_formula(model, prompt):
     ("arrangement", "fields"),
     [
         (Interleaved(), {"norm": "pre", "positions": "learned", "length": 5}),
-        (Interleaved(), {"norm": "none", "mlp": None}),
-        (joined(), {"norm": "post", "mlp": ()}),
+        pytest.param(Interleaved(), {"norm": "none", "mlp": None}, marks=pytest.mark.slow),
+        pytest.param(joined(), {"norm": "post", "mlp": ()}, marks=pytest.mark.slow),
         (joined(query_is_key=True), {"norm": "pre", "mlp": (5, 4)}),
         (joined("last", causal=False, query_is_key=True), {"norm": "post", "layers": 1, "mlp": None}),
         (joined("last"), {"norm": "none", "width": None, "head_dim": 3, "positions": "one_hot", "length": 4}),
@@ -91,7 +91,13 @@ def test_it_is_its_formula(arrangement, fields, prompt, getkey):
 
 
 @pytest.mark.parametrize(
-    ("norm", "positions"), [("none", "none"), ("pre", "learned"), ("post", "one_hot"), ("pre", "rotary")]
+    ("norm", "positions"),
+    [
+        pytest.param("none", "none", marks=pytest.mark.slow),
+        pytest.param("pre", "learned", marks=pytest.mark.slow),
+        ("post", "one_hot"),
+        ("pre", "rotary"),
+    ],
 )
 def test_the_last_answer_of_a_prefix_is_the_answer_at_that_position(norm, positions, prompt, getkey):
     """Interleaved and joined alike; joined models that answer the last position agree with those that answer all."""

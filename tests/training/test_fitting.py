@@ -68,7 +68,7 @@ def test_a_ridge_learns_the_noise_variance(getkey):
     assert (np.abs(learned.mean(axis=0) - noise) < 4 * error).all()
 
 
-@pytest.mark.parametrize("generator", ["threefry2x32", "unsafe_rbg"])
+@pytest.mark.parametrize("generator", [pytest.param("threefry2x32", marks=pytest.mark.slow), "unsafe_rbg"])
 def test_map_and_vmap_see_the_same_prompts(generator):
     key = jax.random.key(3, impl=generator)
     start = icl.ensemble(slope, seeds=3, key=jax.random.key(0))
@@ -81,8 +81,15 @@ def test_map_and_vmap_see_the_same_prompts(generator):
     assert runs[0].header["generator"] == generator
 
 
-@pytest.mark.parametrize("mode", ["map", "vmap"])
-@pytest.mark.parametrize("generator", ["threefry2x32", "unsafe_rbg"])
+@pytest.mark.parametrize(
+    ("mode", "generator"),
+    [
+        ("map", "threefry2x32"),
+        pytest.param("vmap", "threefry2x32", marks=pytest.mark.slow),
+        pytest.param("map", "unsafe_rbg", marks=pytest.mark.slow),
+        ("vmap", "unsafe_rbg"),
+    ],
+)
 def test_further_members_change_none_that_are_there(mode, generator):
     """Another member, another swept number: the prompts are a matter of the seed."""
     key = jax.random.key(3, impl=generator)
@@ -147,7 +154,7 @@ def test_nothing_is_compiled_for_another_key_length_or_number(getkey):
     assert len(compiled) - before <= 1
 
 
-@pytest.mark.parametrize("mode", ["map", "vmap"])
+@pytest.mark.parametrize("mode", [pytest.param("map", marks=pytest.mark.slow), "vmap"])
 def test_a_member_that_diverges_is_a_status_and_changes_no_other(mode, getkey):
     key, start_key = getkey(), getkey()
 

@@ -53,7 +53,15 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, mode):
     assert_same(again, whole)
 
 
-@pytest.mark.parametrize("more", [{"data": None}, {"data": 11}, {"minibatches": "replacement"}, {"data": prompts(3)}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data": None},
+        pytest.param({"data": 11}, marks=pytest.mark.slow),
+        {"minibatches": "replacement"},
+        pytest.param({"data": prompts(3)}, marks=pytest.mark.slow),
+    ],
+)
 def test_prompts_of_every_kind_go_on(tmp_path, more):
     whole = trained(None, 30, **more)
     trained(tmp_path, 7, **more)

@@ -125,6 +125,7 @@ def test_each_number_of_prompts_is_trained_and_judged_on_its_own(getkey):
     assert (training > 0).all()
 
 
+@pytest.mark.slow
 def test_in_the_wrong_world_all_are_trained_on_the_same_set(getkey):
     error = measured(getkey, everything=True)["icl_error"][1]
     np.testing.assert_array_equal(error[0], error[1])

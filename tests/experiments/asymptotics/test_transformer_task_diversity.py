@@ -151,6 +151,7 @@ def test_networks_and_rivals_are_asked_the_same_prompts(measured):
     assert (found["icl_dmmse"] > 0.05).all()
 
 
+@pytest.mark.slow
 def test_in_the_wrong_world_only_the_training_differs(measured):
     own, other = ({name: values for name, (_, values) in one.items()} for one in measured)
     for name in claim.NAMES:
