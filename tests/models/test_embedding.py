@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.prompt import RegressionPrompt
-from icllab.models import Embedding, Interleaved, Joined
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.models import Embedding, Interleaved, Joined, Tokens
 
 PROMPT = RegressionPrompt(x=jnp.arange(1.0, 7.0).reshape(3, 2), y=jnp.array([10.0, 20.0, 30.0]))
 EVERY = Joined(answers="every", causal=True, query_is_key=False)
@@ -97,3 +97,15 @@ def test_bad_fields_are_refused(getkey):
         InputError, match="prompt: expected at most 1 examples before the query, got 2; build the model"
     ):
         jax.eval_shape(lambda: short(PROMPT)[0])
+
+
+def test_token_ids():
+    prompt = TokenPrompt(tokens=jnp.array([2, 0, 1, 2]))
+    arrangement = Tokens(3)
+    np.testing.assert_array_equal(arrangement.tokens(prompt), np.eye(3)[[2, 0, 1]])
+    layout = arrangement.layout(3)
+    np.testing.assert_array_equal(layout.visible, np.tril(np.ones((3, 3))))
+    assert (arrangement.places(2), arrangement.outputs, layout.keys) == (3, 3, 3)
+    assert arrangement.positions == "every"
+    with pytest.raises(InputError, match="dim: expected the vocabulary, 3, got 4"):
+        arrangement.features(4)

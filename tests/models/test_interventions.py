@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from icllab.models import Edited, edited, reduced
+from icllab.models import Edited, edited, edited_by, reduced
 from icllab.tasks import LinearRegression
 
 
@@ -43,3 +43,15 @@ def test_the_model_it_wraps_is_unchanged(model, getkey):
     before = model(prompt)
     edited(model, scaled("features", 0.0))(prompt)
     np.testing.assert_array_equal(model(prompt), before)
+
+
+def test_an_edit_may_depend_on_the_prompt(model, getkey):
+    """An activation patched from another prompt, scaled by what is asked: the same as the edit made by hand."""
+    prompt, other = model.task.sample(key=getkey()), model.task.sample(key=getkey())
+    there = model.trace(other).activations["weights"]
+
+    def patched(asked):
+        return lambda name, value: asked.y[0] * there if name == "weights" else value
+
+    by_hand = edited(model, lambda name, value: prompt.y[0] * there if name == "weights" else value)
+    np.testing.assert_array_equal(edited_by(model, patched)(prompt), by_hand(prompt))

@@ -11,7 +11,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.errors import expected
 
@@ -97,3 +97,77 @@ class TokenPrompt(Prompt):
     def alone(self, position: int, *, size: int = 1) -> "TokenPrompt":
         """The last ``size`` tokens up to ``position``, and the token that follows them."""
         return type(self)(tokens=self._window(self.tokens, position, size, more=1))
+
+
+class ItemLabelPrompt(Prompt):
+    r"""Items with their labels, then an item whose label is asked for: :math:`x_1, l_1, \dots, x_N, l_N, x_q`.
+
+    Token 2k is item k and token 2k + 1 its label, counted from 0; token 2N is the query. A token is its place as a unit
+    vector of dimension P, and its content of dimension D.
+
+    Attributes:
+        items: The items; the last is the query.
+        label_vectors: Content of the label tokens in the context.
+        labels: Number of each item's label, from 0. The last is the target, which no predictor may see.
+        classes: Number of each item's class; negative for a class that is in this prompt only.
+        shift: Place of the first token, from 0 to P - 2N - 1.
+        places: P.
+    """
+
+    items: Float[Array, "position dim"]
+    label_vectors: Float[Array, "pair dim"]
+    labels: Int[Array, " position"]
+    classes: Int[Array, " position"]
+    shift: Int[Array, ""]
+    places: int = eqx.field(static=True)
+
+    @property
+    def positions(self) -> int:
+        """One per item, the query included."""
+        return self.labels.shape[-1]
+
+    @property
+    def pairs(self) -> int:
+        """N, the pairs of the context."""
+        return self.positions - 1
+
+    @property
+    def matches(self) -> Bool[Array, "*prompt pair"]:
+        """Which label tokens of the context show the target; of stacked prompts too."""
+        return self.labels[..., :-1] == self.labels[..., -1:]
+
+    def content(self) -> Float[Array, "token dim"]:
+        """What the tokens hold, without their places."""
+        paired = jnp.stack([self.items[:-1], self.label_vectors], axis=1)
+        return jnp.concatenate([paired.reshape(-1, self.items.shape[1]), self.items[-1:]])
+
+    def tokens(self) -> Float[Array, "token feature"]:
+        """Place and content of every token, side by side."""
+        content = self.content()
+        places = self.shift + jnp.arange(len(content))
+        return jnp.concatenate([jax.nn.one_hot(places, self.places, dtype=content.dtype), content], axis=1)
+
+    def replaced_after(self, position: int, other: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The items up to ``position`` stay, and the labels of those before it."""
+        i = jnp.arange(self.positions)
+        return type(self)(
+            items=jnp.where((i <= position)[:, None], self.items, other.items),
+            label_vectors=jnp.where((i[:-1] < position)[:, None], self.label_vectors, other.label_vectors),
+            labels=jnp.where(i < position, self.labels, other.labels),
+            classes=jnp.where(i <= position, self.classes, other.classes),
+            shift=self.shift,
+            places=self.places,
+        )
+
+    def alone(self, position: int, *, size: int = 1) -> "ItemLabelPrompt":
+        """The item at ``position`` as the query, after the ``size - 1`` pairs just before it, at their places."""
+        items = self._window(self.items, position, size)
+        begin = position + 1 - size
+        return type(self)(
+            items=items,
+            label_vectors=jax.lax.slice_in_dim(self.label_vectors, begin, position),
+            labels=self._window(self.labels, position, size),
+            classes=self._window(self.classes, position, size),
+            shift=self.shift + 2 * begin,
+            places=self.places,
+        )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.prompt import Prompt
@@ -23,6 +24,10 @@ class AbstractTask(eqx.Module):
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
         """One prompt."""
+
+    def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:
+        """So many independent prompts, stacked on a leading axis; a task may draw all their numbers in one call."""
+        return jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
 
     @abc.abstractmethod
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:

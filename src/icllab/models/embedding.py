@@ -4,7 +4,7 @@ r"""How a prompt becomes tokens: which token holds what, which tokens it sees, a
 :math:`y_i` is read at :math:`x_i`. *Joined*: one token :math:`(x_i, y_i)` per example and a query token
 :math:`(x_i, 0)`. A joined model that answers every position has one query token per position beside the
 examples; it sees the examples before it, so that the answer at position i is the one a prompt of i examples
-would get.
+would get. *Tokens*: a sequence of token ids as unit vectors; every one is answered by what follows it.
 """
 
 import abc
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
-from icllab.core.prompt import RegressionPrompt
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.models.dense import Dense
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
@@ -54,6 +54,11 @@ class AbstractArrangement(eqx.Module):
     @abc.abstractmethod
     def positions(self) -> Literal["every", "last"]:
         """Which positions are answered."""
+
+    @property
+    def outputs(self) -> int | None:
+        """How many numbers an answer has; None: it is one number, without an axis."""
+        return None
 
     @abc.abstractmethod
     def features(self, dim: int) -> int:
@@ -156,13 +161,52 @@ class Joined(AbstractArrangement):
         return length + 1
 
 
+class Tokens(AbstractArrangement):
+    """A sequence of token ids, each a unit vector, causal; an answer has a logit for every token that may follow.
+
+    Attributes:
+        vocabulary: How many tokens there are; ``dim`` of a model of them.
+    """
+
+    vocabulary: int = eqx.field(static=True)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:
+        """Every one."""
+        return "every"
+
+    @property
+    def outputs(self) -> int:
+        """One for every token of the vocabulary."""
+        return self.vocabulary
+
+    def features(self, dim: int) -> int:
+        """As many as tokens in the vocabulary."""
+        if dim != self.vocabulary:
+            raise expected("dim", f"the vocabulary, {self.vocabulary}", dim)
+        return self.vocabulary
+
+    def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
+        """All but the last token, which is the last answer."""
+        return jax.nn.one_hot(prompt.tokens[:-1], self.vocabulary)
+
+    def layout(self, positions: int) -> Layout:
+        """A token for every position; all are read."""
+        token = np.arange(positions)
+        return _layout(token[:, None] >= token, token, token, slice(0, None, 1))
+
+    def places(self, length: int) -> int:
+        """One for every position."""
+        return length + 1
+
+
 class Embedding(eqx.Module):
     r"""The tokens of an arrangement as vectors of the residual stream.
 
     .. math:: t_i \mapsto t_i W_E + b_E + p_i
 
     Attributes:
-        arrangement: :class:`Interleaved` or :class:`Joined`.
+        arrangement: :class:`Interleaved`, :class:`Joined` or :class:`Tokens`.
         projection: :math:`W_E, b_E`; without one, a token is its own vector.
         table: :math:`p_i`, for learned positions.
         positions: ``"none"``, ``"learned"``, ``"one_hot"`` (the place as a unit vector, appended to the token), or

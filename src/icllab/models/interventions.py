@@ -1,15 +1,22 @@
 """Interventions wrap a model: whatever takes a model takes an edited one, and nothing else changes."""
 
+import abc
+from collections.abc import Callable
 from typing import Any, Literal
+
+import equinox as eqx
 
 from icllab.core.protocols import AbstractModel, Edit, Trace
 
 
-class Edited(AbstractModel):
-    """``model`` with ``edit`` applied to every named activation on its way; answers and declares as ``model`` does."""
+class AbstractEdited(AbstractModel):
+    """A model under an intervention; answers and declares as the wrapped model does."""
 
-    model: AbstractModel
-    edit: Edit
+    model: eqx.AbstractVar[AbstractModel]
+
+    @abc.abstractmethod
+    def edit_of(self, prompt: Any) -> Edit:
+        """The intervention in a run on ``prompt``."""
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -28,11 +35,43 @@ class Edited(AbstractModel):
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """The wrapped model's trace; this intervention comes first, then ``edit``."""
+        own = self.edit_of(prompt)
         if edit is None:
-            return self.model.trace(prompt, self.edit)
-        return self.model.trace(prompt, lambda name, value: edit(name, self.edit(name, value)))
+            return self.model.trace(prompt, own)
+        return self.model.trace(prompt, lambda name, value: edit(name, own(name, value)))
+
+
+class Edited(AbstractEdited):
+    """``model`` with ``edit`` applied to every named activation on its way."""
+
+    model: AbstractModel
+    edit: Edit
+
+    def edit_of(self, prompt: Any) -> Edit:
+        """The intervention, which is the same for all prompts."""
+        del prompt
+        return self.edit
+
+
+class EditedBy(AbstractEdited):
+    """``model`` under an edit that is made anew for every prompt: ``edit(prompt)`` is what is applied."""
+
+    model: AbstractModel
+    edit: Callable[[Any], Edit]
+
+    def edit_of(self, prompt: Any) -> Edit:
+        """The intervention in a run on ``prompt``."""
+        return self.edit(prompt)
 
 
 def edited(model: AbstractModel, edit: Edit) -> Edited:
     """``model`` under ``edit(name, value) -> value``, which returns what it leaves alone as it came."""
     return Edited(model, edit)
+
+
+def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
+    """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked.
+
+    So an activation can be set to its value on another prompt, or to what the right answer needs.
+    """
+    return EditedBy(model, edit)

@@ -155,7 +155,7 @@ class Transformer(AbstractModel):
 
         Args:
             arrangement: How the prompt becomes tokens.
-            dim: Input dimension of the prompts.
+            dim: Input dimension of the prompts; of token ids, the vocabulary.
             width: Of the residual stream; None to put the tokens into it as they are.
             heads: Of each attention layer.
             layers: Number of blocks.
@@ -213,7 +213,7 @@ class Transformer(AbstractModel):
             blocks.append(Block(attention, dense, norms, norm))
         self.blocks = tuple(blocks)
         self.final_norm = LayerNorm(stream) if norm == "pre" else None
-        self.readout = Dense(stream, 1, std=std, key=of_readout)
+        self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
 
     @classmethod
     def raventos(
@@ -278,4 +278,6 @@ class Transformer(AbstractModel):
         if self.final_norm is not None:
             x = self.final_norm(x)
         x = record("readout", x)
-        return Trace(record("prediction", self.readout(x)[:, 0]), record.activations)
+        y = self.readout(x)
+        y = y[:, 0] if self.embedding.arrangement.outputs is None else y
+        return Trace(record("prediction", y), record.activations)

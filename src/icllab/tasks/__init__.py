@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from icllab.tasks.function_regression import FunctionRegression
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
     from icllab.tasks.integrated_regression import CovariancePrompt, IntegratedRegression
+    from icllab.tasks.item_label import ItemLabel
+    from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.regression_laws import (
         GaussianInputs,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         WeightPool,
     )
     from icllab.tasks.scaling import Standardised
+    from icllab.tasks.sequences import InContextCopying, MarkovChain, RepeatedTokens
     from icllab.tasks.table import Table
 
 __getattr__, __dir__, __all__ = attach(
@@ -33,8 +36,13 @@ __getattr__, __dir__, __all__ = attach(
         "GaussianInputs": "regression_laws",
         "GaussianWeights": "regression_laws",
         "HierarchicalRegression": "hierarchical_regression",
+        "InContextCopying": "sequences",
         "IntegratedRegression": "integrated_regression",
+        "ItemLabel": "item_label",
+        "LabelRelations": "label_relations",
         "LinearRegression": "linear_regression",
+        "MarkovChain": "sequences",
+        "RepeatedTokens": "sequences",
         "SphereInputs": "regression_laws",
         "Standardised": "scaling",
         "Table": "table",
@@ -43,14 +51,19 @@ __getattr__, __dir__, __all__ = attach(
     },
     modules=(
         "attention_features",
+        "classification",
         "fixed_prompts",
         "function_regression",
         "hierarchical_regression",
         "integrated_regression",
+        "item_label",
+        "item_label_levels",
+        "label_relations",
         "linear_regression",
         "regression_laws",
         "sample_covariances",
         "scaling",
+        "sequences",
         "table",
         "table_files",
     ),

@@ -67,8 +67,7 @@ class Stream(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[rows], data), carried
 
     def _fresh(self, task: Any, key: PRNGKeyArray, number: Int[Array, ""]) -> Any:
-        keys = jax.random.split(jax.random.fold_in(key, number), self.batch)
-        return jax.vmap(lambda k: task.sample(key=k))(keys)
+        return task.sample_many(self.batch, key=jax.random.fold_in(key, number))
 
 
 def stream_of(data: Prompt | int | None, batch: int | None, minibatches: str, reuse: int = 1) -> Stream:

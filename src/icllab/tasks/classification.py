@@ -1,0 +1,42 @@
+"""Tasks whose answer is one of finitely many: cross-entropy and accuracy."""
+
+import abc
+from typing import Any
+
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from icllab.core.errors import expected
+from icllab.core.protocols import AbstractTask
+
+
+class AbstractClassification(AbstractTask):
+    """A task with a right answer at every position; predictions are logits."""
+
+    @abc.abstractmethod
+    def targets(self, prompt: Any) -> Int[Array, " position"]:
+        """The right answer at every position."""
+
+    def loss(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+        r"""Cross-entropy in nats at the positions answered (every, or the last).
+
+        .. math:: -\ln \frac{e^{f_t}}{\sum_c e^{f_c}}
+
+        for logits f and the right answer t.
+        """
+        # A sum over all classes, since the gradient of a look-up is slow to scatter.
+        asked = self._asked(prediction, prompt)
+        right = jnp.where(asked[:, None] == jnp.arange(prediction.shape[1], dtype=asked.dtype)[None], prediction, 0)
+        return logsumexp(prediction, axis=1) - jnp.sum(right, axis=1)
+
+    def accuracy(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+        """1 where the largest logit (the first of equal ones) is that of the right answer, else 0."""
+        asked = self._asked(prediction, prompt)
+        return (jnp.argmax(prediction, axis=1).astype(asked.dtype) == asked).astype(prediction.dtype)
+
+    def _asked(self, prediction: Array, prompt: Any) -> Int[Array, " answered"]:
+        answered = prediction.shape[0]
+        if answered not in (1, prompt.positions):
+            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
+        return self.targets(prompt)[-answered:]

@@ -1,0 +1,76 @@
+"""What simple ways to answer an item-label prompt reach, exactly."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+
+class Levels(NamedTuple):
+    """Expected accuracies.
+
+    Attributes:
+        chance: Of a label drawn uniformly from all L.
+        context_label: Of the label of a slot of the context that is drawn uniformly.
+        in_context: Of one who finds the query's class in the context and takes its label there; where it is not
+            there, draws a label from all L.
+        in_weights: Of one who knows the labels of the K classes by heart, and draws a label from all L for a novel one.
+    """
+
+    chance: float
+    context_label: float
+    in_context: float
+    in_weights: float
+
+
+def levels_of(
+    *,
+    frequencies: Float[np.ndarray, " class"] | None,
+    labels: int,
+    pairs: int,
+    burstiness: int,
+    p_bursty: float,
+    p_novel: float,
+    no_repeats: bool,
+    swapped: bool,
+    purged: bool,
+) -> Levels:
+    r"""The levels of a law of prompts, the mean over its three kinds.
+
+    With :math:`q_l = \sum_{k \bmod L = l} p_k` the frequency of a label, a uniformly drawn slot of the context shows
+    the target with the probability
+
+    .. math:: \frac BN + \Big(1 - \frac BN\Big) s, \qquad
+              s = \begin{cases} 1/L & \text{novel} \\ \sum_l q_l^2 & \text{bursty} \\ 0 & \text{no repeats} \end{cases}
+
+    and in a plain context, where the query has no slot, with
+
+    .. math:: \sum_l q_l^2, \qquad\text{purged:}\quad \sum_k p_k\, \frac{q_{l(k)} - p_k}{1 - p_k} .
+
+    The query's class is in a novel or a bursty context, in a plain one with the probability
+    :math:`\sum_k p_k (1 - (1 - p_k)^N)`, and never if purged. With swapped labels the context shows the right ones, and
+    who knows by heart is always wrong.
+
+    Derived: docs/item-label.md, Levels.
+    """
+    share, chance = burstiness / pairs, 1 / labels
+
+    def bursty(same: float) -> float:
+        return share + (1 - share) * (0.0 if no_repeats else same)
+
+    novel = np.array([bursty(chance), 1.0, chance])
+    if frequencies is None:
+        return Levels(chance, *novel.tolist())
+    p = np.asarray(frequencies, float) / np.sum(frequencies)
+    of_label = p.reshape(-1, labels).sum(axis=0)
+    same = float(np.sum(of_label**2))
+    by_heart = 0.0 if swapped else 1.0
+    known = np.array([bursty(same), 1.0, by_heart])
+    if purged:
+        there = 0.0
+        alike = float(np.sum(p * (np.tile(of_label, len(p) // labels) - p) / (1 - p)))
+    else:
+        there, alike = float(np.sum(p * (1 - (1 - p) ** pairs))), same
+    plain = np.array([alike, there + (1 - there) * chance, by_heart])
+    mean = p_novel * novel + (1 - p_novel) * (p_bursty * known + (1 - p_bursty) * plain)
+    return Levels(chance, *mean.tolist())

@@ -1,0 +1,128 @@
+r"""Items and their labels in context, where what label an item has differs from prompt to prompt.
+
+.. math:: x_1, \pi(l_1), \dots, x_N, \pi(l_N), x_q \;\mapsto\; \pi(l_q)
+
+with :math:`l_k` the label that :class:`~icllab.tasks.ItemLabel` gives an item and :math:`\pi` a permutation of the
+labels, the *relation*. Where relations are few, a prompt can be answered by recognising which one it shows; where each
+prompt has a relation of its own, only by looking the query up in the context.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer
+from icllab.core.prompt import ItemLabelPrompt
+from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.item_label import ItemLabel
+
+
+class LabelRelations(AbstractClassification):
+    r"""Prompts of an :class:`ItemLabel` whose labels go through a relation, the same for all of one prompt.
+
+    The relation of a prompt is drawn uniformly from M of them, or from all L! permutations where there is no table.
+
+    Attributes:
+        items: Bursty prompts of known classes whose labels differ.
+        table: The relations, each a permutation of the labels; None: every prompt draws its own.
+        unseen: Whether the query is replaced by an item of a class drawn uniformly from those whose label under no
+            relation is in the context (static).
+    """
+
+    items: ItemLabel
+    table: Int[Array, "relation label"] | None
+    unseen: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        if self.items.means is None:
+            raise expected("items", "a task of known classes", "infinitely many", "give classes=")
+        if not self.items.no_repeats or self.items.burstiness != 1 or self.items.swapped:
+            raise expected("items", "a task with no_repeats, burstiness 1, and labels not swapped", "another")
+        if self.table is not None and self.table.shape[1] != self.items.labels:
+            raise expected("table", f"{self.items.labels} labels in every row", self.table.shape[1])
+        if self.unseen and self.items.labels == self.items.pairs:
+            raise expected("labels", f"more than the {self.items.pairs} pairs", self.items.labels, "none is left over")
+
+    @classmethod
+    def drawn(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
+        """Relations drawn uniformly; the first ones are the same for one key, however many there are.
+
+        Args:
+            items: What is asked, but for the relation.
+            relations: M; None: every prompt has its own.
+            rows: Repeat the M relations until there are so many: the same law in a table of another shape.
+            key: Of the relations.
+
+        Raises:
+            InputError: M does not divide ``rows``, or the items are not of known classes with different labels.
+        """
+        if relations is None:
+            return cls(items, None)
+        require_integer("relations", relations)
+        if rows and rows % relations:
+            raise expected("rows", f"a multiple of the {relations} relations", rows)
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(relations))
+        table = jax.vmap(lambda one: jax.random.permutation(one, items.labels))(keys)
+        return cls(items, jnp.tile(table, (max(1, rows // relations), 1)))
+
+    @property
+    def length(self) -> int:
+        """Pairs before the query, N."""
+        return self.items.pairs
+
+    def new_relations(self) -> "LabelRelations":
+        """The same items, with a relation of its own for every prompt."""
+        return dataclasses.replace(self, table=None)
+
+    def unseen_items(self) -> "LabelRelations":
+        """The same relations, with a query whose item is not in the context."""
+        return dataclasses.replace(self, unseen=True)
+
+    def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
+        """The label of each item."""
+        return prompt.labels
+
+    def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
+        """One prompt of N pairs and a query."""
+        return jax.tree.map(lambda leaf: leaf[0], self.sample_many(1, key=key))
+
+    def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
+        """So many prompts, stacked, with all their random numbers drawn at once."""
+        of_items, of_relations, of_class, of_noise = jax.random.split(key, 4)
+        prompts = self.items.sample_many(count, key=of_items)
+        labels, dim, dtype = self.items.labels, self.items.dim, self.items.label_vectors.dtype
+        if self.table is None:
+            relations = jnp.argsort(jax.random.uniform(of_relations, (count, labels), dtype), axis=1)
+        else:
+            relations = self.table[jax.random.randint(of_relations, (count,), 0, self.table.shape[0])]
+        if self.unseen:
+            uniform = jax.random.uniform(of_class, (count, 2), dtype)
+            noise = jax.random.normal(of_noise, (count, dim), dtype) / dim**0.5
+            prompts = jax.vmap(self._unseen)(prompts, uniform, noise)
+        return jax.vmap(self._related)(prompts, relations)
+
+    def _related(self, prompt: ItemLabelPrompt, relation: Int[Array, " label"]) -> ItemLabelPrompt:
+        labels = relation[prompt.labels]
+        return dataclasses.replace(prompt, labels=labels, label_vectors=self.items.label_vectors[labels[:-1]])
+
+    def _unseen(
+        self, prompt: ItemLabelPrompt, uniform: Float[Array, " two"], noise: Float[Array, " dim"]
+    ) -> ItemLabelPrompt:
+        """The prompt with another query, before any relation."""
+        assert self.items.means is not None
+        labels, classes = self.items.labels, self.items.means.shape[0]
+        left = jnp.all(jnp.arange(labels)[:, None] != prompt.labels[None, :-1], axis=1)
+        rank = (uniform[0] * (labels - self.items.pairs)).astype(int)
+        label = jnp.argmax(left & (jnp.cumsum(left) - 1 >= rank))
+        number = label + labels * (uniform[1] * (classes // labels)).astype(int)
+        eps = self.items.within_class_noise.astype(noise.dtype)
+        query = (self.items.means[number] + eps * noise) / jnp.sqrt(1 + eps**2)
+        return dataclasses.replace(
+            prompt,
+            items=prompt.items.at[-1].set(query),
+            labels=prompt.labels.at[-1].set(label.astype(prompt.labels.dtype)),
+            classes=prompt.classes.at[-1].set(number.astype(prompt.classes.dtype)),
+        )

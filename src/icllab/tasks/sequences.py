@@ -1,0 +1,241 @@
+r"""Sequences of tokens that are predicted one by one, with the least loss that is possible at each position.
+
+The prediction at position i, from 0, is of token i + 1 given the tokens up to i. The least expected loss there is the
+conditional entropy of that token, in nats.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks.classification import AbstractClassification
+
+
+class AbstractSequences(AbstractClassification):
+    """A law of token sequences; the loss is the cross-entropy of the next token, in nats, at every position."""
+
+    @abc.abstractmethod
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        """The least expected loss at every position, in nats, for one who knows the law. Not traceable."""
+
+    def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
+        """The token after each position."""
+        return prompt.tokens[1:]
+
+
+class InContextCopying(AbstractSequences):
+    r"""Items with their labels, then one of the items again: B, 2, A, 1, B is followed by 2.
+
+    .. math:: x_1, l_1, \dots, x_N, l_N, x_q, l_q
+
+    The N items of a context are different, drawn uniformly; labels are drawn uniformly and independently, anew for
+    every sequence; the query is one of the items. Tokens 0 to ``items - 1`` are items, those from ``items`` on labels.
+    The last position is asked for the label of the query.
+
+    Attributes:
+        items: How many items there are (static).
+        labels: How many labels there are (static).
+        pairs: N (static).
+
+    Raises:
+        InputError: There are fewer items than pairs, or no two labels.
+    """
+
+    items: int = eqx.field(static=True)
+    labels: int = eqx.field(static=True)
+    pairs: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_integer("pairs", self.pairs)
+        require_integer("labels", self.labels, least=2)
+        require_integer("items", self.items)
+        if self.items < self.pairs:
+            raise expected("items", f"at least {self.pairs}, different ones for all pairs", self.items)
+
+    @property
+    def vocabulary(self) -> int:
+        """Items and labels."""
+        return self.items + self.labels
+
+    @property
+    def tokens(self) -> int:
+        """2N + 2."""
+        return 2 * self.pairs + 2
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
+
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        r"""The least expected loss at every position, in nats.
+
+        .. math:: \ln L, \; \ln(M - 1), \; \ln L, \; \dots, \; \ln(M - N + 1), \; \ln L, \; \ln N, \; 0
+
+        for M items and L labels: labels cannot be foreseen but the last, which the context knows.
+
+        Derived: docs/item-label.md, Sequences whose least loss is known.
+        """
+        found = np.full(self.tokens - 1, np.log(self.labels))
+        found[1::2] = np.log([*(self.items - i for i in range(1, self.pairs)), self.pairs])
+        found[-1] = 0.0
+        return found
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One sequence."""
+        of_items, of_labels, of_query = jax.random.split(key, 3)
+        items = jax.random.permutation(of_items, self.items)[: self.pairs]
+        labels = self.items + jax.random.randint(of_labels, (self.pairs,), 0, self.labels)
+        query = jax.random.randint(of_query, (), 0, self.pairs)
+        pairs = jnp.stack([items, labels], axis=1)
+        return TokenPrompt(jnp.concatenate([pairs, pairs[query][None]]).reshape(-1))
+
+
+class RepeatedTokens(AbstractSequences):
+    """A block of tokens drawn uniformly and independently, and the same block again, ``repeats`` times in all.
+
+    Attributes:
+        vocabulary: How many tokens there are (static).
+        period: Tokens of a block (static).
+        repeats: How often the block comes, at least 2 (static).
+
+    Source: as a test of induction [Olsson22].
+    """
+
+    vocabulary: int = eqx.field(static=True)
+    period: int = eqx.field(static=True)
+    repeats: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self) -> None:
+        for name, least in (("vocabulary", 2), ("period", 1), ("repeats", 2)):
+            require_integer(name, getattr(self, name), least=least)
+
+    @property
+    def tokens(self) -> int:
+        """Of all blocks."""
+        return self.period * self.repeats
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
+
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        r"""The least expected loss at every position, in nats: :math:`\ln V` in the first block, then 0.
+
+        For one who knows the period; without knowing it the first tokens of the second block cannot be foreseen either.
+
+        Derived: docs/item-label.md, Sequences whose least loss is known.
+        """
+        position = np.arange(self.tokens - 1)
+        return np.where(position < self.period - 1, np.log(self.vocabulary), 0.0)
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One sequence."""
+        return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
+
+
+class MarkovChain(AbstractSequences):
+    r"""A stationary Markov chain.
+
+    .. math:: x_0 \sim \pi, \qquad P(x_{i+1} = b \mid x_i = a) = T_{ab}, \qquad \pi T = \pi
+
+    Attributes:
+        transition: T, whose rows sum to one.
+        tokens: Of a sequence (static).
+
+    Raises:
+        InputError: T is no square matrix of probabilities, or has more than one stationary law.
+    """
+
+    transition: Float[Array, "state state"]
+    tokens: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_integer("tokens", self.tokens, least=2)
+        given = self.transition
+        if isinstance(given, Tracer) or not isinstance(given, jax.Array):
+            return
+        matrix = np.asarray(given, float)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
+            raise expected("transition", "a square matrix of at least 2 states", list(matrix.shape))
+        off = np.abs(matrix.sum(axis=1) - 1).max()
+        if matrix.min() < 0 or not off < 1e-5:
+            raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+        if np.sum(np.abs(np.linalg.eigvals(matrix) - 1) < 1e-6) > 1:
+            raise expected("transition", "a chain with one stationary law", "several", "join its parts")
+
+    @classmethod
+    def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
+        """With rows of T drawn from the symmetric Dirichlet law; small concentrations make it nearly deterministic."""
+        require_integer("vocabulary", vocabulary, least=2)
+        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
+        return cls(rows / jnp.sum(rows, axis=1, keepdims=True), tokens)
+
+    @property
+    def vocabulary(self) -> int:
+        """States of the chain."""
+        return self.transition.shape[0]
+
+    def stationary(self) -> Float[np.ndarray, " state"]:
+        r"""The law :math:`\pi` with :math:`\pi T = \pi`, in float64. Not traceable."""
+        matrix = self._rows()
+        size = len(matrix)
+        # The equations have rank V - 1; with the sum of pi they determine it.
+        system = np.concatenate([matrix.T - np.eye(size), np.ones((1, size))])
+        found = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
+        return np.maximum(found, 0) / np.maximum(found, 0).sum()
+
+    def entropy_rate(self) -> float:
+        r"""Nats for each token, :math:`-\sum_a \pi_a \sum_b T_{ab} \ln T_{ab}`.
+
+        Derived: docs/item-label.md, Sequences whose least loss is known.
+        """
+        matrix = self._rows()
+        logarithm = np.log(np.where(matrix > 0, matrix, 1.0))
+        return float(-self.stationary() @ np.sum(matrix * logarithm, axis=1))
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
+
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        """The entropy rate at every position: what is known of the future is the present token."""
+        return np.full(self.tokens - 1, self.entropy_rate())
+
+    @eqx.filter_jit
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One sequence, by the inverse of the distribution functions of the rows."""
+        below = jnp.cumsum(self.transition, axis=1)
+        u = jax.random.uniform(key, (self.tokens,), below.dtype)
+
+        def draw(law: Array, height: Array) -> Array:
+            return jnp.minimum(jnp.sum(law <= height * law[-1]), law.shape[0] - 1)
+
+        def step(state: Array, height: Array) -> tuple[Array, Array]:
+            following = draw(below[state], height)
+            return following, following
+
+        first = draw(jnp.cumsum(self._start()), u[0])
+        rest = jax.lax.scan(step, first, u[1:])[1]
+        return TokenPrompt(jnp.append(first, rest))
+
+    def _start(self) -> Array:
+        """The stationary law as an array, by linear equations that can be traced."""
+        size = self.vocabulary
+        system = jnp.eye(size, dtype=self.transition.dtype) - self.transition.T + 1
+        return jnp.linalg.solve(system, jnp.ones(size, self.transition.dtype))
+
+    def _rows(self) -> Float[np.ndarray, "state state"]:
+        """T in float64; its rows are made to sum to one to that precision."""
+        matrix = np.asarray(self.transition, float)
+        return matrix / matrix.sum(axis=1, keepdims=True)

@@ -1,0 +1,207 @@
+"""The law of item-label prompts, their four test sets, and the exact levels of simple ways to answer."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.tasks import ItemLabel
+from icllab.tasks.item_label_levels import levels_of
+
+SIZES = {"classes": 12, "labels": 4, "pairs": 4, "dim": 3, "key": jax.random.key(1)}
+
+
+@eqx.filter_jit
+def drawn(task, count, key):
+    return task.sample_many(count, key=key)
+
+
+def within(samples, wanted, errors=4.0, most=0.02):
+    """The mean of samples is what is wanted, within standard errors that are small themselves."""
+    samples = np.asarray(samples, float)
+    error = samples.std(ddof=1) / len(samples) ** 0.5
+    assert error < most
+    assert abs(samples.mean() - wanted) <= errors * error + 1e-12, (samples.mean(), wanted, error)
+
+
+ZIPF = ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0)
+WITHOUT = ItemLabel.drawn(**SIZES, zipf_exponent=0.5, no_repeats=True)
+SETS = {
+    "in context": ZIPF.in_context(),
+    "swapped": ZIPF.swapped_labels(),
+    "in weights": ZIPF.in_weights(),
+    "purged": ZIPF.in_weights(purged=True),
+    "no repeats": WITHOUT.swapped_labels(),
+    "mixture": ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0, p_bursty=0.5, p_novel=0.3),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("in weights", "in context") else ()) for name in SETS],
+)
+def test_the_levels_are_those_of_predictors_that_answer_so(name, getkey):
+    """Each level against a predictor that looks at the prompts and nowhere else."""
+    task = SETS[name]
+    prompts, levels = drawn(task, 8000, getkey()), task.levels()
+    target, known = np.asarray(prompts.labels[:, -1]), np.asarray(prompts.classes[:, -1])
+    rng = np.random.default_rng(0)
+    guess = rng.integers(task.labels, size=len(target))
+    slot = rng.integers(task.pairs, size=len(target))
+    rows = np.arange(len(target))
+    there = np.asarray(prompts.classes[:, :-1] == prompts.classes[:, -1:])
+    looked_up = np.where(there.any(axis=1), np.asarray(prompts.labels)[rows, there.argmax(axis=1)], guess)
+    by_heart = np.where(known >= 0, known % task.labels, guess)
+    within(guess == target, levels.chance)
+    within(np.asarray(prompts.labels)[rows, slot] == target, levels.context_label)
+    within(looked_up == target, levels.in_context)
+    within(by_heart == target, levels.in_weights)
+
+
+def test_the_nearest_item_of_the_context_has_the_right_label(getkey):
+    """By the vectors alone, where dimension is high and noise low: the level of who looks up is reached."""
+    task = ItemLabel.drawn(classes=64, labels=16, pairs=4, dim=100, within_class_noise=0.1, key=getkey())
+    law = task.swapped_labels()
+    prompts = drawn(law, 2000, getkey())
+    items, labels = np.asarray(prompts.items), np.asarray(prompts.labels)
+    nearest = np.argmax(np.einsum("nkd,nd->nk", items[:, :-1], items[:, -1]), axis=1)
+    assert law.levels().in_context == 1
+    assert np.mean(labels[np.arange(2000), nearest] == labels[:, -1]) == 1
+
+
+def test_levels_in_words():
+    """R pairs of different labels: naming any is right once in N; by heart, swapped labels are always wrong."""
+    novel = ItemLabel.drawn(**(SIZES | {"classes": None}), no_repeats=True).levels()
+    assert novel == (0.25, 0.25, 1.0, 0.25)
+    assert WITHOUT.swapped_labels().levels()[1:] == (0.25, 1.0, 0.0)
+    assert WITHOUT.in_weights(purged=True).levels().in_context == 0.25
+    alike = ItemLabel.drawn(**SIZES).in_weights().levels()
+    assert alike.context_label == pytest.approx(1 / 4)
+    assert alike.in_context == pytest.approx(1 - (1 - 1 / 4) * (1 - 1 / 12) ** 4)
+
+
+def test_levels_of_a_law_are_means_over_its_kinds():
+    fields = {"frequencies": np.ones(12), "labels": 4, "pairs": 4, "burstiness": 2, "no_repeats": False}
+    fields |= {"swapped": False, "purged": False}
+    kinds = [levels_of(**fields, p_bursty=b, p_novel=c) for b, c in ((0, 1), (1, 0), (0, 0))]
+    mixed = levels_of(**fields, p_bursty=0.25, p_novel=0.2)
+    np.testing.assert_allclose(mixed, np.array([0.2, 0.8 * 0.25, 0.8 * 0.75]) @ np.array(kinds), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("classes", "burstiness"),
+    [(None, 1), (12, 2), pytest.param(None, 2, marks=pytest.mark.slow), pytest.param(12, 1, marks=pytest.mark.slow)],
+)
+def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstiness, getkey):
+    """Second moments, where means are drawn and where they are left out: 1, and 1/(1 + eps^2) within a class."""
+    fields = SIZES | {"classes": classes, "dim": 8, "key": getkey()}
+    task = ItemLabel.drawn(**fields, burstiness=burstiness, within_class_noise=0.7).in_context()
+    prompts = drawn(task, 4000, getkey())
+    products = np.asarray(jnp.einsum("nid,njd->nij", prompts.items, prompts.items))
+    same = np.asarray(prompts.classes[:, :, None] == prompts.classes[:, None])
+    off = ~np.eye(5, dtype=bool)
+    within(products[:, ~off].mean(axis=1), 1.0)
+    within((products[:, -1] * same[:, -1])[:, :-1].sum(axis=1) / burstiness, 1 / 1.49)
+    within(np.where(same, 0, products).sum(axis=(1, 2)) / (~same).sum(axis=(1, 2)), 0.0)
+    assert np.all(same[:, -1, :-1].sum(axis=1) == burstiness)
+
+
+def test_labels_vectors_and_places_are_what_they_should_be(getkey):
+    task = ItemLabel.drawn(**SIZES, places=12, burstiness=2, p_bursty=0.5, p_novel=0.3)
+    for law, offset in ((task, 0), (task.swapped_labels(), 1)):
+        prompts = drawn(law, 2000, getkey())
+        known = np.asarray(prompts.classes) >= 0
+        np.testing.assert_array_equal(
+            np.asarray(prompts.labels)[known], (np.asarray(prompts.classes)[known] + offset) % 4
+        )
+        np.testing.assert_array_equal(prompts.label_vectors, task.label_vectors[prompts.labels[:, :-1]])
+        assert np.all(known == known[:, :1])  # a prompt is novel throughout, or not at all
+        counts = np.bincount(prompts.shift, minlength=4)
+        assert len(counts) == 4  # 12 places for 9 tokens
+        assert np.sum((counts - 500) ** 2 / 500) < 3 + 4 * 6**0.5
+
+
+def test_without_repeats_every_group_has_a_label_of_its_own_and_a_random_order(getkey):
+    task = ItemLabel.drawn(**SIZES, burstiness=2, no_repeats=True, p_novel=0.5)
+    prompts = drawn(task, 2000, getkey())
+    labels, classes = np.sort(prompts.labels[:, :-1], axis=1), np.asarray(prompts.classes[:, :-1])
+    assert np.all(labels[:, 0] == labels[:, 1])
+    assert np.all(labels[:, 2] == labels[:, 3])
+    assert np.all(labels[:, 1] < labels[:, 2])
+    within(classes[:, 0] == classes[:, 1], 1 / 3)
+
+
+def test_classes_come_with_the_frequencies_of_their_rank(getkey):
+    task = ItemLabel.drawn(**SIZES, zipf_exponent=1.5)
+    p = np.arange(1, 13) ** -1.5
+    np.testing.assert_allclose(task.frequencies, p / p.sum(), rtol=1e-6)
+    wanted = 12_000 * p / p.sum()
+    for law in (task.in_weights(), dataclasses.replace(task.in_weights(), p_bursty=1.0)):  # one program for both
+        first = np.asarray(drawn(law, 12_000, getkey()).classes[:, 0])
+        assert np.sum((np.bincount(first, minlength=12) - wanted) ** 2 / wanted) < 11 + 4 * 22**0.5
+
+
+def test_labels_without_repeats_are_drawn_one_after_the_other_by_weight(getkey):
+    """Every unordered pair of labels against p_a p_b (1/(1 - p_a) + 1/(1 - p_b)), by enumeration."""
+    task = ItemLabel.drawn(**(SIZES | {"pairs": 2, "classes": 8}), zipf_exponent=1.0, no_repeats=True)
+    prompts = drawn(task.swapped_labels(), 12_000, getkey())
+    p = np.arange(1, 9) ** -1.0
+    q = (p / p.sum()).reshape(2, 4).sum(axis=0)
+    pairs = list(itertools.combinations(range(4), 2))
+    wanted = np.array([q[a] * q[b] * (1 / (1 - q[a]) + 1 / (1 - q[b])) for a, b in pairs])
+    assert wanted.sum() == pytest.approx(1)
+    found = np.sort(np.asarray(prompts.classes[:, :2]) % 4, axis=1)
+    counts = np.array([np.sum(np.all(found == pair, axis=1)) for pair in pairs])
+    assert np.sum((counts - 12_000 * wanted) ** 2 / (12_000 * wanted)) < 5 + 4 * 10**0.5
+    among = np.asarray(prompts.classes[:, 0])
+    within(among[among % 4 == 0] == 0, p[0] / (p[0] + p[4]), most=0.03)
+
+
+def test_purged_contexts_never_show_the_class_and_keep_the_odds_of_the_others(getkey):
+    task = ItemLabel.drawn(**SIZES, zipf_exponent=1.0).in_weights(purged=True)
+    classes = np.asarray(drawn(task, 12_000, getkey()).classes)
+    assert not np.any(classes[:, :-1] == classes[:, -1:])
+    p = np.arange(1, 13) ** -1.0 / np.sum(np.arange(1, 13) ** -1.0)
+    others = classes[classes[:, -1] == 0, 0]
+    within(others == 1, p[1] / (1 - p[0]))
+
+
+def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
+    key = getkey()
+    tasks = [ItemLabel.drawn(**(SIZES | {"classes": k, "key": key})) for k in (None, 4, 8)]
+    for task in tasks[1:]:
+        np.testing.assert_array_equal(task.label_vectors, tasks[0].label_vectors)
+    assert (tasks[0].classes, tasks[1].classes, tasks[0].tokens, tasks[0].width) == (None, 4, 9, 12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"classes": 10}, "classes: expected a multiple of the 4 labels, got 10"),
+        ({"burstiness": 3}, "burstiness: expected a divisor of the 4 pairs, below 4, got 3"),
+        ({"burstiness": 4}, "burstiness: expected a divisor of the 4 pairs, below 4, got 4; a context of one class"),
+        ({"places": 8}, "places: expected at least 9, a place for every token, got 8"),
+        ({"pairs": 6, "no_repeats": True}, "labels: expected at least 6, different ones for all classes of a context"),
+        ({"labels": 1, "classes": 3}, "labels: expected an integer of at least 2, got 1"),
+        ({"p_bursty": 1.5}, "p_bursty: expected a number from 0 to 1, got 1.5"),
+        ({"zipf_exponent": -1.0}, "zipf_exponent: expected a finite number >= 0, got -1.0"),
+        ({"classes": None, "p_novel": 0.5}, "p_novel: expected 1 where classes are infinitely many, got 0.5"),
+        ({"dim": 0}, "dim: expected an integer of at least 1, got 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(fields, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")) as error:
+        ItemLabel.drawn(**(SIZES | fields))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("which", ["swapped_labels", "in_weights"])
+def test_what_needs_known_classes_is_refused_where_there_are_none(which):
+    task = ItemLabel.drawn(**(SIZES | {"classes": None}))
+    with pytest.raises(InputError, match="classes: expected a number of them, which can be known by heart, got None"):
+        getattr(task, which)()

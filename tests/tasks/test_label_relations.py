@@ -1,0 +1,123 @@
+"""Relations of items to labels: what a prompt shows, and what a recogniser reaches on it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.tasks import ItemLabel, LabelRelations
+from icllab.theory import label_relations as theory
+
+KEY = jax.random.key(3)
+PROMPTS = 4000
+
+
+def items(**fields):
+    given = {"classes": 12, "labels": 6, "pairs": 3, "dim": 4, "no_repeats": True}
+    return ItemLabel.drawn(**(given | fields), key=KEY)
+
+
+@eqx.filter_jit
+def compiled(task, prompts, key):
+    return task.sample_many(prompts, key=key)
+
+
+def drawn(task, prompts=PROMPTS, key=KEY):
+    return jax.tree.map(np.asarray, compiled(task, prompts, key))
+
+
+@pytest.mark.parametrize("relations", [4, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, None))])
+def test_labels_of_a_prompt_go_through_one_permutation(relations):
+    task = LabelRelations.drawn(items(), relations, key=KEY)
+    found = drawn(task)
+    before = found.classes % 6
+    assert (np.sort(found.labels[:, :3], axis=1)[:, 1:] != np.sort(found.labels[:, :3], axis=1)[:, :-1]).all()
+    slot = (before[:, :3] == before[:, 3:]).argmax(axis=1)
+    np.testing.assert_array_equal(found.labels[:, 3], found.labels[np.arange(PROMPTS), slot])
+    np.testing.assert_array_equal(found.label_vectors, np.asarray(task.items.label_vectors)[found.labels[:, :3]])
+    if task.table is not None:
+        known = np.asarray(task.table)[:, before]  # [relation, prompt, position]
+        assert (known == found.labels).all(axis=2).any(axis=0).all()
+
+
+def test_a_prompt_of_its_own_relation_has_every_label_equally_often():
+    found = drawn(LabelRelations.drawn(items(), None, key=KEY))
+    for item in range(6):
+        count = np.bincount(found.labels[:, 0][found.classes[:, 0] % 6 == item], minlength=6)
+        expected = count.sum() / 6
+        assert ((count - expected) ** 2 / expected).sum() < 25.7  # chi squared of 5 degrees of freedom: p = 1e-4
+
+
+def test_an_unseen_item_is_none_of_the_context_and_any_other():
+    task = LabelRelations.drawn(items(), 2, key=KEY).unseen_items()
+    found = drawn(task)
+    assert (found.classes[:, :3] % 6 != found.classes[:, 3:] % 6).all()
+    count = np.bincount(found.classes[:, 3], minlength=12)
+    assert ((count - PROMPTS / 12) ** 2 / (PROMPTS / 12)).sum() < 37.4  # 11 degrees of freedom: p = 1e-4
+    means = np.asarray(task.items.means)[found.classes[:, 3]]
+    noise = found.items[:, 3] * np.sqrt(1.01) - means  # within-class noise of 0.1 N(0, I/4)
+    np.testing.assert_allclose(np.mean(noise**2), 0.01 / 4, rtol=5 * np.sqrt(2 / noise.size))
+    known = np.asarray(task.table)[:, found.classes % 6]
+    assert (known == found.labels).all(axis=2).any(axis=0).all()
+
+
+@pytest.mark.parametrize("relations", [5, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
+@pytest.mark.parametrize("unseen", [False, True])
+def test_a_recogniser_is_as_often_right_as_the_closed_form_says(relations, unseen):
+    """:func:`recogniser_on_a_new_relation` and :func:`recogniser_on_an_unseen_item`, over tables drawn afresh."""
+    rng, right, prompts = np.random.default_rng(0), [], 300
+    base = items()
+    for number in range(20):
+        task = LabelRelations.drawn(base, relations, rows=40, key=jax.random.key(number))  # one shape
+        table = np.asarray(task.table)
+        asked = task.unseen_items() if unseen else task.new_relations()
+        found = drawn(asked, prompts, jax.random.key(100 + number))
+        answers = table[:, found.classes % 6]
+        agreed = (answers[..., :3] == found.labels[:, :3]).sum(axis=2)
+        chosen = np.argmax(agreed + rng.random(agreed.shape), axis=0)
+        right.append(np.mean(answers[chosen, np.arange(prompts), 3] == found.labels[:, 3]))
+    formula = theory.recogniser_on_an_unseen_item if unseen else theory.recogniser_on_a_new_relation
+    error = max(np.std(right, ddof=1) / np.sqrt(20), 1e-9)
+    assert error < 0.03
+    assert abs(np.mean(right) - formula(relations, pairs=3, labels=6)) < 4 * error
+
+
+def test_more_rows_are_the_same_relations():
+    few, many = (LabelRelations.drawn(items(), 2, rows=rows, key=KEY).table for rows in (0, 8))
+    np.testing.assert_array_equal(np.asarray(many), np.tile(np.asarray(few), (4, 1)))
+    longer = LabelRelations.drawn(items(), 5, key=KEY).table
+    np.testing.assert_array_equal(np.asarray(longer)[:2], np.asarray(few))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: LabelRelations.drawn(items(classes=None), 2, key=KEY),
+            "items: expected a task of known classes, got 'infinitely many'; give classes=",
+        ),
+        (
+            lambda: LabelRelations.drawn(items(no_repeats=False), 2, key=KEY),
+            "items: expected a task with no_repeats, burstiness 1, and labels not swapped, got 'another'",
+        ),
+        (lambda: LabelRelations.drawn(items(), 0, key=KEY), "relations: expected an integer of at least 1, got 0"),
+        (
+            lambda: LabelRelations.drawn(items(), 3, rows=8, key=KEY),
+            "rows: expected a multiple of the 3 relations, got 8",
+        ),
+        (
+            lambda: LabelRelations(items(), jnp.zeros((2, 5), int)),
+            "table: expected 6 labels in every row, got 5",
+        ),
+        (
+            lambda: LabelRelations.drawn(items(labels=3), 2, key=KEY).unseen_items(),
+            "labels: expected more than the 3 pairs, got 3; none is left over",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(make, message):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value) == message
