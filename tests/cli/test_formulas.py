@@ -37,6 +37,32 @@ def test_theory_on_a_grid(icl):
     assert out.count(" inf") == 2
 
 
+def test_formulas_of_counts_are_asked_point_by_point(icl):
+    from icllab.theory import learning_coefficients
+
+    words = [
+        "theory",
+        "learning_coefficients.reduced_rank_regression",
+        "inputs=3",
+        "hidden=2,3",
+        "outputs=3,4",
+        "rank=1",
+    ]
+    answer = strictly(icl(*words, "--json")[1])
+    assert answer["axes"] == ["hidden", "outputs"]
+    for i, hidden in enumerate((2, 3)):
+        for j, outputs in enumerate((3, 4)):
+            found = learning_coefficients.reduced_rank_regression(3, hidden, outputs, 1)
+            assert tuple(answer["values"][name][i][j] for name in ("value", "multiplicity")) == found
+    words = ["theory", "learning_coefficients.normal_crossing", "powers=1,2", "--json"]
+    assert strictly(icl(*words)[1])["values"] == {"value": 0.25, "multiplicity": 1}
+    words = ["theory", "quadratic_posterior.learning_coefficient", "eigenvalues=1,2,0", "nbeta=1,10", "--json"]
+    assert strictly(icl(*words)[1])["values"] == {"learning_coefficient": [1.0, 1.0]}
+    status, _, err = icl("theory", "learning_coefficients.tanh_network", "hidden=1.5")
+    assert status == 2
+    assert "hidden: expected a whole number, got 1.5" in err
+
+
 def test_a_spectrum_is_one_value_and_is_not_swept(icl):
     from icllab.theory import task_alignment
 

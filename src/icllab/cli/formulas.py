@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("Numbers", "npt.ArrayLike", "ArrayLike", "float")
 _WHOLE = ("Covariance",)  # a list of numbers is one value: a spectrum
+_COUNTS = ("int",)
+_LISTS = ("Sequence[int]", "Sequence[float]", "Sequence[float] | None", "Sequence[float] | np.ndarray")
+_ANSWERS = ("float", "Number", "Estimate", "LearningCoefficient")  # of formulas of counts, which do not broadcast
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _MOST_ROWS = 1_000_000
 
@@ -29,7 +32,8 @@ _MOST_ROWS = 1_000_000
 class Formula:
     """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written.
 
-    ``whole`` are the parameters that take a list as one value, which is not swept.
+    ``whole`` are the parameters that take a list as one value, which is not swept. Where there are ``counts`` or
+    ``lists``, which do not broadcast, every point of a grid is asked for itself.
     """
 
     module: str
@@ -38,6 +42,8 @@ class Formula:
     defaults: Mapping[str, str]
     summary: str
     whole: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -70,16 +76,23 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
     a = node.args
     arguments = [*a.args, *a.kwonlyargs]
     kinds = [ast.unparse(p.annotation) if p.annotation else "" for p in arguments]
-    if a.posonlyargs or a.vararg or a.kwarg or not all(kind in (*_NUMBERS, *_WHOLE) for kind in kinds):
+    known = (*_NUMBERS, *_WHOLE, *_COUNTS, *_LISTS)
+    if a.posonlyargs or a.vararg or a.kwarg or not kinds or not all(kind in known for kind in kinds):
         return None
-    if not any(kind in _NUMBERS for kind in kinds):
+    pointwise = any(kind in (*_COUNTS, *_LISTS) for kind in kinds)
+    answer = ast.unparse(node.returns) if node.returns else ""
+    if not (answer in _ANSWERS and "Covariance" not in kinds if pointwise else any(kind in _NUMBERS for kind in kinds)):
         return None
     given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
     defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
     first = (ast.get_docstring(node) or "").partition("\n\n")[0]
     summary = " ".join(_ROLE.sub(r"\1", first).split())
-    whole = tuple(p.arg for p, kind in zip(arguments, kinds, strict=True) if kind in _WHOLE)
-    return Formula(module, node.name, tuple(p.arg for p in arguments), defaults, summary, whole)
+
+    def of(some: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(p.arg for p, kind in zip(arguments, kinds, strict=True) if kind in some)
+
+    names = tuple(p.arg for p in arguments)
+    return Formula(module, node.name, names, defaults, summary, of(_WHOLE) + of(_LISTS), of(_COUNTS), of(_LISTS))
 
 
 def overview() -> Report:
@@ -115,12 +128,17 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
     shape = tuple(len(given[p]) for p in swept)
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
-    arguments = {
-        p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else _single(values)
-        for p, values in given.items()
-    }
     function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
-    columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula, function(**arguments)).items()}
+    if formula.counts or formula.lists:
+        points = itertools.product(*(given[p] if p in swept else [given[p]] for p in given))
+        found = [_columns(formula, function(**_arguments(formula, dict(zip(given, x, strict=True))))) for x in points]
+        columns = {c: np.reshape([one[c] for one in found], shape) for c in found[0]}
+    else:
+        arguments = {
+            p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else _single(values)
+            for p, values in given.items()
+        }
+        columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula, function(**arguments)).items()}
     data = {
         "name": name,
         "parameters": {p: values if p in swept else _single(values) for p, values in given.items()},
@@ -134,7 +152,21 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
     return Report(data, plain)
 
 
-def _single(values: list[float]) -> float | list[float]:
+def _arguments(formula: Formula, point: Mapping[str, float | list[float]]) -> dict[str, Any]:
+    """One point of a grid as a formula of counts takes it: whole numbers as integers, lists as lists."""
+
+    found: dict[str, Any] = {}
+    for name, value in point.items():
+        values = value if isinstance(value, list) else [value]
+        broken = [x for x in values if not float(x).is_integer()]
+        if name in formula.counts and broken:
+            raise expected(name, "a whole number", broken[0])
+        plain = [int(x) for x in values] if name in (*formula.counts, *formula.lists) and not broken else values
+        found[name] = plain if name in formula.whole and name in formula.lists else _single(plain)
+    return found
+
+
+def _single(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 

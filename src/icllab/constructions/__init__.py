@@ -11,14 +11,18 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.constructions.descent import gaussian_process, gradient_descent
     from icllab.constructions.dual import DualForm, dual_form
+    from icllab.constructions.induction import HeadBounds, induction_bounds, induction_head
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "DualForm": "dual",
+        "HeadBounds": "induction",
         "dual_form": "dual",
         "gaussian_process": "descent",
         "gradient_descent": "descent",
+        "induction_bounds": "induction",
+        "induction_head": "induction",
     },
-    modules=("descent", "dual"),
+    modules=("descent", "dual", "induction"),
 )

@@ -52,7 +52,7 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
 
     Source: [vonOswald23], [Ahn23], [Cheng24].
     Derived: docs/constructions.md, Gradient descent; docs/constructions.md, GD++;
-        docs/constructions.md, Gradient descent on functions.
+    docs/constructions.md, Gradient descent on functions.
     """
     return _attention(algorithm, answers, form)
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
 from icllab.core.errors import expected
-from icllab.theory.finite_wishart import gauss_rule, sample_rule, whole
-from icllab.theory.parameters import Array, Range, read
+from icllab.theory.finite_wishart import gauss_rule, sample_rule
+from icllab.theory.parameters import Array, Range, read, whole
 
 _FINITE = Range("finite numbers", np.isfinite)
 _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}

@@ -69,7 +69,9 @@ def idg_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
 
 
 def task_gap(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
-    r"""What knowing the task in advance is worth: :math:`e_{\mathrm{ICL}} - e_{\mathrm{IDG}}`.
+    r"""What knowing the task in advance is worth.
+
+    .. math:: e_{\mathrm{ICL}} - e_{\mathrm{IDG}}
 
     The mean of differences on the same pool and inputs, so its standard error is its own.
 

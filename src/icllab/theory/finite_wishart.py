@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from icllab.core.errors import expected
-from icllab.theory.parameters import Array
+from icllab.theory.parameters import Array, whole
 
 
 def moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
@@ -190,9 +190,3 @@ def recurrence(values: tuple[Fraction, ...]) -> tuple[float, Array, Array]:
         beta.append(after[k] / row[k - 1])
         before, row = row, after
     return float(values[0]), np.array([float(a) for a in alpha]), np.array([float(b) for b in beta[1:]])
-
-
-def whole(name: str, value: object, least: int) -> None:
-    """Refuse what is no integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise expected(name, f"an integer of at least {least}", value)

@@ -29,8 +29,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import expit
 
 from icllab.core.errors import expected
-from icllab.theory.finite_wishart import whole
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, Floats, Number, Numbers, Range, plain, read
+from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, Floats, Number, Numbers, Range, plain, read, whole
 
 LEVELS = (0.9, 0.5, 0.1)  # shares of ln N whose crossings are timed
 

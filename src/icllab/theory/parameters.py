@@ -51,6 +51,12 @@ def read(**parameters: tuple[object, Range]) -> list[Array]:
         raise InputError(message) from None
 
 
+def whole(name: str, value: object, least: int) -> None:
+    """Refuse what is no integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise expected(name, f"an integer of at least {least}", value)
+
+
 def plain(values: Floats) -> Number:
     """A Python float where the question was scalar, the array otherwise."""
     return float(values) if np.ndim(values) == 0 else np.asarray(values)

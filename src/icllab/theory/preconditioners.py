@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icllab.core.errors import expected
-from icllab.theory.finite_wishart import whole
-from icllab.theory.parameters import NON_NEGATIVE, Array, Number, Range, plain, read
+from icllab.theory.parameters import NON_NEGATIVE, Array, Number, Range, plain, read, whole
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
 

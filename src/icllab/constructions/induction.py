@@ -1,0 +1,163 @@
+r"""Weights of two layers of attention that look up what followed an earlier occurrence of a token.
+
+The residual stream of a token has four parts: its content, its place, a buffer and an answer, the last two empty at
+first. Each layer has one head, scores are products of a query and a key, and nothing is normalised:
+
+.. math:: s^{(1)}_{ij} = \beta\,[j = i-1], \qquad
+          s^{(2)}_{ij} = \alpha\,\bigl(\langle c_i, b_j\rangle - [j = 1]\bigr)
+
+The first copies the content of the token before into the buffer b, the second attends from a content c to the buffers
+that hold it and copies the contents there into the answer, which is read with strength :math:`\xi`. The first token
+has nothing before it and stores itself; that is what is taken off.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.models.embedding import Tokens
+from icllab.models.transformer import Transformer
+
+
+class HeadBounds(NamedTuple):
+    r"""What a head of finite strength attains at least, on any sequence of so many tokens.
+
+    Attributes:
+        stored: Attention from a token to the one before it, :math:`1-\delta`.
+        matched: Attention to what followed the earlier occurrences, where there are any.
+        margin: Logit of the right token above that of any other, where all occurrences were followed by one token.
+    """
+
+    stored: float
+    matched: float
+    margin: float
+
+
+def induction_bounds(*, tokens: int, previous: float, match: float, read: float) -> HeadBounds:
+    r"""How near an induction head of finite strengths is to a perfect one.
+
+    .. math:: \delta = \frac{T-1}{e^\beta+T-1}, \qquad \epsilon = (T-1)\,e^{-\alpha(1-2\delta)}, \qquad
+              A \ge \frac{1}{1+\epsilon}, \qquad \text{margin} \ge \xi\,\frac{1-\epsilon}{1+\epsilon}
+
+    It answers every prompt of copying rightly if :math:`\alpha(1-2\delta) > \ln(T-1)`.
+
+    Args:
+        tokens: T, the tokens that the head sees.
+        previous: :math:`\beta`.
+        match: :math:`\alpha`.
+        read: :math:`\xi`.
+
+    Raises:
+        InputError: A strength is negative or not finite, or T is no integer of at least 2.
+
+    Derived: docs/constructions.md, The induction head.
+    """
+    _require(tokens=tokens, previous=previous, match=match, read=read)
+    leak = (tokens - 1) / (math.exp(previous) + tokens - 1)
+    off = (tokens - 1) * math.exp(min(-match * (1 - 2 * leak), 700.0))
+    return HeadBounds(1 - leak, 1 / (1 + off), read * (1 - off) / (1 + off))
+
+
+def induction_head(
+    vocabulary: int, *, tokens: int, previous: float = 12.0, match: float = 12.0, read: float = 12.0
+) -> Transformer:
+    r"""Two layers of attention that continue a sequence as it was continued before.
+
+    .. math:: f_v(t_{\le i}) \to \xi\,\frac{\#\{j\le i: t_{j-1} = t_i,\ t_j = v\}}{\#\{j\le i: t_{j-1} = t_i\}}
+              \qquad (\alpha, \beta \to \infty)
+
+    On :math:`B, 2, A, 1, B` it answers 2. Where a token has not occurred before, it answers nothing of use.
+    :func:`induction_bounds` says how near finite strengths come.
+
+    Args:
+        vocabulary: Number of tokens there are, V.
+        tokens: How many the head sees at most, T: all of a sequence but the last.
+        previous: :math:`\beta`, of the first layer.
+        match: :math:`\alpha`, of the second.
+        read: :math:`\xi`, of the readout.
+
+    Returns:
+        A transformer of two blocks, one head each, attention only, of width 3V + T.
+
+    Raises:
+        InputError: As :func:`induction_bounds`; or the vocabulary is no integer of at least 2.
+
+    Source: [Olsson22], [Reddy24].
+    Derived: docs/constructions.md, The induction head.
+    """
+    require_integer("vocabulary", vocabulary, least=2)
+    _require(tokens=tokens, previous=previous, match=match, read=read)
+    width, dim = 3 * vocabulary + tokens, max(vocabulary + 1, tokens)
+    content, place = slice(0, vocabulary), slice(vocabulary, vocabulary + tokens)
+    buffer = slice(place.stop, place.stop + vocabulary)
+    answer = slice(buffer.stop, buffer.stop + vocabulary)
+    symbol = slice(0, vocabulary)  # of a head
+    one = np.eye(vocabulary)
+    first, second = _Head.empty(width, dim), _Head.empty(width, dim)
+    first.query[place, :tokens] = previous * np.eye(tokens, k=-1)
+    first.key[place, :tokens] = np.eye(tokens)
+    first.value[content, symbol] = one
+    first.output[symbol, buffer] = one
+    second.query[content, symbol] = match * one
+    second.query[place, vocabulary] = -match
+    second.key[buffer, symbol] = one
+    second.key[place.start, vocabulary] = 1.0
+    second.value[content, symbol] = one
+    second.output[symbol, answer] = one
+    readout = np.zeros((width, vocabulary))
+    readout[answer] = read * one
+    dense = (np.eye(vocabulary + tokens, width), np.zeros(width), readout, np.zeros(vocabulary))
+    shape = eqx.filter_eval_shape(
+        Transformer,
+        Tokens(vocabulary),
+        dim=vocabulary,
+        width=width,
+        heads=1,
+        layers=2,
+        mlp=None,
+        norm="none",
+        positions="one_hot",
+        length=tokens - 1,
+        head_dim=dim,
+        scale=1.0,
+        key=jax.random.key(0),  # no weight is drawn
+    )
+    return eqx.tree_at(_weights, shape, [jnp.asarray(part) for part in (*first.parts, *second.parts, *dense)])
+
+
+def _weights(model: Any) -> list[Any]:
+    """All of them: of both heads, of the embedding, and of the readout."""
+    attentions = [block.attention for block in model.blocks]
+    heads = [part for a in attentions for part in (a.query, a.key, a.value, a.output)]
+    return heads + [
+        part for layer in (model.embedding.projection, model.readout) for part in (layer.weight, layer.bias)
+    ]
+
+
+class _Head(NamedTuple):
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+
+    @classmethod
+    def empty(cls, width: int, dim: int) -> "_Head":
+        return cls(np.zeros((width, dim)), np.zeros((width, dim)), np.zeros((width, dim)), np.zeros((dim, width)))
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        """With the axis of heads, as the layer has them."""
+        return [self.query[:, None], self.key[:, None], self.value[:, None], self.output[None]]
+
+
+def _require(*, tokens: int, **strengths: float) -> None:
+    require_integer("tokens", tokens, least=2)
+    for name, value in strengths.items():
+        require_number(name, value, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+        if name == "previous" and value > 700:
+            raise expected(name, "a number of at most 700, whose exponential is finite", value)

@@ -1,0 +1,103 @@
+r"""What one who knows M relations of items to labels, and nothing else, answers; exactly.
+
+A relation gives L items different labels, all of the L that there are: it is a permutation. A prompt shows N of the
+items with their labels under one relation and asks for the label of an item. A *recogniser* knows M relations by heart.
+It takes one of those that agree with the most of the N pairs, drawn uniformly among them, and answers with that
+relation's label of the query. It never looks the query up in the context.
+"""
+
+import math
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.theory.parameters import Array, Number, Numbers, Range, plain, read, whole
+
+_COUNT = Range("whole numbers of at least 1", lambda x: (x >= 1) & (x == np.floor(x)))
+
+
+def agreements(*, pairs: int, labels: int) -> Array:
+    r"""The law of how many of N pairs a random relation agrees with.
+
+    .. math:: p_j = \binom Nj \sum_{i=0}^{N-j} (-1)^i \binom{N-j}{i} \frac{(L-j-i)!}{L!}, \qquad j = 0, \dots, N
+
+    Args:
+        pairs: N.
+        labels: L, at least N.
+
+    Returns:
+        :math:`p_j`, [N + 1].
+
+    Raises:
+        InputError: N or L is no positive integer, or L is less than N.
+
+    Derived: docs/context-and-weights.md, One who knows the relations.
+    """
+    n, size = _sizes(pairs, labels)
+
+    def ways(j: int) -> int:
+        signed = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
+        return math.comb(n, j) * sum(signed)
+
+    return np.array([ways(j) / math.factorial(size) for j in range(n + 1)])
+
+
+def recogniser_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int) -> Number:
+    r"""The recogniser's accuracy under a random relation, for a query that is among the context's items.
+
+    .. math:: \frac1N\, \mathbb E \max_{m \le M} J_m = \frac1N \sum_{j=1}^N \bigl(1 - P(J < j)^M\bigr)
+
+    with :math:`J_m` independent, each with the law of :func:`agreements`: the query is equally likely to be any of the
+    context's items, and the answer is right for those that the relation taken agrees with. With one relation it is 1/L.
+    One who looks the query up in the context is always right.
+
+    Args:
+        relations: M, at least 1; an array if need be.
+        pairs: N.
+        labels: L.
+
+    Raises:
+        InputError: As :func:`agreements`; or M is no whole number of at least 1.
+
+    Derived: docs/context-and-weights.md, One who knows the relations.
+    """
+    below = np.cumsum(agreements(pairs=pairs, labels=labels))[:-1]
+    (m,) = read(relations=(relations, _COUNT))
+    with np.errstate(divide="ignore"):  # with one item there is no way to disagree
+        logs = np.log(below)
+    return plain(np.sum(-np.expm1(m[..., None] * logs), axis=-1) / pairs)
+
+
+def recogniser_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int) -> Number:
+    r"""The recogniser's accuracy under one of its relations, for a query that is none of the context's items.
+
+    .. math:: r + \frac{1 - r}{L - N}, \qquad r = \frac{1 - (1 - p_N)^M}{M p_N}
+
+    r is the chance that the right relation is the one taken, of all that agree with every pair: another does so with
+    the probability :math:`p_N = (L-N)!/L!`. A wrong one has the right label among the L - N that are left by chance.
+    One who only looks into the context finds nothing there, and is right at most with the probability 1/(L - N).
+
+    Args:
+        relations: M, as above; drawn independently, so that two of them may be alike.
+        pairs: N, less than L.
+        labels: L.
+
+    Raises:
+        InputError: As :func:`recogniser_on_a_new_relation`; or N is L, and no item is left.
+
+    Derived: docs/context-and-weights.md, One who knows the relations.
+    """
+    whole_agreement = agreements(pairs=pairs, labels=labels)[-1]
+    if labels == pairs:
+        raise expected("labels", f"more than the {pairs} pairs", labels)
+    (m,) = read(relations=(relations, _COUNT))
+    right = -np.expm1(m * np.log1p(-whole_agreement)) / (m * whole_agreement)
+    return plain(right + (1 - right) / (labels - pairs))
+
+
+def _sizes(pairs: int, labels: int) -> tuple[int, int]:
+    whole("pairs", pairs, 1)
+    whole("labels", labels, 1)
+    if labels < pairs:
+        raise expected("labels", f"at least {pairs}, one for each pair", labels)
+    return int(pairs), int(labels)

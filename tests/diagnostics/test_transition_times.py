@@ -1,0 +1,167 @@
+"""Times and widths of curves that are known, and runs that never leave their plateau."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.core.axes import AXES, QUANTITIES
+from icllab.core.errors import InputError
+from icllab.diagnostics import kaplan_meier, transitions
+
+STEPS = np.arange(0, 3001, 50)
+
+
+def logistic(centre, slope, low=0.25, high=1.0, steps=STEPS):
+    return low + (high - low) / (1 + np.exp(-(steps - centre) / slope))
+
+
+def curves(rows, steps=STEPS, over="member"):
+    return xr.DataArray(np.asarray(rows), dims=(over, "step"), coords={"step": steps})
+
+
+def test_time_and_width_of_a_known_curve():
+    """The 10 to 90 % width of a logistic is 2 ln 9 times its slope; to second order in the distance of the records."""
+    found = transitions(curves([logistic(1510, 100), logistic(2000, 60)]), plateau=0.25, end=1.0)
+    np.testing.assert_allclose(found["transition_time"], [1510, 2000], atol=1)
+    np.testing.assert_allclose(found["transition_width"], 2 * np.log(9) * np.array([100, 60]), rtol=0.03)
+    np.testing.assert_allclose(found["relative_width"], found["transition_width"] / found["transition_time"])
+    np.testing.assert_array_equal(found["time_resolution"], 50)
+    np.testing.assert_allclose(found["plateau_level"], 0.25, atol=0.02)
+    assert found["transitioned"].all()
+
+
+def test_a_line_is_timed_exactly_in_the_step_and_a_logarithm_in_the_logarithm():
+    line = curves([STEPS / 3000])
+    found = transitions(line, plateau=0.0, end=1.0, level=0.41)
+    np.testing.assert_allclose(found["transition_time"], 1230, rtol=1e-12)
+    np.testing.assert_allclose(found["transition_width"], 2400, rtol=1e-12)
+    at = np.array([1, 10, 100, 1000])
+    curve = curves([np.log10(at) / 3], at)
+    found = transitions(curve, plateau=0.0, end=1.0, scale="log")
+    np.testing.assert_allclose(found["transition_time"], 10**1.5, rtol=1e-12)
+    np.testing.assert_allclose(found["transition_width"], 10**2.7 - 10**0.3, rtol=1e-12)
+
+
+def test_falling_curves_are_the_same():
+    rising = transitions(curves([logistic(1510, 100)]), plateau=0.25, end=1.0)
+    falling = transitions(curves([-3 * logistic(1510, 100)]), plateau=-0.75, end=-3.0)
+    np.testing.assert_allclose(falling["transition_time"], rising["transition_time"], rtol=1e-12)
+    np.testing.assert_allclose(falling["transition_width"], rising["transition_width"], rtol=1e-12)
+
+
+def test_runs_without_a_transition_are_censored_at_their_end_not_dropped():
+    flat = np.full(len(STEPS), 0.25)
+    short = np.where(STEPS <= 1000, 0.25, np.nan)
+    found = transitions(curves([logistic(1500, 50), flat, short]), plateau=0.25, end=1.0)
+    np.testing.assert_array_equal(found["transitioned"], [True, False, False])
+    np.testing.assert_array_equal(np.isnan(found["transition_time"]), [False, True, True])
+    np.testing.assert_allclose(found["observed_time"], [1500, 3000, 1000], atol=1)
+    np.testing.assert_allclose(found["survival"], [1, 0.5, 0.5])
+    alone = kaplan_meier(found["observed_time"].values, found["transitioned"].values)
+    np.testing.assert_array_equal(found["survival_interval"], alone["survival_interval"])
+    np.testing.assert_array_equal(found["plateau_level"][1:], 0.25)
+
+
+def test_levels_that_are_not_named_are_measured():
+    rows = np.array([logistic(c, 40) for c in (1200, 1500, 1800)])
+    start = 0.06 + (rows - 0.06) * (1 - np.exp(-STEPS / 100))  # from 1/16 to the plateau at 1/4
+    found = transitions(curves(start))
+    np.testing.assert_allclose([found.attrs["plateau"], found.attrs["end"]], [0.25, 1.0], atol=5e-3)
+    np.testing.assert_allclose(found["transition_time"], [1200, 1500, 1800], atol=2)
+    low, high = found["plateau_interval"].values
+    assert low < found["plateau_mean"] < high
+
+
+def test_noise_is_no_transition():
+    noise = np.random.default_rng(0).normal(0.25, 0.01, (4, len(STEPS)))
+    assert not transitions(curves(noise))["transitioned"].any()
+    found = transitions(curves([*noise[:3], logistic(1500, 40) + noise[3] - 0.25]))
+    np.testing.assert_array_equal(found["transitioned"], [False, False, False, True])
+    np.testing.assert_allclose(found["transition_time"][3], 1500, atol=10)
+
+
+def test_noise_before_the_transition_does_not_widen_it():
+    """The width begins at the last crossing of its lower edge."""
+    curve = logistic(2000, 30)
+    curve[5] = 0.45
+    found = transitions(curves([curve, logistic(2000, 30)]), plateau=0.25, end=1.0)["transition_width"]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
+
+
+def test_a_run_is_a_curve():
+    """Gradient descent of w^2 from 4: the loss is 16 r^(2t)."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    import icllab as icl
+
+    class Answer(eqx.Module):
+        w: jax.Array
+
+        def __call__(self, prompt):
+            return self.w * jnp.ones_like(prompt.y)
+
+    run = icl.fit(
+        Answer(jnp.float32(4.0)),
+        _zero_task(),
+        steps=40,
+        key=jax.random.key(0),
+        batch=1,
+        optimizer=optax.sgd(0.05),
+        record="every",
+        progress=False,
+    )
+    found = transitions(run, plateau=16.0, end=0.0, level=1 - 1 / 16, edges=(0.1, 0.99))
+    np.testing.assert_allclose(found["transition_time"], np.log(1 / 16) / (2 * np.log(0.9)), rtol=5e-3)
+    assert found["transitioned"].all()
+
+
+def _zero_task():
+    """Labels that are all zero."""
+    import jax.numpy as jnp
+
+    from icllab.core.prompt import RegressionPrompt
+    from icllab.core.protocols import AbstractTask
+
+    class Zeros(AbstractTask):
+        def sample(self, *, key):
+            return RegressionPrompt(x=jnp.zeros((2, 1)), y=jnp.zeros(2))
+
+        def loss(self, prediction, prompt):
+            return (prediction - prompt.y) ** 2
+
+    return Zeros()
+
+
+def test_names_are_in_the_table_of_axes():
+    found = transitions(curves([logistic(1510, 100)]))
+    assert set(map(str, found.dims)) <= set(AXES)
+    assert set(map(str, found.data_vars)) <= set(QUANTITIES)
+    seeds = transitions(curves([logistic(1510, 100)], over="seed"))
+    assert seeds["transition_time"].dims == ("seed",)
+
+
+@pytest.mark.parametrize(
+    ("given", "fields", "message"),
+    [
+        (np.zeros(3), {}, "curve: expected a run, a Dataset or a DataArray, got 'ndarray'"),
+        (xr.DataArray(np.zeros(3), dims="time"), {}, "curve: expected values over step"),
+        (
+            xr.DataArray(np.zeros((2, 2, 2)), dims=("seed", "dim", "step")),
+            {},
+            "curve: expected values over step and one",
+        ),
+        (xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}), {}, "variable: expected the name of one"),
+        (xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}), {"variable": "c"}, "unknown variable 'c'"),
+        (curves([np.full(len(STEPS), np.nan)]), {}, "curve: expected at least one recorded value"),
+        (curves([STEPS]), {"level": 0.95}, "edges: expected two numbers from 0 to 1 around the level 0.95"),
+        (curves([STEPS]), {"window": (0.5, 0.2)}, "window: expected two shares"),
+        (curves([STEPS]), {"scale": "sqrt"}, "unknown scale 'sqrt'"),
+        (curves([STEPS]), {"plateau": 1.0, "end": 1.0}, "end: expected another level than the plateau, 1"),
+    ],
+)
+def test_what_is_no_curve_is_refused(given, fields, message):
+    with pytest.raises(InputError, match=message):
+        transitions(given, **fields)
