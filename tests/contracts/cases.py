@@ -10,8 +10,10 @@ from icllab.models import (
     DeepSets,
     GeneralisedAttention,
     Interleaved,
+    ItemLabelNetwork,
     Joined,
     LinearAttention,
+    MinimalHead,
     PromptPerceptron,
     Recurrent,
     Transformer,
@@ -24,7 +26,12 @@ from icllab.tasks import (
     GaussianInputs,
     GaussianWeights,
     HierarchicalRegression,
+    InContextCopying,
+    ItemLabel,
+    LabelRelations,
     LinearRegression,
+    MarkovChain,
+    RepeatedTokens,
     SphereInputs,
     Table,
     WeightPool,
@@ -48,6 +55,11 @@ def _table():
     return Table(x, (y - 4) / jnp.std(y), length=6)
 
 
+def _item_label(**fields):
+    sizes = {"classes": 8, "labels": 4, "pairs": 4, "dim": 3, "places": 11, "burstiness": 2}
+    return ItemLabel.drawn(**(sizes | fields), key=KEY)
+
+
 TASKS = {
     "lu_letey": _pool_task,
     "full_covariances": _full_covariances,
@@ -59,6 +71,12 @@ TASKS = {
         4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
     ),
     "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
+    "item_label": lambda: _item_label(p_bursty=0.5, p_novel=0.5, zipf_exponent=1.0, no_repeats=True),
+    "item_label_novel": lambda: _item_label(classes=None, burstiness=1),
+    "label_relations": lambda: LabelRelations.drawn(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
+    "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),
+    "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
+    "markov_chain": lambda: MarkovChain.drawn(vocabulary=3, tokens=6, key=KEY),
 }
 
 
@@ -118,8 +136,19 @@ MODELS = {
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
     "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
+    "item_label_network": lambda: ItemLabelNetwork(dim=3, places=11, labels=4, depth=0, form="plain", key=KEY),
+    "minimal_head": lambda: MinimalHead.drawn(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
+
+
+# What is no regression has prompts of its own.
+TASK_OF = {"item_label_network": "item_label", "minimal_head": "item_label"}
+
+
+def task_of(name):
+    """A task whose prompts the predictor or model of that name answers."""
+    return TASKS[TASK_OF.get(name, "lu_letey")]()
 
 
 _STEPS = {"layers": 2, "dim": 4, "normalised": True}

@@ -23,7 +23,7 @@ def worlds(claim):
 
 
 TRAINED = {
-    *(claim for claim in CLAIMS if claim.startswith("descent/")),
+    *(claim for claim in CLAIMS if claim.startswith(("descent/", "induction/"))),
     "asymptotics/synthetic_to_real",
     "asymptotics/transformer_double_descent",
     "asymptotics/transformer_task_diversity",

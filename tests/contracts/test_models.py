@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import MODELS, TASKS
+from contracts.cases import MODELS, task_of
 
 from icllab.models import edited
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.parametrize("name", MODELS)
 
 
 @pytest.fixture
-def prompt(getkey):
-    return TASKS["lu_letey"]().sample(key=getkey())
+def prompt(name, getkey):
+    return task_of(name).sample(key=getkey())
 
 
 def test_the_trace_ends_in_the_prediction(name, prompt):
@@ -48,7 +48,7 @@ def test_every_named_activation_can_be_edited_and_matters(name, prompt):
 
 
 def test_traces_batch(name, getkey):
-    model, task = MODELS[name](), TASKS["lu_letey"]()
+    model, task = MODELS[name](), task_of(name)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
     batched = jax.vmap(model.trace)(prompts)
     one = model.trace(jax.tree.map(lambda leaf: leaf[1], prompts))

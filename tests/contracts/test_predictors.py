@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import PREDICTORS, TASKS, cast
+from contracts.cases import PREDICTORS, cast, task_of
 
 from icllab.core.protocols import declared
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.parametrize("name", PREDICTORS)
 
 
 @pytest.fixture
-def prompt(getkey):
-    return TASKS["lu_letey"]().sample(key=getkey())
+def prompt(name, getkey):
+    return task_of(name).sample(key=getkey())
 
 
 @eqx.filter_jit
@@ -56,7 +56,7 @@ def test_causality_is_an_exactly_zero_gradient(name, prompt):
 
 def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getkey):
     predictor = PREDICTORS[name]()
-    other = TASKS["lu_letey"]().sample(key=getkey())
+    other = task_of(name).sample(key=getkey())
     before = answered(predictor, prompt)
     if declared(predictor, "positions") == "last":
         np.testing.assert_array_equal(before, answered(predictor, prompt.replaced_after(prompt.length, other)))
@@ -72,7 +72,7 @@ def test_jit_equals_eager_and_map_equals_vmap(name, precision, getkey):
     predictor = cast(PREDICTORS[name](), precision)
     if not declared(predictor, "traceable"):
         pytest.skip("declared not traceable: there is nothing to compile, and a test below sees that it cannot be")
-    task = cast(TASKS["lu_letey"](), precision)
+    task = cast(task_of(name), precision)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
     tolerance = 1e-5 if precision == "float32" else 1e-12
     mapped = jax.lax.map(predictor, prompts)
@@ -96,7 +96,7 @@ def test_gradients_of_its_leaves_are_finite(name, prompt):
 
 
 def test_it_answers_in_the_precision_of_the_prompt_and_the_same_every_time(name, precision, getkey):
-    predictor, task = cast(PREDICTORS[name](), precision), cast(TASKS["lu_letey"](), precision)
+    predictor, task = cast(PREDICTORS[name](), precision), cast(task_of(name), precision)
     prompt = task.sample(key=getkey())
     first = answered(predictor, prompt)
     assert first.dtype == jnp.dtype(precision)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 
 
 def test_regression_prompt():
@@ -24,6 +24,35 @@ def test_token_prompt():
     np.testing.assert_array_equal(a.replaced_after(1, b).tokens, [0, 0, 1, 1])
 
 
+def item_label(value):
+    """A prompt of two pairs in four more places than it needs, whose numbers are ``value`` and more."""
+    return ItemLabelPrompt(
+        items=value + jnp.arange(9.0).reshape(3, 3),
+        label_vectors=-value - jnp.arange(6.0).reshape(2, 3),
+        labels=int(value) + jnp.array([1, 2, 1]),
+        classes=int(value) + jnp.arange(3),
+        shift=jnp.asarray(4),
+        places=9,
+    )
+
+
+def test_item_label_prompt():
+    a, b = item_label(0.0), item_label(10.0)
+    assert (a.positions, a.length, a.pairs) == (3, 2, 2)
+    np.testing.assert_array_equal(a.matches, [True, False])
+    np.testing.assert_array_equal(a.content()[:, 0], [0, -0.0, 3, -3, 6])  # item, label, item, label, query
+    np.testing.assert_array_equal(a.tokens()[:, :9], np.eye(9)[4:])
+    np.testing.assert_array_equal(a.tokens()[:, 9:], a.content())
+    mixed = a.replaced_after(1, b)
+    np.testing.assert_array_equal(
+        mixed.content()[:, 0], [0, -0.0, 3, -13, 16]
+    )  # the label of the query at 1 is not seen
+    np.testing.assert_array_equal(mixed.labels, [1, 12, 11])
+    alone = a.alone(2, size=2)
+    np.testing.assert_array_equal(alone.tokens(), a.tokens()[2:])
+    assert alone.pairs == 1
+
+
 def test_a_batch_of_prompts_keeps_its_position_axis_last_but_one():
     batch = jax.vmap(lambda s: RegressionPrompt(x=s * jnp.ones((4, 2)), y=s * jnp.ones(4)))(jnp.arange(3.0))
     assert (batch.positions, batch.dim) == (4, 2)
@@ -38,7 +67,7 @@ def test_a_query_alone_and_after_a_shorter_context():
     np.testing.assert_array_equal(tokens.alone(2).tokens, [2, 3])  # the query and the token that answers it
     np.testing.assert_array_equal(regression.alone(3, size=3).y, [1, 2, 3])
     np.testing.assert_array_equal(tokens.alone(3, size=3).tokens, [1, 2, 3, 4])
-    for prompt in (regression, tokens):
+    for prompt in (regression, tokens, item_label(0.0)):
         whole = prompt.alone(prompt.length, size=prompt.positions)
         assert type(whole) is type(prompt)
         assert all(map(np.array_equal, jax.tree.leaves(whole), jax.tree.leaves(prompt)))

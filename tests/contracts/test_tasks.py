@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from contracts.cases import TASKS, cast
 
+from icllab.tasks.classification import AbstractClassification
+
 pytestmark = pytest.mark.parametrize("name", TASKS)
 
 
@@ -24,7 +26,7 @@ def test_jit_and_vmap_change_nothing(name, precision, getkey):
     tolerance = 1e-5 if precision == "float32" else 1e-12
     for i, one in enumerate(eager):
         for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(batched), strict=True):
-            assert a.dtype == jnp.dtype(precision)
+            assert a.dtype == jnp.dtype(precision) or not jnp.issubdtype(a.dtype, jnp.inexact)
             np.testing.assert_allclose(a, b[i], rtol=tolerance, atol=tolerance)
 
 
@@ -38,6 +40,13 @@ def test_a_prompt_has_one_position_more_than_its_length(name, getkey):
 def test_the_loss_is_zero_at_the_target_and_differentiable(name, getkey):
     task = TASKS[name]()
     prompt = task.sample(key=getkey())
+    if isinstance(task, AbstractClassification):
+        certain = jax.nn.one_hot(task.targets(prompt), 9)  # more classes than any task here has
+        np.testing.assert_array_equal(task.loss(1e3 * certain, prompt), np.zeros(prompt.positions))
+        np.testing.assert_array_equal(task.accuracy(certain, prompt), np.ones(prompt.positions))
+        gradient = jax.grad(lambda p: jnp.sum(task.loss(p, prompt)))(jnp.zeros_like(certain))
+        np.testing.assert_allclose(gradient, 1 / 9 - certain, atol=1e-6)
+        return
     np.testing.assert_array_equal(task.loss(prompt.y, prompt), np.zeros(prompt.positions))
     gradient = jax.grad(lambda p: jnp.sum(task.loss(p, prompt)))(jnp.zeros_like(prompt.y))
     np.testing.assert_allclose(gradient, -2 * prompt.y, rtol=1e-6)
