@@ -18,6 +18,7 @@ def test_the_same_key_gives_the_same_prompt_and_another_key_another(name, getkey
     assert not eqx.tree_equal(task.sample(key=key), task.sample(key=getkey()))
 
 
+@pytest.mark.parametrize("precision", ["float64", pytest.param("float32", marks=pytest.mark.slow)], indirect=True)
 def test_jit_and_vmap_change_nothing(name, precision, getkey):
     task = cast(TASKS[name](), precision)
     keys = jax.random.split(getkey(), 3)

@@ -1,0 +1,27 @@
+"""Every predictor answers the same compiled and not: in float64, where that is known to 1e-12.
+
+An eager call compiles every operation by itself, which for a model takes seconds: most of them are slow tests.
+"""
+
+import equinox as eqx
+import numpy as np
+import pytest
+from contracts.cases import MODELS, PREDICTORS, cast, task_of
+
+from icllab.core.protocols import declared
+
+ALWAYS = ("reduced_linear_attention", "generalised_attention")
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in MODELS and name not in ALWAYS else name for name in PREDICTORS
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("precision", ["float64"], indirect=True)
+def test_jit_equals_eager(name, precision, getkey):
+    predictor, task = cast(PREDICTORS[name](), precision), cast(task_of(name), precision)
+    if not declared(predictor, "traceable"):
+        pytest.skip("declared not traceable: there is nothing to compile")
+    prompt = task.sample(key=getkey())
+    compiled = eqx.filter_jit(lambda predictor, prompt: predictor(prompt))(predictor, prompt)
+    np.testing.assert_allclose(compiled, predictor(prompt), rtol=1e-12, atol=1e-12)
