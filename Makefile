@@ -20,7 +20,7 @@ help: ## what can be made
 demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
 	$(BIN)/icl demo
 
-test: $(VENV)/.dev ## the test suite, on every core (under ten minutes on two)
+test: $(VENV)/.dev ## the test suite, on every core (twelve to sixteen minutes on two)
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
