@@ -366,15 +366,10 @@ def table(layers, threads, rounds, race):
             print(f"{name:<34} {rate:>12g} {at_least + format(steps, 'g'):>13} {seconds[name]:>13.2f} {ratio:>14.1f}")
     same, other = TARGETS[layers]
     best = max((cost[BASE] / cost[name], name) for name in (INTEGRATED, REUSED))
-    missed = []
-    if cost[BASE] / cost[GRAM] < same:
-        missed.append(
-            f"{layers} layers, {threads} threads: {GRAM} {cost[BASE] / cost[GRAM]:.2f}x {BASE}, expected at least {same}x"
-        )
-    if best[0] < other:
-        missed.append(
-            f"{layers} layers, {threads} threads: {best[1]} {best[0]:.2f}x {BASE}, expected at least {other}x"
-        )
+    where, missed = f"{layers} layers, {threads} threads", []
+    for name, least in ((GRAM, same), (best[1], other)):
+        if cost[BASE] / cost[name] < least:
+            missed.append(f"{where}: {name} {cost[BASE] / cost[name]:.2f}x {BASE}, expected at least {least}x")
     return missed
 
 
