@@ -57,6 +57,9 @@ CONTRACT = {
     ".theory.wishart": ["stieltjes"],
     ".theory.preconditioners": ["optimal", "loss", "family"],
     ".theory.descent": ["loss", "free_steps", "tied_steps", "plus_plus"],
+    ".theory.induction_landscape": ["loss", "gradient", "hessian", "flow"],
+    ".theory.learning_coefficients": ["normal_crossing", "reduced_rank_regression", "deep_linear", "tanh_network"],
+    ".theory.free_energy": ["asymptotic", "posterior_weights", "crossings"],
     ".theory.linear_attention": ["icl_error", "idg_error", "ridge_error", "large_context_limit"],
     ".theory.dmmse": ["icl_error", "idg_error", "task_gap", "posterior_mean"],
     ".diagnostics": [
@@ -67,6 +70,7 @@ CONTRACT = {
         "identify_over",
         "interpolate",
         "kaplan_meier",
+        "learning_coefficient",
         "per_length",
         "probe_layers",
         "progress_measures",
