@@ -28,10 +28,11 @@ SIZES = {
     "reduced": {"labels": 16, "pairs": 4, "dim": 31},
     "paper": {"labels": 32, "pairs": 8, "dim": 63, "places": 65},
 }
-TARGET = 2.5  # times PyTorch's best eager row of the published algorithm, in CPU seconds
+TARGET = 2.5  # times PyTorch's best row of the published algorithm, in CPU seconds
 CPU_SECONDS = 10.0  # of one seed of the reduced size, from the start to 0.9, compilation apart
 ROUNDS, SECONDS, BATCH, RATE, DECAY = 5, 1.0, 128, 0.1, 1e-5  # decay times rate: 1e-6 of every weight, each step
 OURS, PLAIN = "icl.fit", "icl.fit, published order"
+PUBLISHED = ("torch eager", "torch eager, fused attention", "torch.compile")
 
 
 def law(name):
@@ -242,31 +243,7 @@ def measure(name, compiled):
     answers, theirs = rival(task, model, compiled)
     compare(task, model, answers)
     rows |= theirs
-    found = {}
-    for row, run in rows.items():
-        clock = time.process_time()
-        try:
-            run(1)
-        except Exception as error:  # torch.compile needs a C++ compiler
-            print(f"{row}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
-            continue
-        first = time.process_time() - clock
-        run(8)
-        clock = time.process_time()
-        run(24)
-        each = (time.process_time() - clock) / 24
-        found[row] = {"first": first, "steps": int(min(3000, max(10, SECONDS / each))), "cpu": [], "wall": []}
-    for _ in range(ROUNDS):
-        for row, entry in found.items():
-            # The difference of a long and a short run: what a call costs besides its steps is not counted.
-            times = []
-            for steps in (1, 1 + entry["steps"]):
-                cpu, wall = time.process_time(), time.perf_counter()
-                rows[row](steps)
-                times.append((time.process_time() - cpu, time.perf_counter() - wall))
-            entry["cpu"].append((times[1][0] - times[0][0]) / entry["steps"])
-            entry["wall"].append((times[1][1] - times[0][1]) / entry["steps"])
-    return found
+    return machine.raced(rows, rounds=ROUNDS, seconds=SECONDS)
 
 
 def learnt():
@@ -308,7 +285,7 @@ def table(names, compiled):
             ratio = cost[row] / cost[OURS]
             numbers = f"{cpu:>12.3f} {1e3 / cpu:>12.0f} {wall:>13.3f} {entry['first']:>13.1f} {ratio:>15.2f}"
             print(f"{name:<9} {row:<30} {numbers}", flush=True)
-        best = min((cost[row], row) for row in cost if row in ("torch eager", "torch eager, fused attention"))
+        best = min((cost[row], row) for row in cost if row in PUBLISHED)
         gain = best[0] / cost[OURS]
         if gain < TARGET:
             missed.append(f"{name}: {gain:.2f}x {best[1]}, expected at least {TARGET}x")

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,3 +41,37 @@ def pin(threads):
     """Keep this process to as many cores as it has threads, where that can be."""
     if threads is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+
+
+def raced(rows, *, rounds, seconds, clock="cpu"):
+    """Row -> CPU and wall seconds of a step, one of each round, and CPU seconds of its first call.
+
+    ``rows`` are name -> ``run(steps)``. They run in turn, each for about so many seconds of the clock. A row that fails
+    at its first call is named on stderr and left out: torch.compile needs a C++ compiler.
+    """
+    now = {"cpu": time.process_time, "wall": time.perf_counter}
+    found = {}
+    for row, run in rows.items():
+        start = time.process_time()
+        try:
+            run(1)
+        except Exception as error:
+            print(f"{row}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+            continue
+        first = time.process_time() - start
+        run(8)
+        start = now[clock]()
+        run(24)
+        each = (now[clock]() - start) / 24
+        found[row] = {"first": first, "steps": int(min(3000, max(10, seconds / each))), "cpu": [], "wall": []}
+    for _ in range(rounds):
+        for row, entry in found.items():
+            # The difference of a long and a short run: what a call costs besides its steps is not counted.
+            times = []
+            for steps in (1, 1 + entry["steps"]):
+                begin = {kind: read() for kind, read in now.items()}
+                rows[row](steps)
+                times.append({kind: read() - begin[kind] for kind, read in now.items()})
+            for kind in now:
+                entry[kind].append((times[1][kind] - times[0][kind]) / entry["steps"])
+    return found

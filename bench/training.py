@@ -187,38 +187,15 @@ def measure(name, threads, compiled):
 
     torch.set_num_threads(threads)
     shape = SHAPES[name][0]
-    clock = time.process_time()
     model, task, rows, mode = ours(shape)
     predict, theirs = rival(shape, model, compiled)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(jax.random.key(2), 5))
     off = np.abs(predict(prompts.x, prompts.y) - jax.vmap(model)(prompts)).max()
     assert off < 1e-4, off
     rows |= theirs
-    found = {}
-    for row, run in rows.items():
-        clock = time.process_time()
-        try:
-            run(1)
-        except Exception as error:  # torch.compile needs a C++ compiler
-            print(f"{row}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
-            continue
-        first = time.process_time() - clock
-        run(8)
-        clock = time.perf_counter()
-        run(24)
-        each = (time.perf_counter() - clock) / 24
-        found[row] = {"first": first, "steps": int(min(3000, max(10, SECONDS / each))), "cpu": [], "wall": []}
-    for _ in range(ROUNDS):
-        for row, entry in found.items():
-            # The difference of a long and a short run: what a call costs besides its steps is not counted.
-            times = []
-            for steps in (1, 1 + entry["steps"]):
-                cpu, wall = time.process_time(), time.perf_counter()
-                rows[row](steps)
-                times.append((time.process_time() - cpu, time.perf_counter() - wall))
-            members = MEMBERS if row == ENSEMBLE else 1
-            entry["cpu"].append((times[1][0] - times[0][0]) / entry["steps"] / members)
-            entry["wall"].append((times[1][1] - times[0][1]) / entry["steps"] / members)
+    found = machine.raced(rows, rounds=ROUNDS, seconds=SECONDS, clock="wall")
+    for kind in ("cpu", "wall"):
+        found[ENSEMBLE][kind] = [value / MEMBERS for value in found[ENSEMBLE][kind]]
     return {"rows": found, "mode": mode}
 
 
