@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from icllab.diagnostics import convergence
-from icllab.diagnostics.langevin import Posterior, _hamiltonian, _langevin, _State, sample, steepest
+from icllab.diagnostics.langevin import sample
+from icllab.diagnostics.posteriors import Posterior, State, hamiltonian, langevin, steepest
 from icllab.theory import quadratic_posterior
 
 H = np.array([3.0, 1.0, 0.2])
@@ -60,10 +61,10 @@ def test_one_leapfrog_step_is_one_of_langevin_dynamics_with_a_test():
         posterior = target()
         evaluate = jax.vmap(posterior.loss_and_slope)
         w, noise = jax.random.normal(jax.random.key(0), (2, 50, 3))
-        states, size = _State(w, *evaluate(w)), jnp.asarray(0.3)
+        states, size = State(w, *evaluate(w)), jnp.asarray(0.3)
         always = jnp.zeros(50)
-        leap, one = _hamiltonian(posterior, evaluate, states, noise, size, 1, always)
-        step, other = _langevin(posterior, evaluate, states, noise, size**2)
+        leap, one = hamiltonian(posterior, evaluate, states, noise, size, 1, always)
+        step, other = langevin(posterior, evaluate, states, noise, size**2)
         np.testing.assert_allclose(leap.w, step.w, atol=1e-13)
         np.testing.assert_allclose(one, other, atol=1e-12)
         assert 0.01 < float(jnp.mean(one)) < 0.99
@@ -73,8 +74,8 @@ def test_what_runs_away_is_not_taken():
     posterior = Posterior(lambda w: jnp.exp(jnp.sum(w**2)), jnp.zeros(2), jnp.asarray(1.0), jnp.asarray(1.0))
     evaluate = jax.vmap(posterior.loss_and_slope)
     w = jnp.full((1, 2), 3.0)
-    states = _State(w, *evaluate(w))
-    found, chance = _hamiltonian(posterior, evaluate, states, w, jnp.asarray(1e6), 3, jnp.zeros(1))
+    states = State(w, *evaluate(w))
+    found, chance = hamiltonian(posterior, evaluate, states, w, jnp.asarray(1e6), 3, jnp.zeros(1))
     np.testing.assert_array_equal(found.w, w)
     assert float(chance[0]) == 0
 

@@ -46,6 +46,7 @@ __getattr__, __dir__, __all__ = attach(
         "layer_probe",
         "lengths",
         "local_learning",
+        "posteriors",
         "responses",
         "rival_fitting",
         "scores",

@@ -22,7 +22,8 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
 from icllab.diagnostics import convergence
-from icllab.diagnostics.langevin import Chains, Posterior, sample, steepest
+from icllab.diagnostics.langevin import Chains, sample
+from icllab.diagnostics.posteriors import Posterior, steepest
 from icllab.theory import quadratic_posterior
 
 METHODS = ("hmc", "mala", "sgld")

@@ -1,0 +1,99 @@
+r"""A tempered posterior near a point, and what a chain of it does in one step.
+
+The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
+
+.. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
+
+A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Vector = Float[Array, " parameter"]
+
+
+class Posterior(eqx.Module):
+    """The target, and the point it is localized at."""
+
+    loss: Callable[[Any], Any]
+    at: Vector
+    nbeta: Float[Array, ""]
+    localization: Float[Array, ""]
+
+    def loss_and_slope(self, w: Vector) -> tuple[Float[Array, ""], Vector]:
+        """The loss alone, and the gradient of the potential."""
+        loss, gradient = jax.value_and_grad(self.loss)(w)
+        return loss, self.nbeta * gradient + self.localization * (w - self.at)
+
+    def potential(self, loss: Float[Array, ""], w: Vector) -> Float[Array, ""]:
+        """U, given the loss at w."""
+        return self.nbeta * loss + self.localization / 2 * jnp.sum((w - self.at) ** 2)
+
+
+class State(NamedTuple):
+    """Where a chain is, the loss there, and the gradient of the potential."""
+
+    w: Vector
+    loss: Float[Array, ""]
+    slope: Vector
+
+
+def steepest(posterior: Posterior, *, key: PRNGKeyArray, iterations: int = 30) -> Float[Array, ""]:
+    r"""The largest curvature of the potential at its centre, by power iteration: a little too small, never too large.
+
+    Each iteration is one product with the Hessian. At most :math:`n\beta h_{\max} + \gamma`, in size.
+    """
+
+    def times(v: Vector) -> Vector:
+        return jax.jvp(lambda w: posterior.loss_and_slope(w)[1], (posterior.at,), (v,))[1]
+
+    def step(_: Any, state: tuple[Vector, Array]) -> tuple[Vector, Array]:
+        v, _norm = state
+        found = times(v)
+        norm = jnp.linalg.norm(found)
+        return found / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny), norm
+
+    start = jax.random.normal(key, posterior.at.shape, posterior.at.dtype)
+    begin = (start / jnp.linalg.norm(start), jnp.zeros((), posterior.at.dtype))
+    return jax.lax.fori_loop(0, iterations, step, begin)[1]
+
+
+def hamiltonian(
+    posterior: Posterior, evaluate: Any, states: State, noise: Array, size: Array, length: Any, chance: Array
+) -> tuple[State, Array]:
+    """A trajectory of leapfrog steps for every chain, taken or not."""
+
+    def leap(_: Any, carry: tuple[State, Array]) -> tuple[State, Array]:
+        at, momentum = carry
+        momentum = momentum - size / 2 * at.slope
+        w = at.w + size * momentum
+        at = State(w, *evaluate(w))
+        return at, momentum - size / 2 * at.slope
+
+    proposed, momentum = jax.lax.fori_loop(0, length, leap, (states, noise))
+    energy = jax.vmap(posterior.potential)
+    before = energy(states.loss, states.w) + jnp.sum(noise**2, axis=1) / 2
+    after = energy(proposed.loss, proposed.w) + jnp.sum(momentum**2, axis=1) / 2
+    gain = before - after
+    # What is not finite has run away, and is not accepted.
+    accepted = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
+    taken = chance < accepted
+    kept = jax.tree.map(lambda a, b: jnp.where(taken.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), proposed, states)
+    return kept, accepted
+
+
+def langevin(posterior: Posterior, evaluate: Any, states: State, noise: Array, size: Array) -> tuple[State, Array]:
+    """One step of the dynamics, and the chance that a Metropolis test would have taken it."""
+    w = states.w - size / 2 * states.slope + jnp.sqrt(size) * noise
+    found = State(w, *evaluate(w))
+    energy = jax.vmap(posterior.potential)
+    back = states.w - w + size / 2 * found.slope
+    gain = energy(states.loss, states.w) - energy(found.loss, w)
+    gain = gain + jnp.sum(noise**2, axis=1) / 2 - jnp.sum(back**2, axis=1) / (2 * size)
+    return found, jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
