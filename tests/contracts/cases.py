@@ -26,6 +26,7 @@ from icllab.tasks import (
     GaussianInputs,
     GaussianWeights,
     HierarchicalRegression,
+    HigherOrderChain,
     InContextCopying,
     ItemLabel,
     LabelRelations,
@@ -34,8 +35,10 @@ from icllab.tasks import (
     RepeatedTokens,
     SphereInputs,
     Table,
+    Text,
     WeightPool,
 )
+from icllab.tasks.text_files import Documents
 
 KEY = jax.random.key(7)
 
@@ -60,6 +63,11 @@ def _item_label(**fields):
     return ItemLabel.drawn(**(sizes | fields), key=KEY)
 
 
+def _chain():
+    rows = jnp.arange(27.0).reshape(9, 3) % 5 + 1
+    return HigherOrderChain(rows / jnp.sum(rows, axis=1, keepdims=True), order=2, tokens=6)
+
+
 TASKS = {
     "lu_letey": _pool_task,
     "full_covariances": _full_covariances,
@@ -77,6 +85,10 @@ TASKS = {
     "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),
     "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
     "markov_chain": lambda: MarkovChain.drawn(vocabulary=3, tokens=6, key=KEY),
+    "higher_order_chain": _chain,
+    "text": lambda: Text.of(
+        Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "
+    ),
 }
 
 
@@ -143,7 +155,7 @@ MODELS = {
 
 
 # What is no regression has prompts of its own.
-TASK_OF = {"item_label_network": "item_label", "minimal_head": "item_label"}
+TASK_OF = {"item_label_network": "item_label", "minimal_head": "item_label", "n_gram": "higher_order_chain"}
 
 
 def task_of(name):
@@ -174,6 +186,7 @@ PREDICTORS = {
     "kernel_ridge": lambda: algorithms.KernelRidge(0.1, **_KERNEL),
     "repaired_process": lambda: algorithms.RepairedProcess(0.1, kernel="relu", temperature=1.0),
     "softmax_limit": lambda: algorithms.SoftmaxLimit(0.1),
+    "n_gram": lambda: algorithms.NGram.knowing(_chain()),
     "discrete_mmse": lambda: algorithms.bayes_optimal(_pool_task()),
     "sklearn": _neighbours,
     "sklearn_last": lambda: _neighbours("last"),

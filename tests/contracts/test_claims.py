@@ -28,6 +28,9 @@ TRAINED = {
     "asymptotics/transformer_double_descent",
     "asymptotics/transformer_task_diversity",
     "asymptotics/which_architectures",
+    "singular/llc_along_training",
+    "singular/per_length",
+    "singular/toy_superposition",
 }
 WORLDS = [case for claim in CLAIMS for case in worlds(claim)]
 

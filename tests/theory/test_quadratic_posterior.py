@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.theory.quadratic_posterior import learning_coefficient
+from icllab.theory.quadratic_posterior import contributions, learning_coefficient
 
 
 def test_ten_equal_directions():
@@ -45,4 +45,85 @@ def test_chains_have_it():
 def test_bad_questions(fields, said):
     with pytest.raises(InputError) as error:
         learning_coefficient([2.0], **fields)
+    assert said in str(error.value)
+
+
+def terms(count=3, size=4):
+    """Hessians of which one is not positive, with a positive sum; gradients that sum to zero."""
+    generator = np.random.default_rng(5)
+    h = generator.normal(size=(count, size, size))
+    h = h @ h.transpose(0, 2, 1)
+    h[0] -= 3 * np.eye(size)
+    h[1] += 4 * np.eye(size)
+    g = generator.normal(size=(count, size))
+    return h, g - g.mean(axis=0)
+
+
+def test_they_sum_to_the_coefficient_of_the_whole_and_its_variance():
+    h, g = terms()
+    found = contributions(h, nbeta=50.0, localization=0.7, gradients=g)
+    whole = np.linalg.eigvalsh(h.sum(axis=0))
+    exact = learning_coefficient(whole, nbeta=50.0, localization=0.7)
+    assert found.estimate.sum() == pytest.approx(exact, rel=1e-12)
+    # The variance of a quadratic form: half the sum of the squared shares; gradients have cancelled.
+    shares = 50 * whole / (50 * whole + 0.7)
+    assert found.covariance.sum() == pytest.approx(np.sum(shares**2) / 2, rel=1e-10)
+    np.testing.assert_allclose(found.covariance, found.covariance.T, rtol=1e-12)
+    assert np.linalg.eigvalsh(found.covariance).min() > 0
+
+
+def test_separate_directions_have_their_own_halves_and_are_independent():
+    h = np.zeros((2, 5, 5))
+    h[0, :2, :2], h[1, 2:, 2:] = 3 * np.eye(2), 0.2 * np.eye(3)
+    found = contributions(h, nbeta=7.0)
+    np.testing.assert_allclose(found.estimate, [1.0, 1.5], rtol=1e-14)
+    np.testing.assert_allclose(found.covariance, np.diag([1.0, 1.5]), atol=1e-14)
+
+
+def test_shared_directions_are_shared_by_curvature_and_a_term_may_be_negative():
+    found = contributions([3 * np.eye(2), -np.eye(2)], nbeta=7.0)
+    np.testing.assert_allclose(found.estimate, [1.5, -0.5], rtol=1e-14)
+    np.testing.assert_allclose(found.covariance, [[2.25, -0.75], [-0.75, 0.25]], rtol=1e-13)
+
+
+def test_draws_of_the_posterior_have_them():
+    """Two hundred thousand draws: within five standard errors, which are below one per cent of the largest."""
+    h, g = terms()
+    nbeta, gamma = 20.0, 0.5
+    generator = np.random.default_rng(1)
+    spread = np.linalg.cholesky(np.linalg.inv(nbeta * h.sum(axis=0) + gamma * np.eye(4)))
+    delta = generator.normal(size=(200_000, 4)) @ spread.T
+    values = nbeta * (delta @ g.T + np.einsum("ni,tij,nj->nt", delta, h, delta) / 2)
+    found = contributions(h, nbeta=nbeta, localization=gamma, gradients=g)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    assert np.all(np.abs(values.mean(axis=0) - found.estimate) < 5 * error)
+    centred = values - values.mean(axis=0)
+    products = centred[:, :, None] * centred[:, None, :]
+    error = products.std(axis=0) / np.sqrt(len(values))
+    assert np.all(np.abs(products.mean(axis=0) - found.covariance) < 5 * error)
+    assert error.max() < 0.01 * found.covariance.max()
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: contributions(np.eye(3), nbeta=1.0), "hessians: expected square matrices, one for each term"),
+        (
+            lambda: contributions(np.array([[[1.0, 2.0], [0.0, 1.0]]]), nbeta=1.0),
+            "hessians: expected symmetric matrices",
+        ),
+        (
+            lambda: contributions([np.eye(2)], nbeta=1.0, gradients=np.array([[1.0, 0.0]])),
+            "gradients: expected vectors that sum to zero",
+        ),
+        (
+            lambda: contributions([np.eye(2)], nbeta=1.0, gradients=np.array([[1.0]])),
+            "gradients: expected one vector for each",
+        ),
+        (lambda: contributions([-np.eye(2)], nbeta=1.0), "hessians: expected a sum that is positive definite"),
+    ],
+)
+def test_bad_questions_about_terms(ask, said):
+    with pytest.raises(InputError) as error:
+        ask()
     assert said in str(error.value)

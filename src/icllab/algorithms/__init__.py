@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from icllab.algorithms.label_maps import LabelMap
     from icllab.algorithms.least_squares import LeastSquares, Ridge
+    from icllab.algorithms.ngrams import NGram
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -34,6 +35,7 @@ __getattr__, __dir__, __all__ = attach(
         "KernelRidge": "functional",
         "LabelMap": "label_maps",
         "LeastSquares": "least_squares",
+        "NGram": "ngrams",
         "PreconditionedDescent": "descent",
         "RepairedProcess": "functional",
         "Ridge": "least_squares",
@@ -41,5 +43,5 @@ __getattr__, __dir__, __all__ = attach(
         "bayes_optimal": "bayes",
         "from_sklearn": "estimators",
     },
-    modules=("bayes", "descent", "estimators", "functional", "label_maps", "least_squares", "recursions"),
+    modules=("bayes", "descent", "estimators", "functional", "label_maps", "least_squares", "ngrams", "recursions"),
 )

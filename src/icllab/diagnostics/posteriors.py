@@ -4,7 +4,8 @@ The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
 
 .. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
 
-A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted.
+A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted. A loss may be a
+vector of terms; their sum is L.
 """
 
 from collections.abc import Callable
@@ -26,32 +27,46 @@ class Posterior(eqx.Module):
     nbeta: Float[Array, ""]
     localization: Float[Array, ""]
 
+    def evaluated(self, w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
+        """The loss alone, the gradient of the potential, and the terms of the loss."""
+
+        def total(w: Vector) -> tuple[Array, Array]:
+            terms = jnp.atleast_1d(self.loss(w))
+            return jnp.sum(terms), terms
+
+        (loss, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
+        return loss, self.nbeta * gradient + self.localization * (w - self.at), terms
+
     def loss_and_slope(self, w: Vector) -> tuple[Float[Array, ""], Vector]:
         """The loss alone, and the gradient of the potential."""
-        loss, gradient = jax.value_and_grad(self.loss)(w)
-        return loss, self.nbeta * gradient + self.localization * (w - self.at)
+        return self.evaluated(w)[:2]
 
     def potential(self, loss: Float[Array, ""], w: Vector) -> Float[Array, ""]:
         """U, given the loss at w."""
         return self.nbeta * loss + self.localization / 2 * jnp.sum((w - self.at) ** 2)
 
 
-class State(NamedTuple):
-    """Where a chain is, the loss there, and the gradient of the potential."""
+class ChainState(NamedTuple):
+    """Where a chain is, the loss there, the gradient of the potential, and the terms of the loss if they are kept."""
 
     w: Vector
     loss: Float[Array, ""]
     slope: Vector
+    terms: Float[Array, " term"] | None = None
 
 
-def steepest(posterior: Posterior, *, key: PRNGKeyArray, iterations: int = 30) -> Float[Array, ""]:
-    r"""The largest curvature of the potential at its centre, by power iteration: a little too small, never too large.
+def steepest(
+    posterior: Posterior, *, key: PRNGKeyArray, iterations: int = 30, where: Vector | None = None
+) -> Float[Array, ""]:
+    r"""The largest curvature of the potential, by power iteration: a little too small, never too large.
 
-    Each iteration is one product with the Hessian. At most :math:`n\beta h_{\max} + \gamma`, in size.
+    Each iteration is one product with the Hessian. At most :math:`n\beta h_{\max} + \gamma`, in size. At the centre,
+    unless another place is given.
     """
+    place = posterior.at if where is None else where
 
     def times(v: Vector) -> Vector:
-        return jax.jvp(lambda w: posterior.loss_and_slope(w)[1], (posterior.at,), (v,))[1]
+        return jax.jvp(lambda w: posterior.loss_and_slope(w)[1], (place,), (v,))[1]
 
     def step(_: Any, state: tuple[Vector, Array]) -> tuple[Vector, Array]:
         v, _norm = state
@@ -59,21 +74,22 @@ def steepest(posterior: Posterior, *, key: PRNGKeyArray, iterations: int = 30) -
         norm = jnp.linalg.norm(found)
         return found / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny), norm
 
-    start = jax.random.normal(key, posterior.at.shape, posterior.at.dtype)
+    # Not of signs, which are orthogonal to symmetric directions far too often.
+    start = jax.random.uniform(key, posterior.at.shape, posterior.at.dtype, -1, 1)
     begin = (start / jnp.linalg.norm(start), jnp.zeros((), posterior.at.dtype))
     return jax.lax.fori_loop(0, iterations, step, begin)[1]
 
 
 def hamiltonian(
-    posterior: Posterior, evaluate: Any, states: State, noise: Array, size: Array, length: Any, chance: Array
-) -> tuple[State, Array]:
+    posterior: Posterior, evaluate: Any, states: ChainState, noise: Array, size: Array, length: Any, chance: Array
+) -> tuple[ChainState, Array]:
     """A trajectory of leapfrog steps for every chain, taken or not."""
 
-    def leap(_: Any, carry: tuple[State, Array]) -> tuple[State, Array]:
+    def leap(_: Any, carry: tuple[ChainState, Array]) -> tuple[ChainState, Array]:
         at, momentum = carry
         momentum = momentum - size / 2 * at.slope
         w = at.w + size * momentum
-        at = State(w, *evaluate(w))
+        at = ChainState(w, *evaluate(w))
         return at, momentum - size / 2 * at.slope
 
     proposed, momentum = jax.lax.fori_loop(0, length, leap, (states, noise))
@@ -88,10 +104,12 @@ def hamiltonian(
     return kept, accepted
 
 
-def langevin(posterior: Posterior, evaluate: Any, states: State, noise: Array, size: Array) -> tuple[State, Array]:
+def langevin(
+    posterior: Posterior, evaluate: Any, states: ChainState, noise: Array, size: Array
+) -> tuple[ChainState, Array]:
     """One step of the dynamics, and the chance that a Metropolis test would have taken it."""
     w = states.w - size / 2 * states.slope + jnp.sqrt(size) * noise
-    found = State(w, *evaluate(w))
+    found = ChainState(w, *evaluate(w))
     energy = jax.vmap(posterior.potential)
     back = states.w - w + size / 2 * found.slope
     gain = energy(states.loss, states.w) - energy(found.loss, w)

@@ -8,6 +8,9 @@ and the *transition time* T is the first t at which u is ``level``, 1/2 by defau
 last t before T at which u is 0.1 to the first one after it at which u is 0.9. Between recorded steps v is
 interpolated linearly in the step, or in its logarithm. A run that never crosses has no time: it is censored at its last
 step, and the times of all are a survival function.
+
+That there is a transition is taken for granted here. Whether a curve has a place at which it changes its course, which
+a smooth curve has not, is asked by :func:`change_points <icllab.diagnostics.breakpoints.change_points>`.
 """
 
 from typing import Any, NamedTuple, cast
@@ -78,7 +81,7 @@ def transitions(
         raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
     if not 0 <= window[0] < window[1] <= 1:
         raise expected("window", "two shares from 0 to 1, in order", list(window))
-    values, over = _curves(run_or_curve, variable, along)
+    values, over = member_curves(run_or_curve, variable, along)
     curves = [_Curve.read(values[over].values[i], values[along].values, row) for i, row in enumerate(values.values)]
     ends = np.array([curve.end for curve in curves])
     at = _levels(curves, ends, plateau, end, level, window)
@@ -212,7 +215,7 @@ def _levels(
     return base, float(np.median(reached)) if end is None and reached.size else furthest
 
 
-def _curves(given: Any, variable: str | None, along: str) -> tuple[xr.DataArray, str]:
+def member_curves(given: Any, variable: str | None, along: str) -> tuple[xr.DataArray, str]:
     """The curves [member, time], and what their first axis is called."""
     if not isinstance(given, xr.Dataset | xr.DataArray) and isinstance(getattr(given, "dataset", None), xr.Dataset):
         given = given.dataset  # of a run, whose class would load JAX

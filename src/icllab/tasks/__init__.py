@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from icllab.tasks.fixed_prompts import FixedPrompts
     from icllab.tasks.function_regression import FunctionRegression
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
+    from icllab.tasks.higher_order_chain import HigherOrderChain
     from icllab.tasks.integrated_regression import CovariancePrompt, IntegratedRegression
     from icllab.tasks.item_label import ItemLabel
     from icllab.tasks.label_relations import LabelRelations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from icllab.tasks.scaling import Standardised
     from icllab.tasks.sequences import InContextCopying, MarkovChain, RepeatedTokens
     from icllab.tasks.table import Table
+    from icllab.tasks.text import Text
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -36,6 +38,7 @@ __getattr__, __dir__, __all__ = attach(
         "GaussianInputs": "regression_laws",
         "GaussianWeights": "regression_laws",
         "HierarchicalRegression": "hierarchical_regression",
+        "HigherOrderChain": "higher_order_chain",
         "InContextCopying": "sequences",
         "IntegratedRegression": "integrated_regression",
         "ItemLabel": "item_label",
@@ -46,6 +49,7 @@ __getattr__, __dir__, __all__ = attach(
         "SphereInputs": "regression_laws",
         "Standardised": "scaling",
         "Table": "table",
+        "Text": "text",
         "UniformInputs": "regression_laws",
         "WeightPool": "regression_laws",
     },
@@ -55,6 +59,7 @@ __getattr__, __dir__, __all__ = attach(
         "fixed_prompts",
         "function_regression",
         "hierarchical_regression",
+        "higher_order_chain",
         "integrated_regression",
         "item_label",
         "item_label_levels",
@@ -66,5 +71,7 @@ __getattr__, __dir__, __all__ = attach(
         "sequences",
         "table",
         "table_files",
+        "text",
+        "text_files",
     ),
 )

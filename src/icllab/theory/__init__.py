@@ -23,6 +23,7 @@ __getattr__, __dir__, __all__ = attach(
         "preconditioners",
         "quadratic_posterior",
         "sample_covariance",
+        "superposition",
         "task_alignment",
         "wishart",
     ),

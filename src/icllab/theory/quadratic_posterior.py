@@ -6,6 +6,7 @@ around :math:`w^*` along the Hessian's eigenvectors: a Gaussian. Where a model i
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,3 +48,71 @@ def learning_coefficient(
         raise expected("step_size", f"below {4 / steepest:.3g}, where the chain diverges", float(step))
     share = np.divide(pull, pull + gamma, out=np.zeros_like(pull), where=pull > 0)
     return float(np.sum(share / (1 - step * (pull + gamma) / 4)) / 2)
+
+
+class Terms(NamedTuple):
+    r"""What the terms of a loss contribute to a learning coefficient.
+
+    Attributes:
+        estimate: :math:`n\beta\,E[L_t - L_t(w^*)]`, which sum to the coefficient of the whole.
+        covariance: Of :math:`n\beta\,(L_t - L_t(w^*))` under the posterior.
+    """
+
+    estimate: np.ndarray
+    covariance: np.ndarray
+
+
+def contributions(
+    hessians: Sequence[np.ndarray] | np.ndarray,
+    *,
+    nbeta: float,
+    localization: float = 0.0,
+    gradients: Sequence[np.ndarray] | np.ndarray | None = None,
+) -> Terms:
+    r"""Of terms that are quadratic in the same parameters.
+
+    .. math::
+        L_t = L_t(w^*) + g_t^\top\delta + \frac12\delta^\top H_t\delta, \qquad \delta = w - w^*, \qquad
+        A = n\beta\sum_tH_t + \gamma
+
+    .. math::
+        n\beta\,E[L_t - L_t(w^*)] = \frac{n\beta}2\operatorname{tr}H_tA^{-1}, \qquad
+        \operatorname{Cov}_{ts} = (n\beta)^2\Bigl(g_t^\top A^{-1}g_s
+                                + \frac12\operatorname{tr}H_tA^{-1}H_sA^{-1}\Bigr)
+
+    A term by itself need not be least at :math:`w^*`, nor have a Hessian
+    without negative eigenvalues: only the sum has. A term's contribution may therefore be negative.
+
+    Args:
+        hessians: :math:`H_t`, one symmetric matrix for each term.
+        nbeta: The inverse temperature :math:`n\beta`.
+        localization: :math:`\gamma`.
+        gradients: :math:`g_t`, which sum to zero; None: all are zero.
+
+    Raises:
+        InputError: Shapes do not fit, a matrix is not symmetric, the gradients do not sum to zero, or A has an
+            eigenvalue that is not positive, so that there is no posterior.
+
+    Derived: docs/learning-machine.md, Contributions of terms that share parameters.
+    """
+    beta, gamma = read(nbeta=(nbeta, POSITIVE), localization=(localization, NON_NEGATIVE))
+    h = np.asarray(hessians, np.float64)
+    if h.ndim != 3 or h.shape[1] != h.shape[2]:
+        raise expected("hessians", "square matrices, one for each term", list(h.shape))
+    scale = float(np.abs(h).max(initial=0.0)) or 1.0
+    if not np.abs(h - h.transpose(0, 2, 1)).max(initial=0.0) <= 1e-10 * scale:
+        raise expected("hessians", "symmetric matrices", "others")
+    g = np.zeros(h.shape[:2]) if gradients is None else np.asarray(gradients, np.float64)
+    if g.shape != h.shape[:2]:
+        raise expected("gradients", f"one vector for each term, of shape {h.shape[:2]}", g.shape)
+    if not np.abs(g.sum(axis=0)).max(initial=0.0) <= 1e-8 * np.abs(g).max(initial=1.0):
+        raise expected("gradients", "vectors that sum to zero, as they do at a minimum of the sum", "others")
+    values, vectors = np.linalg.eigh(float(beta) * h.sum(axis=0) + float(gamma) * np.eye(h.shape[1]))
+    if not values.min(initial=np.inf) > 0:
+        raise expected("hessians", "a sum that is positive definite, with the localization", float(values.min()))
+    # In coordinates that are standard normal under the posterior.
+    standard = vectors / np.sqrt(values)
+    curved = float(beta) * (standard.T @ h @ standard)
+    sloped = float(beta) * (g @ standard)
+    covariance = sloped @ sloped.T + np.einsum("tij,sji->ts", curved, curved) / 2
+    return Terms(np.trace(curved, axis1=1, axis2=2) / 2, covariance)

@@ -1,0 +1,95 @@
+r"""The law of the next token given the last few, looked up: unigrams, bigrams, trigrams.
+
+What a network of tokens is compared with: an n-gram predictor uses n - 1 tokens of the context and no more. From a text
+it is counted; of a Markov chain it is known, and is the best predictor there is.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected, require_number
+from icllab.core.prompt import TokenPrompt
+from icllab.core.protocols import AbstractPredictor
+from icllab.tasks.higher_order_chain import HigherOrderChain
+from icllab.tasks.text import Text
+
+
+class NGram(AbstractPredictor):
+    r"""The logarithms of :math:`P(b \mid c)`, c the last n - 1 tokens, or as many as there are.
+
+    Attributes:
+        tables: ln P for contexts of 0, 1, ..., n - 1 tokens, each a row; the first token of a context is the leading
+            digit of its number.
+    """
+
+    differentiable = False
+
+    tables: tuple[Float[Array, "_context state"], ...]
+
+    @classmethod
+    def of(cls, laws: Sequence[Float[np.ndarray, "_context state"]]) -> "NGram":
+        """From the laws given 0, 1, ..., n - 1 tokens.
+
+        Raises:
+            InputError: The tables are not of V, V^2, ... contexts of V tokens.
+        """
+        size = laws[0].shape[1]
+        for j, law in enumerate(laws):
+            if law.shape != (size**j, size):
+                raise expected(f"laws[{j}]", f"a table of shape {(size**j, size)}", law.shape)
+        # What cannot come has a probability that float32 can still be asked the logarithm of.
+        return cls(tuple(jnp.asarray(np.log(np.maximum(law, 1e-30)), float) for law in laws))
+
+    @classmethod
+    def counted(cls, text: Text, *, n: int, smoothing: float = 1.0) -> "NGram":
+        r"""From a text, each order smoothed with the one before it.
+
+        .. math:: P_n(b \mid c) = \frac{N(cb) + s\,P_{n-1}(b \mid c')}{N(c\,\cdot) + s}, \qquad P_0 = \frac1V
+
+        with the numbers N of times that c, and then b, stand in the text, and c' being c without its first token.
+
+        Args:
+            text: Whose files are counted.
+            n: 1 for unigrams, 2 for bigrams, ...
+            smoothing: s, above 0.
+        """
+        require_number("smoothing", smoothing, "a finite number > 0", lambda s: 0 < s < np.inf)
+        law, laws = np.full((1, text.vocabulary), 1 / text.vocabulary), []
+        for order in range(1, n + 1):
+            counts = text.counts(order)
+            below = np.tile(law, (len(counts) // len(law), 1))
+            law = (counts + smoothing * below) / (counts.sum(axis=1, keepdims=True) + smoothing)
+            laws.append(law)
+        return cls.of(laws)
+
+    @classmethod
+    def knowing(cls, chain: HigherOrderChain, *, n: int | None = None) -> "NGram":
+        """Of a chain whose transitions are known; None: the n that knows all there is to know."""
+        return cls.of(chain.conditionals()[: chain.order + 1 if n is None else n])
+
+    @property
+    def n(self) -> int:
+        """How many tokens the longest n-gram has, the answer included."""
+        return len(self.tables)
+
+    def shorter(self, n: int) -> "NGram":
+        """The same, with fewer tokens of context."""
+        if not 1 <= n <= self.n:
+            raise expected("n", f"an integer from 1 to {self.n}", n)
+        return NGram(self.tables[:n])
+
+    def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
+        """Logits at every position; they are logarithms of probabilities."""
+        tokens = prompt.tokens[:-1]
+        size = self.tables[0].shape[1]
+        position = jnp.arange(tokens.shape[0])
+        answer = jnp.broadcast_to(self.tables[0], (tokens.shape[0], size))
+        context = jnp.zeros_like(tokens)
+        for j, table in enumerate(self.tables[1:], 1):
+            earlier = jnp.where(position >= j - 1, tokens[jnp.maximum(position - j + 1, 0)], 0)
+            context = context + size ** (j - 1) * earlier
+            answer = jnp.where((position + 1 >= j)[:, None], table[context], answer)
+        return answer

@@ -1,0 +1,91 @@
+r"""Estimates at several temperatures, steps or members as one dataset, and how the free energy grows along a curve."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.special import lambertw
+
+from icllab.core.errors import expected
+
+FEWEST = 4  # temperatures of a curve
+ENDLESS = (30.0, 300.0, 3000.0, 30000.0)  # temperatures where data have no end
+
+
+def inverse_temperatures(n: float | None, nbeta: Any) -> tuple[list[float], bool]:
+    r"""The values of :math:`n\beta` that are asked for, and whether they are a curve.
+
+    Raises:
+        InputError: One is not positive and finite, or several are fewer than four or not ascending.
+    """
+    if nbeta is None:
+        return ([n / math.log(n)], False) if n is not None else (list(ENDLESS), True)
+    values = [float(one) for one in np.atleast_1d(np.asarray(nbeta, np.float64))]
+    for value in values:
+        if not (value > 0 and math.isfinite(value)):
+            raise expected("nbeta", "a finite number > 0", value)
+    if np.ndim(nbeta) == 0:
+        return values, False
+    if len(values) < FEWEST or np.ndim(nbeta) != 1 or min(np.diff(values)) <= 0:
+        raise expected("nbeta", f"one number, or at least {FEWEST} that ascend", values)
+    return values, True
+
+
+def stacked(found: list[xr.Dataset], name: str, values: Iterable[Any]) -> xr.Dataset:
+    """Datasets along a new dimension. What their attributes do not share is a variable; warnings say whose they are."""
+    labels = list(values)
+    names = sorted({key for one in found for key in one.attrs} - {"warnings", name})
+    shared = [key for key in names if all(key in one.attrs and one.attrs[key] == found[0].attrs[key] for one in found)]
+    attributes = {key: found[0].attrs[key] for key in shared}
+    parts = []
+    for one in found:
+        own = {key: one.attrs[key] for key in names if key not in shared and key in one.attrs}
+        parts.append(one.assign(own).drop_attrs())
+    whole = xr.concat(
+        parts,
+        dim=xr.Variable(name, labels) if None in labels else xr.IndexVariable(name, labels),
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        join="exact",
+    )
+    said = [
+        f"{name} {label:g}: {sentence}" if isinstance(label, float | int) else f"{name} {label}: {sentence}"
+        for label, one in zip(labels, found, strict=True)
+        for sentence in one.attrs.get("warnings", [])
+    ]
+    return whole.assign_attrs(**attributes, warnings=said)
+
+
+def sample_size(nbeta: Any) -> Any:
+    r"""The n whose :math:`n/\log n` is :math:`n\beta`, the larger of two; NaN below e, where there is none."""
+    nbeta = np.asarray(nbeta, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        n = -nbeta * np.real(lambertw(-1 / nbeta, -1))
+    return np.where(nbeta >= math.e, n, math.nan)
+
+
+def with_growth(curve: xr.Dataset) -> xr.Dataset:
+    r"""Add how the free energy grows with n, by differences along the curve.
+
+    With :math:`n\beta = n/\log n`, :math:`n(E[L]-L(w^*)) = \hat\lambda\log n` is the free energy above
+    :math:`nL(w^*)` to leading order, so that
+
+    .. math:: \frac{d(\hat\lambda\log n)}{d\log n}
+
+    is :math:`\lambda` again where the curve is flat, and another number where n resolves more and more.
+
+    Args:
+        curve: ``estimate`` and ``mcse`` over ``nbeta``.
+
+    Source: [Watanabe13].
+    Derived: docs/singular-learning.md, Estimates by sampling.
+    """
+    size = np.log(sample_size(curve["nbeta"].values))
+    # Linear in the estimates, so that errors of independent runs add.
+    weights = np.gradient(np.eye(len(size)), size, axis=0) * size[None]
+    growth = weights @ np.nan_to_num(curve["estimate"].values) + 0 * curve["estimate"].values
+    error = np.sqrt(weights**2 @ curve["mcse"].values ** 2)
+    return curve.assign(growth_estimate=("nbeta", growth), growth_error=("nbeta", error))

@@ -1,0 +1,145 @@
+r"""A small transformer of tokens trained on a text or on a Markov chain, and what it has learned after every kept step.
+
+The text is the standard library of the running Python, split by file; the chain is of order three, drawn anew for every
+seed. Both have the n-gram predictors they are compared with: counted in the training files, or known.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab import models
+from icllab.algorithms import NGram
+from icllab.tasks import HigherOrderChain, Text, text_files
+from icllab.tasks.text import PRINTABLE
+
+CHAIN = {"vocabulary": 6, "order": 3, "share": 0.3, "concentration": 0.1}
+LONGEST = 3  # of the n-grams that are counted in a text
+SMOOTHING = 4.0
+TOGETHER = 128  # windows that are evaluated side by side
+
+
+class Source(NamedTuple):
+    """Where tokens come from.
+
+    Attributes:
+        training: What windows are drawn from to train on.
+        held_out: What windows are drawn from to evaluate.
+        ngrams: The n-gram predictors, from unigrams on; of a chain the last is the truth.
+        facts: Numbers that tell which corpus it is.
+    """
+
+    training: Any
+    held_out: Any
+    ngrams: tuple[NGram, ...]
+    facts: dict[str, float]
+
+
+@functools.cache
+def text(tokens: int) -> Source:
+    """The standard library, a tenth of its files held out."""
+    documents = text_files.standard_library().at_least(tokens)
+    kept, apart = documents.split()
+    training, held_out = (Text.of(part, tokens=tokens, alphabet=PRINTABLE) for part in (kept, apart))
+    longest = NGram.counted(training, n=LONGEST, smoothing=SMOOTHING)
+    facts = {"corpus_bytes": float(documents.size), "corpus_digest": float(int(documents.digest()[:13], 16))}
+    return Source(training, held_out, tuple(longest.shorter(n) for n in range(1, LONGEST + 1)), facts)
+
+
+def chain(tokens: int, key: Any) -> Source:
+    """A chain of its own for every key; it has no digest."""
+    law = HigherOrderChain.drawn(tokens=tokens, key=key, **CHAIN)
+    ngrams = tuple(NGram.knowing(law, n=n) for n in range(1, law.order + 2))
+    return Source(law, law, ngrams, {"corpus_bytes": np.nan, "corpus_digest": np.nan})
+
+
+def network(source: Source, *, width: int, layers: int, key: Any) -> Any:
+    """The transformer, before training."""
+    size, length = source.training.vocabulary, source.training.length
+    how = {"heads": 4, "layers": layers, "mlp": (4 * width,), "norm": "pre", "positions": "learned", "length": length}
+    return models.Transformer(models.Tokens(size), dim=size, width=width, **how, key=key)
+
+
+@functools.cache
+def adam(steps: int) -> Any:
+    """Adam with a short warm-up and a rate that does not decay: nothing but learning ends at the end."""
+    return lambda rate: optax.adam(optax.schedules.linear_schedule(0.0, rate, min(100, steps)))
+
+
+def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, batch: int, key: Any) -> tuple[Any, Any]:
+    """The parameters after every kept step, stacked, and the rest of the model; without steps, as it began."""
+    if max(steps) == 0:
+        params, rest = eqx.partition(model, eqx.is_inexact_array)
+        return jax.tree.map(lambda leaf: leaf[None], params), rest
+    run = icl.fit(
+        model,
+        source.training,
+        steps=max(steps),
+        key=key,
+        batch=batch,
+        optimizer=adam(max(steps)),
+        sweep={"optimizer.rate": [rate]},
+        keep=steps,
+        mode="map",
+        record=[0],
+        progress=False,
+    )
+    rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
+    return jax.tree.map(jnp.asarray, run.trajectory.stacked(0)), rest
+
+
+class Learned(NamedTuple):
+    """Of every kept step, over the windows that are held out.
+
+    Attributes:
+        loss: L [step, position], for every context length.
+        error: Its standard error over windows [step, position].
+        ngram_loss: The same of the n-gram predictors [n, position], which do not train.
+        divergence: Of the network from the law of each n-gram predictor [n, step, position], in nats.
+    """
+
+    loss: np.ndarray
+    error: np.ndarray
+    ngram_loss: np.ndarray
+    divergence: np.ndarray
+
+
+def learned(source: Source, model: tuple[Any, Any], *, windows: int, key: Any) -> Learned:
+    """What has been learned after every kept step, on fresh windows of the held-out law."""
+    asked = source.held_out.sample_many(windows, key=key)
+    loss, square, known, apart = (np.asarray(x, float) for x in _learned(*model, source, asked))
+    error = np.sqrt(np.maximum(square - loss**2, 0) / (windows - 1))
+    return Learned(loss, error, known, apart.transpose(1, 0, 2))
+
+
+@eqx.filter_jit
+def _learned(params: Any, rest: Any, source: Source, asked: Any) -> tuple[Any, Any, Any, Any]:
+    laws = source.ngrams
+    task = source.held_out
+
+    def of_laws(prompt: Any) -> Any:
+        return jnp.stack([task.loss(law(prompt), prompt) for law in laws])
+
+    known = jnp.mean(jax.lax.map(of_laws, asked, batch_size=TOGETHER), axis=0)
+
+    def at(step: Any) -> Any:
+        model = eqx.combine(step, rest)
+
+        def one(prompt: Any) -> Any:
+            answer = model(prompt)
+            logs = jax.nn.log_softmax(answer, axis=-1)
+            apart = [jnp.sum(jnp.exp(p) * (p - logs), axis=-1) for p in (law(prompt) for law in laws)]
+            return task.loss(answer, prompt), jnp.stack(apart)
+
+        loss, apart = jax.lax.map(one, asked, batch_size=TOGETHER)
+        return jnp.mean(loss, 0), jnp.mean(loss**2, 0), jnp.mean(apart, 0)
+
+    loss, square, apart = jax.lax.map(at, params)
+    return loss, square, known, apart

@@ -1,0 +1,179 @@
+r"""Sequences whose next token depends on several before it: a source whose least loss falls with the context, exactly.
+
+The least loss with l tokens seen is the entropy of a token given the l before it. It falls until l is the order of the
+chain, and is the entropy rate from there on.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks.sequences import AbstractSequences
+
+MOST_CONTEXTS = 2048  # whose stationary law is solved for
+
+
+class HigherOrderChain(AbstractSequences):
+    r"""A stationary Markov chain of order k.
+
+    .. math:: P(x_{i+1} = b \mid x_{i-k+1}, \dots, x_i) = T_{cb}, \qquad
+              c = \sum_{j=1}^{k} x_{i-k+j} V^{k-j}
+
+    Sequences begin with k tokens of the stationary law.
+
+    Attributes:
+        transition: T, a row for every context of k tokens, which sums to one.
+        start: The stationary law of contexts.
+        order: k (static).
+        tokens: Of a sequence, more than k (static).
+
+    Raises:
+        InputError: T has another shape, rows that are no probabilities, or more than one stationary law.
+    """
+
+    transition: Float[Array, "context state"]
+    start: Float[Array, " context"]
+    order: int = eqx.field(static=True)
+    tokens: int = eqx.field(static=True)
+
+    def __init__(self, transition: Float[Array | np.ndarray, "context state"], *, order: int, tokens: int) -> None:
+        """From the transitions of every context."""
+        require_integer("order", order)
+        require_integer("tokens", tokens, least=order + 1)
+        self.order, self.tokens = order, tokens
+        matrix = np.asarray(transition, np.float64)
+        contexts, size = matrix.shape
+        if size < 2 or contexts != size**order:
+            raise expected("transition", f"a row for each of V^{order} contexts of V >= 2 tokens", list(matrix.shape))
+        if contexts > MOST_CONTEXTS:
+            raise expected("transition", f"at most {MOST_CONTEXTS} contexts", contexts)
+        off = np.abs(matrix.sum(axis=1) - 1).max()
+        if matrix.min() < 0 or not off < 1e-5:
+            raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+        self.transition = jnp.asarray(transition, float)
+        self.start = jnp.asarray(_stationary(matrix / matrix.sum(axis=1, keepdims=True)), self.transition.dtype)
+
+    @classmethod
+    def drawn(
+        cls,
+        *,
+        vocabulary: int,
+        order: int,
+        tokens: int,
+        share: float = 0.5,
+        concentration: float = 0.3,
+        key: PRNGKeyArray,
+    ) -> "HigherOrderChain":
+        r"""Of mixed orders: each further token of the context changes a share of the law.
+
+        .. math:: T^{(j)}_{c\,\cdot} = (1-\mu)\,T^{(j-1)}_{c'\cdot} + \mu\,D_c, \qquad T^{(0)} = D
+
+        with :math:`c'` the context c without its first token, and every D of the symmetric Dirichlet law.
+
+        Args:
+            vocabulary: V.
+            order: k.
+            tokens: Of a sequence.
+            share: :math:`\mu`, above 0 and at most 1.
+            concentration: Of the Dirichlet laws; small ones make the chain nearly deterministic.
+            key: Of the rows.
+        """
+        require_integer("vocabulary", vocabulary, least=2)
+        require_integer("order", order)
+        require_number("share", share, "a number above 0 and at most 1", lambda s: 0 < s <= 1)
+        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        counts = [vocabulary**j for j in range(order + 1)]
+        if counts[-1] > MOST_CONTEXTS:
+            raise expected("order", f"at most {MOST_CONTEXTS} contexts, not {vocabulary}^{order}", order)
+        law = jnp.full(vocabulary, float(concentration))
+        # One draw for all orders.
+        rows = np.asarray(jax.random.dirichlet(key, law, (sum(counts),)), np.float64)
+        table, *longer = np.split(rows, np.cumsum(counts)[:-1])
+        for drawn in longer:
+            # The first token of a context is the leading digit of its number.
+            table = (1 - share) * np.tile(table, (vocabulary, 1)) + share * drawn
+        return cls(table / table.sum(axis=1, keepdims=True), order=order, tokens=tokens)
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return self.transition.shape[1]
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
+
+    def conditionals(self) -> list[Float[np.ndarray, "context state"]]:
+        r"""The law of a token given the j before it, for j = 0, ..., k, in float64. Not traceable.
+
+        That of fewer than k is the mean of T over what came before, under the stationary law.
+        """
+        matrix = np.asarray(self.transition, np.float64)
+        joint = _law(self.start)[:, None] * (matrix / matrix.sum(axis=1, keepdims=True))
+        size, found = self.vocabulary, []
+        for j in range(self.order, -1, -1):
+            seen = joint.sum(axis=1, keepdims=True)
+            # A context that never comes may be followed by anything.
+            found.append(np.divide(joint, seen, out=np.full_like(joint, 1 / size), where=seen > 0))
+            joint = joint.reshape(size, -1, size).sum(axis=0) if j else joint
+        return found[::-1]
+
+    def least_losses(self) -> Float[np.ndarray, " seen"]:
+        r"""The entropy of a token given the j before it, for j = 0, ..., k, in nats; the last is the entropy rate.
+
+        .. math:: h_j = -\sum_{c,b} P(c)\,P(b \mid c) \ln P(b \mid c), \qquad c \text{ of } j \text{ tokens}
+
+        Derived: docs/learning-machine.md, A source whose least loss is known.
+        """
+        law, found = _law(self.start), []
+        for table in reversed(self.conditionals()):
+            logarithm = np.log(np.where(table > 0, table, 1.0))
+            found.append(-law @ np.sum(table * logarithm, axis=1))
+            law = law.reshape(self.vocabulary, -1).sum(axis=0) if len(law) > 1 else law
+        return np.array(found[::-1])
+
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        """The least expected loss at every position, in nats: with j tokens seen :math:`h_{min(j, k)}`."""
+        return self.least_losses()[np.minimum(np.arange(1, self.tokens), self.order)]
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One sequence, by the inverse of the distribution functions of the rows."""
+        below, size = jnp.cumsum(self.transition, axis=1), self.vocabulary
+        u = jax.random.uniform(key, (self.tokens - self.order + 1,), below.dtype)
+
+        def draw(law: Array, height: Array) -> Array:
+            return jnp.minimum(jnp.sum(law <= height * law[-1]), law.shape[0] - 1)
+
+        def step(context: Array, height: Array) -> tuple[Array, Array]:
+            following = draw(below[context], height)
+            return (context * size + following) % size**self.order, following
+
+        first = draw(jnp.cumsum(self.start), u[0])
+        rest = jax.lax.scan(step, first, u[1:])[1]
+        powers = size ** jnp.arange(self.order - 1, -1, -1)
+        return TokenPrompt(jnp.concatenate([first // powers % size, rest]))
+
+
+def _law(weights: Array) -> Float[np.ndarray, " context"]:
+    """In float64, made to sum to one to that precision."""
+    found = np.asarray(weights, np.float64)
+    return found / found.sum()
+
+
+def _stationary(rows: Float[np.ndarray, "context state"]) -> Float[np.ndarray, " context"]:
+    contexts, size = rows.shape
+    matrix = np.zeros((contexts, contexts))
+    context = np.arange(contexts)
+    for b in range(size):
+        np.add.at(matrix, (context, (context * size + b) % contexts), rows[:, b])
+    values = np.linalg.eigvals(matrix)
+    if np.sum(np.abs(values - 1) < 1e-6) > 1:
+        raise expected("transition", "a chain with one stationary law", "several", "join its parts")
+    system = np.concatenate([matrix.T - np.eye(contexts), np.ones((1, contexts))])
+    found = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(contexts), 1.0), rcond=None)[0], 0)
+    return found / found.sum()

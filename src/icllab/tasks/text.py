@@ -1,0 +1,135 @@
+r"""Windows of consecutive bytes of a text, every prefix of which asks for the byte that follows.
+
+.. math:: (t_1, t_2),\; (t_1t_2,\, t_3),\; \dots,\; (t_1 \cdots t_{C-1},\, t_C)
+
+are the examples of a window of C tokens. No window reaches from one file into another; of all windows that lie within a
+file each is equally likely. The law of such text is not known, and neither is its least loss.
+"""
+
+from collections.abc import Iterable
+from os import PathLike
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+
+from icllab.core.errors import expected, require_integer
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks import text_files
+from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.text_files import Documents
+
+PRINTABLE = b"\n" + bytes(range(32, 127))
+"""The printable characters of ASCII, and the end of a line."""
+
+
+class Text(AbstractClassification):
+    """A uniformly drawn window of a text; the loss is the cross-entropy of the next token, in nats, at every position.
+
+    A byte is a token as it is, 256 of them, or with an ``alphabet`` its place there; all bytes that the alphabet lacks
+    are then one more token, the last.
+
+    Attributes:
+        symbols: Tokens of all files, one file after the other.
+        windows: How many windows there are in the files up to and with each.
+        tokens: C, tokens of a window (static).
+        vocabulary: How many tokens there are (static).
+    """
+
+    symbols: UInt8[Array, " place"]
+    windows: Int[Array, " file"]
+    tokens: int = eqx.field(static=True)
+    vocabulary: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":
+        """Windows of ``tokens`` tokens of files.
+
+        Args:
+            documents: The files, such as :func:`~icllab.tasks.text_files.standard_library` has them.
+            tokens: C, at least 2.
+            alphabet: The bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
+
+        Raises:
+            InputError: A file is shorter than a window, there are 2^31 windows or more, or the alphabet repeats a byte.
+        """
+        require_integer("tokens", tokens, least=2)
+        if alphabet is not None and not 0 < len(set(alphabet)) == len(alphabet) < 256:
+            raise expected("alphabet", "at least one byte and not all, each once", alphabet)
+        sizes = np.array([len(one) for one in documents.contents], np.int64)
+        if not len(sizes):
+            raise expected("documents", "at least one file", 0)
+        if sizes.min() < tokens:
+            short = documents.names[int(np.argmin(sizes))]
+            hint = "leave short files out with documents.at_least(tokens)"
+            raise expected(short, f"at least {tokens} bytes, those of a window", int(sizes.min()), hint)
+        windows = np.cumsum(sizes - tokens + 1)
+        if windows[-1] >= 2**31:
+            raise expected("documents", "fewer than 2^31 windows", int(windows[-1]), "use fewer files")
+        table, vocabulary = np.arange(256, dtype=np.uint8), 256
+        if alphabet is not None:
+            vocabulary = len(alphabet) + 1
+            table = np.full(256, vocabulary - 1, np.uint8)
+            table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
+        symbols = table[np.frombuffer(b"".join(documents.contents), np.uint8)]
+        return cls(jnp.asarray(symbols), jnp.asarray(windows.astype(np.int32)), tokens, vocabulary)
+
+    @classmethod
+    def from_files(cls, paths: Iterable[str | PathLike[str]], *, tokens: int, alphabet: bytes | None = None) -> "Text":
+        """Windows of files by their paths; arguments and errors are those of :meth:`of`.
+
+        Raises:
+            InputError: No path is given, or one is no file that can be read.
+        """
+        return cls.of(text_files.read(paths), tokens=tokens, alphabet=alphabet)
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One window."""
+        return self._window(self._numbers((), key))
+
+    def sample_many(self, count: int, *, key: PRNGKeyArray) -> TokenPrompt:
+        """So many windows, drawn independently, on a leading axis."""
+        return jax.vmap(self._window)(self._numbers((count,), key))
+
+    def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
+        """The token after each position."""
+        return prompt.tokens[1:]
+
+    def counts(self, order: int) -> Float[np.ndarray, "context token"]:
+        """How often every token follows every context of ``order - 1`` tokens within a file, in all places.
+
+        The first token of a context is the leading digit of its number. Not traceable.
+
+        Raises:
+            InputError: The table has more than 2^25 entries.
+        """
+        require_integer("order", order)
+        size = self.vocabulary
+        if size**order > 2**25:
+            raise expected("order", f"a table of at most 2^25 entries, not {size}^{order}", order)
+        symbols = np.asarray(self.symbols, np.int64)
+        sizes = np.diff(np.asarray(self.windows, np.int64), prepend=0) + self.tokens - 1
+        ends = np.cumsum(sizes)
+        number = np.zeros(len(symbols) - order + 1, np.int64)
+        for j in range(order):
+            number = number * size + symbols[j : len(symbols) - order + 1 + j]
+        # A place of a file is followed by at least so many others of that file.
+        begin = np.arange(len(number))
+        within = begin + order <= ends[np.searchsorted(ends, begin, side="right")]
+        return np.bincount(number[within], minlength=size**order).reshape(-1, size).astype(float)
+
+    def _numbers(self, shape: tuple[int, ...], key: PRNGKeyArray) -> Int[Array, "*shape"]:
+        return jax.random.randint(key, shape, 0, self.windows[-1], self.windows.dtype)
+
+    def _window(self, number: Int[Array, ""]) -> TokenPrompt:
+        """A window by its number: every file before it has C - 1 places at which none begins."""
+        file = jnp.searchsorted(self.windows, number, side="right").astype(number.dtype)
+        begin = number + (self.tokens - 1) * file
+        return TokenPrompt(self.symbols[begin + jnp.arange(self.tokens, dtype=begin.dtype)].astype(jnp.int32))

@@ -1,0 +1,117 @@
+r"""Bytes of files as a corpus: which files, how they are split, and a digest that tells one corpus from another.
+
+The example that is at hand wherever this library runs is Python's own standard library. Its sources differ between
+versions of Python, so that whoever measures on them also states :attr:`Documents.source` and the digest.
+"""
+
+import hashlib
+import platform
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+
+from icllab.core.errors import expected, require_number
+
+# Not code that a person reads, or what some distributions of Python leave out.
+LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "encodings", "pydoc_data", "idlelib", "tkinter", "turtledemo"}
+    | {"ensurepip", "distutils", "lib2to3", "__phello__"}
+)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Files as bytes, by name.
+
+    Attributes:
+        names: Of the files, in order.
+        contents: Their bytes.
+        source: What they are, in words.
+    """
+
+    names: tuple[str, ...]
+    contents: tuple[bytes, ...]
+    source: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(map(len, self.contents))
+
+    def digest(self) -> str:
+        """SHA-256 of the files' digests in order, in hexadecimal; names do not count."""
+        return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in self.contents)).hexdigest()
+
+    def split(self, *, held_out: float = 0.1) -> tuple["Documents", "Documents"]:
+        """Two disjoint sets of files: to train on, and held out.
+
+        A file is held out where the SHA-256 of its name, as a fraction of its largest value, is below ``held_out``.
+        So a file stays on its side whatever others are there.
+
+        Args:
+            held_out: The share of files to hold out, between 0 and 1.
+
+        Raises:
+            InputError: The share is out of range, or one side has no file.
+        """
+        require_number("held_out", held_out, "a number between 0 and 1", lambda share: 0 < share < 1)
+        apart = [int(hashlib.sha256(name.encode()).hexdigest()[:13], 16) < held_out * 16**13 for name in self.names]
+        if all(apart) or not any(apart):
+            raise expected("held_out", f"a share that splits {len(apart)} files", held_out, "give more files")
+        return self._only([not one for one in apart]), self._only(apart)
+
+    def at_least(self, size: int) -> "Documents":
+        """The files of at least so many bytes."""
+        return self._only([len(one) >= size for one in self.contents])
+
+    def _only(self, kept: list[bool]) -> "Documents":
+        both = [(n, c) for n, c, keep in zip(self.names, self.contents, kept, strict=True) if keep]
+        return Documents(tuple(n for n, _ in both), tuple(c for _, c in both), self.source)
+
+
+def read(paths: Iterable[str | PathLike[str]]) -> Documents:
+    """The bytes of files, in the order given.
+
+    Raises:
+        InputError: No path is given, or one is no file that can be read.
+    """
+    names, contents = [], []
+    for path in paths:
+        try:
+            contents.append(Path(path).read_bytes())
+        except OSError as error:
+            raise expected("paths", "files that can be read", fspath(path), str(error.strerror).lower()) from None
+        names.append(Path(path).name)
+    if not names:
+        raise expected("paths", "at least one file", [])
+    return Documents(tuple(names), tuple(contents))
+
+
+def standard_library() -> Documents:
+    """The sources of the running Python's standard library.
+
+    All ``.py`` files below its folder in the order of their names, without tests, tables of characters and of help
+    texts (``encodings``, ``pydoc_data``), what is written when Python is built, and what some distributions leave out
+    (``idlelib``, ``tkinter``, ``turtledemo``, ``ensurepip``, ``distutils``, ``lib2to3``). Names are relative.
+
+    Raises:
+        InputError: This Python has no such files, as where they are in an archive.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
+    kept = [(name, path) for name, path in found if not _left_out(name)]
+    if not kept:
+        raise expected("standard library", "source files", 0, "give files of your own to text_files.read")
+    return Documents(
+        tuple(name for name, _ in kept),
+        tuple(path.read_bytes() for _, path in kept),
+        f"standard library of Python {platform.python_version()}",
+    )
+
+
+def _left_out(name: str) -> bool:
+    folders = name.split("/")[:-1]
+    built = name.startswith("_sysconfigdata") or any(folder.startswith("config-") for folder in folders)
+    return built or not LEFT_OUT.isdisjoint(folders)

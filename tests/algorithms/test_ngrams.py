@@ -1,0 +1,55 @@
+"""n-grams of a chain are the best there are, and those of a text are its counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.algorithms import NGram
+from icllab.core.errors import InputError
+from icllab.core.prompt import TokenPrompt
+from icllab.diagnostics import per_length
+from icllab.tasks import HigherOrderChain, Text
+from icllab.tasks.text_files import Documents
+
+
+def test_of_a_chain_they_reach_the_least_losses_of_their_contexts(getkey):
+    rows = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 9)
+    chain = HigherOrderChain(rows, order=2, tokens=6)
+    known = {str(n): NGram.knowing(chain, n=n) for n in (1, 3)}
+    found = per_length(known, chain, key=getkey(), prompts=1500, block=1500)
+    least = chain.least_losses()
+    expected = [[least[min(n - 1, i + 1)] for i in range(5)] for n in (1, 3)]
+    assert np.all(np.abs(found.loss - expected) < 4.5 * found.standard_error)
+    assert float(found.standard_error.max()) < 0.03
+    assert float(found.loss_mean.sel(predictor="1") - found.loss_mean.sel(predictor="3")) > 0.05
+
+
+def test_a_position_uses_as_many_tokens_as_there_are():
+    with jax.enable_x64(True):
+        laws = [np.array([[0.2, 0.8]]), np.array([[0.1, 0.9], [0.6, 0.4]]), np.arange(1, 9.0).reshape(4, 2)]
+        answer = NGram.of(laws)(TokenPrompt(jnp.array([1, 0, 1, 1, 0])))
+        rows = [laws[1][1], laws[2][2], laws[2][1], laws[2][3]]
+        np.testing.assert_allclose(np.exp(answer), rows, rtol=1e-12)
+        alone = NGram.of(laws).shorter(1)(TokenPrompt(jnp.array([1, 0, 1])))
+        np.testing.assert_allclose(np.exp(alone), np.tile(laws[0], (2, 1)), rtol=1e-12)
+
+
+def test_counts_of_a_text_with_the_order_below_as_a_prior():
+    text = Text.of(Documents(("a",), (b"abab",)), tokens=2, alphabet=b"ab")
+    found = NGram.counted(text, n=2, smoothing=3.0)
+    unigram = (np.array([2, 2, 0]) + 3 / 3) / 7
+    bigram = (np.array([0, 2, 0]) + 3 * unigram) / 5
+    np.testing.assert_allclose(np.exp(found.tables[0][0]), unigram, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(found.tables[1][0]), bigram, rtol=1e-6)
+    # Nothing is known of what follows the third token: the unigrams answer.
+    np.testing.assert_allclose(np.exp(found.tables[1][2]), unigram, rtol=1e-6)
+
+
+def test_bad_questions():
+    with pytest.raises(InputError) as error:
+        NGram.of([np.ones((1, 2)), np.ones((3, 2))])
+    assert "laws[1]: expected a table of shape (2, 2), got (3, 2)" in str(error.value)
+    with pytest.raises(InputError) as error:
+        NGram.of([np.ones((1, 2))]).shorter(2)
+    assert "n: expected an integer from 1 to 1, got 2" in str(error.value)

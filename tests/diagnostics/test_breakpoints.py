@@ -1,0 +1,138 @@
+"""Planted cliffs are found where they are; smooth curves and shuffled ones have nothing to report."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import binom
+
+from icllab.core.errors import InputError
+from icllab.diagnostics import change_points
+
+STEPS = np.unique(np.geomspace(1, 1e4, 70).round())
+
+
+def curve(values, steps=STEPS):
+    """Members of a curve."""
+    return xr.DataArray(np.atleast_2d(values), dims=("member", "step"), coords={"step": steps})
+
+
+def noise(seed, size, members=1):
+    return size * np.random.default_rng(seed).normal(size=(members, len(STEPS)))
+
+
+def cliff(at, width=0.01):
+    """A fall from 1 to 0, of so many decades between 10 and 90 per cent."""
+    return 1 / (1 + np.exp(np.clip(2 * np.log(9) * (np.log10(STEPS) - np.log10(at)) / width, -50, 50)))
+
+
+def test_a_cliff_is_reported_where_it_is_with_its_height():
+    found = change_points(curve(0.3 + cliff(300) - 0.1 * np.log10(STEPS) + noise(0, 0.03, 4)), resamples=100)
+    assert found["reported"].values.tolist() == [True]
+    low, high = found["change_interval"].values[0]
+    assert low <= 300 <= high < 1.5 * low
+    assert low < float(found["change_point"][0]) < high
+    assert abs(float(found["jump"][0]) + 1) < 5 * found.attrs["noise"] / len(STEPS) ** 0.5
+    assert found["reason"].values.tolist() == ["its place is known, and no smooth curve does as well"]
+
+
+def test_a_fall_in_half_a_decade_has_a_beginning_and_an_end():
+    found = change_points(curve(cliff(300, width=0.5) + noise(0, 0.01)), resamples=100)
+    places = found["change_point"].values[found["reported"].values]
+    assert places[0] < 300 < places[-1]
+    assert places[-1] < 30 * places[0]
+
+
+SMOOTH = {
+    "power law": STEPS**-0.5,
+    "slow power law": STEPS**-0.1,
+    "steep power law": STEPS**-1.5,
+    "late power law": (1 + STEPS / 200) ** -0.8,
+    "exponential": np.exp(-STEPS / 300),
+    "a fall of more than a decade": cliff(300, width=1.3),
+    "logarithm": np.log(STEPS),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_smooth_curve_has_nothing_to_report(name):
+    """However little noise there is, so that segments fit well."""
+    for size in (0.1, 0.001):
+        scale = np.ptp(SMOOTH[name])
+        found = change_points(curve(0.2 + SMOOTH[name] + scale * noise(1, size, 3)), resamples=100)
+        assert not found["reported"].any()
+        assert all("without a break" in str(reason) for reason in found["reason"].values)
+
+
+@pytest.mark.parametrize("key", range(4))
+def test_shuffled_checkpoints_have_nothing_to_report(key):
+    """The same order for all members: their mean has a pattern, which other members would have too."""
+    values = STEPS**-0.5 + noise(key, 0.03, 5)
+    shuffled = values[:, np.random.default_rng(key).permutation(len(STEPS))]
+    assert not change_points(curve(shuffled), resamples=120, key=key)["reported"].any()
+
+
+@pytest.mark.slow
+def test_of_many_smooth_and_shuffled_curves_hardly_any_has_something_to_report():
+    """At most one in a hundred: of 200, more than 6 would have a chance of less than one in two hundred."""
+    wrong = 0
+    for key in range(200):
+        rng = np.random.default_rng(key)
+        power = STEPS ** -rng.uniform(0.1, 1.5) + noise(key, 10 ** rng.uniform(-3, -1), 3)
+        if key % 2:
+            power = rng.permuted(power[:1], axis=1) if key % 4 == 1 else power[:, rng.permutation(len(STEPS))]
+        wrong += int(change_points(curve(power), resamples=120, key=key)["reported"].any())
+    assert binom.sf(6, 200, 0.01) < 0.005
+    assert wrong <= 6
+
+
+@pytest.mark.slow
+def test_intervals_cover_a_planted_cliff_as_often_as_they_say():
+    """Of 200 cliffs, each found; 95 per cent intervals have the place in at least 90 per cent."""
+    covered, found_any = 0, 0
+    for key in range(200):
+        rng = np.random.default_rng(key)
+        at = 10 ** rng.uniform(1, 3)
+        found = change_points(curve(cliff(at) + noise(key, 0.2)), resamples=100, key=key)
+        intervals = found["change_interval"].values[found["reported"].values]
+        found_any += bool(len(intervals))
+        covered += any(low <= at <= high for low, high in intervals)
+    assert found_any >= 190
+    assert covered >= 0.9 * found_any
+
+
+def test_a_break_of_unknown_place_is_not_reported():
+    """A slope that changes by little: where, could be anywhere within a decade."""
+    bend = np.maximum(np.log10(STEPS) - 2, 0)
+    found = change_points(curve(0.5 * bend + noise(3, 0.25)), resamples=100)
+    assert not found["reported"].any()
+    sharp = change_points(curve(2 * bend + noise(3, 0.01)), resamples=100)
+    ratio = np.divide(*sharp["change_interval"].values[0][::-1])
+    assert sharp["reported"].any()
+    assert ratio < 3
+
+
+def test_members_whose_cliffs_are_elsewhere_widen_the_interval():
+    late = np.stack([cliff(at) for at in np.geomspace(30, 3000, 9)]) + noise(0, 0.01, 9)
+    same = np.stack([cliff(300)] * 9) + noise(0, 0.01, 9)
+    spread, sharp = (change_points(curve(values), resamples=100) for values in (late, same))
+    assert not spread["reported"].any()
+    assert sharp["reported"].values.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"scale": "cubic"}, r"^unknown scale 'cubic'; known: linear, log$"),
+        ({"confidence": 1.0}, r"^confidence: expected a number between 0 and 1, got 1.0$"),
+        ({"widest": 1.0}, r"^widest: expected a ratio above 1, got 1.0$"),
+        ({"resamples": 3}, r"^resamples: expected an integer of at least 100, got 3$"),
+    ],
+)
+def test_what_cannot_be_is_refused(how, said):
+    with pytest.raises(InputError, match=said):
+        change_points(curve(cliff(300)), **how)
+
+
+def test_a_short_curve_is_refused():
+    with pytest.raises(InputError, match=r"^curve: expected at least 12 steps that are recorded .*, got 5$"):
+        change_points(curve(np.ones(6), np.arange(6.0)))

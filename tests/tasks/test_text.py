@@ -1,0 +1,119 @@
+"""Windows of bytes: which there are, how likely each is, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.tasks import Text, text_files
+from icllab.tasks.text import PRINTABLE
+from icllab.tasks.text_files import Documents
+
+FILES = Documents(("a", "b", "c"), (b"abcd", b"xyz", b"ababa"))
+
+
+def windows_of(documents, tokens):
+    """All there are, by another route."""
+    found = [one[i : i + tokens] for one in documents.contents for i in range(len(one) - tokens + 1)]
+    return sorted(found)
+
+
+def test_every_window_within_a_file_is_drawn_and_no_other_all_equally_often(getkey):
+    task = Text.of(FILES, tokens=3)
+    every = jax.vmap(task._window)(jnp.arange(int(task.windows[-1])))
+    assert sorted(bytes(row) for row in np.asarray(every.tokens, np.uint8)) == windows_of(FILES, 3)
+    drawn = np.asarray(task.sample_many(12_000, key=getkey()).tokens, np.uint8)
+    names, counts = np.unique([bytes(row) for row in drawn], return_counts=True)
+    possible, times = np.unique(windows_of(FILES, 3), return_counts=True)
+    np.testing.assert_array_equal(names, possible)
+    p = times / times.sum()
+    assert np.all(np.abs(counts / 12_000 - p) < 4.5 * np.sqrt(p * (1 - p) / 12_000))
+
+
+def test_an_alphabet_numbers_its_bytes_and_makes_all_others_one():
+    task = Text.of(FILES, tokens=3, alphabet=b"ba")
+    assert task.vocabulary == 3
+    np.testing.assert_array_equal(task.symbols, [1, 0, 2, 2, 2, 2, 2, 1, 0, 1, 0, 1])
+    assert Text.of(FILES, tokens=3).vocabulary == 256
+    assert len(PRINTABLE) == 96
+
+
+def test_the_target_is_the_next_token_and_a_certain_answer_costs_nothing(getkey):
+    task = Text.of(FILES, tokens=3)
+    prompt = task.sample(key=getkey())
+    np.testing.assert_array_equal(task.targets(prompt), prompt.tokens[1:])
+    even = task.loss(jnp.zeros((2, 256)), prompt)
+    np.testing.assert_allclose(even, np.log(256), rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_counts_are_those_within_files(order):
+    task = Text.of(FILES, tokens=3, alphabet=b"abcd")
+    counts = task.counts(order)
+    symbols = [[b"abcd".find(bytes([x])) % 5 for x in one] for one in FILES.contents]
+    expected = np.zeros((5,) * order)
+    for one in symbols:
+        for i in range(len(one) - order + 1):
+            expected[tuple(one[i : i + order])] += 1
+    np.testing.assert_array_equal(counts, expected.reshape(-1, 5))
+
+
+def test_files_are_read_by_their_paths(tmp_path):
+    for name, content in (("one.txt", b"\xff\x00abc"), ("two.txt", b"hello")):
+        (tmp_path / name).write_bytes(content)
+    task = Text.from_files([tmp_path / "one.txt", tmp_path / "two.txt"], tokens=4)
+    np.testing.assert_array_equal(task.symbols, list(b"\xff\x00abchello"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: Text.of(FILES, tokens=4), "b: expected at least 4 bytes, those of a window, got 3"),
+        (lambda: Text.of(FILES, tokens=1), "tokens: expected an integer of at least 2"),
+        (lambda: Text.of(FILES, tokens=2, alphabet=b"aa"), "alphabet: expected at least one byte and not all"),
+        (lambda: Text.of(Documents((), ()), tokens=2), "documents: expected at least one file, got 0"),
+        (lambda: Text.from_files([], tokens=2), "paths: expected at least one file, got []"),
+        (lambda: Text.from_files(["no such"], tokens=2), "paths: expected files that can be read, got 'no such'"),
+        (lambda: Text.of(FILES, tokens=2).counts(4), "order: expected a table of at most 2^25 entries, not 256^4"),
+        (lambda: FILES.split(held_out=1.0), "held_out: expected a number between 0 and 1, got 1.0"),
+        (lambda: FILES.split(held_out=1e-9), "held_out: expected a share that splits 3 files"),
+    ],
+)
+def test_bad_questions(ask, said):
+    with pytest.raises(InputError) as error:
+        ask()
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_digest_tells_corpora_apart_and_a_split_does_not_depend_on_what_else_is_there():
+    assert FILES.digest() != Documents(FILES.names, (b"abcd", b"xyz", b"ababb")).digest()
+    assert FILES.digest() != Documents(FILES.names, (b"abc", b"dxyz", b"ababa")).digest()
+    many = Documents(tuple(f"{i}.py" for i in range(400)), tuple(b"%d" % i for i in range(400)))
+    kept, apart = many.split(held_out=0.2)
+    assert set(kept.names) | set(apart.names) == set(many.names)
+    assert not set(kept.names) & set(apart.names)
+    assert abs(len(apart.names) / 400 - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 400)
+    fewer = Documents(many.names[::2], many.contents[::2])
+    assert set(fewer.split(held_out=0.2)[1].names) == set(apart.names) & set(fewer.names)
+    assert many.at_least(3).names == many.names[100:]
+
+
+def test_the_standard_library_is_a_corpus_without_its_tests():
+    """The version of Python decides what is in it, not where it stands."""
+    found = text_files.standard_library()
+    assert {"argparse.py", "json/decoder.py", "random.py"} <= set(found.names)
+    assert not any(part in ("test", "site-packages") for name in found.names for part in name.split("/")[:-1])
+    assert found.size > 3_000_000
+    assert found.names == tuple(sorted(found.names))
+    assert found.source.startswith("standard library of Python 3.")
+    shared = sum(content.count(byte.to_bytes()) for content in found.contents[:20] for byte in PRINTABLE)
+    assert shared > 0.99 * sum(map(len, found.contents[:20]))
+
+
+def test_the_text_is_an_argument_of_a_program_and_no_constant(getkey):
+    task = Text.of(FILES, tokens=3)
+    traced = jax.make_jaxpr(lambda task, key: task.sample_many(5, key=key))(task, getkey())
+    assert [str(x.aval) for x in traced.jaxpr.invars][:2] == ["uint8[12]", "int32[3]"]
+    assert not traced.consts
