@@ -6,7 +6,8 @@ Toys: four losses whose coefficient is known, n = 1e6, nbeta = n / log n, locali
 steps of Langevin dynamics at 0.1 / nbeta in both, and Hamiltonian Monte Carlo of ours. Seconds are those of the run
 and of the first call with its compilation. The error of a chain is the root of the mean squared distance of the chains'
 estimates from lambda - (m-1) / log nbeta; "s to 3 %" is what it would take to bring the error of a mean of chains to 3
-per cent of that, as if none of it were bias.
+per cent of that, as if none of it were bias. Targets are of the same algorithm; the whole function, which also chooses,
+tests and warns, is beside it.
 
 Transformer: 51 thousand parameters on in-context regression of four dimensions, trained by ``icl.fit``, batches of 256
 of 4096 prompts, nbeta 66.7, localization 13.3, step 3e-4: what a step of one chain costs, of four of ours and of one of
@@ -187,7 +188,7 @@ def toy(name):
         num_draws=STEPS,
         num_chains=CHAINS,
         num_burnin_steps=STEPS,
-        seed=0,
+        seed=100,
         init_loss=torch.tensor(0.0),
         verbose=False,
     )
@@ -426,6 +427,10 @@ def toys():
         for what, seconds, wanted in (("without", same["seconds"], WITHOUT), ("with", same["first"], WITH)):
             if theirs / seconds < wanted:
                 missed.append(f"{name}: {theirs / seconds:.1f}x {what} compilation, expected at least {wanted:g}x")
+        ratios = {row: (theirs / entry["seconds"], theirs / entry["first"]) for row, entry in rows.items()}
+        ratios.pop("devinterp sgld")
+        said = ", ".join(f"{row} {without:.0f}x and {first:.1f}x" for row, (without, first) in ratios.items())
+        print(f"{name:<14} devinterp's seconds over ours, without compilation and with it: {said}", flush=True)
     return missed
 
 

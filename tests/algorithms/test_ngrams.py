@@ -46,10 +46,26 @@ def test_counts_of_a_text_with_the_order_below_as_a_prior():
     np.testing.assert_allclose(np.exp(found.tables[1][2]), unigram, rtol=1e-6)
 
 
-def test_bad_questions():
+CHAIN = HigherOrderChain(np.full((4, 2), 0.5), order=2, tokens=4)
+TEXT = Text.of(Documents(("a",), (b"abab",)), tokens=2, alphabet=b"ab")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: NGram.of([np.ones((1, 2)), np.ones((3, 2))]), "laws[1]: expected a table of shape (2, 2), got (3, 2)"),
+        (lambda: NGram.of([]), "laws: expected at least one table, that of unigrams, got []"),
+        (lambda: NGram.of([np.ones((1, 2))]).shorter(2), "n: expected an integer from 1 to 1, got 2"),
+        (lambda: NGram.counted(TEXT, n=0), "n: expected an integer of at least 1, got 0"),
+        (lambda: NGram.knowing(CHAIN, n=0), "n: expected an integer from 1 to 3, one more than the order of the chain"),
+        (lambda: NGram.knowing(CHAIN, n=9), "n: expected an integer from 1 to 3, one more than the order of the chain"),
+    ],
+)
+def test_bad_questions(ask, said):
     with pytest.raises(InputError) as error:
-        NGram.of([np.ones((1, 2)), np.ones((3, 2))])
-    assert "laws[1]: expected a table of shape (2, 2), got (3, 2)" in str(error.value)
-    with pytest.raises(InputError) as error:
-        NGram.of([np.ones((1, 2))]).shorter(2)
-    assert "n: expected an integer from 1 to 1, got 2" in str(error.value)
+        ask()
+    assert said in str(error.value)
+
+
+def test_of_a_chain_n_is_at_most_what_it_depends_on():
+    assert NGram.knowing(CHAIN).n == NGram.knowing(CHAIN, n=3).n == 3

@@ -69,6 +69,26 @@ def test_a_path_is_its_key_s_and_its_last_population_is_the_posterior():
     assert paths[0].rungs[0].moved.moves == 0
 
 
+@pytest.mark.parametrize(
+    ("region", "came"),
+    [(lambda w: w > 0, "bool[3]"), (lambda w: w[0], "float32[]"), (lambda w: w[:1] > 0, "bool[1]")],
+)
+def test_a_region_is_one_boolean(region, came):
+    """Of several the loss was counted several times, and of a number every one but zero was inside."""
+    with pytest.raises(InputError) as error:
+        anneal(whitened(region), stops=np.array([1.0]), key=jax.random.key(0), settings=Annealing(20, 2))
+    said = f"region: expected a function of parameters with one boolean, got '{came}'; take jnp.all of several"
+    assert str(error.value) == said
+
+
+def test_a_loss_that_is_nowhere_finite_is_the_loss_s_fault():
+    nowhere = Whitened(lambda w: jnp.sum(w) * jnp.nan, None, jnp.zeros(1), jnp.ones(1), identity)
+    with pytest.raises(
+        InputError, match=r"^loss: expected a finite number at more than 0.0001 of the prior, got '0 of"
+    ):
+        annealing._inside(nowhere, np.random.default_rng(3), Annealing(particles=5000))
+
+
 def test_a_region_s_share_of_the_prior():
     """Half of it; what has no finite loss is outside as well."""
     settings = Annealing(particles=500, repeats=8)

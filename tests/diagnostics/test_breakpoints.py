@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.signal import lfilter
 from scipy.stats import binom
 
 from icllab.core.errors import InputError
@@ -18,6 +19,13 @@ def curve(values, steps=STEPS):
 
 def noise(seed, size, members=1):
     return size * np.random.default_rng(seed).normal(size=(members, len(STEPS)))
+
+
+def correlated(seed, rho, size):
+    """Of neighbouring records, stationary from the first on."""
+    values = noise(seed, size)
+    values[:, 1:] *= (1 - rho**2) ** 0.5
+    return lfilter([1.0], [1.0, -rho], values, axis=1)
 
 
 def cliff(at, width=0.01):
@@ -69,6 +77,38 @@ def test_shuffled_checkpoints_have_nothing_to_report(key):
     values = STEPS**-0.5 + noise(key, 0.03, 5)
     shuffled = values[:, np.random.default_rng(key).permutation(len(STEPS))]
     assert not change_points(curve(shuffled), resamples=120, key=key)["reported"].any()
+
+
+def test_smooth_curves_with_correlated_noise_have_nothing_to_report():
+    """Segments follow its slow part. A random walk is nothing but that."""
+    power = STEPS**-0.5
+    found = [change_points(curve(power + correlated(key, 0.7, 0.05)), resamples=100, key=key) for key in range(8)]
+    assert sum(bool(one["reported"].any()) for one in found) == 0
+    rho = [one.attrs["autocorrelation"] for one in found]
+    assert np.std(rho, ddof=1) / 8**0.5 < 0.1
+    assert abs(np.mean(rho) - 0.7) < 3 * np.std(rho, ddof=1) / 8**0.5
+    walks = [change_points(curve(np.cumsum(noise(key, 1.0))), resamples=100, key=key) for key in range(8)]
+    assert sum(bool(one["reported"].any()) for one in walks) == 0
+    assert any("with noise of its autocorrelation" in str(one["reason"].values[:1]) for one in (*found, *walks))
+
+
+def test_a_cliff_is_found_in_correlated_noise():
+    for key in range(4):
+        found = change_points(curve(cliff(300) + correlated(key, 0.5, 0.05)), resamples=100, key=key)
+        intervals = found["change_interval"].values[found["reported"].values]
+        assert any(low <= 300 <= high for low, high in intervals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.5, 0.7])
+def test_of_many_smooth_curves_with_correlated_noise_few_have_something_to_report(rho):
+    """At most three in a hundred: of 100, more than 8 would have a chance of less than one in two hundred."""
+    wrong = 0
+    for key in range(100):
+        found = change_points(curve(STEPS**-0.5 + correlated(key, rho, 0.05)), resamples=100, key=key)
+        wrong += bool(found["reported"].any())
+    assert binom.sf(8, 100, 0.03) < 0.005
+    assert wrong <= 8
 
 
 @pytest.mark.slow

@@ -52,6 +52,28 @@ def test_the_growth_of_a_flat_curve_is_its_level():
     assert float(with_growth(flat)["growth_error"][2]) == pytest.approx(inner, rel=1e-9)
 
 
+def test_what_is_missing_is_missed_beside_it_alone():
+    """One estimate that is NaN, and a temperature below e: NaN there and beside, and the level everywhere else."""
+    n = np.geomspace(1e2, 1e6, 7)
+    level, error = np.full(7, 2.0), np.full(7, 0.1)
+    level[3] = error[3] = math.nan
+
+    def grown(nbeta, level, error):
+        curve = xr.Dataset({"estimate": ("nbeta", level), "mcse": ("nbeta", error)}, coords={"nbeta": nbeta})
+        return with_growth(curve)
+
+    found = grown(n / np.log(n), level, error)
+    known = [True, True, False, False, False, True, True]
+    for name in ("growth_estimate", "growth_error"):
+        assert np.isfinite(found[name].values).tolist() == known
+    np.testing.assert_allclose(found["growth_estimate"][known], 2.0, rtol=1e-9)
+    assert (found["growth_error"][known] > 0.1).all()
+    cold = grown(np.array([2.0, *(n / np.log(n))]), np.full(8, 2.0), np.full(8, 0.1))
+    assert np.isfinite(cold["growth_estimate"].values).tolist() == [False, False, *[True] * 6]
+    np.testing.assert_allclose(cold["growth_estimate"][2:], 2.0, rtol=1e-9)
+    assert np.isfinite(cold["growth_error"][2:]).all()
+
+
 def test_side_by_side():
     """What all share stays an attribute, what they do not is a variable, and warnings say whose they are."""
     one, two = (

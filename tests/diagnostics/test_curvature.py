@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,10 +156,59 @@ def test_an_effective_dimension_counts_directions_by_their_share():
     assert abs(drawn.value - exact) < 1e-6
 
 
+def test_a_module_with_functions_in_it_is_a_tree_like_any_other():
+    """Activations are no arrays; the Gauss-Newton matrix of squares is that of the Jacobian."""
+    at = eqx.nn.MLP(2, 1, 3, 1, activation=jax.nn.relu, key=jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (7, 2))
+    y = jnp.sin(x[:, :1])
+
+    def answers(model, data):
+        return jax.vmap(model)(data[0])
+
+    def squares(z, data):
+        return jnp.mean((z - data[1]) ** 2) / 2
+
+    flat, rest = eqx.partition(at, eqx.is_inexact_array)
+    centre, unravel = ravel_pytree(flat)
+
+    @jax.jit
+    def written_out(w):
+        def of(w):
+            return answers(eqx.combine(unravel(w), rest), (x, y))
+
+        return jax.jacrev(of)(w)[:, 0], jax.hessian(lambda w: squares(of(w), (x, y)))(w)
+
+    slopes, bent = map(np.asarray, written_out(centre))
+    key = jax.random.key(2)
+    found = fisher_spectrum(squares, at, outputs=answers, data=(np.asarray(x), y), key=key)
+    np.testing.assert_allclose(found["eigenvalue"], np.linalg.eigvalsh(slopes.T @ slopes / 7)[::-1], atol=1e-12)
+    found = hessian_spectrum(lambda model: squares(answers(model, (x, y)), (x, y)), at, key=key)
+    np.testing.assert_allclose(found["eigenvalue"], np.linalg.eigvalsh(bent)[::-1], atol=1e-12)
+
+
+@pytest.mark.parametrize(("dense", "count"), [(0, 3), (1500, 9)])
+def test_derivatives_that_are_not_finite_are_refused(dense, count):
+    said = f"^loss: expected finite derivatives at the point given, got '{count} numbers that are not'$"
+    with pytest.raises(InputError, match=said):
+        hessian_spectrum(lambda w: jnp.sqrt(jnp.sum(w**2)), jnp.zeros(3), key=jax.random.key(0), dense=dense)
+
+
+def test_data_that_cannot_be_are_refused():
+    key = jax.random.key(0)
+    for outputs in (None, logits):
+        with pytest.raises(InputError, match=r"^data: expected arrays with one leading axis .*, got None; hessian_"):
+            fisher_spectrum(loss, network()[0], key=key, data=None, outputs=outputs)
+    at, (x, y) = network()
+    for spectrum in (hessian_spectrum, fisher_spectrum):
+        with pytest.raises(InputError, match=r"^data: expected arrays with one leading axis .*, got \[39, 40\]"):
+            spectrum(loss, at, key=key, data=(x, y[1:]))
+
+
 def test_what_cannot_be_is_refused():
-    with pytest.raises(InputError, match=r"^resolution: expected a number > 0, got 0.0$"):
-        effective_dimension(jnp.sum, jnp.ones(2), resolution=0.0, key=jax.random.key(0))
-    with pytest.raises(InputError, match=r"^at: expected arrays of a floating-point type, got '2 numbers of int64'$"):
+    for resolution in (0.0, np.inf, np.nan):
+        with pytest.raises(InputError, match=rf"^resolution: expected a finite number > 0, got {resolution}$"):
+            effective_dimension(jnp.sum, jnp.ones(2), resolution=resolution, key=jax.random.key(0))
+    with pytest.raises(InputError, match=r"^at: expected a tree of arrays of one floating-point type, got"):
         hessian_spectrum(jnp.sum, jnp.ones(2, int), key=jax.random.key(0))
     with pytest.raises(InputError, match=r"^batch: expected an integer of at least 1, or None, got 0$"):
         hessian_spectrum(jnp.sum, jnp.ones(2), key=jax.random.key(0), data=jnp.ones(3), batch=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics.krylov import extreme_eigenvalues, lanczos, spectral_measure, trace
+from icllab.diagnostics.krylov import extreme_eigenvalues, lanczos, spectral_measure
 
 
 @pytest.fixture(autouse=True)
@@ -72,21 +72,6 @@ def test_traces_of_functions_lie_within_their_errors():
     assert abs(gap) > 3 * error
 
 
-def test_a_low_rank_trace_has_no_error_and_the_rest_a_small_one():
-    few = matrix([7.0, -3.0, 2.0, *[0.0] * 57])
-    value, error, _ = trace(lambda v: few @ v, 60, key=jax.random.key(0), products=18, dtype=jnp.float64)
-    assert abs(value - 6) < 1e-10
-    assert error < 1e-10
-    eigenvalues = 1 / np.arange(1.0, 201) ** 2
-    many = matrix(eigenvalues)
-    value, error, _ = trace(lambda v: many @ v, 200, key=jax.random.key(2), products=60, dtype=jnp.float64)
-    measure = spectral_measure(lambda v: many @ v, 200, key=jax.random.key(2), probes=60, order=1, dtype=jnp.float64)
-    alone = measure.trace_of(lambda h: h)
-    assert abs(value - eigenvalues.sum()) < 3 * error
-    assert abs(alone.value - eigenvalues.sum()) < 3 * alone.error
-    assert 5 * error < alone.error
-
-
 def test_both_ends_of_a_spectrum(precision):
     eigenvalues = np.concatenate([[40.0, 20.0, 10.0], np.linspace(-1, 1, 90), [-5.0, -9.0]])
     found = matrix(eigenvalues)
@@ -99,8 +84,6 @@ def test_both_ends_of_a_spectrum(precision):
 
 
 def test_numbers_that_cannot_be_are_refused():
-    with pytest.raises(InputError, match=r"^products: expected at least 6, got 5$"):
-        trace(lambda v: v, 4, key=jax.random.key(0), products=5)
     with pytest.raises(InputError, match=r"^probes and order: expected integers of at least 1, got \[0, 4\]$"):
         spectral_measure(lambda v: v, 4, key=jax.random.key(0), probes=0, order=4)
     with pytest.raises(InputError, match=r"^count: expected an integer from 1 to 3, got 4$"):

@@ -123,6 +123,48 @@ def test_a_length_alone_has_a_coefficient_only_at_its_minimum():
         assert not any("position 1" in said for said in here.attrs["warnings"])
 
 
+CURVE = {"localization": 1.0, "mode": "vmap", "method": "hmc", "warm_up": 100, "draws": 500}
+CURVE |= {"nbeta": [3.0, 30.0, 100.0, 300.0]}
+
+
+def test_along_a_curve_of_temperatures_gains_are_those_of_each():
+    with jax.enable_x64(True):
+        found, _, _ = machine()
+        curve = found.contributions(key=jax.random.key(3), gains=[2, 0, 2], **CURVE)
+        assert curve["step_gain"].dims == ("nbeta", "position")
+        for beta in CURVE["nbeta"]:
+            one = found.gains(nbeta=beta, localization=1.0, positions=[0, 2])
+            np.testing.assert_allclose(curve["step_gain"].sel(nbeta=beta, position=[0, 2]), one, rtol=1e-12)
+        assert np.isnan(curve["step_gain"].sel(position=1)).all()
+        np.testing.assert_allclose(curve["contribution"].sum("position"), curve["estimate"], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_along_a_curve_of_one_length_every_temperature_has_its_gain_and_its_warning():
+    with jax.enable_x64(True):
+        found, nbeta = machine()[0], CURVE["nbeta"]
+        alone = found.coefficient_of(1, key=jax.random.key(4), **CURVE)
+        # This length counts twice in the whole.
+        known = [float(found.gains(nbeta=beta / 2, localization=1.0, positions=[1])[0]) for beta in nbeta]
+        assert alone["step_gain"].dims == ("nbeta",)
+        np.testing.assert_allclose(alone["step_gain"], known, rtol=1e-9)
+        said = [one for one in alone.attrs["warnings"] if "does not minimise the loss at position 1" in one]
+        assert said == [
+            f"nbeta {beta:g}: the point does not minimise the loss at position 1: a step would gain {gain:.2g}"
+            for beta, gain in zip(nbeta, known, strict=True)
+            if gain > 0.5
+        ]
+        assert 0 < len(said) < 4
+
+
+def test_a_window_of_one_length_has_no_contributions():
+    prompts = jax.vmap(RegressionPrompt)(jnp.ones((8, 1, 2)), jnp.ones((8, 1)))
+    one = LearningMachine(Linear(jnp.ones(2)), TASK, prompts, np.ones(1))
+    with pytest.raises(InputError) as error:
+        one.contributions(key=jax.random.key(0))
+    assert "windows: expected at least two lengths, got 1; coefficient_of(0)" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
@@ -133,6 +175,18 @@ def test_a_length_alone_has_a_coefficient_only_at_its_minimum():
         (
             lambda of: of(Linear(jnp.ones(2)), counts=[0.0, 1.0, 1.0]).coefficient_of(0, key=jax.random.key(0)),
             "position: expected a length that counts, from 0 to 2, got 0",
+        ),
+        (
+            lambda of: of(Linear(jnp.ones(2))).gains(nbeta=1.0, positions=[0, 3]),
+            "positions: expected integers from 0 to 2, got 3",
+        ),
+        (
+            lambda of: of(Linear(jnp.ones(2))).contributions(key=jax.random.key(0), gains=[-1]),
+            "positions: expected integers from 0 to 2, got -1",
+        ),
+        (
+            lambda of: of(Linear(jnp.ones(2))).contributions(key=jax.random.key(0), method="smc"),
+            "method: expected one that draws chains, which have terms, got 'smc'",
         ),
         (
             lambda of: of(lambda prompt: prompt.y).contributions(key=jax.random.key(0)),

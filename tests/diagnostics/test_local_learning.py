@@ -39,6 +39,25 @@ TOYS = {
 }
 
 
+def crossing(localization=1.0, nbeta=NBETA):
+    r"""nbeta E[K] of K = (w1 w2^2)^2: given w2, w1 is normal with the precision a = gamma + 2 nbeta w2^4.
+
+    What is left is :math:`\int t w_2^4a^{-3/2}\varphi(w_2) / \int a^{-1/2}\varphi(w_2)`, here over log w2.
+    """
+    w = np.exp(np.linspace(-25, 3, 20_001))
+    a = localization + 2 * nbeta * w**4
+    share = w * np.exp(-localization * w**2 / 2) / np.sqrt(a)
+    return float((share * nbeta * w**4 / a).sum() / share.sum())
+
+
+def test_the_crossing_s_integral():
+    """At any localization the limit is 1/4; at 1 and this nbeta it is 0.2413."""
+    assert crossing() == pytest.approx(0.2413, abs=5e-5)
+    assert crossing(nbeta=1e24) == pytest.approx(0.25, abs=1e-5)
+    # A scale of both parameters is one of nbeta.
+    assert crossing(100.0, 1e6 * NBETA) == pytest.approx(crossing(), rel=1e-6)
+
+
 def estimated(name, away=0.0, **how):
     with jax.enable_x64(True):
         loss, at, _ = TOYS[name]()
@@ -60,6 +79,9 @@ def test_hamiltonian_chains_have_the_exact_value_and_nothing_to_warn_of(name):
     near, error = (0.03, 0.04 * target) if name == "crossing" else (0.05 * target, 0.02 * target)
     assert abs(found["estimate"] - target) < near
     assert found["mcse"] < error
+    if name == "crossing":
+        # The prior counts: its integral is not yet 1/4. Langevin dynamics with a test, at 0.221, are four errors off.
+        assert abs(found["estimate"] - crossing()) < 3 * found["mcse"]
 
 
 @pytest.mark.slow
@@ -235,6 +257,22 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
         ({"nbeta": (1.0, 2.0)}, "nbeta: expected one number, or at least 4 that ascend"),
         ({"step_size": 0.0}, "step_size: expected a finite number > 0, got 0.0"),
         ({"batch": 0}, "batch: expected an integer of at least 1, got 0"),
+        ({"warm_up": 0}, "warm_up: expected an integer of at least 1, got 0"),
+        ({"warm_up": -5}, "warm_up: expected an integer of at least 1, got -5"),
+        ({"draws": 0}, "draws: expected an integer of at least 8, got 0"),
+        ({"dispersion": float("nan")}, "dispersion: expected a finite number >= 0, got nan"),
+        (
+            {"loss": lambda w: jnp.outer(w, w)},
+            "loss: expected a scalar, or a vector of terms whose sum it is, got (2, 2)",
+        ),
+        (
+            {"loss": lambda w, x: (x @ w) ** 2, "data": jnp.ones((20, 2))},
+            "loss: expected the same shape of all samples",
+        ),
+        (
+            {"loss": lambda w, x: jnp.sum((x @ w) ** 2), "data": jnp.ones((20, 2))},
+            "loss: expected the mean over samples",
+        ),
         ({"mode": "both"}, "mode: expected 'auto', 'map' or 'vmap', got 'both'"),
         ({"localization": -1.0}, "localization: expected a finite number > 0, got -1.0"),
         ({"chains": 3}, "chains: expected at least 4, two for each kind of start, got 3"),

@@ -72,7 +72,7 @@ def test_what_is_drawn_and_which_steps(trained):
     with pytest.raises(InputError, match="task: expected the task of the run"):
         prompts_for(None, 7, key=jax.random.key(0))
     assert wanted_steps(run, None) == (None,)
-    assert wanted_steps(run, 2) == (2,)
+    assert wanted_steps(run, 2) == wanted_steps(run, np.int64(2)) == (2,)
     assert wanted_steps(run, [1, 2]) == (1, 2)
     with pytest.raises(InputError, match="at: expected None, a step that was kept, or several"):
         wanted_steps(run, "end")
@@ -89,7 +89,7 @@ def test_steps_and_members_share_a_program(trained):
     assert found.attrs["warnings"][0].startswith("member 0: step 1: ")
     assert np.isfinite(found["estimate"]).all()
     compiled = sample._cached._cache_size()
-    one = learning_coefficient(run, 2, key=jax.random.key(4), **how)
+    one = learning_coefficient(run, np.int64(2), key=jax.random.key(4), **how)
     assert sample._cached._cache_size() == compiled
     np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
     assert "step" not in one.dims

@@ -35,14 +35,14 @@ def test_the_page_shows_two_commands():
 
 @pytest.mark.parametrize(("which", "status", "verdict"), [(0, 0, "holds"), (1, 1, "fails")])
 def test_the_commands_end_as_the_page_says(folder, capfd, which, status, verdict):
-    start = time.perf_counter()
+    start = time.process_time()  # what else the machine does is not the claim's cost
     try:
         returned = main(commands()[which])
     except SystemExit as ended:
         returned = ended.code
     assert returned == status
     assert verdict in capfd.readouterr().out
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_every_finding_fails_or_holds_and_the_figure_is_drawn(folder):

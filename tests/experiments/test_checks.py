@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from icllab.experiments.checks import Finding, Outcome, Verdict, agreement, exactly, exceeds, worst
+from icllab.experiments.checks import Finding, Outcome, Verdict, agreement, apart, exactly, exceeds, within, worst
 
 HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
 
@@ -68,6 +69,39 @@ def test_exactly():
     assert exactly("x", 2, 3, otherwise=UNDECIDED).outcome is UNDECIDED
     assert exactly("x", 2, math.nan).outcome is FAILS
     assert (exactly("x", 2, 3).standard_error, exactly("x", 2, 3).tolerance) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "error", "outcome"),
+    [
+        (2.5, 0.0, HOLDS),  # the margin itself is within it
+        (1.8, 0.1, HOLDS),
+        (2.3, 0.1, UNDECIDED),  # near enough, but not by three standard errors
+        (2.7, 0.1, UNDECIDED),
+        (2.9, 0.1, FAILS),
+        (1.1, 0.1, FAILS),
+        (2.0, 1.0, UNDECIDED),  # agreement with a large error is no nearness
+        (math.nan, 0.1, UNDECIDED),
+        (2.0, math.nan, UNDECIDED),
+    ],
+)
+def test_within(measured, error, outcome):
+    finding = within("x", 2.0, measured, error, margin=0.5)
+    assert finding.outcome is outcome
+    assert bool(finding.advice) == (outcome is UNDECIDED)
+    assert (finding.predicted, finding.tolerance) == (2.0, 0.5)
+    assert within("x", 2.0, 2.3, 0.1, margin=0.5, sigmas=1.0).outcome is HOLDS
+
+
+def test_one_phase_less_another_and_its_error():
+    phases = xr.DataArray([[1.0, 2.0], [5.0, 4.0], [7.0, 7.0]], coords={"phase": list("abc")}, dims=("phase", "n"))
+    dataset = xr.Dataset({"energy": phases, "energy_error": 3.0 * (phases > 4) + 4.0 * (phases < 4), "line": phases})
+    value, error = apart(dataset.expand_dims(seed=[0]), "energy", "b", "a", dims=("n", "seed"))
+    np.testing.assert_array_equal(value, [[4.0], [2.0]])
+    np.testing.assert_array_equal(error, [[5.0], [4.0]])
+    value, error = apart(dataset, "line", "a", "b", dims=("n",))
+    np.testing.assert_array_equal(value, [-4.0, -2.0])
+    np.testing.assert_array_equal(error, [0.0, 0.0])
 
 
 def test_a_verdict_is_its_worst_finding_and_plain_values():

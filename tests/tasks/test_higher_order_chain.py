@@ -1,6 +1,8 @@
 """Chains of several orders: their least losses by enumeration, and what is drawn from them."""
 
+import inspect
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +70,14 @@ def test_windows_come_as_often_as_they_should(getkey):
     counts = np.bincount(drawn @ [8, 4, 2, 1], minlength=16) / 4000
     p = np.array([weight for _, weight in windows(chain, 4)])
     assert np.all(np.abs(counts - p) < 4.5 * np.sqrt(p * (1 - p) / 4000) + 1e-9)
+
+
+def test_transitions_that_are_no_table_are_refused():
+    """As a user without a type checker asks."""
+    for shape in ((), (8,), (2, 2, 2)):
+        with pytest.raises(InputError) as error:
+            inspect.unwrap(HigherOrderChain.__init__)(SimpleNamespace(), np.full(shape, 0.5), order=2, tokens=4)
+        assert f"a row for each of V^2 contexts of V >= 2 tokens, got {list(shape)}" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Windows of bytes: which there are, how likely each is, and what is refused."""
 
+import inspect
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +14,11 @@ from icllab.tasks.text import PRINTABLE
 from icllab.tasks.text_files import Documents
 
 FILES = Documents(("a", "b", "c"), (b"abcd", b"xyz", b"ababa"))
+
+
+def unchecked(function):
+    """As a user without a type checker has it; of a class method, the function of the class."""
+    return inspect.unwrap(getattr(function, "__func__", function))
 
 
 def windows_of(documents, tokens):
@@ -73,6 +81,12 @@ def test_files_are_read_by_their_paths(tmp_path):
         (lambda: Text.of(FILES, tokens=1), "tokens: expected an integer of at least 2"),
         (lambda: Text.of(FILES, tokens=2, alphabet=b"aa"), "alphabet: expected at least one byte and not all"),
         (lambda: Text.of(Documents((), ()), tokens=2), "documents: expected at least one file, got 0"),
+        (
+            lambda: Text.from_files("one.txt", tokens=2),
+            "paths: expected a list of paths, got 'one.txt'; put the one path",
+        ),
+        (lambda: unchecked(text_files.read)(Path("one.txt")), "paths: expected a list of paths, got Pos"),
+        (lambda: unchecked(Text.of)(Text, FILES, tokens=2, alphabet="ab"), "alphabet: expected bytes, got 'ab'; such"),
         (lambda: Text.from_files([], tokens=2), "paths: expected at least one file, got []"),
         (lambda: Text.from_files(["no such"], tokens=2), "paths: expected files that can be read, got 'no such'"),
         (lambda: Text.of(FILES, tokens=2).counts(4), "order: expected a table of at most 2^25 entries, not 256^4"),
@@ -85,6 +99,20 @@ def test_bad_questions(ask, said):
         ask()
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+class Long(bytes):
+    """Of a length that it does not have."""
+
+    def __len__(self):
+        return 2**30
+
+
+def test_places_and_not_only_windows_are_numbered_in_32_bits():
+    """Every file has a place more than windows: of two files of 2^30 bytes one number would be negative."""
+    with pytest.raises(InputError) as error:
+        Text.of(Documents(("a", "b"), (Long(b"x"), Long(b"y"))), tokens=2)
+    assert "documents: expected fewer than 2^31 bytes, got 2147483648; use fewer files" in str(error.value)
 
 
 def test_a_digest_tells_corpora_apart_and_a_split_does_not_depend_on_what_else_is_there():

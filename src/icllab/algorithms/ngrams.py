@@ -5,12 +5,13 @@ it is counted; of a Markov chain it is known, and is the best predictor there is
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected, require_number
+from icllab.core.errors import expected, require_integer, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks.higher_order_chain import HigherOrderChain
@@ -34,9 +35,11 @@ class NGram(AbstractPredictor):
         """From the laws given 0, 1, ..., n - 1 tokens.
 
         Raises:
-            InputError: The tables are not of V, V^2, ... contexts of V tokens.
+            InputError: There is no table, or they are not of 1, V, V^2, ... contexts of V tokens.
         """
-        size = laws[0].shape[1]
+        if not len(laws):
+            raise expected("laws", "at least one table, that of unigrams", list(laws))
+        size = laws[0].shape[-1]
         for j, law in enumerate(laws):
             if law.shape != (size**j, size):
                 raise expected(f"laws[{j}]", f"a table of shape {(size**j, size)}", law.shape)
@@ -55,7 +58,11 @@ class NGram(AbstractPredictor):
             text: Whose files are counted.
             n: 1 for unigrams, 2 for bigrams, ...
             smoothing: s, above 0.
+
+        Raises:
+            InputError: A number is out of its range, or a table has more than 2^25 entries.
         """
+        require_integer("n", n)
         require_number("smoothing", smoothing, "a finite number > 0", lambda s: 0 < s < np.inf)
         law, laws = np.full((1, text.vocabulary), 1 / text.vocabulary), []
         for order in range(1, n + 1):
@@ -67,8 +74,15 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def knowing(cls, chain: HigherOrderChain, *, n: int | None = None) -> "NGram":
-        """Of a chain whose transitions are known; None: the n that knows all there is to know."""
-        return cls.of(chain.conditionals()[: chain.order + 1 if n is None else n])
+        """Of a chain whose transitions are known; None: the n that knows all there is to know.
+
+        Raises:
+            InputError: There is no such n: a longer one than that would know nothing more.
+        """
+        most = chain.order + 1
+        if n is not None and not _fits(n, most):
+            raise expected("n", f"an integer from 1 to {most}, one more than the order of the chain", n)
+        return cls.of(chain.conditionals()[:n])
 
     @property
     def n(self) -> int:
@@ -77,7 +91,7 @@ class NGram(AbstractPredictor):
 
     def shorter(self, n: int) -> "NGram":
         """The same, with fewer tokens of context."""
-        if not 1 <= n <= self.n:
+        if not _fits(n, self.n):
             raise expected("n", f"an integer from 1 to {self.n}", n)
         return NGram(self.tables[:n])
 
@@ -93,3 +107,7 @@ class NGram(AbstractPredictor):
             context = context + size ** (j - 1) * earlier
             answer = jnp.where((position + 1 >= j)[:, None], table[context], answer)
         return answer
+
+
+def _fits(n: object, most: int) -> bool:
+    return isinstance(n, Integral) and not isinstance(n, bool) and 1 <= int(n) <= most

@@ -119,10 +119,12 @@ class Whitened(eqx.Module):
     centre: Float[Array, " parameter"]
     scale: Float[Array, " parameter"]
     unravel: Callable[[Any], Any] = eqx.field(static=True)
+    rest: Any = None  # of the tree, what is no floating-point array
 
     def parameters(self, z: Float[Array, " parameter"]) -> Any:
         """The tree at a point."""
-        return self.unravel(self.centre + self.scale * z)
+        w = self.unravel(self.centre + self.scale * z)
+        return w if self.rest is None else eqx.combine(w, self.rest)
 
     def __call__(self, z: Float[Array, " parameter"]) -> Float[Array, ""]:
         """The loss, or the sum of its terms."""
@@ -144,10 +146,12 @@ def anneal(
     """Take populations from the prior through all ``stops``, which are temperatures that are never stepped over.
 
     Raises:
-        InputError: Less than one in ten thousand draws of the prior has a finite loss in the region.
+        InputError: Less than one in ten thousand draws of the prior has a finite loss in the region, or the region
+            is no function of one boolean.
 
     Source: [DelMoral06].
     """
+    _require_one_boolean(loss)
     # Drawn on the host: a random generator takes longer to compile than most losses.
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     z, losses, mass = _inside(loss, generator, settings)
@@ -171,6 +175,17 @@ def anneal(
         rungs.append(Rung(reached, increment, share, *_measured(loss, observe, z, losses), moved))
     descended = np.asarray([np.unique(row).size for row in ancestors])
     return Path(rungs, mass, descended, z)
+
+
+def _require_one_boolean(loss: Whitened) -> None:
+    """Of several the loss would be counted several times, of a number every one but zero would be inside."""
+    region = loss.region
+    if region is None:
+        return
+    found = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
+    if found.shape or found.dtype != bool:
+        came = f"{found.dtype}{list(found.shape)}"
+        raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
 
 
 def _tempered(loss: Whitened, nbeta: float) -> Posterior:
@@ -198,8 +213,11 @@ def _inside(
             losses[i].append(values[i][inside])
             found[i] += inside.sum()
         if found.sum() < LEAST_MASS * drawn * repeats and drawn * repeats > 10 / LEAST_MASS:
-            wanted = f"more than {LEAST_MASS:g} of the prior to have a finite loss in it"
-            raise expected("region", wanted, f"{found.sum()} of {drawn * repeats}", "centre the prior in the region")
+            wanted, hint = f"more than {LEAST_MASS:g} of the prior to have a finite loss in it", "in the region"
+            if loss.region is None:
+                wanted, hint = f"a finite number at more than {LEAST_MASS:g} of the prior", "where it is finite"
+            name, came = "loss" if loss.region is None else "region", f"{found.sum()} of {drawn * repeats}"
+            raise expected(name, wanted, came, f"centre the prior {hint}")
     first = [[np.concatenate(some)[:particles] for some in kind] for kind in (points, losses)]
     return np.stack(first[0]), np.stack(first[1]), found / drawn
 

@@ -5,7 +5,8 @@ A curve v over the steps :math:`t_1 < \dots < t_T` is a straight line in :math:`
 .. math:: v(t) = a_k + b_k\log t + \text{noise}, \qquad \tau_k \le t < \tau_{k+1},
 
 which may jump at a break. Any curve has a best fit of that kind, and a smooth one has the better fits the more breaks
-there are. A break is reported only if a smooth curve does not do as well and its place is known to within a decade.
+there are. A break is reported only if a smooth curve does not do as well, with noise that is correlated as that of the
+curve is, and its place is known to within a decade.
 
 :func:`transitions <icllab.diagnostics.transition_times.transitions>` asks another question: when each member crosses a
 level between a plateau and an end that are there by assumption, where a member that does not is censored. Here it is
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from scipy.optimize import minimize
+from scipy.signal import lfilter
 
 from icllab.core.errors import expected, require_integer, unknown
 from icllab.diagnostics.transition_times import SCALES, member_curves
@@ -27,7 +29,10 @@ FEWEST = 12  # records of a curve in which a break is looked for
 PER_SEGMENT = 4  # records of a segment, at least
 DEGREES = 6  # of the polynomials in log t that count as smooth
 PER_BREAK = 3  # numbers that a break adds: its place, and a line's two
-CHANCE = 0.01  # of shuffled curves that gain as much from breaks, up to which there are any
+CHANCE = 0.01  # of shuffled or of smooth curves that gain as much from breaks, up to which there are any
+RHOS = (0.0, 0.25, 0.5, 0.7, 0.85, 0.95)  # correlations of the noise of neighbouring records that are tried
+AGAIN = 8  # times as many smooth curves where few of the first gain as much
+CALIBRATION = 100  # curves of each
 
 
 def change_points(
@@ -57,7 +62,11 @@ def change_points(
       :math:`c + a\,f\bigl((t/\tau)^b\bigr)`, :math:`f(s) = (1+s)^{-1}` (a power law) or :math:`e^{-s}`, of which 10
       to 90 per cent take a factor of ``widest`` in time or more, if it lies within the curve;
     - if more than one in a hundred curves of the same values in another order gain as much from breaks: the
-      order of the steps says nothing then.
+      order of the steps says nothing then;
+    - if over more than one in a hundred curves that are that smooth curve with noise of its own, breaks lead a smooth
+      curve as far. The criterion takes residuals for independent, and those of a training run are not: the noise is
+      :math:`e_{i+1} = \rho e_i + \text{noise}` over the records, with :math:`\rho` estimated. At
+      :math:`\rho = 0.7` one curve in forty is let through.
 
     The interval is the wider end, on each side, of two bootstraps: residuals resampled in circular blocks of about
     :math:`T^{1/3}` records, and whole members, if there are at least three. A break between two records lies
@@ -81,8 +90,9 @@ def change_points(
         Over ``change``, ascending: ``change_point`` (the geometric middle of the two records it lies between),
         ``change_interval`` (``bound``); ``jump``, the line after less the line before, there; ``slope_change``;
         ``reported``, and ``reason``, a sentence. ``bic`` over ``changes``, 0 to ``most``, and ``smooth_bic``. The
-        attributes ``smooth``, the best smooth rival; ``chance``, the share of reordered curves; ``noise``, the residual
-        standard deviation; ``members``; ``records``.
+        attributes ``smooth``, the best smooth rival; ``chance``, the share of reordered curves; ``smooth_chance``, that
+        of smooth ones with noise, or 1 where breaks do not lead; ``autocorrelation``, :math:`\rho`; ``noise``, the
+        residual standard deviation; ``members``; ``records``.
 
     Raises:
         InputError: There are fewer than twelve records, or an argument is out of its range.
@@ -114,16 +124,26 @@ def change_points(
     fits = segments.fits(curve)
     bics = np.array([_bic(fit.residuals, PER_BREAK * k + 2, floor) for k, fit in enumerate(fits)])
     best = fits[int(np.argmin(bics))]
-    smooth, smooth_bic = _smooth(x, t, curve, widest, floor)
+    rivals = _Rivals(x, t, widest, floor)
+    smooth = rivals.best(curve)
     rng = np.random.default_rng(key)
     again = [_blocks(best, rng, resamples, segments)]
     if len(members) >= 3 and best.breaks:
         draws = rng.integers(len(members), size=(resamples, len(members)))
         again.append(np.array([segments.breaks(members[some].mean(0), len(best.breaks)) for some in draws]))
     chance = _chance(segments, curve, rng, resamples) if best.breaks else 1.0
-    none = f"{smooth} does as well without a break" if smooth_bic <= bics.min() else ""
+    rho, smooth_chance = rivals.chance(
+        smooth, segments, curve, len(best.breaks), smooth.bic - float(bics.min()), rng, resamples
+    )
+    none = ""
     if chance > CHANCE:
         none = f"of curves of the same values in another order {chance:.0%} gain as much from breaks"
+    elif smooth.bic <= bics.min():
+        none = f"{smooth.name} does as well without a break"
+    elif smooth_chance > CHANCE:
+        none = (
+            f"of smooth curves with noise of its autocorrelation {rho:.2f} {smooth_chance:.0%} gain as much from breaks"
+        )
     rows = [_judged(t, k, best, again, confidence, widest, none) for k in range(len(best.breaks))]
     changes = ("change", np.arange(len(rows)))
     columns = {
@@ -138,12 +158,14 @@ def change_points(
         | {
             "change_interval": (("change", "bound"), np.array([row.interval for row in rows]).reshape(-1, 2)),
             "bic": ("changes", bics),
-            "smooth_bic": smooth_bic,
+            "smooth_bic": smooth.bic,
         },
         coords={"change": changes, "bound": ["low", "high"], "changes": np.arange(len(bics))},
         attrs={
-            "smooth": smooth,
+            "smooth": smooth.name,
+            "autocorrelation": rho,
             "chance": chance,
+            "smooth_chance": smooth_chance,
             "noise": float(best.residuals.std()),
             "members": len(members),
             "records": len(t),
@@ -209,11 +231,18 @@ class _Segments:
 
     def gain(self, v: np.ndarray) -> float:
         """How much lower breaks make the criterion than none."""
-        count = len(v)
-        bics = count * np.log(self.cuts(v)[0] / count + self.floor**2) + PER_BREAK * math.log(count) * np.arange(
-            self.most + 1
-        )
+        bics = self._of(self.cuts(v)[0])
         return float(bics[0] - bics.min())
+
+    def criterion(self, v: np.ndarray, k: int) -> float:
+        """That of the best k breaks."""
+        return float(self._of(self.cuts(v)[0])[k])
+
+    def _of(self, left: np.ndarray) -> np.ndarray:
+        """The criteria of 0, 1, ... breaks that leave so much."""
+        count = len(self.x)
+        numbers = PER_BREAK * np.arange(self.most + 1) + 2
+        return count * np.log(left / count + self.floor**2) + numbers * math.log(count)
 
     def _costs(self, v: np.ndarray) -> np.ndarray:
         """[first, last] -> residual sum of squares of a line through the records from one to the other."""
@@ -239,18 +268,103 @@ def _bic(residuals: np.ndarray, numbers: int, floor: float) -> float:
     return count * math.log(float(np.mean(residuals**2)) + floor**2) + numbers * math.log(count)
 
 
-def _smooth(x: np.ndarray, t: np.ndarray, v: np.ndarray, widest: float, floor: float) -> tuple[str, float]:
-    """The best smooth curve and its criterion."""
-    u = 2 * (x - x[0]) / (x[-1] - x[0]) - 1
-    found = {}
-    for degree in range(1, DEGREES + 1):
-        fitted = np.polynomial.Chebyshev.fit(u, v, degree)(u)
-        found[f"a polynomial of degree {degree}"] = _bic(v - fitted, degree + 1, floor)
-    if t[0] > 0:
-        for name, (shape, most) in _FALLS.items():
-            found[name] = _bic(_fall(t, v, shape, most(math.log(widest))), 4, floor)
-    name = min(found, key=lambda name: found[name])
-    return name, found[name]
+class _Smooth(NamedTuple):
+    """A smooth curve at its best, its criterion, how many numbers it has, and what it leaves."""
+
+    name: str
+    bic: float
+    numbers: int
+    fitted: np.ndarray
+    residuals: np.ndarray
+
+
+class _Rivals:
+    """Curves without a break."""
+
+    def __init__(self, x: np.ndarray, t: np.ndarray, widest: float, floor: float):
+        self.t, self.widest, self.floor = t, widest, floor
+        u = 2 * (x - x[0]) / (x[-1] - x[0]) - 1
+        self.polynomials = np.linalg.qr(np.polynomial.chebyshev.chebvander(u, DEGREES))[0]
+
+    def best(self, v: np.ndarray) -> _Smooth:
+        """Of all at their best, the one with the least criterion."""
+        left = {}
+        for degree in range(1, DEGREES + 1):
+            basis = self.polynomials[:, : degree + 1]
+            left[f"a polynomial of degree {degree}"] = degree + 1, v - basis @ (basis.T @ v)
+        if self.t[0] > 0:
+            for name, (shape, most) in _FALLS.items():
+                left[name] = 4, _fall(self.t, v, shape, most(math.log(self.widest)))
+        found = [_Smooth(name, _bic(e, k, self.floor), k, v - e, e) for name, (k, e) in left.items()]
+        return min(found, key=lambda one: one.bic)
+
+    def chance(
+        self,
+        smooth: _Smooth,
+        segments: "_Segments",
+        v: np.ndarray,
+        k: int,
+        lead: float,
+        rng: np.random.Generator,
+        resamples: int,
+    ) -> tuple[float, float]:
+        """The autocorrelation of the noise, and how often breaks lead so far over a smooth curve with such noise.
+
+        What a smooth curve leaves of a cliff is correlated without noise, and what a fit leaves of noise is less
+        correlated than the noise. So polynomials of the degree that the smooth curve has numbers for are fitted with
+        one break, and the correlation is that with which smooth curves leave as much as was found.
+        """
+        bases = self._with_a_break(max(smooth.numbers, 4))
+        found = [float(np.mean(_lags(bases, self._again(smooth, rho, rng, CALIBRATION)))) for rho in RHOS]
+        rho = float(np.interp(float(_lags(bases, v[None])[0]), np.maximum.accumulate(found), RHOS))
+        if lead <= 0:
+            return rho, 1.0
+        as_far = drawn = 0
+        while not drawn or (drawn < AGAIN * resamples and 0 < as_far <= 5 * CHANCE * drawn):
+            curves = self._again(smooth, rho, rng, resamples)
+            leads = self._criteria(curves, smooth) - np.array([segments.criterion(v, k) for v in curves])
+            as_far, drawn = as_far + int(np.sum(leads >= lead)), drawn + resamples
+        return rho, (1 + as_far) / (1 + drawn)
+
+    def _with_a_break(self, numbers: int) -> np.ndarray:
+        """Orthonormal polynomials together with a step and a change of slope, [place, record, number]."""
+        size = len(self.polynomials)
+        after = np.arange(size) >= np.arange(PER_SEGMENT, size - PER_SEGMENT + 1)[:, None]
+        slope = after * self.polynomials[:, 1]
+        smooth = np.broadcast_to(self.polynomials[:, :numbers], (len(after), size, numbers))
+        return np.linalg.qr(np.concatenate([smooth, after[:, :, None], slope[:, :, None]], axis=2))[0]
+
+    def _again(self, smooth: _Smooth, rho: float, rng: np.random.Generator, count: int) -> np.ndarray:
+        """The smooth curve with other noise, of neighbours so correlated, that leaves as much on average."""
+        basis = self.polynomials[:, : smooth.numbers]
+        size = len(smooth.fitted)
+        law = rho ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+        share = 1 - float(np.sum(basis * (law @ basis))) / size
+        scale = math.sqrt(float(np.mean(smooth.residuals**2)) / share)
+        noise = rng.normal(size=(count, size))
+        noise[:, 1:] *= math.sqrt(1 - rho**2)
+        return smooth.fitted + scale * np.asarray(lfilter([1.0], [1.0, -rho], noise, axis=1))
+
+    def _criteria(self, curves: np.ndarray, smooth: _Smooth) -> np.ndarray:
+        """The least of the polynomials, and of the curve that they were made with, of each."""
+        count = curves.shape[1]
+        curves = curves - curves.mean(1, keepdims=True)
+        parts = np.cumsum((curves @ self.polynomials) ** 2, axis=1)[:, 1:]
+        shape = smooth.fitted - smooth.fitted.mean()
+        along = (curves @ shape) ** 2 / max(float(shape @ shape), np.finfo(float).tiny)
+        parts = np.column_stack([parts, along])
+        numbers = np.array([*range(2, DEGREES + 2), smooth.numbers])
+        left = np.maximum(np.sum(curves**2, axis=1, keepdims=True) - parts, 0) / count
+        return np.min(count * np.log(left + self.floor**2) + numbers * math.log(count), axis=1)
+
+
+def _lags(bases: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """The correlation of neighbours in what the best of some bases leaves, of each curve."""
+    curves = curves - curves.mean(1, keepdims=True)
+    best = np.argmax(np.sum((curves @ bases) ** 2, axis=2), axis=0)
+    left = np.stack([v - bases[i] @ (v @ bases[i]) for v, i in zip(curves, best, strict=True)])
+    square = np.sum(left**2, axis=1)
+    return np.sum(left[:, 1:] * left[:, :-1], axis=1) / np.where(square > 0, square, 1)
 
 
 # Falls from one level to another, of (t / tau)^b, and the largest b at which 10 to 90 per cent take a log ratio.

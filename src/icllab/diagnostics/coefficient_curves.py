@@ -78,14 +78,23 @@ def with_growth(curve: xr.Dataset) -> xr.Dataset:
     is :math:`\lambda` again where the curve is flat, and another number where n resolves more and more.
 
     Args:
-        curve: ``estimate`` and ``mcse`` over ``nbeta``.
+        curve: ``estimate`` and ``mcse`` over ``nbeta``. Where an estimate is NaN, or its temperature below e, so is the
+            growth there and beside it.
 
     Source: [Watanabe13].
     Derived: docs/singular-learning.md, Estimates by sampling.
     """
     size = np.log(sample_size(curve["nbeta"].values))
-    # Linear in the estimates, so that errors of independent runs add.
-    weights = np.gradient(np.eye(len(size)), size, axis=0) * size[None]
-    growth = weights @ np.nan_to_num(curve["estimate"].values) + 0 * curve["estimate"].values
-    error = np.sqrt(weights**2 @ curve["mcse"].values ** 2)
+    # Linear in the estimates, so that errors of independent runs add. A row at a time, of what stands in it: an
+    # estimate that is NaN, or below e, is its neighbours' loss alone, whose difference needs it.
+    slopes = np.gradient(np.eye(len(size)), size, axis=0)
+    estimate, mcse = curve["estimate"].values, curve["mcse"].values
+    growth, error = np.full(len(size), math.nan), np.full(len(size), math.nan)
+    for i, row in enumerate(slopes):
+        needed = row != 0
+        needed[i] = True
+        weights = row[needed] * size[needed]
+        if np.isfinite(estimate[needed]).all():
+            growth[i] = weights @ estimate[needed]
+            error[i] = np.sqrt(weights**2 @ mcse[needed] ** 2)
     return curve.assign(growth_estimate=("nbeta", growth), growth_error=("nbeta", error))

@@ -4,6 +4,7 @@ Nothing of the size of a matrix is ever made where there are many parameters. A 
 costs about two gradients.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.diagnostics.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
+from icllab.diagnostics.sampled_losses import VectorLoss, sample_count, vector_loss
 
 DENSE = 1500  # parameters up to which the matrix is written out
 ROUNDING = 1000  # units of rounding of the largest eigenvalue that are taken for zero, or as many as parameters
@@ -41,17 +42,22 @@ class _Curvature(eqx.Module):
     @property
     def centre(self) -> Vector:
         """The parameters as one vector."""
-        return ravel_pytree(self.at)[0]
+        return vector_loss(self.loss, self.at, self.data)[1]
+
+    def of_vector(self, function: Callable[..., Any]) -> VectorLoss:
+        """A function of the parameters as one of that vector; what is no floating-point array stays as it is."""
+        return vector_loss(function, self.at, self.data)[0]
 
     def total(self, w: Vector, *data: Any) -> Any:
         """The loss there, of all terms together."""
-        return jnp.sum(self.loss(ravel_pytree(self.at)[1](w), *data))
+        loss = self.of_vector(self.loss)
+        return jnp.sum(loss.of(w, *data) if data else loss(w))
 
     def averaged(self, function: Callable[..., Any]) -> Any:
         """The mean of a function over all samples, so many at a time."""
         if self.data is None:
             return function()
-        count = _samples(self.data)
+        count = sample_count(self.data)
         size = min(self.batch or count, count)
         blocks, left = divmod(count, size)
         head = jax.tree.map(lambda a: a[: blocks * size].reshape(blocks, size, *a.shape[1:]), self.data)
@@ -82,7 +88,7 @@ class EmpiricalFisher(_Curvature):
                 return jax.vmap(lambda one: self.total(w, jax.tree.map(lambda a: a[None], one)))(data)
 
             along = jax.jvp(losses, (self.centre,), (v,))[1]
-            return jax.vjp(losses, self.centre)[1](along / _samples(data))[0]
+            return jax.vjp(losses, self.centre)[1](along / sample_count(data))[0]
 
         return self.averaged(of)
 
@@ -95,12 +101,12 @@ class GaussNewton(_Curvature):
     def __call__(self, v: Vector) -> Vector:
         """The product."""
 
-        def of(*data: Any) -> Vector:
+        def of(data: Any) -> Vector:
             def outputs(w: Vector) -> Any:
-                return self.outputs(ravel_pytree(self.at)[1](w), *data)
+                return self.of_vector(self.outputs).of(w, data)
 
             z, along = jax.jvp(outputs, (self.centre,), (v,))
-            bent = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, *data))), (z,), (along,))[1]
+            bent = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (along,))[1]
             return jax.vjp(outputs, self.centre)[1](bent)[0]
 
         return self.averaged(of)
@@ -126,7 +132,7 @@ def hessian_spectrum(
     Args:
         loss: A function of parameters; with ``data`` of parameters and a batch, whose mean it is. A number, or a
             vector of terms that sum to the loss.
-        at: w, any tree of arrays of one floating-point type.
+        at: w, any tree with arrays of one floating-point type; what else is in it stays as it is.
         key: Of the probes.
         data: A tree of arrays with a leading axis of samples, or None.
         batch: Samples at a time; None: all.
@@ -144,11 +150,12 @@ def hessian_spectrum(
         ``node_weight``, over ``probe`` and ``node``, weights that sum to 1. The attributes say what was chosen.
 
     Raises:
-        InputError: An argument is out of its range, or there are no parameters.
+        InputError: An argument is out of its range, there are no parameters, arrays of data have other numbers of
+            samples, or derivatives are not finite.
 
     Source: [Ghorbani19].
     """
-    made = Hessian(loss, at, data, batch)
+    made = Hessian(loss, at, _arrays(data), batch)
     return _spectrum(made, "hessian", key, extreme, probes, order, threshold, dense)
 
 
@@ -195,6 +202,9 @@ def fisher_spectrum(
 
     Source: [Schraudolph02]; [Martens20].
     """
+    if data is None:
+        raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
+    data = _arrays(data)
     if outputs is None:
         made: _Curvature = EmpiricalFisher(loss, at, data, batch)
         return _spectrum(made, "empirical_fisher", key, extreme, probes, order, threshold, dense)
@@ -233,13 +243,13 @@ def effective_dimension(
         dense: Parameters up to which it is exact.
 
     Raises:
-        InputError: The resolution is not positive, or as :func:`hessian_spectrum`.
+        InputError: The resolution is not positive and finite, or as :func:`hessian_spectrum`.
 
     Source: [MacKay92].
     """
-    if not resolution > 0:
-        raise expected("resolution", "a number > 0", resolution)
-    made = Hessian(loss, at, data, batch)
+    if not 0 < resolution < math.inf:
+        raise expected("resolution", "a finite number > 0", resolution)
+    made = Hessian(loss, at, _arrays(data), batch)
     size, dtype = _size(made)
 
     def share(h: np.ndarray) -> np.ndarray:
@@ -248,6 +258,7 @@ def effective_dimension(
 
     if size <= dense:
         return TraceEstimate(float(np.sum(share(_all_eigenvalues(made)))), 0.0)
+    _require_finite(_product(made, jnp.ones(size, dtype)))
     return spectral_measure(made, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
 
 
@@ -272,6 +283,7 @@ def _spectrum(
             return TraceEstimate(float(np.sum(function(eigenvalues))), 0.0)
 
     else:
+        _require_finite(_product(made, jnp.ones(size, dtype)))
         of_ends, of_probes = jax.random.split(key)
         extreme = min(extreme, (size - 1) // 2)
         largest, smallest = extreme_eigenvalues(made, size, extreme, key=of_ends, dtype=dtype)
@@ -304,17 +316,19 @@ def _spectrum(
     )
 
 
+def _arrays(data: Any) -> Any:
+    return jax.tree.map(jnp.asarray, data)
+
+
 def _size(made: _Curvature) -> tuple[int, Any]:
-    centre = ravel_pytree(made.at)[0]
+    centre = made.centre
     if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
         raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
     if made.batch is not None and made.batch < 1:
         raise expected("batch", "an integer of at least 1, or None", made.batch)
+    if made.data is not None:
+        sample_count(made.data)
     return int(centre.size), centre.dtype
-
-
-def _samples(data: Any) -> int:
-    return jax.tree.leaves(data)[0].shape[0]
 
 
 @eqx.filter_jit
@@ -325,4 +339,16 @@ def _matrix(made: _Curvature) -> Array:
 def _all_eigenvalues(made: _Curvature) -> np.ndarray:
     """From the largest to the smallest."""
     matrix = np.asarray(_matrix(made), np.float64)
+    _require_finite(matrix)
     return np.linalg.eigvalsh((matrix + matrix.T) / 2)[::-1]
+
+
+@eqx.filter_jit
+def _product(made: _Curvature, v: Vector) -> Vector:
+    return made(v)
+
+
+def _require_finite(numbers: Any) -> None:
+    wrong = int(np.sum(~np.isfinite(numbers)))
+    if wrong:
+        raise expected("loss", "finite derivatives at the point given", f"{wrong} numbers that are not")

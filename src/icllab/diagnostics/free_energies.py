@@ -15,7 +15,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.flatten_util import ravel_pytree
 from jaxtyping import PRNGKeyArray
 from scipy.stats import chi2 as chi_squared
 from scipy.stats import norm as normal
@@ -24,6 +23,7 @@ from scipy.stats import t as student
 from icllab.core.errors import expected, require_integer, require_number
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.annealing import Annealing, Path, Whitened, anneal
+from icllab.diagnostics.sampled_losses import vector_loss
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 MULTIPLICITIES = (1, 2, 3)
@@ -52,16 +52,20 @@ def free_energy(
     r"""The free energy of a region under a Gaussian prior, at several temperatures of one run.
 
     .. math::
-        F(n\beta) = -\log P_\varphi(W) + \sum_k -\log\frac1N\sum_i e^{-(t_{k+1}-t_k)L(w_i^{(k)})}, \qquad
+        F(n\beta) = -\log\frac1R\sum_rZ_r, \qquad
+        Z_r = P_\varphi(W)\prod_k\frac1N\sum_i e^{-(t_{k+1}-t_k)L(w_i^{(k)})}, \qquad
         \varphi = \mathcal N(w_0, \gamma^{-1}I)
 
-    over the temperatures on the way. The second route takes the same populations' mean losses for the integrand and
-    their variances for its slope (the trapezoidal rule with its first correction). The two share what the moves have
-    not mixed: it is other repeats that tell an error, and ``correlation`` whether moves mix.
+    over the temperatures on the way and the populations r, each with its own particles and its own part of the prior.
+    It is :math:`Z_r` whose mean is right: the mean of :math:`-\log Z_r` would be too large by half its variance. The
+    second route takes the same populations' mean losses for the integrand and their variances for its slope (the
+    trapezoidal rule with its first correction), and their mean likewise. The two share what the moves have not mixed:
+    it is other repeats that tell an error, and ``correlation`` whether moves mix.
 
     Args:
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-        at: :math:`w_0`, a tree of arrays of one floating-point type.
+        at: :math:`w_0`, a tree with arrays of one floating-point type; what else is in it, as in a module of Equinox,
+            stays as it is.
         nbeta: Inverse temperatures above 0; n, where it is the posterior of n samples.
         key: Of everything that is drawn.
         localization: :math:`\gamma`.
@@ -75,15 +79,17 @@ def free_energy(
 
     Returns:
         Over ``nbeta``: ``free_energy`` and ``integrated``, its second route, and ``route_gap``, the second less the
-        first; ``mean_loss``, :math:`E[L]`, and ``loss_variance``; ``observed`` (``nbeta``, ``observable``). Each with
-        an ``_error``, the standard error over repeats. ``repeat_free_energy`` and ``repeat_mean_loss`` (``repeat``,
+        first; ``mean_loss``, :math:`E[L]`, and ``loss_variance``; ``observed`` (``nbeta``, ``observable``), the last
+        three with equal weights of repeats. Each with an ``_error``, the standard error over repeats, of the first
+        three by the jackknife. ``repeat_free_energy``, :math:`-\log Z_r`, and ``repeat_mean_loss`` (``repeat``,
         ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
         contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
         ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
         descendants at the end. ``least_loss``: of all that was seen. The attribute ``warnings`` is a list of sentences.
 
     Raises:
-        InputError: A number is out of its range, or too little of the prior lies in the region.
+        InputError: A number is out of its range, there are no floating-point parameters or of several types, the
+            region is no function of one boolean, or too little of the prior lies in it.
 
     Source: [GelmanMeng98].
     Derived: docs/free-energies.md, Two routes.
@@ -96,12 +102,11 @@ def free_energy(
     require_integer("leapfrogs", leapfrogs)
     if not 1 <= moves[0] <= moves[1]:
         raise expected("moves", "a least number of at least 1 and a largest not below", moves)
-    centre, unravel = ravel_pytree(at)
+    whole, centre = vector_loss(loss, at, None)
     scale = jnp.full_like(centre, localization**-0.5)
     settings = Annealing(particles, repeats, share, leapfrogs, moves)
-    path = anneal(
-        Whitened(loss, region, centre, scale, unravel), stops=stops, key=key, settings=settings, observe=observe
-    )
+    whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
+    path = anneal(whitened, stops=stops, key=key, settings=settings, observe=observe)
     found = _dataset(path, stops).assign_attrs(
         parameters=int(centre.size), localization=float(localization), particles=particles, repeats=repeats
     )
@@ -187,7 +192,8 @@ def free_energy_slope(
 
     .. math:: F(t) - tL(w^*) + (m-1)\log\log t \approx \lambda_m\log t + c
 
-    by least squares in each repeat.
+    by least squares in each repeat, of :math:`-\log Z_r`: too large by the slope of half the variance of repeats,
+    as the free energy of all repeats together is not.
 
     Args:
         found: From :func:`free_energy`, at two temperatures above 1 at least.
@@ -228,7 +234,8 @@ def warnings(found: xr.Dataset, settings: Annealing) -> list[str]:
     stuck = int((rungs["correlation"] > settings.forgotten).sum())
     worst = float(rungs["correlation"].max())
     refused = int((rungs["acceptance"] < REFUSED).sum())
-    apart = float((found["free_energy_error"] / found["weight_error"]).max())
+    spread = mean_and_error(found["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
+    apart = float((spread / found["weight_error"].values).max())
     most = math.sqrt(MEMORY * chi_squared.isf(RARELY, settings.repeats - 1) / (settings.repeats - 1))
     few = int(found["ancestors"].min())
     seen = {
@@ -263,29 +270,29 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
     at = np.searchsorted(t, stops)
     repeats, particles = path.last.shape[:2]
     weights = np.sqrt(np.cumsum((1 / columns["share"] - 1).mean(axis=1)) / (repeats * particles))
+    by_weights, by_integration = (_pooled(routes[at]) for routes in (energies, areas + outside))
     values = {
-        "free_energy": energies[at],
-        "integrated": areas[at] + outside,
-        "route_gap": (areas - energies + outside)[at],
-        "mean_loss": columns["mean"][at],
-        "loss_variance": columns["variance"][at],
+        "free_energy": _jackknifed(*by_weights),
+        "integrated": _jackknifed(*by_integration),
+        "route_gap": _jackknifed(*(b - a for a, b in zip(by_weights, by_integration, strict=True))),
+        "mean_loss": mean_and_error(columns["mean"][at]),
+        "loss_variance": mean_and_error(columns["variance"][at]),
     }
     rows: dict[str, Any] = {}
-    for name, value in values.items():
-        mean, error = mean_and_error(value)
+    for name, (mean, error) in values.items():
         rows |= {name: ("nbeta", mean), f"{name}_error": ("nbeta", error)}
     if observed.shape[-1]:
         mean, error = mean_and_error(observed[at].swapaxes(1, 2))
         rows |= {"observed": (("nbeta", "observable"), mean), "observed_error": (("nbeta", "observable"), error)}
-    mass, mass_error = mean_and_error(-outside)
+    mass, mass_error = _jackknifed(*_pooled(outside[None]))
     return xr.Dataset(
         {
             **rows,
             "weight_error": ("nbeta", weights[at]),
             "repeat_free_energy": (("repeat", "nbeta"), energies[at].T),
             "repeat_mean_loss": (("repeat", "nbeta"), columns["mean"][at].T),
-            "log_prior_mass": float(mass),
-            "log_prior_mass_error": float(mass_error),
+            "log_prior_mass": -float(mass[0]),
+            "log_prior_mass_error": float(mass_error[0]),
             "least_loss": least,
             "ancestors": ("repeat", path.ancestors),
             "rung_nbeta": ("rung", t),
@@ -297,6 +304,23 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
         },
         coords={"nbeta": stops},
     )
+
+
+def _pooled(energies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Minus the logarithm of the mean of exp(-F) over repeats, the last axis; of all, and without each of them."""
+
+    def pooled(values: np.ndarray) -> np.ndarray:
+        least = values.min(axis=-1, keepdims=True)
+        return least[..., 0] - np.log(np.exp(least - values).mean(axis=-1))
+
+    without = [np.delete(energies, r, axis=-1) for r in range(energies.shape[-1])]
+    return pooled(energies), pooled(np.stack(without, axis=-2))
+
+
+def _jackknifed(whole: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number of all repeats and its standard error, from those without each of them."""
+    away = others - others.mean(axis=-1, keepdims=True)
+    return whole, np.sqrt((1 - 1 / others.shape[-1]) * (away**2).sum(axis=-1))
 
 
 def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -145,40 +145,6 @@ def spectral_measure(
     return SpectralMeasure(size, np.asarray(diagonal, np.float64), np.asarray(beside, np.float64))
 
 
-def trace(
-    product: Product, size: int, *, key: PRNGKeyArray, products: int = 96, dtype: Any = jnp.float32
-) -> TraceEstimate:
-    r"""The trace of a matrix: its largest part exactly, the rest by random probes.
-
-    .. math:: \operatorname{tr}A = \operatorname{tr}Q^\top AQ + E\,g^\top(I-QQ^\top)A(I-QQ^\top)g
-
-    with Q an orthonormal basis of the products of A with a third of the random vectors, and g of random signs.
-    The standard error is that of the second part; it falls as one over the number of products, where that of
-    probes alone falls as its root. A matrix of a rank below a third of the products has no error at all.
-
-    Args:
-        product: :math:`v\mapsto Av`, A symmetric.
-        size: Its rows.
-        key: Of the vectors.
-        products: With A, a multiple of 3 or rounded down to one.
-        dtype: Of the vectors.
-
-    Raises:
-        InputError: There are fewer than six products.
-
-    Source: [Meyer21].
-    """
-    if products < 6:
-        raise expected("products", "at least 6", products)
-    count = min(products // 3, size)
-    of_sketch, of_probes = jax.random.split(key)
-    sketch = jax.random.rademacher(of_sketch, (count, size), dtype)
-    probes = jax.random.rademacher(of_probes, (products // 3, size), dtype)
-    head, rest = _split_trace(product, sketch, probes)
-    samples = np.asarray(rest, np.float64)
-    return TraceEstimate(float(head) + float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples))))
-
-
 def extreme_eigenvalues(
     product: Product, size: int, count: int, *, key: PRNGKeyArray, dtype: Any = jnp.float32
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -221,11 +187,3 @@ def extreme_eigenvalues(
 @eqx.filter_jit
 def _tridiagonal(product: Product, starts: Any, order: int) -> tuple[Array, Array]:
     return jax.lax.map(lambda start: lanczos(product, start, order=order), starts)
-
-
-@eqx.filter_jit
-def _split_trace(product: Product, sketch: Any, probes: Any) -> tuple[Array, Array]:
-    basis = jnp.linalg.qr(jax.lax.map(product, sketch).T)[0].T
-    head = jnp.sum(basis * jax.lax.map(product, basis))
-    left = probes - (probes @ basis.T) @ basis
-    return head, jnp.sum(left * jax.lax.map(product, left), axis=1)

@@ -11,6 +11,7 @@ mean :math:`\bar L`. At one :math:`\beta` the posterior is the same. The default
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -116,11 +117,21 @@ class LearningMachine(eqx.Module):
         Returns:
             What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``, ``samples``,
             :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over ``position`` and
-            ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for.
+            ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of several ``nbeta``
+            all but the samples and the loss is also over ``nbeta``.
+
+        Raises:
+            InputError: The windows have one length only, a position is not among them, the method is ``"smc"``, which
+                has no terms, or as ``learning_coefficient``.
 
         Derived: docs/learning-machine.md, Contributions of terms that share parameters.
         """
         often, n = self._often(count), self.samples(count)
+        if len(often) < 2:
+            raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
+        if how.get("method") == "smc":
+            raise expected("method", "one that draws chains, which have terms", "smc", "'hmc' is the usual one")
+        asked = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
         found = learning_coefficient(loss, parameters, n=n, key=key, data=self.windows, **how)
         names = {"term_estimate": "contribution", "term_mcse": "contribution_mcse"}
@@ -129,10 +140,8 @@ class LearningMachine(eqx.Module):
         places = np.arange(len(often))
         found = found.assign_coords(position=places, other_position=places)
         found = found.assign(samples=("position", self.size * self.often), loss=self.losses()["loss"])
-        if gains is None or len(gains):
-            beta, gamma = found.attrs["nbeta"], found.attrs["localization"]
-            asked = self.gains(nbeta=beta / n * self.size, localization=gamma, positions=gains)
-            found = found.assign(step_gain=asked.reindex(position=places))
+        if asked is None or asked:
+            found = found.assign(step_gain=self._gains_at(found, self.size / n, asked).reindex(position=places))
         return found.assign_attrs(count=count)
 
     def coefficient_of(self, position: int, *, key: PRNGKeyArray, **how: Any) -> xr.Dataset:
@@ -145,20 +154,28 @@ class LearningMachine(eqx.Module):
             position: l - 1.
             key: Of the chains.
             **how: As :func:`~icllab.diagnostics.local_learning.learning_coefficient` takes it.
+
+        Returns:
+            What that returns, with ``step_gain``, see :meth:`gains`; of several ``nbeta`` over ``nbeta`` too.
+
+        Raises:
+            InputError: The position is no length that counts, or as ``learning_coefficient``.
         """
-        if not (0 <= position < len(self.often) and self.often[position] > 0):
+        if not (_is_place(position, len(self.often)) and self.often[position] > 0):
             raise expected("position", f"a length that counts, from 0 to {len(self.often) - 1}", position)
         only = np.zeros_like(self.often)
         only[position] = 1.0
         n = self.size * float(self.often[position])
         parameters, loss = self._split(only)
         found = learning_coefficient(_Whole(loss), parameters, n=n, key=key, data=self.windows, **how)
-        beta, gamma = found.attrs["nbeta"], found.attrs["localization"]
         alone = eqx.tree_at(lambda machine: machine.often, self, only)
-        gain = float(alone.gains(nbeta=beta, localization=gamma, positions=[position])[0])
+        gain = alone._gains_at(found, 1.0, [position]).isel(position=0, drop=True)
         said = list(found.attrs["warnings"])
-        if gain > WORTH:
-            said.append(f"the point does not minimise the loss at position {position}: a step would gain {gain:.2g}")
+        for beta, one in zip(np.atleast_1d(_inverse_temperatures(found)), np.atleast_1d(gain), strict=True):
+            if one > WORTH:
+                where = f"nbeta {beta:g}: " if gain.ndim else ""
+                sentence = f"the point does not minimise the loss at position {position}: a step would gain {one:.2g}"
+                said.append(where + sentence)
         return found.assign(step_gain=gain).assign_attrs(warnings=said, position=position)
 
     def gains(
@@ -178,8 +195,12 @@ class LearningMachine(eqx.Module):
             localization: :math:`\gamma`.
             positions: Which lengths; None: all.
             block: Windows that are differentiated at once.
+
+        Raises:
+            InputError: A position is not among those of a window.
         """
-        asked = list(range(len(self.often)) if positions is None else positions)
+        asked = list(range(len(self.often))) if positions is None else self._among(positions)
+        require_integer("block", block)
         parameters, loss = self._split(self.often)
         blocks = [jax.tree.map(lambda leaf, i=i: leaf[i : i + block], self.windows) for i in range(0, self.size, block)]
         shares = np.array([len(jax.tree.leaves(part)[0]) for part in blocks]) / self.size
@@ -200,6 +221,19 @@ class LearningMachine(eqx.Module):
             stiff = nbeta * bend / square + localization if square > 0 else 1.0
             found.append(nbeta**2 * square / (2 * stiff) if stiff > 0 else np.inf)
         return xr.DataArray(found, dims="position", coords={"position": asked}, name="step_gain")
+
+    def _among(self, positions: Sequence[int]) -> list[int]:
+        """Each once; JAX would answer for the last position where one is too large."""
+        for position in positions:
+            if not _is_place(position, len(self.often)):
+                raise expected("positions", f"integers from 0 to {len(self.often) - 1}", position)
+        return list(dict.fromkeys(int(position) for position in positions))
+
+    def _gains_at(self, found: xr.Dataset, share: float, positions: Sequence[int] | None) -> xr.DataArray:
+        """At the localization and at every temperature of an estimate; ``share``: windows of one sample."""
+        gamma, values = found.attrs["localization"], _inverse_temperatures(found)
+        rows = [self.gains(nbeta=beta * share, localization=gamma, positions=positions) for beta in values.flat]
+        return xr.concat(rows, dim=found["nbeta"]) if values.ndim else rows[0]
 
     def _often(self, count: str) -> np.ndarray:
         return self.often * self.size / self.samples(count)
@@ -232,6 +266,15 @@ class _Whole(eqx.Module):
 
     def __call__(self, parameters: Any, windows: Any) -> Float[Array, ""]:
         return jnp.sum(self.terms(parameters, windows))
+
+
+def _is_place(position: object, count: int) -> bool:
+    return isinstance(position, Integral) and not isinstance(position, bool) and 0 <= int(position) < count
+
+
+def _inverse_temperatures(found: xr.Dataset) -> np.ndarray:
+    """One, or all of a curve."""
+    return np.asarray(found["nbeta"].values if "nbeta" in found.dims else found.attrs["nbeta"], np.float64)
 
 
 @eqx.filter_jit

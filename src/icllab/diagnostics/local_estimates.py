@@ -24,12 +24,14 @@ from icllab.diagnostics.sampled_losses import (
     Batches,
     VectorLoss,
     at_point,
+    batch_noise,
     gradient_seconds,
+    require_mean,
     rows_of,
     vector_loss,
 )
 from icllab.diagnostics.sampler_choice import chosen_method, chosen_mode
-from icllab.diagnostics.sampling_warnings import warnings
+from icllab.diagnostics.sampling_warnings import MOST_PULL, too_narrow, warnings
 
 METHODS = ("hmc", "mala", "sgld", "nuts", "smc")
 SGLD_SHARE = 0.1  # of the largest stable step's scale: a bias of at most 2.6 per cent on a quadratic
@@ -37,6 +39,8 @@ MOST_EIGENVALUES = 1500  # parameters up to which the Hessian is written out
 PROBES, PRODUCTS = 4, 32  # of a quadrature of the Hessian beyond that
 FOR_CURVATURE = 1024  # samples of the data whose mean Hessian is looked at
 PULLS = (0.25, 4.0)  # times the localization, where it is varied
+HALVINGS = 40  # of a start's distance from the point, where the loss is not finite
+WITHOUT_CHAINS = ("step_size", "chains", "warm_up", "draws", "dispersion", "mode", "control", "sensitivity")
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,16 @@ class Sampling:
     @property
     def steps(self) -> tuple[int, int]:
         """Of the warm-up, and those that count."""
-        warm_up = self.warm_up or (500 if self.method in ("hmc", "nuts") else 2000)
-        return warm_up, self.draws or 2 * warm_up
+        warm_up = self.warm_up
+        if warm_up is None:
+            warm_up = 500 if self.method in ("hmc", "nuts") else 2000
+        return warm_up, 2 * warm_up if self.draws is None else self.draws
 
 
 def decided(settings: Sampling, loss: Any, at: Any, data: Any, key: PRNGKeyArray) -> Sampling:
     """The same with a method and a mode, and the reasons for them: by what gradients cost at the point."""
     flat, centre = vector_loss(loss, at, data)
+    require_mean(flat, centre)
     known = at_point(flat, centre, batch=settings.batch)
     seconds = gradient_seconds(flat, centre, batch=settings.batch)
     if settings.method == "auto":
@@ -160,6 +167,41 @@ class _Here:
         control = self.known.slope if self.settings.control else None
         return Batches(posterior, self.known.terms, control, self.settings.batch)
 
+    @cached_property
+    def noise(self) -> float:
+        """Of the gradient of a batch: the trace of its covariance."""
+        return batch_noise(self.loss, self.centre, batch=self.settings.batch)
+
+    def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray) -> Array:
+        """Of the chains: the point, or away from it as far as the loss is finite."""
+        # On the host: nothing of it needs to be compiled.
+        centre = np.asarray(self.centre)
+        away = np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(size=(len(far), centre.size))
+        apart = far[:, None] * self.settings.dispersion * gamma**-0.5 * away
+        for i in np.flatnonzero(far) if not self.in_batches else ():
+            # What starts outside has no way in: the loss is flat there. The programs are those of the point itself.
+            for _ in range(HALVINGS):
+                if self.is_finite(centre + apart[i]):
+                    break
+                apart[i] /= 2
+            else:
+                apart[i] = 0
+        return jnp.asarray(centre[None] + apart, self.centre.dtype)
+
+    def is_finite(self, w: np.ndarray) -> bool:
+        """Whether the loss and its gradient are, of all the data."""
+        found = at_point(self.loss, jnp.asarray(w, self.centre.dtype), batch=self.settings.batch)
+        return bool(jnp.isfinite(found.terms).all() & jnp.isfinite(found.slope).all())
+
+    def narrowness(self, seen: Posterior, places: Array, largest: float, key: PRNGKeyArray) -> float:
+        """The localization's part of the largest curvature: that found already, or where the chains are."""
+        gamma = float(seen.localization)
+        if gamma > MOST_PULL * largest:
+            # A singular loss may be flat at the point and steep beside it.
+            found = [float(_steepest(seen, place, key)) for place in places]
+            largest = max(largest, *(one for one in found if math.isfinite(one)), gamma)
+        return gamma / largest
+
     def estimate(self, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """At one temperature."""
         how, dtype = self.settings, self.centre.dtype
@@ -168,12 +210,7 @@ class _Here:
             return self._annealed(nbeta, gamma, key)
         keys = jax.random.split(key, 7)
         far = np.arange(how.chains) >= how.chains // 2
-        # On the host: nothing of it needs to be compiled.
-        away = np.random.default_rng(np.asarray(jax.random.key_data(keys[0]))).normal(
-            size=(how.chains, self.centre.size)
-        )
-        starts = np.asarray(self.centre)[None] + far[:, None] * how.dispersion * gamma**-0.5 * away
-        starts = jnp.asarray(starts, dtype)
+        starts = self.starts(gamma, far, keys[0])
         posterior = Posterior(self.loss, self.centre, jnp.asarray(nbeta, dtype), jnp.asarray(gamma, dtype))
         seen = eqx.tree_at(lambda p: p.loss, posterior, self.hessian.loss)
         curvature = float(_steepest(seen, self.centre, keys[1]))
@@ -184,15 +221,21 @@ class _Here:
             size = (SGLD_SHARE if how.method == "sgld" else 1.0) / max(curvature, there, gamma)
         run = _Sampler(self, posterior, starts, gamma)
         baseline = self.known.baseline
-        rows = statistics(run(size, keys[3]), baseline, nbeta, far)
+        drawn = run(size, keys[3])
+        rows = statistics(drawn, baseline, nbeta, far)
         rows["slope"] = nbeta**2 * float(jnp.sum(self.known.slope**2)) / max(curvature, gamma)
         rows["hessian_share"] = self.hessian.share(nbeta, gamma, rows["estimate"], keys[4])
+        # Of the parameters' directions the localization holds so many, gamma E|w - w*|^2, if the loss is quadratic or
+        # any other: where few, it does not decide, whatever the curvature.
+        held = gamma * rows["distance"] ** 2 / self.centre.size
+        narrow = self.narrowness(seen, drawn.last, curvature, keys[1]) if held > MOST_PULL else held
+        rows["localization_share"] = min(held, narrow)
         if how.method == "sgld":
             halved = statistics(run(size / 2, keys[5], longer=True), baseline, nbeta, far)
             rows["halved_gap"] = halved["estimate"] - rows["estimate"]
             rows["halved_gap_error"] = math.hypot(halved["mcse"], rows["mcse"])
         if self.in_batches:
-            rows["noise_bias"] = size * nbeta**2 * float(self.known.noise) / 8
+            rows["noise_bias"] = size * nbeta**2 * self.noise / 8
         if how.sensitivity:
             others = [
                 statistics(run(size, key, pull=pull), baseline, nbeta, far)
@@ -218,8 +261,15 @@ class _Here:
         from icllab.diagnostics.free_energies import annealed_coefficient
 
         found = annealed_coefficient(_Summed(self.loss), self.centre, nbeta=nbeta, localization=gamma, key=key)
+        dtype = self.centre.dtype
+        seen = Posterior(self.hessian.loss, self.centre, jnp.asarray(nbeta, dtype), jnp.asarray(gamma, dtype))
+        far = np.arange(self.settings.chains) > 0
+        places = replace(self, settings=replace(self.settings, dispersion=1.0)).starts(gamma, far, key)
+        share = self.narrowness(seen, places, 0.0, key)
+        said = [*found.attrs.get("warnings", []), *([too_narrow(share)] if share > MOST_PULL else [])]
         chosen = {"method": "smc", "reason": self.settings.reason, "nbeta": nbeta, "localization": gamma}
-        return found.assign_attrs({"parameters": int(self.centre.size), "warnings": []} | chosen | found.attrs)
+        chosen |= {"parameters": int(self.centre.size), "ignored": list(WITHOUT_CHAINS)}
+        return found.assign(localization_share=share).assign_attrs(chosen | found.attrs | {"warnings": said})
 
 
 @dataclass(frozen=True)

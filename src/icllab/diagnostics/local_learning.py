@@ -18,8 +18,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.errors import expected, require_integer, require_number, unknown
 from icllab.diagnostics.coefficient_curves import stacked
+from icllab.diagnostics.convergence import FEWEST
 from icllab.diagnostics.local_estimates import METHODS, Sampling, decided, estimates
 from icllab.diagnostics.run_losses import prompts_for, run_loss, wanted_steps
 from icllab.diagnostics.sampled_losses import sample_count
@@ -67,8 +68,9 @@ def learning_coefficient(
             without end, a curve over four temperatures, since n is then a resolution.
         key: Of the chains; of a run also of the prompts.
         method: ``"hmc"``, ``"mala"``, ``"nuts"`` (blackjax, the extra ``[singular]``), ``"smc"`` (annealed, see
-            :mod:`icllab.diagnostics.free_energies`), ``"sgld"`` (of batches if the data are larger than one, without a
-            test), or ``"auto"``: Hamiltonian Monte Carlo, unless a gradient of all the data is dear.
+            :mod:`icllab.diagnostics.free_energies`; it has no chains and takes no heed of the arguments that are about
+            them, which the attribute ``ignored`` names), ``"sgld"`` (of batches if the data are larger than one,
+            without a test), or ``"auto"``: Hamiltonian Monte Carlo, unless a gradient of all the data is dear.
         data: A tree of arrays with a leading axis of samples. Of a run, its fixed prompts or how many to draw (None:
             4096).
         batch: Samples of a batch.
@@ -78,9 +80,9 @@ def learning_coefficient(
         step_size: :math:`\epsilon` of Langevin dynamics, from which the others start to adapt; None: from the largest
             curvature, at the point and where chains start.
         chains: At least 4.
-        warm_up: Steps that are left out; None: 500 of Hamiltonian Monte Carlo, 2000 of Langevin dynamics.
-        draws: Steps that count, of each chain; None: twice as many.
-        dispersion: :math:`\sigma`.
+        warm_up: Steps that are left out, at least 1; None: 500 of Hamiltonian Monte Carlo, 2000 of Langevin dynamics.
+        draws: Steps that count, of each chain, at least 8; None: twice as many.
+        dispersion: :math:`\sigma`, at least 0. A start whose loss is not finite is moved towards the point by halves.
         mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
             timing says.
         control: Whether batches' gradients have their own at :math:`w^*` as a control variate, at twice the cost of a
@@ -95,7 +97,9 @@ def learning_coefficient(
         ``least_loss``, the least that was drawn; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``start_gap``,
         dispersed starts less those at :math:`w^*`, ``drift``, the last third less the first, and of ``"sgld"``
         ``halved_gap``, half the step less the whole, each with an ``_error``; ``noise_bias``, what the noise of batches
-        adds at most to the estimate of a quadratic; ``distance``, the root of the mean :math:`|w-w^*|^2`;
+        adds at most to the estimate of a quadratic, to first order in the step; ``distance``, the root of the mean
+        :math:`|w-w^*|^2`; ``localization_share``, the localization's part of the largest curvature, or of all
+        directions if that is less (:math:`\gamma E|w-w^*|^2` over the number of parameters): it is to be small;
         ``hessian_share``, what the Hessian alone explains of the estimate, above 1500 parameters by random probes.
 
         ``chain_estimate`` and ``chain_mcse`` over ``chain``, and ``loss_trace`` over ``chain`` and ``draw``. Of a loss
@@ -110,7 +114,8 @@ def learning_coefficient(
         and ``mcse``: see :func:`annealed_coefficient <icllab.diagnostics.free_energies.annealed_coefficient>`.
 
     Raises:
-        InputError: A number is out of its range, or the loss is no finite scalar or vector at :math:`w^*`.
+        InputError: A number is out of its range, or the loss is no finite scalar or vector at :math:`w^*`, or of
+            samples not the mean over them.
         EnvironmentFault: ``"nuts"`` without blackjax.
 
     Source: [Hoogland24].
@@ -123,6 +128,10 @@ def learning_coefficient(
         if value is not None and not (value > least and math.isfinite(value)):
             raise expected(name, f"a finite number > {least:g}", value)
     require_integer("batch", batch)
+    for name, steps, least in (("warm_up", warm_up, 1), ("draws", draws, FEWEST)):
+        if steps is not None:
+            require_integer(name, steps, least=least)
+    require_number("dispersion", dispersion, "a finite number >= 0", lambda x: 0 <= x < math.inf)
     if chains < 4:
         raise expected("chains", "at least 4, two for each kind of start", chains)
     how = Sampling(
@@ -146,5 +155,5 @@ def learning_coefficient(
     for member in range(loss.size):
         own = jax.random.fold_in(key, member)
         found = [estimates(how, *member_at(member, step), prompts, n, nbeta, own) for step in steps]
-        members.append(found[0] if at is None or isinstance(at, int) else stacked(found, "step", steps))
+        members.append(found[0] if at is None or isinstance(at, int | np.integer) else stacked(found, "step", steps))
     return stacked(members, "member", range(loss.size))

@@ -4,6 +4,9 @@ A phase is a region of parameter space with a free energy of its own, as
 :func:`free_energy <icllab.diagnostics.free_energies.free_energy>` has it with the region as constraint. What there is
 asymptotically, :math:`n\,\Delta L + \Delta\lambda\log n`, is in :mod:`icllab.theory.free_energy`. Both rank phases of
 the posterior at a sample size; neither says in which order, or whether, training reaches them.
+
+Errors are those of independent free energies: each phase needs a key of its own. With one key for two of them both
+start with the same draws, and the error of a difference may be smaller or larger than what is stated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +27,7 @@ def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
     to first order in the errors s. A ranking of phases at a sample size, not of times of training.
 
     Args:
-        phases: Name -> ``free_energy`` and ``free_energy_error`` over one and the same ``nbeta``.
+        phases: Name -> ``free_energy`` and ``free_energy_error`` over one and the same ``nbeta``, with different keys.
 
     Returns:
         ``weight`` and ``weight_error`` (``phase``, ``nbeta``).
@@ -63,7 +66,7 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
 
     Args:
         first: ``free_energy`` and ``free_energy_error`` of one phase.
-        second: Of the other, over the same ``nbeta``.
+        second: Of the other, over the same ``nbeta``, with another key.
 
     Returns:
         Over ``crossing``, ascending, none if there is none: ``crossing_n``, and ``crossing_n_error``.

@@ -4,8 +4,9 @@ The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
 
 .. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
 
-A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted. A loss may be a
-vector of terms; their sum is L.
+A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted. Chains are to
+start inside, since what is outside does not say where the inside is; dynamics without a test do not stay there. A loss
+may be a vector of terms; their sum is L.
 """
 
 from collections.abc import Callable

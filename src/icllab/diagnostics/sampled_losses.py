@@ -17,6 +17,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.diagnostics.posteriors import Posterior, Vector
 
+GROUPS, MOST_GROUPS = 64, 1024  # of samples, whose gradients' scatter is looked at
+FEW = 8  # samples whose mean is compared with what the loss says of them
+
 
 class VectorLoss(eqx.Module):
     """A loss as a function of one vector: what of the parameters is not floating-point stays as it is.
@@ -59,7 +62,9 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
     params, rest = eqx.partition(jax.tree.map(_strong, at), eqx.is_inexact_array)
     types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})
     if len(types) != 1:
-        raise expected("at", "a tree of arrays of one floating-point type", types)
+        came = types or sorted({_kind(leaf) for leaf in jax.tree.leaves(at)}) or at
+        hint = "" if types else "jnp.asarray(..., float) makes an array of numbers"
+        raise expected("at", "a tree of arrays of one floating-point type", came, hint)
     centre, unravel = ravel_pytree(params)
     return VectorLoss(loss, rest, data, unravel), centre
 
@@ -67,6 +72,11 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
 def _strong(leaf: Any) -> Any:
     """NumPy's arrays as JAX's: parameters that a run has kept are on the host."""
     return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" else leaf
+
+
+def _kind(leaf: Any) -> str:
+    """What a leaf is, in a word."""
+    return str(leaf.dtype) if eqx.is_array_like(leaf) and hasattr(leaf, "dtype") else type(leaf).__name__
 
 
 def rows_of(data: Any, rows: Any) -> Any:
@@ -141,12 +151,10 @@ class AtPoint(eqx.Module):
     Attributes:
         terms: Of every sample, [sample, term]; of a loss without data, [1, term].
         slope: The gradient of the loss.
-        noise: Trace of the covariance of the gradient of one batch; zero without data.
     """
 
     terms: Float[Array, "sample term"]
     slope: Float[Array, " parameter"]
-    noise: Float[Array, ""]
 
     @property
     def baseline(self) -> Float[np.ndarray, " term"]:
@@ -158,17 +166,75 @@ def at_point(loss: VectorLoss, w: Vector, *, batch: int) -> AtPoint:
     """Losses and gradient of all the data, a batch at a time."""
     if loss.data is None:
         terms, slope = _alone(loss, w)
-        return AtPoint(terms[None], slope, jnp.zeros((), w.dtype))
+        return AtPoint(terms[None], slope)
     count = sample_count(loss.data)
     grouped, whole = _groups(loss.data, batch)
-    terms, slope, square = _over_groups(loss, w, grouped)
-    noise = jnp.maximum(square - jnp.sum(slope**2), 0)
+    terms, slope, _ = _over_groups(loss, w, grouped)
     if whole < count:
         left = jax.tree.map(lambda leaf: leaf[None, whole:], loss.data)
         more, last, _ = _over_groups(loss, w, left)
         terms = jnp.concatenate([terms, more])
         slope = slope * (whole / count) + last * (1 - whole / count)
-    return AtPoint(terms, slope, noise)
+    return AtPoint(terms, slope)
+
+
+def batch_noise(loss: VectorLoss, w: Vector, *, batch: int) -> float:
+    """Trace of the covariance of the gradient of a batch that is drawn with replacement.
+
+    From the scatter of disjoint groups, of shuffled samples: as large as a batch where there are many of them, and
+    smaller where these would be few. The covariance of a mean is inverse to its size. Of G groups the relative error
+    is about the root of 2/G in one direction, and less in many.
+    """
+    count = sample_count(loss.data)
+    size = max(1, min(batch, count // GROUPS))
+    groups = min(count // size, MOST_GROUPS)
+    if groups < 2:
+        return 0.0  # there is one sample, and every batch is of it
+    rows = np.random.default_rng(0).permutation(count)[: groups * size].reshape(groups, size)
+    _, slope, square = _over_groups(loss, w, rows_of(loss.data, rows))
+    scatter = max(float(square) - float(jnp.sum(slope**2)), 0.0) * groups / (groups - 1)
+    # Of samples that are all there are: what is drawn with replacement has their variance as it is.
+    return scatter * size / batch * (count - 1) / count
+
+
+def require_mean(loss: VectorLoss, w: Vector) -> None:
+    """Refuse what is no scalar or vector, and of samples no mean over them.
+
+    Raises:
+        InputError: The loss has another shape, another one of several samples than of one, or another value than the
+            mean of what it is of each.
+    """
+    shape = _shape(loss, w) if loss.data is None else _shape(loss.of, w, loss.data)
+    if shape is None or len(shape) > 1:
+        raise expected("loss", "a scalar, or a vector of terms whose sum it is", shape)
+    if loss.data is None:
+        return
+    few = rows_of(loss.data, slice(0, FEW))
+    alone = _shape(loss.of, w, rows_of(loss.data, slice(0, 1)))
+    if shape != alone:
+        hint = "return the mean over samples"
+        raise expected("loss", "the same shape of all samples as of one", [shape, alone], hint)
+    # Not at the point alone: there a loss may be zero, as is its sum.
+    there = np.asarray(w)
+    beside = there + 0.01 * (1 + np.abs(there)) * np.cos(np.arange(w.size))
+    for place in (beside, there):
+        whole, each = (np.asarray(found, np.float64) for found in _both(loss, jnp.asarray(place, w.dtype), few))
+        if not np.isfinite([*whole, *each.ravel()]).all():
+            continue
+        if np.abs(whole - each.mean(0)).max() > 0.01 * np.abs(each).mean(0).max():
+            wanted = f"the mean over samples, {each.mean(0).sum():.4g} of {len(each)} of them"
+            raise expected("loss", wanted, float(whole.sum()), "a sum is to be divided by the number of samples")
+
+
+def _shape(loss: Any, *arguments: Any) -> tuple[int, ...] | None:
+    """Of what a loss returns; None where it is no array."""
+    return getattr(eqx.filter_eval_shape(loss, *arguments), "shape", None)
+
+
+@eqx.filter_jit
+def _both(loss: VectorLoss, w: Vector, samples: Any) -> tuple[Array, Array]:
+    """The loss of some samples, and of each."""
+    return jnp.atleast_1d(loss.of(w, samples)), loss.of_each(w, samples)
 
 
 def gradient_seconds(loss: VectorLoss, w: Vector, *, batch: int) -> float:

@@ -6,6 +6,12 @@ import numpy as np
 import xarray as xr
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ
+MOST_PULL = 0.2  # of the largest curvature that may be the localization's
+
+
+def too_narrow(share: float) -> str:
+    """That the localization holds even what the loss holds most."""
+    return f"the localization decides: it is {share:.2g} of the curvature where that is largest: give a smaller one"
 
 
 def warnings(dataset: xr.Dataset) -> list[str]:
@@ -25,7 +31,9 @@ def warnings(dataset: xr.Dataset) -> list[str]:
     beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
     noise, pulled = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
     # The loss of one batch is noise: only means of it are lower than another.
-    lower = dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"]) if noise == 0 else 0.0
+    in_batches = "batch" in dataset.attrs
+    lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
+    share = value.get("localization_share", 0.0)
     found = {
         f"{lost} chains ran to infinity and are left out: take a smaller step": lost > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
@@ -42,6 +50,7 @@ def warnings(dataset: xr.Dataset) -> list[str]:
         f"the step is too large: at half of it the estimate changes by {halved:+.2g}": abs(halved) > beyond,
         f"the localization decides: from a quarter of it to four times the estimate falls by {pulled:.2g}": abs(pulled)
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
+        too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control", False),
     }

@@ -5,10 +5,13 @@ a finding whose standard error is within its bound either holds or fails.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import numpy as np
+import xarray as xr
 
 
 class Outcome(StrEnum):
@@ -119,3 +122,34 @@ def exceeds(what: str, measured: float, standard_error: float, *, bound: float =
     else:
         outcome, advice = Outcome.UNDECIDED, f"within {sigmas:g} standard errors of {bound:g}; more seeds would tell"
     return Finding(what, float(bound), float(measured), float(standard_error), float(tolerance), outcome, advice)
+
+
+def within(
+    what: str, predicted: float, measured: float, standard_error: float, *, margin: float, sigmas: float = 3.0
+) -> Finding:
+    """Is a measurement nearer to ``predicted`` than ``margin``, by ``sigmas`` standard errors?
+
+    It fails when it is as clearly farther; in between, the data cannot tell.
+    """
+    away, reach = abs(measured - predicted), sigmas * standard_error
+    outcome, advice = Outcome.UNDECIDED, f"within {sigmas:g} standard errors of the margin; more data would tell"
+    if away - reach > margin:
+        outcome, advice = Outcome.FAILS, ""
+    elif away + reach <= margin:
+        outcome, advice = Outcome.HOLDS, ""
+    return Finding(what, float(predicted), float(measured), float(standard_error), float(margin), outcome, advice)
+
+
+def apart(
+    dataset: xr.Dataset, name: str, one: str, other: str, *, dims: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """One phase less another, over ``dims``, and its standard error; that of what has no ``_error`` is zero."""
+
+    def of(name: str, phase: str) -> np.ndarray:
+        return dataset[name].sel(phase=phase).transpose(*dims).values
+
+    value = of(name, one) - of(name, other)
+    errors = f"{name}_error"
+    if errors not in dataset:
+        return value, np.zeros_like(value)
+    return value, np.sqrt(of(errors, one) ** 2 + of(errors, other) ** 2)

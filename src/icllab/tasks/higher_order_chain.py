@@ -46,9 +46,9 @@ class HigherOrderChain(AbstractSequences):
         require_integer("tokens", tokens, least=order + 1)
         self.order, self.tokens = order, tokens
         matrix = np.asarray(transition, np.float64)
-        contexts, size = matrix.shape
-        if size < 2 or contexts != size**order:
+        if matrix.ndim != 2 or matrix.shape[1] < 2 or matrix.shape[0] != matrix.shape[1] ** order:
             raise expected("transition", f"a row for each of V^{order} contexts of V >= 2 tokens", list(matrix.shape))
+        contexts = len(matrix)
         if contexts > MOST_CONTEXTS:
             raise expected("transition", f"at most {MOST_CONTEXTS} contexts", contexts)
         off = np.abs(matrix.sum(axis=1) - 1).max()

@@ -53,9 +53,12 @@ class Text(AbstractClassification):
             alphabet: The bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
 
         Raises:
-            InputError: A file is shorter than a window, there are 2^31 windows or more, or the alphabet repeats a byte.
+            InputError: A file is shorter than a window, there are 2^31 bytes or more, or the alphabet is not bytes or
+                repeats one.
         """
         require_integer("tokens", tokens, least=2)
+        if alphabet is not None and not isinstance(alphabet, bytes):
+            raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
         if alphabet is not None and not 0 < len(set(alphabet)) == len(alphabet) < 256:
             raise expected("alphabet", "at least one byte and not all, each once", alphabet)
         sizes = np.array([len(one) for one in documents.contents], np.int64)
@@ -65,9 +68,10 @@ class Text(AbstractClassification):
             short = documents.names[int(np.argmin(sizes))]
             hint = "leave short files out with documents.at_least(tokens)"
             raise expected(short, f"at least {tokens} bytes, those of a window", int(sizes.min()), hint)
+        # Places are numbered in 32 bits, and windows, which are fewer.
+        if sizes.sum() >= 2**31:
+            raise expected("documents", "fewer than 2^31 bytes", int(sizes.sum()), "use fewer files")
         windows = np.cumsum(sizes - tokens + 1)
-        if windows[-1] >= 2**31:
-            raise expected("documents", "fewer than 2^31 windows", int(windows[-1]), "use fewer files")
         table, vocabulary = np.arange(256, dtype=np.uint8), 256
         if alphabet is not None:
             vocabulary = len(alphabet) + 1
@@ -81,7 +85,7 @@ class Text(AbstractClassification):
         """Windows of files by their paths; arguments and errors are those of :meth:`of`.
 
         Raises:
-            InputError: No path is given, or one is no file that can be read.
+            InputError: No path is given, one path in place of a list, or one that is no file that can be read.
         """
         return cls.of(text_files.read(paths), tokens=tokens, alphabet=alphabet)
 

@@ -75,8 +75,10 @@ def read(paths: Iterable[str | PathLike[str]]) -> Documents:
     """The bytes of files, in the order given.
 
     Raises:
-        InputError: No path is given, or one is no file that can be read.
+        InputError: No path is given, one path in place of a list, or one that is no file that can be read.
     """
+    if isinstance(paths, str | bytes | PathLike):
+        raise expected("paths", "a list of paths", paths, "put the one path into a list")
     names, contents = [], []
     for path in paths:
         try:

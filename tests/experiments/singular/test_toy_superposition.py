@@ -30,6 +30,8 @@ def made_up(error=0.05, early=2000.0, arrived=True, shares=SHARES, **shifts):
         "hessian_half_rank": ("polygon", [5.5, 7.0, 7.5, 7.0, 8.5, 8.5]),
         "learning_coefficient": ("polygon", [one.coefficient.value for one in found] + scatter),
         "learning_coefficient_error": ("polygon", np.full(len(names), error)),
+        "sampler_warnings": ("polygon", np.zeros(len(names))),
+        "annealing_warnings": ((), 0.0),
         "descent_loss": (("seed", "step"), losses + (0 if arrived else 0.01)),
         "descent_coefficient": (("seed", "step"), coefficients),
         "descent_coefficient_error": (("seed", "step"), np.where(np.isnan(coefficients), np.nan, error)),
@@ -72,9 +74,12 @@ def test_it_fails_where_one_number_is_off(made, what):
     assert what <= failing(made_up(**made))
 
 
-@pytest.mark.parametrize("made", [{"error": 0.3}, {"arrived": False}, {"early": 1e9}])
+@pytest.mark.parametrize(
+    "made",
+    [{"error": 0.3}, {"arrived": False}, {"early": 1e9}, {"sampler_warnings": 1}, {"annealing_warnings": 1}],
+)
 def test_it_is_undecided_where_the_data_cannot_tell(made):
-    """Errors are large, descents are not at an end yet, or none has left its square."""
+    """Errors are large, descents are not at an end yet, none has left its square, or a sampler warns."""
     assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
 
 

@@ -25,7 +25,7 @@ from scipy.integrate import simpson
 from scipy.optimize import root_scalar
 
 from icllab.core.axes import axis, quantity
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
+from icllab.experiments.checks import Finding, Outcome, agreement, apart, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
 from icllab.figures import style
@@ -134,12 +134,7 @@ def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) ->
 
 def _between(dataset: xr.Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Right less left and its standard error, [split, tilt, samples]; the error of an integral is zero."""
-    part = dataset[name].transpose("split", "tilt", "samples", "phase")
-    apart = part.sel(phase="right").values - part.sel(phase="left").values
-    if f"{name}_error" not in dataset:
-        return apart, np.zeros_like(apart)
-    errors = dataset[f"{name}_error"].transpose("split", "tilt", "samples", "phase").values
-    return apart, np.sqrt((errors**2).sum(-1))
+    return apart(dataset, name, "right", "left", dims=("split", "tilt", "samples"))
 
 
 def crossed(tilts: np.ndarray, gaps: np.ndarray) -> float:

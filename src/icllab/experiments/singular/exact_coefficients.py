@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, exactly, exceeds
+from icllab.experiments.checks import Finding, Outcome, exactly, exceeds, within
 from icllab.experiments.experiment import Experiment, World
 from icllab.experiments.results import fixed_values
 from icllab.figures import style
@@ -27,7 +27,6 @@ from icllab.theory import learning_coefficients as exact
 
 SLOPE = (0.02, 0.03)  # relative and absolute: how far a slope may be from the coefficient
 CHAINS = (0.05, 0.03)  # the larger of them: how far an estimate may be from what it estimates
-SIGMAS = 3.0
 LAYERS = {
     "layers 2,2,2 r=0": ((2, 2, 2), 0),
     "layers 3,2,3 r=1": ((3, 2, 3), 1),
@@ -178,7 +177,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         cell = dataset.sel(model=model)
         value, m = float(cell["coefficient_theory"]), float(cell["multiplicity_theory"])
         margin = SLOPE[0] * value + SLOPE[1]
-        findings.append(_within(f"slope given m={m:g}, {model}", value, *slope(cell, m), margin))
+        findings.append(within(f"slope given m={m:g}, {model}", value, *slope(cell, m), margin=margin))
         if m > 1:
             plain, error = slope(cell, 1.0)
             findings.append(exceeds(f"coefficient less the slope given m=1, {model}", value - plain, error))
@@ -186,22 +185,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         estimate, error = (float(cell[f"learning_coefficient{suffix}"]) for suffix in ("", "_error"))
         if np.isfinite(estimate):
             margin = max(CHAINS[0] * target, CHAINS[1])
-            findings.append(_within(f"estimate by chains, {model}", target, estimate, error, margin))
+            findings.append(within(f"estimate by chains, {model}", target, estimate, error, margin=margin))
         warned = float(cell["sampler_warnings"] + cell["annealing_warnings"])
         findings.append(exactly(f"warnings, {model}", 0, warned, otherwise=Outcome.UNDECIDED))
     missing = len(set(MODELS) - set(map(str, dataset.model.values)))
     return [*findings, exactly("models that are missing", 0, missing, otherwise=Outcome.UNDECIDED)]
-
-
-def _within(what: str, predicted: float, measured: float, error: float, margin: float) -> Finding:
-    """Nearer than a margin, by three standard errors; farther, by as many, fails."""
-    away, spread = abs(measured - predicted), SIGMAS * error
-    outcome, advice = Outcome.UNDECIDED, "within three standard errors of the margin; more repeats or draws would tell"
-    if away - spread > margin:
-        outcome, advice = Outcome.FAILS, ""
-    elif away + spread <= margin:
-        outcome, advice = Outcome.HOLDS, ""
-    return Finding(what, predicted, measured, error, margin, outcome, advice)
 
 
 def figure(dataset: xr.Dataset):

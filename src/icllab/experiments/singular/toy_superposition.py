@@ -104,14 +104,14 @@ def measure(point, *, key):
         count = jnp.sum(jnp.sum(w["weights"] ** 2, axis=0) > PRESENT**2)
         return jnp.stack([count <= 3, count == 4, count == 5, count == 6]).astype(float)
 
-    share = np.full((2, len(point.nbeta), len(COUNTS)), np.nan)
+    share, of_annealing = np.full((2, len(point.nbeta), len(COUNTS)), np.nan), np.nan
     if len(point.nbeta) > 1:
         origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
         found = free_energy(loss, origin, nbeta=point.nbeta, key=of_posterior, observe=corners, repeats=point.repeats)
-        share[:] = found["observed"], found["observed_error"]
+        share[:], of_annealing = (found["observed"], found["observed_error"]), len(found.attrs["warnings"])
     return (
         {name: (("polygon",), row) for name, row in rows.items()}
-        | {"sampler_warnings": (("polygon",), warned)}
+        | {"sampler_warnings": (("polygon",), warned), "annealing_warnings": ((), of_annealing)}
         | {name: (("seed", "step"), values) for name, values in path.items()}
         | {f"posterior_share{end}": (("nbeta", "corners"), share[i]) for i, end in enumerate(("", "_error"))}
     )
@@ -139,6 +139,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings.append(agreement(f"slope, {at}", 0, float(part["polygon_slope"]), ROUNDING, largest_error=ROUNDING))
         numbers = (part[f"learning_coefficient{end}"] for end in ("_theory", "", "_error"))
         findings.append(agreement(f"learning coefficient, {at}", *map(float, numbers), largest_error=LARGEST))
+        warned = float(part["sampler_warnings"])
+        findings.append(exactly(f"warnings of the estimate, {at}", 0, warned, otherwise=Outcome.UNDECIDED))
     return [*findings, *_descents(dataset), *_posterior(dataset)]
 
 
@@ -188,7 +190,8 @@ def _posterior(dataset: xr.Dataset) -> list[Finding]:
     share, error = (
         dataset[name].transpose("nbeta", "corners").values for name in ("posterior_share", "posterior_share_error")
     )
-    findings = []
+    warned = float(dataset["annealing_warnings"])
+    findings = [exactly("warnings of the annealing", 0, warned, otherwise=Outcome.UNDECIDED)]
     for i in range(len(n) - 1):
         if n[i] < FEW / 4:
             continue
