@@ -90,7 +90,7 @@ def test_a_step_gains_what_a_quadratic_says(sampled):
     square = np.sum(g**2, axis=1)
     bend = np.einsum("pi,pij,pj->p", g, h, g) / square
     np.testing.assert_allclose(sampled["step_gain"], beta**2 * square / (2 * (beta * bend + 1)), rtol=1e-6)
-    np.testing.assert_array_equal(sampled["samples"], N * np.array(COUNTS))
+    np.testing.assert_array_equal(sampled["length_samples"], N * np.array(COUNTS))
 
 
 def test_windows_and_prefixes_count_the_same_data():

@@ -115,7 +115,7 @@ class LearningMachine(eqx.Module):
             **how: As :func:`~icllab.diagnostics.local_learning.learning_coefficient` takes it, such as ``nbeta``.
 
         Returns:
-            What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``, ``samples``,
+            What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``, ``length_samples``,
             :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over ``position`` and
             ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of several ``nbeta``
             all but the samples and the loss is also over ``nbeta``.
@@ -139,7 +139,7 @@ class LearningMachine(eqx.Module):
         found = found.rename({"term": "position", "other_term": "other_position"} | names).drop_vars("term_baseline")
         places = np.arange(len(often))
         found = found.assign_coords(position=places, other_position=places)
-        found = found.assign(samples=("position", self.size * self.often), loss=self.losses()["loss"])
+        found = found.assign(length_samples=("position", self.size * self.often), loss=self.losses()["loss"])
         if asked is None or asked:
             found = found.assign(step_gain=self._gains_at(found, self.size / n, asked).reindex(position=places))
         return found.assign_attrs(count=count)

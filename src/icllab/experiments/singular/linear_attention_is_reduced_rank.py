@@ -52,7 +52,7 @@ def measure(point, *, key):
     head = Attention(dim + 1, 1, dim=width, weighting="linear", scale=1.0, normalisation="examples", key=of_head)
     value = jnp.zeros((dim + 1, 1, width)).at[dim, 0, 0].set(1)  # of a token: its label
     head = eqx.tree_at(lambda a: (a.value, a.output), head, (value, jnp.moveaxis(value, 0, -1)))
-    prompts = RegressionPrompt(x=jnp.asarray(x), y=jnp.asarray(y))
+    prompts = jax.vmap(lambda x, y: RegressionPrompt(x=x, y=y))(jnp.asarray(x), jnp.asarray(y))
 
     def loss(weights):
         inputs_alone = [jnp.pad(weights[name], ((0, 1), (0, 0)))[:, None] for name in ("queries", "keys")]
