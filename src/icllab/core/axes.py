@@ -413,7 +413,7 @@ QUANTITIES = _table(
     Axis("polygon_loss", "L", "loss"),
     Axis("polygon_loss_theory", "L", "loss, closed form"),
     Axis("polygon_slope", r"|\nabla L|", "largest slope of the loss"),
-    Axis("hessian_half_rank", r"\frac12\mathrm{rank}H", "half the rank of the Hessian"),
+    Axis("hessian_half_rank", r"\frac{1}{2}\mathrm{rank}H", "half the rank of the Hessian"),
     Axis("descent_loss", "L", "loss"),
     Axis("descent_coefficient", r"\hat\lambda", "learning coefficient on the way"),
     Axis("descent_coefficient_error", r"\mathrm{SE}(\hat\lambda)", "standard error of that coefficient"),
