@@ -116,8 +116,8 @@ class LearningMachine(eqx.Module):
 
         Returns:
             What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``,
-            ``length_samples``, :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over ``position`` and
-            ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of several ``nbeta``
+            ``length_samples``, :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over
+            ``position`` and ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of several ``nbeta``
             all but the samples and the loss is also over ``nbeta``.
 
         Raises:
