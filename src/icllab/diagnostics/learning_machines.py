@@ -117,8 +117,8 @@ class LearningMachine(eqx.Module):
         Returns:
             What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``,
             ``length_samples``, :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over
-            ``position`` and ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of several ``nbeta``
-            all but the samples and the loss is also over ``nbeta``.
+            ``position`` and ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of
+            several ``nbeta`` all but the samples and the loss is also over ``nbeta``.
 
         Raises:
             InputError: The windows have one length only, a position is not among them, the method is ``"smc"``, which
