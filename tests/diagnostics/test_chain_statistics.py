@@ -29,7 +29,7 @@ def test_terms_sum_to_the_estimate():
     assert name == "term"
     np.testing.assert_allclose(estimates, 10 * terms.mean((0, 1)), rtol=1e-5)
     assert found["estimate"] == pytest.approx(estimates.sum(), rel=1e-6)
-    # Of 1600 independent draws; how many they count for is itself estimated, to a tenth or so.
+    # Of 1600 independent draws; how many they count for is itself an estimate, with an error of its own.
     np.testing.assert_allclose(found["term_mcse"][1], 10 * np.array([1, 2, 3]) / 40, rtol=0.2)
     _, covariance = found["term_covariance"]
     wanted = np.cov(10 * terms.reshape(-1, 3), rowvar=False, ddof=0)

@@ -87,7 +87,7 @@ def test_the_mean_over_repeats_is_that_of_the_integrals(found):
     for dataset in found:
         each = dataset["repeat_free_energy"].transpose("nbeta", "repeat").values
         np.testing.assert_allclose(dataset["free_energy"], -np.log(np.exp(-each).mean(1)), rtol=1e-13)
-        # Equal to first order in the spread of the repeats only, which is some tenths of a nat.
+        # The two errors are equal to first order in the spread of the repeats, and no further.
         np.testing.assert_allclose(dataset["free_energy_error"], mean_and_error(each)[1], rtol=0.3)
         gap = dataset["integrated"] - dataset["free_energy"]
         np.testing.assert_allclose(dataset["route_gap"], gap, atol=1e-13)
