@@ -124,9 +124,10 @@ def toy(name):
     from devinterp.slt.llc import LLCEstimator
     from devinterp.slt.sampler import sample as their_sample
 
-    from icllab.diagnostics import langevin, learning_coefficient
-    from icllab.diagnostics.posteriors import Posterior
-    from icllab.diagnostics.sampled_losses import vector_loss
+    from icllab.diagnostics import learning_coefficient
+    from icllab.diagnostics.sampling import langevin
+    from icllab.diagnostics.sampling.posteriors import Posterior
+    from icllab.diagnostics.sampling.sampled_losses import vector_loss
 
     torch.set_num_threads(1)
     loss, at = our_toy(name)
@@ -300,11 +301,11 @@ def transformer(threads):
     from devinterp.slt.llc import LLCEstimator
     from devinterp.slt.sampler import sample as their_sample
 
-    from icllab.diagnostics import convergence, langevin
-    from icllab.diagnostics.posteriors import Posterior
-    from icllab.diagnostics.run_losses import run_loss
-    from icllab.diagnostics.sampled_losses import Batches, at_point, vector_loss
-    from icllab.diagnostics.sampler_choice import chosen_mode
+    from icllab.diagnostics.sampling import convergence, langevin
+    from icllab.diagnostics.sampling.posteriors import Posterior
+    from icllab.diagnostics.sampling.sampled_losses import Batches, at_point, vector_loss
+    from icllab.diagnostics.sampling.sampler_choice import chosen_mode
+    from icllab.diagnostics.singular.run_losses import run_loss
 
     torch.set_num_threads(threads)
     task, run, prompts = trained()

@@ -21,8 +21,8 @@ from icllab.algorithms.descent import (
 from icllab.algorithms.functional import FunctionalDescent, GaussianProcess
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractModel
-from icllab.models.generalised_attention import GeneralisedAttention
-from icllab.models.linear_attention import LinearAttention
+from icllab.models.linear.generalised import GeneralisedAttention
+from icllab.models.linear.linear_attention import LinearAttention
 
 
 def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tokens") -> AbstractModel:
@@ -39,8 +39,8 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
     ===========================  ======================================================================
 
     with twice the :math:`Q_l` where the objective has no factor 1/2, and sums divided by n where the objective is. The
-    first three are a :class:`~icllab.models.linear_attention.LinearAttention`, the last is a
-    :class:`~icllab.models.generalised_attention.GeneralisedAttention`.
+    first three are a :class:`~icllab.models.linear.linear_attention.LinearAttention`, the last is a
+    :class:`~icllab.models.linear.generalised.GeneralisedAttention`.
 
     Args:
         algorithm: One of those above.

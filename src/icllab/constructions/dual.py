@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.core.prompt import RegressionPrompt
-from icllab.models.linear_attention import LinearAttention
+from icllab.models.linear.linear_attention import LinearAttention
 
 
 class DualForm(NamedTuple):

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import expected, require_integer, require_number
-from icllab.models.embedding import Tokens
-from icllab.models.transformer import Transformer
+from icllab.models.networks.embedding import Tokens
+from icllab.models.networks.transformer import Transformer
 
 
 class HeadBounds(NamedTuple):

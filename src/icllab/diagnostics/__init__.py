@@ -5,87 +5,53 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.diagnostics.breakpoints import change_points
-    from icllab.diagnostics.curvature import effective_dimension, fisher_spectrum, hessian_spectrum
-    from icllab.diagnostics.free_energies import annealed_coefficient, free_energy, free_energy_slope
-    from icllab.diagnostics.heads import StatedHead, head_scores, item_label_measures, progress_measures
-    from icllab.diagnostics.heavy_tails import heaviest_share
-    from icllab.diagnostics.identification import identify, identify_over
-    from icllab.diagnostics.layer_probe import probe_layers
-    from icllab.diagnostics.learning_machines import LearningMachine
-    from icllab.diagnostics.length_divergences import divergences
-    from icllab.diagnostics.lengths import per_length
-    from icllab.diagnostics.local_learning import learning_coefficient
-    from icllab.diagnostics.phases import phase_weights, sampled_crossings
-    from icllab.diagnostics.scores import icl_scores
-    from icllab.diagnostics.survival import delay, kaplan_meier
-    from icllab.diagnostics.transition_times import transitions
-    from icllab.diagnostics.weights import interpolate, weight_distance
+    from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
+    from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
+    from icllab.diagnostics.behaviour.lengths import per_length
+    from icllab.diagnostics.behaviour.scores import icl_scores
+    from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
+    from icllab.diagnostics.curves.breakpoints import change_points
+    from icllab.diagnostics.curves.survival import delay, kaplan_meier
+    from icllab.diagnostics.curves.transition_times import transitions
+    from icllab.diagnostics.identification.comparison import identify, identify_over
+    from icllab.diagnostics.identification.layer_probe import probe_layers
+    from icllab.diagnostics.identification.weights import interpolate, weight_distance
+    from icllab.diagnostics.singular.free_energies import annealed_coefficient, free_energy, free_energy_slope
+    from icllab.diagnostics.singular.learning_machines import LearningMachine
+    from icllab.diagnostics.singular.length_divergences import divergences
+    from icllab.diagnostics.singular.local_learning import learning_coefficient
+    from icllab.diagnostics.singular.phases import phase_weights, sampled_crossings
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "LearningMachine": "learning_machines",
-        "StatedHead": "heads",
-        "annealed_coefficient": "free_energies",
-        "change_points": "breakpoints",
-        "delay": "survival",
-        "effective_dimension": "curvature",
-        "fisher_spectrum": "curvature",
-        "free_energy": "free_energies",
-        "free_energy_slope": "free_energies",
-        "divergences": "length_divergences",
-        "head_scores": "heads",
-        "heaviest_share": "heavy_tails",
-        "hessian_spectrum": "curvature",
-        "icl_scores": "scores",
-        "identify": "identification",
-        "identify_over": "identification",
-        "interpolate": "weights",
-        "item_label_measures": "heads",
-        "kaplan_meier": "survival",
-        "learning_coefficient": "local_learning",
-        "per_length": "lengths",
-        "phase_weights": "phases",
-        "probe_layers": "layer_probe",
-        "progress_measures": "heads",
-        "sampled_crossings": "phases",
-        "transitions": "transition_times",
-        "weight_distance": "weights",
+        "LearningMachine": "singular.learning_machines",
+        "StatedHead": "behaviour.heads",
+        "annealed_coefficient": "singular.free_energies",
+        "change_points": "curves.breakpoints",
+        "delay": "curves.survival",
+        "effective_dimension": "curvature.spectra",
+        "fisher_spectrum": "curvature.spectra",
+        "free_energy": "singular.free_energies",
+        "free_energy_slope": "singular.free_energies",
+        "divergences": "singular.length_divergences",
+        "head_scores": "behaviour.heads",
+        "heaviest_share": "behaviour.heavy_tails",
+        "hessian_spectrum": "curvature.spectra",
+        "icl_scores": "behaviour.scores",
+        "identify": "identification.comparison",
+        "identify_over": "identification.comparison",
+        "interpolate": "identification.weights",
+        "item_label_measures": "behaviour.heads",
+        "kaplan_meier": "curves.survival",
+        "learning_coefficient": "singular.local_learning",
+        "per_length": "behaviour.lengths",
+        "phase_weights": "singular.phases",
+        "probe_layers": "identification.layer_probe",
+        "progress_measures": "behaviour.heads",
+        "sampled_crossings": "singular.phases",
+        "transitions": "curves.transition_times",
+        "weight_distance": "identification.weights",
     },
-    modules=(
-        "annealing",
-        "answers",
-        "breakpoints",
-        "chain_statistics",
-        "coefficient_curves",
-        "convergence",
-        "free_energies",
-        "curvature",
-        "heads",
-        "heavy_tails",
-        "identification",
-        "krylov",
-        "langevin",
-        "layer_probe",
-        "learning_machines",
-        "length_divergences",
-        "lengths",
-        "local_estimates",
-        "local_learning",
-        "phases",
-        "no_u_turn",
-        "posteriors",
-        "responses",
-        "rival_fitting",
-        "run_losses",
-        "sampled_losses",
-        "sampler_choice",
-        "sampling_warnings",
-        "scores",
-        "survival",
-        "transition_times",
-        "verdicts",
-        "weights",
-    ),
+    modules=("behaviour", "curvature", "curves", "identification", "sampling", "singular"),
 )

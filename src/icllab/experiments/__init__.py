@@ -34,7 +34,5 @@ __getattr__, __dir__, __all__ = attach(
         "results",
         "runner",
         "store",
-        "tables",
-        "trained_heads",
     ),
 )

@@ -16,7 +16,7 @@ from icllab.core.errors import InputError, unknown
 from icllab.core.sources import reference
 from icllab.experiments.experiment import Experiment
 
-BUILT_IN = Path(__file__).parent
+BUILT_IN = Path(__file__).parents[1] / "claims"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -26,12 +26,7 @@ def _claim_files(folder: Path) -> list[Path]:
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
     """``room/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
-    found = {
-        f"{p.parent.name}/{p.stem}": p
-        for room in sorted(BUILT_IN.iterdir())
-        if room.is_dir()
-        for p in _claim_files(room)
-    }
+    found = {f"{p.parents[1].name}/{p.parent.name}": p for p in sorted(BUILT_IN.glob("*/*/claim.py"))}
     if folder is None:
         return found
     folder = Path(folder)
@@ -67,7 +62,7 @@ def load(name: str, folder: str | Path | None = None) -> Experiment:
 
 def _module(name: str, path: Path) -> ModuleType:
     if path.is_relative_to(BUILT_IN):
-        return importlib.import_module("icllab.experiments." + name.replace("/", "."))
+        return importlib.import_module("icllab.claims." + name.replace("/", ".") + ".claim")
     # Named by its full path, so that two folders' claims of one name stay two modules.
     spec = importlib.util.spec_from_file_location("icllab_claim_" + re.sub(r"\W", "_", str(path.resolve())), path)
     if spec is None or spec.loader is None:

@@ -9,78 +9,55 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.models.attention import Attention
-    from icllab.models.clamps import (
+    from icllab.models.induction.item_label_network import ItemLabelNetwork
+    from icllab.models.induction.minimal_head import MinimalHead
+    from icllab.models.interventions.clamps import (
         ablated,
         copy_clamped,
         grafted,
         match_clamped,
         previous_token_clamped,
     )
-    from icllab.models.classifier import Classifier
-    from icllab.models.controls import DeepSets, PromptPerceptron, Recurrent
-    from icllab.models.embedding import Embedding, Interleaved, Joined, Tokens
-    from icllab.models.generalised_attention import GeneralisedAttention
-    from icllab.models.interventions import Edited, EditedBy, edited, edited_by
-    from icllab.models.item_label_network import ItemLabelNetwork
-    from icllab.models.linear_attention import LinearAttention
-    from icllab.models.minimal_head import MinimalHead
-    from icllab.models.parameters import parameter_count, width_for
+    from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
+    from icllab.models.linear.generalised import GeneralisedAttention
+    from icllab.models.linear.linear_attention import LinearAttention
+    from icllab.models.networks.attention import Attention
+    from icllab.models.networks.classifier import Classifier
+    from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
+    from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
+    from icllab.models.networks.parameters import parameter_count, width_for
+    from icllab.models.networks.transformer import Transformer
     from icllab.models.reduced import ReducedLinearAttention
-    from icllab.models.transformer import Transformer
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "Attention": "attention",
-        "Classifier": "classifier",
-        "DeepSets": "controls",
-        "Edited": "interventions",
-        "EditedBy": "interventions",
-        "Embedding": "embedding",
-        "GeneralisedAttention": "generalised_attention",
-        "Interleaved": "embedding",
-        "ItemLabelNetwork": "item_label_network",
-        "Joined": "embedding",
-        "LinearAttention": "linear_attention",
-        "MinimalHead": "minimal_head",
-        "PromptPerceptron": "controls",
-        "Recurrent": "controls",
-        "ReducedLinearAttention": "reduced",
-        "Tokens": "embedding",
-        "Transformer": "transformer",
-        "ablated": "clamps",
-        "copy_clamped": "clamps",
-        "edited": "interventions",
-        "edited_by": "interventions",
-        "grafted": "clamps",
-        "match_clamped": "clamps",
-        "parameter_count": "parameters",
-        "previous_token_clamped": "clamps",
-        "width_for": "parameters",
+        "Attention": "networks.attention",
+        "Classifier": "networks.classifier",
+        "DeepSets": "networks.controls",
+        "Edited": "interventions.edits",
+        "EditedBy": "interventions.edits",
+        "Embedding": "networks.embedding",
+        "GeneralisedAttention": "linear.generalised",
+        "Interleaved": "networks.embedding",
+        "ItemLabelNetwork": "induction.item_label_network",
+        "Joined": "networks.embedding",
+        "LinearAttention": "linear.linear_attention",
+        "MinimalHead": "induction.minimal_head",
+        "PromptPerceptron": "networks.controls",
+        "Recurrent": "networks.controls",
+        "ReducedLinearAttention": "reduced.fitting",
+        "Tokens": "networks.embedding",
+        "Transformer": "networks.transformer",
+        "ablated": "interventions.clamps",
+        "copy_clamped": "interventions.clamps",
+        "edited": "interventions.edits",
+        "edited_by": "interventions.edits",
+        "grafted": "interventions.clamps",
+        "match_clamped": "interventions.clamps",
+        "parameter_count": "networks.parameters",
+        "previous_token_clamped": "interventions.clamps",
+        "width_for": "networks.parameters",
     },
-    modules=(
-        "attention",
-        "clamps",
-        "classifier",
-        "controls",
-        "dense",
-        "embedding",
-        "generalised_attention",
-        "gram",
-        "interventions",
-        "item_label_network",
-        "linear_attention",
-        "minimal_head",
-        "parameters",
-        "placed_rows",
-        "recording",
-        "reduced",
-        "reduced_choice",
-        "reduced_factors",
-        "reduced_samples",
-        "reduced_solvers",
-        "row_tokens",
-        "transformer",
-    ),
+    modules=("induction", "interventions", "linear", "networks", "reduced"),
 )

@@ -1,0 +1,178 @@
+r"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same ones.
+
+All minimise, over :math:`\Gamma` or over the factors it is a product of,
+
+.. math:: \frac1n \sum_{\mu=1}^n (y^\mu - x^{\mu\top} \Gamma h^\mu)^2 + \frac{\lambda}{d} \|\Gamma\|_F^2
+"""
+
+import functools
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import LinearAttention, ReducedLinearAttention, reduced
+from icllab.models.reduced.samples import Samples
+from icllab.tasks import LinearRegression
+from icllab.tasks.attention_features import features
+
+DECADES = 8  # natural logarithms by which plain descent shrinks its slowest part
+MOST = 40_000  # steps of it
+
+
+class Contexts(NamedTuple):
+    """One training set.
+
+    Attributes:
+        task: What the contexts were drawn from; its error on fresh tasks judges what was trained.
+        x: Queries ``[n, d]``.
+        h: Features ``[n, d + 1]``.
+        y: Labels ``[n]``.
+        prompts: What models are trained on.
+    """
+
+    task: Any
+    x: Any
+    h: Any
+    y: Any
+    prompts: Any
+
+    @classmethod
+    def drawn(cls, point: SimpleNamespace, of_pool: Any, of_contexts: Any, *, merged: bool) -> "Contexts":
+        """``tau d(d+1)`` contexts of a pool of tasks; ``merged``: trained on as contexts of one example."""
+        task = LinearRegression.from_scaling(
+            dim=point.dim, alpha=point.alpha, kappa=point.kappa, rho=point.rho, key=of_pool
+        )
+        count = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
+        prompts, h = _prompts(task, jax.random.split(of_contexts, count))
+        x, y = prompts.x[:, -1], prompts.y[:, -1]
+        return cls(task, x, h, y, jax.vmap(one_example)(x, h, y) if merged else prompts)
+
+    def exact(self, ridges: Sequence[float]) -> list[ReducedLinearAttention]:
+        """The minimum for every ridge, of least norm where there are many; solved densely, on the smaller side."""
+        samples = Samples.of(self.x, self.h, self.y)
+        solver = "dual_cholesky" if len(self.y) < self.x.shape[1] * self.h.shape[1] else "primal_cholesky"
+        return [
+            reduced.fit_features(self.task, samples, ridge=ridge, precision="float64", solver=solver)
+            for ridge in ridges
+        ]
+
+    def curvatures(self) -> tuple[float, float]:
+        """Largest and smallest second derivative of the mean squared error, within the span of the contexts."""
+        x, h = np.asarray(self.x), np.asarray(self.h)
+        kernel = (x @ x.T) * (h @ h.T)
+        if len(x) > x.shape[1] * h.shape[1]:
+            z = np.einsum("ni,nj->nij", x, h).reshape(len(x), -1)
+            kernel = z.T @ z
+        values = np.linalg.eigvalsh(kernel)
+        return 2 * float(values[-1]) / len(x), 2 * float(values[0]) / len(x)
+
+    def compared(self, model: Any, exact: ReducedLinearAttention) -> dict[str, float]:
+        """A trained model's error on fresh tasks and on its contexts, and its matrix beside the exact one."""
+        gamma = np.asarray(model.gamma) if isinstance(model, ReducedLinearAttention) else _matrix(model)
+        target, x, h, y = (np.asarray(part) for part in (exact.gamma, self.x, self.h, self.y))
+        residuals = np.sum((x @ gamma) * h, axis=1) - y
+        return {
+            "icl_error": eqx.tree_at(lambda m: m.gamma, exact, jnp.asarray(gamma)).icl_error(),
+            "gamma_distance": float(np.linalg.norm(gamma - target) / np.linalg.norm(target)),
+            "gamma_norm": float(np.linalg.norm(gamma) / np.linalg.norm(target)),
+            "training_error": float(np.mean(residuals**2) / np.mean(y**2)),
+        }
+
+    def trained(self, model: Any, key: Any, **how: Any) -> Any:
+        """The run of a model on all contexts at every step; what is answered is their queries."""
+        shared = {"key": key, "batch": None, "data": self.prompts, "positions": "last", "mode": "map", "record": [0]}
+        return icl.fit(model, self.task, progress=False, **shared, **how)
+
+
+def by_descent(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:
+    """For every ridge, the matrix trained by plain descent, at a rate and for a time that its curvatures say."""
+    decays = _decays(point)
+    largest, smallest = contexts.curvatures()
+    rate = 1 / (largest + max(decays))
+    # Rounded up, so that few numbers of steps occur.
+    steps = min(MOST, 500 * int(np.ceil(DECADES / (rate * smallest) / 500)))
+    sweep = {"optimizer.learning_rate": [rate], "optimizer.weight_decay": decays}
+    run = contexts.trained(begin, key, steps=steps, optimizer=_descent, sweep=sweep, trainable=lambda m: m.gamma)
+    return [run.member(i) for i in range(run.size)]
+
+
+def by_adam(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:
+    """For every ridge, the matrix trained by Adam with a decaying rate."""
+    sweep = {"optimizer.rate": [point.adam_rate], "optimizer.weight_decay": _decays(point)}
+    how = {"steps": point.steps, "optimizer": _adam(point.steps), "sweep": sweep}
+    run = contexts.trained(begin, key, trainable=lambda m: m.gamma, **how)
+    return [run.member(i) for i in range(run.size)]
+
+
+def as_a_layer(point: SimpleNamespace, contexts: Contexts, key: Any, *, free: bool) -> list[Any]:
+    """The full layer, its factors trained by Adam; without a ridge only, which the factors do not have: None there.
+
+    Its v21 is held at zero, unless it is ``free``.
+    """
+    layer = LinearAttention.lu(dim=point.dim, std=point.layer_std, key=key)
+    layer = layer if free else _without_v21(layer)
+    run = contexts.trained(layer, key, steps=point.steps, optimizer=_of_layer(point.steps, point.layer_rate, free))
+    return [run.predictor if ridge == 0 else None for ridge in point.ridge]
+
+
+def one_example(query: Any, features: Any, label: Any) -> RegressionPrompt:
+    r"""A context of a single example with the same features as a longer one, and its query.
+
+    .. math:: y_1 = \sqrt{h_2}, \qquad x_1 = h_1 / (d\, y_1)
+
+    A head knows nothing of a context but its features, and learns the same from this one.
+    """
+    y = jnp.sqrt(features[-1])
+    x = features[:-1] / (query.shape[0] * y)
+    return RegressionPrompt(x=jnp.stack([x, query]), y=jnp.stack([y, label]))
+
+
+def _decays(point: SimpleNamespace) -> list[float]:
+    """The ridges, as what the gradient of their penalty is times the matrix."""
+    return [2 * ridge / point.dim for ridge in point.ridge]
+
+
+def _matrix(layer: Any) -> np.ndarray:
+    """The matrix of a layer's scores and value, read as if v21 were zero."""
+    return np.asarray(_without_v21(layer).gamma())
+
+
+def _without_v21(layer: Any) -> Any:
+    """A layer, or updates of one, with zeros in that part of its values."""
+    return eqx.tree_at(lambda m: m.p, layer, layer.p.at[:, -1, :-1].set(0.0))
+
+
+# What is compiled is kept for a function and an optimiser: one object each for all cells.
+
+
+@jax.jit
+def _prompts(task: Any, keys: Any) -> tuple[Any, Any]:
+    prompts = jax.vmap(lambda k: task.sample(key=k))(keys)
+    return prompts, jax.vmap(features)(prompts.x[:, :-1], prompts.y[:, :-1])
+
+
+def _descent(learning_rate: Any, weight_decay: Any) -> Any:
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.sgd(learning_rate))
+
+
+@functools.cache
+def _adam(steps: int) -> Any:
+    def adam(rate: Any, weight_decay: Any) -> Any:
+        schedule = optax.cosine_decay_schedule(rate, steps)
+        return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(schedule))
+
+    return adam
+
+
+@functools.cache
+def _of_layer(steps: int, rate: float, free: bool) -> Any:
+    held = optax.stateless(lambda updates, _: updates if free else _without_v21(updates))
+    return optax.chain(held, optax.adam(optax.cosine_decay_schedule(rate, steps)))

@@ -1,0 +1,1 @@
+"""Claims about gradient descent in the forward pass."""

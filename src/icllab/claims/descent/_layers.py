@@ -1,0 +1,151 @@
+r"""Linear attention trained from random starts on fresh prompts, and its loss beside a reference on shared ones.
+
+.. math:: Z_l = Z_{l-1} + \frac1n P_l Z_{l-1} M \big( Z_{l-1}^\top Q_l Z_{l-1} \big), \qquad
+          \hat y = -[Z_L]_{d+1,\,n+1}
+
+Three forms of the matrices are trained: all of them; :math:`P_l = \mathrm{diag}(B_l, 1)` and
+:math:`Q_l = \mathrm{diag}(-A_l, 0)`; or the same with :math:`B_l = 0`. Entries that a form does not have start at zero
+and stay there.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab import algorithms, constructions
+from icllab.core.errors import unknown
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers
+from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
+from icllab.models import LinearAttention
+
+FORMS = ("full", "blocks", "sparse")
+RISE = 0.05  # share of the training in which the rate rises
+
+
+def start(form: str, *, dim: int, layers: int, std: float, key: Any) -> LinearAttention:
+    """A random layer of one of the forms: what is trained is normal with standard deviation ``std``."""
+    model = LinearAttention.ahn(dim=dim, layers=layers, std=std, form="gram", key=key)
+    p, q = trained_entries(form, dim)
+    fixed = jnp.zeros_like(model.p).at[:, dim, dim].set(0.0 if form == "full" else 1.0)
+    return LinearAttention(model.p * p + fixed, model.q * q, -1, "last", False, False, True, "gram")
+
+
+def trained_entries(form: str, dim: int) -> tuple[Any, Any]:
+    """Ones where P and Q are trained, zeros elsewhere: each [1, dim + 1, dim + 1], for all layers."""
+    if form not in FORMS:
+        raise unknown("form", form, FORMS)
+    full, none = np.ones((1, dim + 1, dim + 1), np.float32), np.zeros((1, dim + 1, dim + 1), np.float32)
+    block = np.pad(np.ones((1, dim, dim), np.float32), ((0, 0), (0, 1), (0, 1)))
+    return {"full": (full, full), "blocks": (block, block), "sparse": (none, block)}[form]
+
+
+def starts(form: str, *, dim: int, layers: int, seeds: Sequence[int], std: float, key: Any) -> Any:
+    """The ensemble of networks, one for every seed, before training."""
+    return icl.ensemble(lambda key: start(form, dim=dim, layers=layers, std=std, key=key), seeds=list(seeds), key=key)
+
+
+def trained(
+    task: Any,
+    form: str,
+    *,
+    layers: int,
+    seeds: Sequence[int],
+    std: float,
+    steps: int,
+    batch: int,
+    rate: float,
+    clip: float,
+    key: Any,
+    keep: Sequence[int] = (),
+) -> Any:
+    """The run of one network for every seed, by Adam on fresh prompts; seeds share neither start nor prompts."""
+    of_start, of_prompts = jax.random.split(key)
+    return icl.fit(
+        starts(form, dim=task.dim, layers=layers, seeds=seeds, std=std, key=of_start),
+        task,
+        steps=steps,
+        key=of_prompts,
+        batch=batch,
+        optimizer=optimizer(form, task.dim, steps, rate, clip),
+        record=[0],
+        keep=keep,
+        mode="map",
+        progress=False,
+    )
+
+
+@functools.cache
+def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
+    """Adam on clipped gradients; its rate rises at first and falls to zero along a cosine. One object for all cells."""
+    p, q = trained_entries(form, dim)
+
+    def masked(updates: Any, _: Any) -> Any:
+        return LinearAttention(updates.p * p, updates.q * q, -1, "last", False, False, True, "gram")
+
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, round(RISE * steps), steps)
+    return optax.chain(optax.stateless(masked), optax.clip_by_global_norm(clip), optax.adam(schedule, b1=0.9, b2=0.99))
+
+
+def on_shared_prompts(models: Sequence[Any], task: Any, *, key: Any, prompts: int) -> np.ndarray:
+    """The squared errors of several models on the same prompts, [model, prompt]."""
+    return np.stack([answers(EveryPosition(), one, task, key=key, prompts=prompts)[:, -1] for one in models])
+
+
+def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
+    r"""The loss over that of a reference on the same prompts, and its paired standard error.
+
+    .. math:: r = \bar a/\bar b, \qquad \mathrm{SE}(r) = \mathrm{SE}(\overline{a - rb})/\bar b
+    """
+    value = terms.mean() / reference.mean()
+    error = (terms - value * reference).std(ddof=1) / np.sqrt(len(terms)) / reference.mean()
+    return float(value), float(error)
+
+
+def heavy(terms: np.ndarray) -> float:
+    """The share of a loss that its ten largest terms carry."""
+    return float(heaviest_share(terms))
+
+
+def as_step(model: LinearAttention) -> tuple[np.ndarray, float]:
+    r"""The matrix A of the step that one layer is, and the size of the entries that no such step has.
+
+    .. math:: A = -c\,Q_{11}^\top, \qquad \max\big(|u|/|c|,\; |q_{21}|/\|Q_{11}\|_F\big)
+
+    with the last row :math:`(u^\top, c)` of P and the first d columns :math:`(Q_{11}; q_{21}^\top)` of Q: both numbers
+    are the same in every gauge.
+    """
+    p, q, d = np.asarray(model.p[0], float), np.asarray(model.q[0], float), model.dim
+    matrix = -p[d, d] * q[:d, :d].T
+    rest = max(np.linalg.norm(p[d, :d]) / abs(p[d, d]), np.linalg.norm(q[d, :d]) / np.linalg.norm(q[:d, :d]))
+    return matrix, float(rest)
+
+
+def running(
+    rates: np.ndarray, contractions: np.ndarray | None = None, *, dim: int
+) -> tuple[algorithms.GradientDescentPlusPlus, LinearAttention]:
+    """GD++ with one number for the rate and one for the contraction of each step, and the attention that runs it."""
+    b = np.zeros_like(rates) if contractions is None else contractions
+    algorithm = algorithms.GradientDescentPlusPlus.scalar(
+        jnp.asarray(rates, jnp.float32),
+        jnp.asarray(b, jnp.float32),
+        layers=len(rates),
+        dim=dim,
+        normalised=True,
+        half=True,
+    )
+    attention = constructions.gradient_descent(algorithm, answers="last", form="gram")
+    assert isinstance(attention, LinearAttention)
+    return algorithm, attention
+
+
+def blocks(model: LinearAttention) -> tuple[np.ndarray, np.ndarray]:
+    """The matrices A and B of every layer of a network in blocks, each [layer, dim, dim]."""
+    d = model.dim
+    p, q = np.asarray(model.p, float), np.asarray(model.q, float)
+    return -np.swapaxes(q[:, :d, :d], 1, 2), p[:, :d, :d]

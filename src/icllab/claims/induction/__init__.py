@@ -1,0 +1,1 @@
+"""Claims about induction heads and abrupt learning."""

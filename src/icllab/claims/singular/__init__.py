@@ -1,0 +1,1 @@
+"""Claims of singular learning theory."""

@@ -1,0 +1,1 @@
+"""What a predictor does at each position and what its heads attend to."""

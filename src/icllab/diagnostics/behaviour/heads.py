@@ -1,0 +1,330 @@
+r"""What attention heads do, read off their patterns: the previous token, the match, the label that is looked up.
+
+A pattern is :math:`a_{ij}`, the attention of token i to token j; every token attends to itself and to earlier ones.
+Prompts are of two kinds. In a sequence of tokens an induction head attends from a token to what followed an earlier
+occurrence of it. In a prompt :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_q` a label attends to its item in the first
+layer, and the query to the label of its own item in the second.
+
+All measures are functions of patterns, so that the same ones are read off a network, a head of three numbers, and a
+landscape that only states what the patterns are (:class:`StatedHead`).
+"""
+
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.prompt import TokenPrompt
+from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
+from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+
+MEASURES = (
+    "item_label_attention",
+    "target_attention",
+    "label_attention",
+    "induction_score",
+    "context_label_accuracy",
+    "context_label_mass",
+)
+SCORES = ("previous_token_score", "prefix_matching_score", "induction_score")
+
+
+def previous_token_score(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
+    r"""Attention to the token just before, the mean over all tokens that have one.
+
+    .. math:: \frac1{T-1}\sum_{i=2}^Ta_{i,i-1}
+
+    Source: [Olsson22].
+    """
+    return jnp.mean(jnp.diagonal(pattern, offset=-1, axis1=-2, axis2=-1), axis=-1)
+
+
+def prefix_matching_score(
+    pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
+) -> Float[Array, "*heads"]:
+    r"""Attention to what followed earlier occurrences of a token, the mean over the tokens that occurred before.
+
+    .. math:: \frac1{|R|}\sum_{i\in R}\;\sum_{j\le i:\ t_{j-1}=t_i}a_{ij}
+
+    NaN where no token occurs twice.
+
+    Source: [Olsson22].
+    """
+    follows = _follows(tokens)
+    repeated = jnp.any(follows, axis=1)
+    return _mean_where(jnp.sum(pattern * _like(follows, pattern), axis=-1), repeated)
+
+
+def induction_score(
+    pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
+) -> Float[Array, "*heads"]:
+    r"""The same above what an even attention would give: 0 for that one, 1 for a perfect head.
+
+    .. math:: \frac1{|R|}\sum_{i\in R}\Bigl(A_i - \frac{m_i}{n_i-m_i}(1-A_i)\Bigr)
+
+    where :math:`A_i` is the attention to the :math:`m_i` of the :math:`n_i` tokens seen that followed an occurrence.
+    For two candidates it is 2A - 1.
+
+    Source: [Olsson22].
+    Derived: docs/abrupt-learning.md, Measures of heads.
+    """
+    follows = _follows(tokens)
+    seen = jnp.tril(jnp.ones_like(follows))
+    return _mean_where(_above_even(pattern, follows, seen & ~follows), jnp.any(follows, axis=1))
+
+
+def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
+    r"""ILA: attention of a label to its item, just before it, in the first layer; the mean over the labels.
+
+    .. math:: \frac1N\sum_{k=1}^Na_{2k,2k-1}
+
+    Source: [Reddy24].
+    """
+    return jnp.mean(jnp.diagonal(pattern, offset=-1, axis1=-2, axis2=-1)[..., ::2], axis=-1)
+
+
+def target_attention(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
+    r"""TILA: attention of the query to the labels that are the right one, in the second layer.
+
+    Args:
+        row: Attention of the last token, the query, to all tokens.
+        matches: Which of the labels in the context are the right one.
+
+    Source: [Reddy24].
+    """
+    labels = row[..., 1::2]
+    return jnp.sum(labels * _like(matches, labels), axis=-1)
+
+
+def label_attention(row: Float[Array, "*heads token"]) -> Float[Array, "*heads"]:
+    r"""TLA: attention of the query to all labels of the context, in the second layer.
+
+    Source: [Reddy24].
+    """
+    return jnp.sum(row[..., 1::2], axis=-1)
+
+
+def target_induction_score(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
+    r"""Attention of the query to the right label above that to another one.
+
+    .. math:: A - \frac{m}{N-m}(B-A)
+
+    with A the attention to the m right labels and B that to all. For one right label it is z - z' of the landscape;
+    where all attention is on two labels, 2A - 1. NaN where every label is right.
+
+    Source: [Reddy24].
+    Derived: docs/abrupt-learning.md, Measures of heads.
+    """
+    return _above_even(row[..., 1::2], matches, ~matches)
+
+
+def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) -> Float[Array, "2"]:
+    """CLA: whether the likeliest label is one of the context's, 0 or 1; and the probability of all of these.
+
+    Args:
+        logits: Of all labels.
+        labels: Which ones are in the context; repeated or not.
+
+    Source: [Reddy24].
+    """
+    there = jnp.zeros(logits.shape, bool).at[labels].set(True)
+    named = there[jnp.argmax(logits)].astype(logits.dtype)
+    return jnp.stack([named, jnp.sum(jnp.where(there, jax.nn.softmax(logits), 0))])
+
+
+def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
+    """All measures of one prompt of items and labels, in the order of :data:`MEASURES`.
+
+    Args:
+        trace: Of the prompt, with ``attention1`` and, of two layers, ``attention2``. Of one layer it is that of the
+            query which counts, and the first measure is NaN.
+        prompt: An :class:`ItemLabelPrompt <icllab.core.prompt.ItemLabelPrompt>`.
+
+    Raises:
+        InputError: The trace has no such activations.
+
+    Source: [Reddy24].
+    """
+    first = trace.activations.get("attention1")
+    row = trace.activations.get("attention2", first)
+    if first is None or row is None:
+        raise expected("model", "one whose trace has attention1", list(trace.activations))
+    stored = item_label_attention(first) if first.ndim == 2 else jnp.full((), jnp.nan, row.dtype)
+    row = row if row.ndim == 1 else row[-1]
+    matches = prompt.matches
+    looked_up = [f(row, matches) for f in (target_attention,)] + [label_attention(row)]
+    named = context_labels(trace.prediction[-1], prompt.labels[:-1])
+    return jnp.stack([stored, *looked_up, target_induction_score(row, matches), *named])
+
+
+class _Measures(Question):
+    def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        return item_label_measures(predictor.trace(prompt), prompt)
+
+
+def progress_measures(
+    model: AbstractModel, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024
+) -> xr.Dataset:
+    r"""Of any model of items and labels: how far its two steps have come, and how it guesses meanwhile.
+
+    Args:
+        model: The network, a head of three numbers, or a :class:`StatedHead`.
+        task: Of items and labels; its test set of fresh classes is what the measures are meant for.
+        key: Of the prompts.
+        prompts: How many.
+
+    Returns:
+        The mean of every measure of :data:`MEASURES` over prompts, each with an ``_error``, a standard error; of those
+        that are defined, where some are not.
+
+    Raises:
+        InputError: As :func:`item_label_measures`.
+
+    Source: [Reddy24].
+    """
+    found = answers(_Measures(), model, task, key=key, prompts=prompts)
+    means = [
+        mean_and_error(column[~np.isnan(column)]) if (~np.isnan(column)).any() else (np.nan,) * 2 for column in found.T
+    ]
+    named = zip(MEASURES, means, strict=True)
+    return xr.Dataset(
+        {f"{name}{end}": float(value) for name, pair in named for end, value in zip(("", "_error"), pair, strict=True)},
+        attrs={"prompts": prompts},
+    )
+
+
+class _Scores(Question):
+    """The scores of all heads on one sequence, head by head."""
+
+    def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        heads = jnp.concatenate(list(_patterns(predictor, prompt).values()))
+        scores = [previous_token_score(heads)]
+        if isinstance(prompt, TokenPrompt):
+            seen = prompt.tokens[:-1]
+            scores += [prefix_matching_score(heads, seen), induction_score(heads, seen)]
+        return jnp.stack(scores, axis=1).reshape(-1)
+
+
+def head_scores(model: AbstractModel, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
+    r"""Previous-token, prefix-matching and induction score of every head of a model.
+
+    They are meant for repeated random tokens, where nothing but the repetition tells what comes next.
+
+    Args:
+        model: Any model whose trace has patterns of all tokens over all: activations that end in ``pattern``
+            [head, token, key], or that are named ``attention`` with a number [token, key].
+        task: Of sequences of tokens. On prompts of any other kind there is the previous-token score alone.
+        key: Of the prompts.
+        prompts: How many.
+
+    Returns:
+        Over ``head``, named by block and number: ``previous_token_score`` and, of sequences, ``prefix_matching_score``
+        and ``induction_score``, each with an ``_error``.
+
+    Raises:
+        InputError: The trace has no such pattern.
+
+    Source: [Olsson22].
+    """
+    prompt = task.sample(key=key)
+    shapes = {name: value.shape[0] for name, value in _patterns(model, prompt).items()}
+    heads = [f"{name}.{i}" for name, count in shapes.items() for i in range(count)]
+    found = answers(_Scores(), model, task, key=key, prompts=prompts).reshape(prompts, len(heads), -1)
+    variables = {}
+    for i in range(found.shape[2]):
+        mean, error = mean_and_error(found[:, :, i])
+        variables |= {SCORES[i]: ("head", mean), f"{SCORES[i]}_error": ("head", error)}
+    return xr.Dataset(variables, coords={"head": heads}, attrs={"prompts": prompts})
+
+
+class StatedHead(AbstractModel):
+    r"""A head of which only numbers are known, as in the landscape: it attends as they say, and reads what it finds.
+
+    In the first layer a label attends with y to its item and evenly to the rest. In the second the query attends with
+    z to the right label (evenly, if there are several), with z' to each other one, evenly to the rest. The logit of a
+    label is :math:`\xi` times the attention on it.
+
+    Attributes:
+        previous: y.
+        right: z.
+        other: z'.
+        read: :math:`\xi`.
+        labels: L.
+
+    Source: [Reddy24].
+    """
+
+    positions: ClassVar[Literal["every", "last"]] = "last"
+
+    previous: Float[Array, ""] | float
+    right: Float[Array, ""] | float
+    other: Float[Array, ""] | float
+    read: Float[Array, ""] | float
+    labels: int = eqx.field(static=True)
+
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """Activations ``attention1``, ``attention2``, ``logits``."""
+        edit = edit or (lambda _, value: value)
+        pairs = prompt.pairs
+        tokens = 2 * pairs + 1
+        seen = np.tril(np.ones((tokens, tokens)))
+        first = jnp.asarray(seen / seen.sum(1, keepdims=True))
+        label = np.arange(1, tokens, 2)
+        rest = seen[label] / label[:, None]  # of a label's token: all it sees but one
+        rest[np.arange(pairs), label - 1] = 0.0
+        own = jnp.asarray(rest) * (1 - self.previous)
+        first = first.at[label].set(own.at[np.arange(pairs), label - 1].set(self.previous))
+        first = edit("attention1", first)
+        matches = prompt.matches
+        found = jnp.maximum(jnp.sum(matches), 1).astype(first.dtype)
+        on_labels = jnp.where(matches, self.right / found, self.other)
+        even = (1 - jnp.sum(on_labels)) / (pairs + 1)
+        second = jnp.full(tokens, 1.0) * even
+        second = edit("attention2", second.at[label].set(on_labels))
+        logits = jnp.zeros((1, self.labels), second.dtype).at[0, prompt.labels[:-1]].add(second[label])
+        logits = edit("logits", self.read * logits)
+        return Trace(logits, {"attention1": first, "attention2": second, "logits": logits})
+
+
+def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
+    """Whether token j, seen by token i, comes just after an occurrence of the same token as i."""
+    before = jnp.concatenate([jnp.full((1,), -1, tokens.dtype), tokens[:-1]])
+    same = tokens[:, None] == before[None, :]
+    first = jnp.arange(tokens.shape[0])[None, :] == 0
+    return jnp.tril(same & ~first)
+
+
+def _like(mask: Array, values: Array) -> Array:
+    return jnp.broadcast_to(mask.astype(values.dtype), values.shape)
+
+
+def _above_even(values: Array, right: Array, wrong: Array) -> Array:
+    """Attention to the right keys above that to as many wrong ones."""
+    odds = (jnp.sum(right, axis=-1) / jnp.sum(wrong, axis=-1)).astype(values.dtype)
+    on_right, on_wrong = (jnp.sum(values * _like(keys, values), axis=-1) for keys in (right, wrong))
+    return on_right - _like(odds, on_wrong) * on_wrong
+
+
+def _mean_where(values: Array, where: Array) -> Array:
+    inside = jnp.where(jnp.broadcast_to(where, values.shape), values, 0)
+    return jnp.sum(inside, axis=-1) / jnp.sum(where).astype(values.dtype)
+
+
+def _patterns(model: AbstractModel, prompt: Any) -> dict[str, Array]:
+    """Patterns of all tokens over all, [head, token, key], by the name of their block."""
+    traced = model.trace(prompt).activations
+    found = {}
+    for name, value in traced.items():
+        attention = name.startswith("attention") and name.removeprefix("attention").isdigit()
+        if attention and value.ndim == 2 and value.shape[0] == value.shape[1]:
+            found[name] = value[None]
+        elif name.rsplit(".", 1)[-1] == "pattern" and value.ndim == 3 and value.shape[1] == value.shape[2]:
+            found[name.split(".", 1)[0]] = value
+    if not found:
+        raise expected("model", "one whose trace has patterns of all tokens over all", list(traced))
+    return found

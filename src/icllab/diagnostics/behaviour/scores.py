@@ -1,0 +1,132 @@
+r"""Does a predictor learn in context? Two scores, each with its error.
+
+One compares positions: how much lower the loss is late in a prompt than early. The other compares
+contexts: the same query is answered with its context and without it.
+"""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+
+
+class EarlyLateAlone(Question):
+    """Three losses of a prompt: at an early position, at a late one, and at the late one's query alone.
+
+    Attributes:
+        early: Position of the first loss.
+        late: Position of the second.
+        size: Positions the lone query takes; 1 but for questions of several tokens.
+    """
+
+    early: int = eqx.field(static=True)
+    late: int = eqx.field(static=True)
+    size: int = eqx.field(static=True, default=1)
+
+    def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
+        """``[early, late, alone]``."""
+
+        def last(asked: Prompt) -> Float[Array, ""]:
+            return task.loss(predictor(asked), asked)[-1]
+
+        until = prompt.alone(self.late, size=self.late + 1)
+        alone = last(prompt.alone(self.late, size=self.size))
+        if declared(predictor, "positions") == "last":
+            return jnp.stack([last(prompt.alone(self.early, size=self.early + 1)), last(until), alone])
+        losses = task.loss(predictor(until), until)
+        return jnp.stack([losses[self.early], losses[self.late], alone])
+
+
+def icl_scores(
+    predictors: Mapping[str, Predictor],
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    early: int | None = None,
+    late: int | None = None,
+    size: int = 1,
+    prompts: int = 1024,
+    block: int = 256,
+) -> xr.Dataset:
+    r"""How much each predictor learns in context: by position, and by context taken away.
+
+    .. math:: \mathtt{loss\_drop} &= L^{(e)} - L^{(l)} \\
+              \mathtt{closer} &= P\big(\mathrm{loss}(T(c, x), y) < \mathrm{loss}(T(x), y)\big)
+              + \tfrac12 P\big(\mathrm{loss}(T(c, x), y) = \mathrm{loss}(T(x), y)\big) \\
+              \mathtt{gain} &= E\,\big[\mathrm{loss}(T(x), y) - \mathrm{loss}(T(c, x), y)\big]
+
+    for the early position e, the late one l, and the query ``x`` of position l with target ``y`` after the
+    context ``c`` of l examples. All three are positive where a context helps; Olsson et al.'s score is
+    ``-loss_drop``. A predictor that ignores its context has ``closer`` 1/2 and ``gain`` 0, exactly.
+
+    Args:
+        predictors: name -> any ``predictor(prompt) -> prediction``. One that answers the last position only is
+            given the prompt up to that position, and has all scores too.
+        task: Samples the prompts and owns the loss.
+        key: Of the prompts, the same ones for all predictors.
+        early: The early position; by default a tenth of ``late``.
+        late: The late position; by default the last.
+        size: How many positions the query takes that stands alone: 1, or for token prompts the number of
+            tokens of a question.
+        prompts: How many; at least 2.
+        block: How many are held in memory at once.
+
+    Returns:
+        ``loss_drop``, ``closer`` and ``gain`` over ``predictor``, each with an ``_error``: a standard error
+        from differences within a prompt. That of ``closer`` is binomial at :math:`(N p + 1)/(N + 2)`, so that it
+        is not 0 where all prompts agree. A score is NaN where the predictor has answered NaN.
+
+    Raises:
+        InputError: No predictor, fewer than two prompts, or positions that are not there.
+
+    Source: [Olsson22], [SLT22].
+
+    Derived: docs/lengths.md, Two scores of learning in context.
+    """
+    if not predictors:
+        raise expected("predictors", "at least one, by name", dict(predictors))
+    length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
+    later: int = length if late is None else late
+    sooner: int = later // 10 if early is None else early
+    if not 0 < later <= length:
+        raise expected("late", f"a position from 1 to {length}, the last", later)
+    if not 0 <= sooner < later:
+        raise expected("early", f"a position from 0 to {later - 1}, before the late one", sooner)
+    if not 1 <= size <= later:
+        raise expected("size", f"an integer from 1 to {later}, so that some context is taken away", size)
+    question = EarlyLateAlone(sooner, later, size)
+    columns: dict[str, list[float]] = {}
+    for predictor in predictors.values():
+        at = answers(question, predictor, task, key=key, prompts=prompts, block=block).T
+        for name, value in _scores(*at).items():
+            columns.setdefault(name, []).append(value)
+    return xr.Dataset(
+        {name: ("predictor", values) for name, values in columns.items()},
+        coords={"predictor": list(predictors)},
+        attrs={"prompts": prompts, "early": sooner, "late": later, "size": size},
+    )
+
+
+def _scores(
+    early: Float[np.ndarray, " prompt"], late: Float[np.ndarray, " prompt"], alone: Float[np.ndarray, " prompt"]
+) -> dict[str, float]:
+    """Means and errors of the three scores from the losses of every prompt."""
+    gains = alone - late
+    # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
+    samples = {"loss_drop": early - late, "closer": (1 + np.sign(gains)) / 2, "gain": gains}
+    scores: dict[str, float] = {}
+    for name, values in samples.items():
+        mean, error = mean_and_error(values)
+        scores[name], scores[f"{name}_error"] = float(mean), float(error)
+    smoothed = (scores["closer"] * gains.size + 1) / (gains.size + 2)
+    scores["closer_error"] = float(np.sqrt(smoothed * (1 - smoothed) / gains.size))
+    return scores

@@ -1,0 +1,1 @@
+"""Spectra of Hessians and Fisher matrices, by matrix-free Krylov methods."""

@@ -1,0 +1,354 @@
+r"""How a loss bends at a point: spectra and ranks of its Hessian and of its Fisher matrices, by products alone.
+
+Nothing of the size of a matrix is ever made where there are many parameters. A product of the Hessian with a vector
+costs about two gradients.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
+from icllab.diagnostics.sampling.sampled_losses import VectorLoss, sample_count, vector_loss
+
+DENSE = 1500  # parameters up to which the matrix is written out
+ROUNDING = 1000  # units of rounding of the largest eigenvalue that are taken for zero, or as many as parameters
+NEARBY = 10.0**0.5  # factor on the threshold of a rank
+
+Vector = Float[Array, " parameter"]
+
+
+class _Curvature(eqx.Module):
+    """A symmetric matrix over all parameters as one vector, known by its products."""
+
+    loss: Callable[..., Any]
+    at: Any
+    data: Any = None
+    batch: int | None = eqx.field(static=True, default=None)
+
+    @abstractmethod
+    def __call__(self, v: Vector) -> Vector:
+        """The product with a vector."""
+
+    @property
+    def centre(self) -> Vector:
+        """The parameters as one vector."""
+        return vector_loss(self.loss, self.at, self.data)[1]
+
+    def of_vector(self, function: Callable[..., Any]) -> VectorLoss:
+        """A function of the parameters as one of that vector; what is no floating-point array stays as it is."""
+        return vector_loss(function, self.at, self.data)[0]
+
+    def total(self, w: Vector, *data: Any) -> Any:
+        """The loss there, of all terms together."""
+        loss = self.of_vector(self.loss)
+        return jnp.sum(loss.of(w, *data) if data else loss(w))
+
+    def averaged(self, function: Callable[..., Any]) -> Any:
+        """The mean of a function over all samples, so many at a time."""
+        if self.data is None:
+            return function()
+        count = sample_count(self.data)
+        size = min(self.batch or count, count)
+        blocks, left = divmod(count, size)
+        head = jax.tree.map(lambda a: a[: blocks * size].reshape(blocks, size, *a.shape[1:]), self.data)
+        if blocks == 1 and not left:
+            return function(self.data)
+        total = size * jnp.sum(jax.lax.map(function, head), axis=0)
+        if left:
+            total = total + left * function(jax.tree.map(lambda a: a[blocks * size :], self.data))
+        return total / count
+
+
+class Hessian(_Curvature):
+    r"""Products :math:`v\mapsto\nabla^2L\,v` of a loss, or of the mean of ``loss(parameters, batch)`` over data."""
+
+    def __call__(self, v: Vector) -> Vector:
+        """The product."""
+        return self.averaged(lambda *data: jax.jvp(jax.grad(lambda w: self.total(w, *data)), (self.centre,), (v,))[1])
+
+
+class EmpiricalFisher(_Curvature):
+    r"""Products with :math:`\frac1n\sum_i g_ig_i^\top`, of the gradients of the samples' losses."""
+
+    def __call__(self, v: Vector) -> Vector:
+        """The product."""
+
+        def of(data: Any) -> Vector:
+            def losses(w: Vector) -> Array:
+                return jax.vmap(lambda one: self.total(w, jax.tree.map(lambda a: a[None], one)))(data)
+
+            along = jax.jvp(losses, (self.centre,), (v,))[1]
+            return jax.vjp(losses, self.centre)[1](along / sample_count(data))[0]
+
+        return self.averaged(of)
+
+
+class GaussNewton(_Curvature):
+    r"""Products with :math:`E\,J^\top\nabla_z^2\ell\,J` of a loss of outputs z, :math:`J = \partial z/\partial w`."""
+
+    outputs: Callable[..., Any] = eqx.field(kw_only=True)
+
+    def __call__(self, v: Vector) -> Vector:
+        """The product."""
+
+        def of(data: Any) -> Vector:
+            def outputs(w: Vector) -> Any:
+                return self.of_vector(self.outputs).of(w, data)
+
+            z, along = jax.jvp(outputs, (self.centre,), (v,))
+            bent = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (along,))[1]
+            return jax.vjp(outputs, self.centre)[1](bent)[0]
+
+        return self.averaged(of)
+
+
+def hessian_spectrum(
+    loss: Callable[..., Any],
+    at: Any,
+    *,
+    key: PRNGKeyArray,
+    data: Any = None,
+    batch: int | None = None,
+    extreme: int = 8,
+    probes: int = 16,
+    order: int = 64,
+    threshold: float | None = None,
+    dense: int = DENSE,
+) -> xr.Dataset:
+    r"""The spectrum of a loss's Hessian: its ends, its trace, its rank and its density.
+
+    .. math:: H = \nabla^2L(w), \qquad \operatorname{rank}_\theta H = \#\{i : h_i > \theta\}
+
+    Args:
+        loss: A function of parameters; with ``data`` of parameters and a batch, whose mean it is. A number, or a
+            vector of terms that sum to the loss.
+        at: w, any tree with arrays of one floating-point type; what else is in it stays as it is.
+        key: Of the probes.
+        data: A tree of arrays with a leading axis of samples, or None.
+        batch: Samples at a time; None: all.
+        extreme: How many of the largest and of the smallest eigenvalues are found.
+        probes: Random vectors of traces, rank and density.
+        order: Products of each.
+        threshold: :math:`\theta`; None: what rounding leaves of the largest eigenvalue.
+        dense: Parameters up to which the matrix is written out, and everything is exact.
+
+    Returns:
+        ``eigenvalue`` over ``mode``, from the largest (0) to the smallest: all, or those at both ends. ``trace`` and
+        ``rank``, with an ``_error`` over probes and a ``_gap``, what the last half of the products changed;
+        ``rank_low`` and ``rank_high``, those above a threshold half a decade higher and lower: far from the rank
+        where no gap in the spectrum says what is zero. ``threshold``. The density: ``node_value`` and
+        ``node_weight``, over ``probe`` and ``node``, weights that sum to 1. The attributes say what was chosen.
+
+    Raises:
+        InputError: An argument is out of its range, there are no parameters, arrays of data have other numbers of
+            samples, or derivatives are not finite.
+
+    Source: [Ghorbani19].
+    """
+    made = Hessian(loss, at, _arrays(data), batch)
+    return _spectrum(made, "hessian", key, extreme, probes, order, threshold, dense)
+
+
+def fisher_spectrum(
+    loss: Callable[..., Any],
+    at: Any,
+    *,
+    key: PRNGKeyArray,
+    data: Any,
+    outputs: Callable[..., Any] | None = None,
+    batch: int | None = None,
+    extreme: int = 8,
+    probes: int = 16,
+    order: int = 64,
+    threshold: float | None = None,
+    dense: int = DENSE,
+) -> xr.Dataset:
+    r"""The spectrum of a Fisher matrix: of the samples' gradients, or of the model's own answers.
+
+    .. math:: \hat F = \frac1n\sum_i\nabla\ell_i\nabla\ell_i^\top, \qquad
+              F = \frac1n\sum_iJ_i^\top\,\nabla_z^2\ell_i\,J_i
+
+    With ``outputs``, F: the Gauss-Newton matrix, positive semidefinite where the loss is convex in the outputs. It is
+    the Fisher matrix, an expectation over answers that the *model* gives, if the loss is minus the log-probability of
+    an exponential family whose natural parameters are the outputs: squares over twice the variance, cross-entropy of
+    logits. Without them :math:`\hat F`, of the answers in the data, which is another matrix where the model does
+    not give their law, and no curvature of the loss.
+
+    Args:
+        loss: Of parameters and a batch, its mean; with ``outputs`` of those and the batch.
+        at: Parameters.
+        key: Of the probes.
+        data: A tree of arrays with a leading axis of samples.
+        outputs: Of parameters and a batch, or None.
+        batch: As of :func:`hessian_spectrum`, and so are the others and what is returned.
+        extreme: Eigenvalues at each end.
+        probes: Random vectors.
+        order: Products of each.
+        threshold: Of the rank.
+        dense: Parameters up to which all is exact.
+
+    Raises:
+        InputError: As :func:`hessian_spectrum`.
+
+    Source: [Schraudolph02]; [Martens20].
+    """
+    if data is None:
+        raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
+    data = _arrays(data)
+    if outputs is None:
+        made: _Curvature = EmpiricalFisher(loss, at, data, batch)
+        return _spectrum(made, "empirical_fisher", key, extreme, probes, order, threshold, dense)
+    made = GaussNewton(loss, at, data, batch, outputs=outputs)
+    return _spectrum(made, "gauss_newton", key, extreme, probes, order, threshold, dense)
+
+
+def effective_dimension(
+    loss: Callable[..., Any],
+    at: Any,
+    *,
+    resolution: float,
+    key: PRNGKeyArray,
+    data: Any = None,
+    batch: int | None = None,
+    probes: int = 16,
+    order: int = 64,
+    dense: int = DENSE,
+) -> TraceEstimate:
+    r"""How many directions are steeper than a resolution, each by its share.
+
+    .. math:: \operatorname{tr}H_+\bigl(H_++\rho\bigr)^{-1} = \sum_{h_i>0}\frac{h_i}{h_i+\rho}
+
+    Of the posterior :math:`\exp(-n\beta L-\frac\gamma2\lVert w-w^*\rVert^2)`, :math:`\rho = \gamma/n\beta`, and half of
+    it is the learning coefficient that a quadratic loss of that Hessian has.
+
+    Args:
+        loss: As of :func:`hessian_spectrum`.
+        at: Parameters.
+        resolution: :math:`\rho`, in units of the Hessian.
+        key: Of the probes.
+        data: Samples, or None.
+        batch: Samples at a time.
+        probes: Random vectors.
+        order: Products of each; about :math:`\sqrt{h_{\max}/\rho}` are needed, and ``gap`` says if they were.
+        dense: Parameters up to which it is exact.
+
+    Raises:
+        InputError: The resolution is not positive and finite, or as :func:`hessian_spectrum`.
+
+    Source: [MacKay92].
+    """
+    if not 0 < resolution < math.inf:
+        raise expected("resolution", "a finite number > 0", resolution)
+    made = Hessian(loss, at, _arrays(data), batch)
+    size, dtype = _size(made)
+
+    def share(h: np.ndarray) -> np.ndarray:
+        steep = np.clip(h, 0, None)
+        return steep / (steep + resolution)
+
+    if size <= dense:
+        return TraceEstimate(float(np.sum(share(_all_eigenvalues(made)))), 0.0)
+    _require_finite(_product(made, jnp.ones(size, dtype)))
+    return spectral_measure(made, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
+
+
+def _spectrum(
+    made: _Curvature,
+    kind: str,
+    key: PRNGKeyArray,
+    extreme: int,
+    probes: int,
+    order: int,
+    threshold: float | None,
+    dense: int,
+) -> xr.Dataset:
+    size, dtype = _size(made)
+    attrs: dict[str, Any] = {"matrix": kind, "parameters": size, "exact": int(size <= dense)}
+    if size <= dense:
+        modes = np.arange(size)
+        eigenvalues = _all_eigenvalues(made)
+        nodes, weights = eigenvalues[None], np.full((1, size), 1 / size)
+
+        def trace_of(function: Callable[[np.ndarray], np.ndarray]) -> TraceEstimate:
+            return TraceEstimate(float(np.sum(function(eigenvalues))), 0.0)
+
+    else:
+        _require_finite(_product(made, jnp.ones(size, dtype)))
+        of_ends, of_probes = jax.random.split(key)
+        extreme = min(extreme, (size - 1) // 2)
+        largest, smallest = extreme_eigenvalues(made, size, extreme, key=of_ends, dtype=dtype)
+        modes = np.concatenate([np.arange(extreme), np.arange(size - extreme, size)])
+        eigenvalues = np.concatenate([largest, smallest[::-1]])
+        measure = spectral_measure(made, size, key=of_probes, probes=probes, order=order, dtype=dtype)
+        nodes, weights = measure.quadrature()
+        trace_of = measure.trace_of
+        attrs |= {"probes": probes, "order": order}
+    zero = max(size, ROUNDING) * float(jnp.finfo(dtype).eps) * float(np.max(np.abs(nodes)))
+    line = zero if threshold is None else threshold
+    total, rank = trace_of(lambda h: h), trace_of(lambda h: (h > line).astype(float))
+    near = [trace_of(lambda h, by=by: (h > line * by).astype(float)).value for by in (NEARBY, 1 / NEARBY)]
+    numbers = {
+        "trace": total.value,
+        "trace_error": total.error,
+        "trace_gap": total.gap,
+        "rank": rank.value,
+        "rank_error": rank.error,
+        "rank_gap": rank.gap,
+        "rank_low": near[0],
+        "rank_high": near[1],
+        "threshold": line,
+    }
+    return xr.Dataset(
+        {"eigenvalue": ("mode", eigenvalues), **numbers}
+        | {"node_value": (("probe", "node"), nodes), "node_weight": (("probe", "node"), weights)},
+        coords={"mode": modes},
+        attrs=attrs,
+    )
+
+
+def _arrays(data: Any) -> Any:
+    return jax.tree.map(jnp.asarray, data)
+
+
+def _size(made: _Curvature) -> tuple[int, Any]:
+    centre = made.centre
+    if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
+        raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
+    if made.batch is not None and made.batch < 1:
+        raise expected("batch", "an integer of at least 1, or None", made.batch)
+    if made.data is not None:
+        sample_count(made.data)
+    return int(centre.size), centre.dtype
+
+
+@eqx.filter_jit
+def _matrix(made: _Curvature) -> Array:
+    return jax.lax.map(made, jnp.eye(made.centre.size, dtype=made.centre.dtype), batch_size=64)
+
+
+def _all_eigenvalues(made: _Curvature) -> np.ndarray:
+    """From the largest to the smallest."""
+    matrix = np.asarray(_matrix(made), np.float64)
+    _require_finite(matrix)
+    return np.linalg.eigvalsh((matrix + matrix.T) / 2)[::-1]
+
+
+@eqx.filter_jit
+def _product(made: _Curvature, v: Vector) -> Vector:
+    return made(v)
+
+
+def _require_finite(numbers: Any) -> None:
+    wrong = int(np.sum(~np.isfinite(numbers)))
+    if wrong:
+        raise expected("loss", "finite derivatives at the point given", f"{wrong} numbers that are not")

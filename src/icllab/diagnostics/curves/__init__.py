@@ -1,0 +1,1 @@
+"""When something changed: transition times, survival with censored runs, break points, fits of flows."""

@@ -1,0 +1,1 @@
+"""Which algorithm a network implements: distances between predictors, candidates fitted to it, verdicts."""

@@ -1,0 +1,256 @@
+r"""Is there a model inside the network, which every layer improves? A probe of what the layers hold of the labels.
+
+In a construction the label slot of example i holds, after l layers, :math:`y_i - f_l(x_i)`, what the model after l
+steps has left of its label, and the query's slot :math:`-f_l(x_q)`. Where a network has label slots they are read.
+Where it has a residual stream, a linear map is fitted that reads them, on one set of prompts, and judged on another.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.algorithms.descent import Descent
+from icllab.algorithms.functional import FunctionalDescent
+from icllab.core.errors import expected
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
+from icllab.diagnostics.behaviour.answers import Question, answers_to, drawn
+from icllab.diagnostics.identification.verdicts import resamplings
+from icllab.models.linear.generalised import GeneralisedAttention
+from icllab.models.linear.linear_attention import LinearAttention
+from icllab.models.networks.embedding import Interleaved
+from icllab.models.networks.transformer import Transformer
+
+# Axes of a parameter that has one for each layer.
+_PER_LAYER = {"rate": 1, "preconditioner": 3, "contraction": 3}
+
+
+def stopped(algorithm: Any, layers: int) -> Any:
+    """An algorithm of descent after its first steps.
+
+    Raises:
+        InputError: It is none, or has not so many steps.
+    """
+    if not isinstance(algorithm, Descent | FunctionalDescent):
+        raise expected("algorithm", "an algorithm of descent", type(algorithm).__name__)
+    if not 1 <= layers <= algorithm.layers:
+        raise expected("layers", f"an integer from 1 to {algorithm.layers}", layers)
+    first = {
+        name: getattr(algorithm, name)[:layers]
+        for name, axes in _PER_LAYER.items()
+        if hasattr(algorithm, name) and getattr(algorithm, name).ndim == axes
+    }
+    return dataclasses.replace(algorithm, layers=layers, **first)
+
+
+class Streams(Question):
+    """What every layer holds: of the examples, where the layer has them, then of the query."""
+
+    def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        """All layers in a row."""
+        return jnp.concatenate([part.reshape(-1) for pair in _streams(predictor, prompt) for part in pair])
+
+
+class Targets(Question):
+    """What a model fitted to the examples says of each of them, then of the query.
+
+    Attributes:
+        causal: Whether it is fitted, for each example, to that one and the earlier ones only.
+    """
+
+    causal: bool = eqx.field(static=True)
+
+    def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        """One number for each example and one for the query."""
+        n = prompt.length
+
+        def asked(place: Array, query: Array) -> Array:
+            moved = RegressionPrompt(x=prompt.x.at[place].set(query), y=prompt.y)
+            return predictor(moved)[place if self.causal else -1]
+
+        example = jnp.arange(n)
+        places = example + 1 if self.causal else jnp.full(n, n, example.dtype)
+        return jnp.append(jax.vmap(asked)(places, prompt.x[:-1]), predictor(prompt)[-1])
+
+
+def probe_layers(
+    model: AbstractModel,
+    algorithm: Any,
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    prompts: int = 1024,
+    fitting: int = 1024,
+    resamples: int = 200,
+    block: int = 256,
+) -> xr.Dataset:
+    r"""How well each layer holds what each step of an algorithm has left of the labels.
+
+    .. math:: R^2_{lk} = 1 - \frac{E\,\bigl(\hat s_l - s_k\bigr)^2}{E\,(s_k - \bar s_k)^2}, \qquad
+              s_k = y_i - f_k(x_i) \text{ at examples},\quad \pm f_k(x_q) \text{ at the query}
+
+    for layer l of the network, 0 its embedding, and step k of the algorithm, 0 before the first (:math:`f_0 = 0`).
+    :math:`\hat s_l` is the label slot in linear and generalised attention, with nothing fitted. In a transformer it
+    is a linear function of the residual stream, fitted by least squares on other prompts; its sign at the query is
+    plus. :math:`f_k` is fitted to all examples of the prompt; where a token of the network sees itself and earlier
+    examples only, to these. In a network that takes the steps of the algorithm the values at k = l are largest, and 1
+    for a construction. A linear probe finds what can be read, which need not be what is used: layer 0, which holds
+    the labels alone, is the control.
+
+    Args:
+        model: Linear or generalised attention, or a transformer. The last block of a transformer has no examples.
+        algorithm: An algorithm of descent, with :math:`f_k` its first k steps; or the models :math:`f_1, f_2, \dots`
+            themselves, as predictors that answer every position.
+        task: Samples the prompts.
+        key: Of the prompts and of the resampling.
+        prompts: On how many it is judged.
+        fitting: On how many linear probes are fitted; fewer numbers than these are fitted for each probe.
+        resamples: Of the bootstrap over prompts.
+        block: How many are held in memory at once.
+
+    Returns:
+        Over ``layer``, ``algorithm_step`` and ``slot`` (``"example"``, ``"query"``): ``r_squared`` with
+        ``r_squared_error``; ``slot_residual``, the root mean square of :math:`\hat s_l - s_k` relative to that of the
+        labels. NaN where a layer has no examples, or where there is nothing to explain. Attributes: ``probe``,
+        ``"label slot"`` or ``"linear"``.
+
+    Raises:
+        InputError: The model is of another kind, or the algorithm is none.
+
+    Derived: docs/identification.md, A model inside the network.
+    """
+    network, causal = _readable(model)
+    models = _models(algorithm)
+    linear = isinstance(network, Transformer)
+    of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
+    judged_on = _Sample(network, models, causal, task, of_judgement, prompts, block)
+    fitted_on = _Sample(network, models, causal, task, of_fit, fitting, block) if linear else judged_on
+    seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
+    weights = resamplings(prompts, resamples=resamples, seed=seed)
+    layers, steps = len(judged_on.streams), len(models) + 1
+    shape = (layers, steps, 2)
+    r_squared, errors, residuals = (np.full(shape, np.nan) for _ in range(3))
+    for slot in range(2):
+        sign = 1 if linear or slot == 0 else network.sign
+        targets, to_fit = sign * judged_on.targets[slot], sign * fitted_on.targets[slot]
+        centre = to_fit.mean((0, 1))
+        for layer in range(layers):
+            stream = judged_on.streams[layer][slot]
+            if not stream.size:
+                continue
+            if linear:
+                read = _affine(stream) @ _least_squares(fitted_on.streams[layer][slot], to_fit)
+            else:
+                read = stream[..., -1:]
+            left, total = ((read - targets) ** 2).sum(1), ((targets - centre) ** 2).sum(1)
+            r_squared[layer, :, slot], errors[layer, :, slot] = _explained(left, total, weights)
+            residuals[layer, :, slot] = np.sqrt(left.sum(0) / targets[..., 0].size) / judged_on.label_size
+    dims = ("layer", "algorithm_step", "slot")
+    return xr.Dataset(
+        {"r_squared": (dims, r_squared), "r_squared_error": (dims, errors), "slot_residual": (dims, residuals)},
+        coords={"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]},
+        attrs={"prompts": prompts, "probe": "linear" if linear else "label slot", "causal": int(causal)}
+        | ({"fitting": fitting} if linear else {}),
+    )
+
+
+class _Sample:
+    """Streams, targets and labels on prompts of one key."""
+
+    def __init__(
+        self,
+        network: Any,
+        models: Sequence[Predictor],
+        causal: bool,
+        task: AbstractTask,
+        key: Any,
+        count: int,
+        block: int,
+    ):
+        prompts = drawn(task, key=key, prompts=count, block=block)
+        prompt = jax.tree.map(lambda leaf: leaf[0], prompts)
+        flat = answers_to(Streams(), network, task, prompts, block=block)
+        self.streams: list[tuple[np.ndarray, np.ndarray]] = []
+        first = 0
+        for pair in eqx.filter_eval_shape(_streams, network, prompt):
+            parts = []
+            for part in pair:
+                parts.append(flat[:, first : first + part.size].reshape(count, *part.shape))
+                first += part.size
+            self.streams.append((parts[0], parts[1]))
+        labels = np.asarray(prompts.y, float)[:, :-1]
+        found = np.stack([answers_to(Targets(causal), one, task, prompts, block=block) for one in models], axis=-1)
+        # Before the first step the model is zero.
+        found = np.concatenate([np.zeros_like(found[..., :1]), found], axis=-1)
+        self.targets = (labels[..., None] - found[:, :-1], found[:, -1:])
+        self.label_size = np.sqrt((labels**2).mean())
+
+
+def _models(algorithm: Any) -> list[Any]:
+    if isinstance(algorithm, Sequence):
+        models: list[Any] = [*algorithm]
+        if not models or not all(map(_answers_every, models)):
+            raise expected("algorithm", "models that answer every position, at least one", models)
+        return models
+    total = algorithm.layers if isinstance(algorithm, Descent | FunctionalDescent) else 1
+    return [stopped(algorithm, layers) for layers in range(1, total + 1)]
+
+
+def _answers_every(model: Any) -> bool:
+    return callable(model) and getattr(model, "positions", "every") == "every"
+
+
+def _readable(model: Any) -> tuple[Any, bool]:
+    """The model with one set of tokens for a prompt, and whether examples see earlier ones only."""
+    if isinstance(model, LinearAttention):
+        return dataclasses.replace(model, answers="last", form="tokens"), model.causal
+    if isinstance(model, GeneralisedAttention):
+        return dataclasses.replace(model, answers="last"), False
+    if isinstance(model, Transformer):
+        arrangement: Any = model.embedding.arrangement
+        return model, isinstance(arrangement, Interleaved) or arrangement.causal
+    wanted = "LinearAttention, GeneralisedAttention or a Transformer"
+    raise expected("model", wanted, type(model).__name__)
+
+
+def _streams(model: Any, prompt: Any) -> list[tuple[Array, Array]]:
+    """Of each layer the examples' tokens, none where the layer has dropped them, and the query's."""
+    activations = model.trace(prompt).activations
+    if not isinstance(model, Transformer):
+        layers = [activations["tokens"], *(activations[f"layer{i}"] for i in range(model.layers))]
+        return [(tokens[: prompt.length], tokens[-1:]) for tokens in layers]
+    layers = [activations["embedding"], *(activations[f"block{i}"] for i in range(len(model.blocks)))]
+    interleaved = isinstance(model.embedding.arrangement, Interleaved)
+    whole = len(layers[0])
+    pairs = []
+    for tokens in layers:
+        examples = tokens[1::2] if interleaved else tokens[: prompt.length]
+        pairs.append((examples if len(tokens) == whole else tokens[:0], tokens[-1:]))
+    return pairs
+
+
+def _affine(stream: np.ndarray) -> np.ndarray:
+    return np.concatenate([stream, np.ones_like(stream[..., :1])], axis=-1)
+
+
+def _least_squares(stream: np.ndarray, targets: np.ndarray) -> Float[np.ndarray, "feature step"]:
+    features = _affine(stream)
+    if features.shape[0] <= features.shape[-1]:
+        raise expected("fitting", f"more prompts than the {features.shape[-1]} numbers of a probe", features.shape[0])
+    flat = features.reshape(-1, features.shape[-1])
+    return np.linalg.lstsq(flat, targets.reshape(len(flat), -1), rcond=None)[0]
+
+
+def _explained(left: np.ndarray, total: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R² of each step, and its standard error over prompts; NaN where there is nothing to explain."""
+    of_left, of_total = weights @ left, weights @ total
+    there = of_total[0] > 0
+    found = np.where(there, 1 - of_left / np.where(there, of_total, 1.0), np.nan)
+    return found[0], found[1:].std(axis=0, ddof=1)

@@ -1,0 +1,177 @@
+r"""Weights of two linear attentions side by side: what can differ without a consequence is taken away first.
+
+A layer computes with :math:`P_l` and :math:`Q_l` through their product alone, so :math:`(sP_l, Q_l/s)` is the same
+layer for any :math:`s\ne0`: the *gauge*. And some entries are never read.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, PRNGKeyArray
+
+from icllab.constructions.descent import gradient_descent
+from icllab.core.errors import InputError, expected
+from icllab.core.protocols import AbstractTask
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error
+from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
+from icllab.models.linear.generalised import GeneralisedAttention
+from icllab.models.linear.linear_attention import LinearAttention
+
+
+def as_linear_attention(predictor: Any) -> LinearAttention | None:
+    """A predictor as P and Q: linear attention, or the construction of an algorithm that has one; else None."""
+    if isinstance(predictor, LinearAttention):
+        return predictor
+    if isinstance(predictor, GeneralisedAttention):
+        plain = predictor.similarity == "linear" and predictor.diagonal is None
+        return predictor.linear_attention() if plain else None
+    try:
+        return as_linear_attention(gradient_descent(predictor))
+    except InputError:
+        return None
+
+
+def read_entries(model: LinearAttention) -> LinearAttention:
+    """The same answers with zeros where no answer reads: the rows of inputs in the last P; in one layer the last
+    column of Q.
+
+    Derived: docs/identification.md, The gauge.
+    """
+    p, q = _kept(model)
+    return dataclasses.replace(model, p=jnp.asarray(p, model.p.dtype), q=jnp.asarray(q, model.q.dtype))
+
+
+def aligned(model: LinearAttention, other: LinearAttention) -> tuple[LinearAttention, LinearAttention]:
+    r"""Both models in one gauge: entries that no answer reads are zero, every layer balanced, with equal signs.
+
+    .. math:: \|P_l\| = \|Q_l\|, \qquad \langle P_l, P_l'\rangle + \langle Q_l, Q_l'\rangle \ge 0
+
+    in Frobenius norm, by :math:`(sP_l, Q_l/s)` with :math:`|s| = \sqrt{\|Q_l\|/\|P_l\|}`; a layer with a zero matrix
+    computes nothing and is zero. Every layer of each model computes what it did. A one-layer model that reads its
+    answer with the other sign is given the sign of ``other``, with -P.
+
+    Raises:
+        InputError: The two have other conventions or shapes: their weights mean different things.
+
+    Derived: docs/identification.md, The gauge.
+    """
+    if model.sign != other.sign and model.layers == other.layers == 1:
+        model = dataclasses.replace(model, p=-model.p, sign=other.sign)
+    if _conventions(model) != _conventions(other):
+        names = "(layers, dim, sign, query_is_key, normalised, causal)"
+        raise expected("other", f"the conventions {names} = {_conventions(model)}", _conventions(other))
+    (p, q), (of_p, of_q) = _balanced(*_kept(model)), _balanced(*_kept(other))
+    inner = (p * of_p + q * of_q).sum((1, 2), keepdims=True)
+    sign = np.where(inner < 0, -1.0, 1.0)
+    return (
+        dataclasses.replace(model, p=jnp.asarray(sign * p, model.p.dtype), q=jnp.asarray(sign * q, model.q.dtype)),
+        dataclasses.replace(other, p=jnp.asarray(of_p, other.p.dtype), q=jnp.asarray(of_q, other.q.dtype)),
+    )
+
+
+def weight_distance(model: LinearAttention, other: LinearAttention) -> float:
+    r"""How far the weights of one model are from those of another, in one gauge and relative to the other's.
+
+    .. math:: \sqrt{\frac{\sum_l\|P_l - P_l'\|^2 + \|Q_l - Q_l'\|^2}{\sum_l\|P_l'\|^2 + \|Q_l'\|^2}}
+
+    Zero means equal answers to every prompt. The converse holds but for coincidences: where Q has rank one, say, its
+    left factor and the last row of P can be exchanged.
+
+    Raises:
+        InputError: As :func:`aligned`.
+
+    Derived: docs/identification.md, The gauge.
+    """
+    left, right = aligned(model, other)
+    pairs = [(np.asarray(a, float), np.asarray(b, float)) for a, b in ((left.p, right.p), (left.q, right.q))]
+    size = sum((b**2).sum() for _, b in pairs)
+    off = sum(((a - b) ** 2).sum() for a, b in pairs)
+    return float(np.sqrt(off / size)) if size > 0 else float(np.inf if off > 0 else 0.0)
+
+
+def interpolate(
+    model: LinearAttention,
+    other: Any,
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    points: int = 11,
+    prompts: int = 4096,
+    block: int = 256,
+) -> xr.Dataset:
+    r"""The loss on the way from a network's weights to a construction's.
+
+    .. math:: P_l(t) = (1 - t)P_l + tP_l', \qquad Q_l(t) = (1 - t)Q_l + tQ_l', \qquad t \in [0, 1]
+
+    in the gauge of :func:`aligned`. A loss that stays low says that the two are one solution, a barrier that they are
+    two.
+
+    Args:
+        model: The network, at t = 0.
+        other: At t = 1: linear attention, or an algorithm that has a construction.
+        task: Samples the prompts, the same for every t, and owns the loss.
+        key: Of the prompts.
+        points: Values of t, both ends among them; at least 2.
+        prompts: How many; at least 2.
+        block: How many are held in memory at once.
+
+    Returns:
+        Over ``interpolation`` (t): ``loss``, the mean over the positions answered, and ``standard_error``;
+        ``difference`` from the loss of the network, prompt by prompt, and ``difference_error``; ``heaviest``, the
+        share of the loss that the ten largest terms carry.
+
+    Raises:
+        InputError: There is no construction, the two have other conventions, or there are too few points.
+
+    Source: [vonOswald23].
+    Derived: docs/identification.md, The gauge.
+    """
+    if points < 2:
+        raise expected("points", "an integer of at least 2", points)
+    end = as_linear_attention(other)
+    if end is None:
+        raise expected("other", "linear attention, or an algorithm with a construction", type(other).__name__)
+    left, right = aligned(model, end)
+    along = np.linspace(0.0, 1.0, points)
+    losses = []
+    for t in along:
+        p, q = ((1 - t) * a + t * b for a, b in ((left.p, right.p), (left.q, right.q)))
+        between = dataclasses.replace(model, p=p, q=q, sign=left.sign)
+        found = answers(EveryPosition(), between, task, key=key, prompts=prompts, block=block)
+        losses.append(found.mean(1))
+    terms = np.stack(losses, axis=1)
+    variables = {}
+    for name, error, samples in (
+        ("loss", "standard_error", terms),
+        ("difference", "difference_error", terms - terms[:, :1]),
+    ):
+        variables[name], variables[error] = (("interpolation", part) for part in mean_and_error(samples))
+    variables["heaviest"] = ("interpolation", heaviest_share(terms))
+    return xr.Dataset(variables, coords={"interpolation": along}, attrs={"prompts": prompts})
+
+
+def _conventions(model: LinearAttention) -> tuple[Any, ...]:
+    # In one layer nobody reads what becomes of the examples, so it makes no difference which of them they see.
+    causal = model.causal and model.layers > 1
+    return (model.layers, model.dim, model.sign, model.query_is_key, model.normalised, causal)
+
+
+def _kept(model: LinearAttention) -> tuple[np.ndarray, np.ndarray]:
+    """P and Q without what nobody reads. In NumPy, which compiles nothing."""
+    p, q = np.array(model.p, float), np.array(model.q, float)
+    p[-1, :-1] = 0
+    if model.layers == 1:
+        q[:, :, -1] = 0
+    return p, q
+
+
+def _balanced(
+    p: Float[np.ndarray, "layer token token"], q: Float[np.ndarray, "layer token token"]
+) -> tuple[np.ndarray, np.ndarray]:
+    of_p, of_q = (np.sqrt((matrices**2).sum((1, 2), keepdims=True)) for matrices in (p, q))
+    there = (of_p > 0) & (of_q > 0)
+    root = np.sqrt(np.where(there, of_q, 1.0) / np.where(there, of_p, 1.0))
+    return np.where(there, root * p, 0.0), np.where(there, q / root, 0.0)

@@ -1,0 +1,1 @@
+"""Chains and particles that draw from a tempered posterior, and what says whether they have converged."""

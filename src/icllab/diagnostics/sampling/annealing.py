@@ -1,0 +1,320 @@
+r"""Sequential Monte Carlo: a population that follows a tempered posterior from the prior to a low temperature.
+
+At the inverse temperature t the target is
+
+.. math:: \pi_t(w) \propto e^{-tL(w)}\,\varphi(w), \qquad \varphi = \mathcal N(w_0, \gamma^{-1}I)
+          \text{ restricted to a region},
+
+and :math:`Z(t) = \int_W e^{-tL}\varphi`. From t to :math:`t+\delta` every particle is weighted with
+:math:`e^{-\delta L}`, whose mean estimates :math:`Z(t+\delta)/Z(t)`; then the population is resampled,
+systematically, and moved by Hamiltonian Monte Carlo until its losses have forgotten where they started. Steps
+:math:`\delta` are as long as the weights of the worst population allow, a stated share of effective particles.
+
+Several populations go side by side. They share the temperatures and the step sizes and no random number, so that
+their spread is the error of their mean.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
+
+ACCEPTANCE = 0.8  # what step sizes are adapted to
+GAIN = 0.7  # of the logarithm of the step size, after every move
+START = 0.3  # the first step size, in units of the prior
+SPREAD = 0.7  # half-width, in logarithms, of the step sizes of one move
+FIRST = 0.01  # of the usual loss of effective particles is the first step's: losses have heavy tails under the prior
+RATIO = 2.0  # of neighbouring temperatures, at most
+LEAST_MASS = 1e-4  # of the prior inside the region, below which nobody looks on
+
+
+class Annealing(NamedTuple):
+    """How a population is moved.
+
+    Attributes:
+        particles: Of each population.
+        repeats: Populations.
+        share: Effective particles after a step of temperature, over particles.
+        leapfrogs: Mean number of leapfrog steps of a trajectory.
+        moves: Least and largest number of trajectories at a temperature.
+        forgotten: The correlation of losses with those before the moves, below which there are no more moves.
+    """
+
+    particles: int = 500
+    repeats: int = 8
+    share: float = 0.9
+    leapfrogs: int = 8
+    moves: tuple[int, int] = (2, 10)
+    forgotten: float = 0.3
+
+
+class Moved(NamedTuple):
+    """What the moves at a temperature were like.
+
+    Attributes:
+        acceptance: Mean over moves.
+        step_size: After the last one, in units of the prior.
+        moves: How many trajectories.
+        correlation: Of the losses with those before, within populations.
+    """
+
+    acceptance: float
+    step_size: float
+    moves: int
+    correlation: float
+
+
+class Rung(NamedTuple):
+    """One temperature: how it was reached, and the populations there after their moves.
+
+    Attributes:
+        temperature: The inverse temperature t.
+        increment: :math:`-\\log` of the mean weight, of each population.
+        share: Effective particles over particles, of each population.
+        mean: Of the loss.
+        variance: Of the loss.
+        least: The least loss of all.
+        observed: Mean of what is observed, [repeat, observable].
+        moved: How the moves went.
+    """
+
+    temperature: float
+    increment: np.ndarray
+    share: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    least: float
+    observed: np.ndarray
+    moved: Moved
+
+
+class Path(NamedTuple):
+    """A run from the prior to the last temperature.
+
+    Attributes:
+        rungs: Of every temperature, the prior's first.
+        prior_mass: Share of the prior in the region, as each population found it.
+        ancestors: How many particles of the prior have descendants at the end, of each population.
+        last: The populations at the end, [repeat, particle, parameter], in units of the prior.
+    """
+
+    rungs: list[Rung]
+    prior_mass: np.ndarray
+    ancestors: np.ndarray
+    last: np.ndarray
+
+
+class Whitened(eqx.Module):
+    """A loss of parameters as one of a vector that is standard normal under the prior; infinite outside a region."""
+
+    loss: Callable[[Any], Any]
+    region: Callable[[Any], Any] | None
+    centre: Float[Array, " parameter"]
+    scale: Float[Array, " parameter"]
+    unravel: Callable[[Any], Any] = eqx.field(static=True)
+    rest: Any = None  # of the tree, what is no floating-point array
+
+    def parameters(self, z: Float[Array, " parameter"]) -> Any:
+        """The tree at a point."""
+        w = self.unravel(self.centre + self.scale * z)
+        return w if self.rest is None else eqx.combine(w, self.rest)
+
+    def __call__(self, z: Float[Array, " parameter"]) -> Float[Array, ""]:
+        """The loss, or the sum of its terms."""
+        w = self.parameters(z)
+        value = jnp.sum(self.loss(w))
+        if self.region is not None:
+            value = jnp.where(self.region(w), value, jnp.inf)
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+
+def anneal(
+    loss: Whitened,
+    *,
+    stops: np.ndarray,
+    key: PRNGKeyArray,
+    settings: Annealing,
+    observe: Callable[[Any], Any] | None = None,
+) -> Path:
+    """Take populations from the prior through all ``stops``, which are temperatures that are never stepped over.
+
+    Raises:
+        InputError: Less than one in ten thousand draws of the prior has a finite loss in the region, or the region
+            is no function of one boolean.
+
+    Source: [DelMoral06].
+    """
+    _require_one_boolean(loss)
+    # Drawn on the host: a random generator takes longer to compile than most losses.
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    z, losses, mass = _inside(loss, generator, settings)
+    ancestors = np.tile(np.arange(settings.particles), (settings.repeats, 1))
+    size, nothing = START, np.zeros(settings.repeats)
+    still = Moved(np.nan, size, 0, np.nan)
+    rungs = [Rung(0.0, nothing, nothing + 1, *_measured(loss, observe, z, losses), still)]
+    ends, reached = list(np.sort(stops)), 0.0
+    while ends:
+        left = ends[0] - reached
+        share = settings.share if reached else 1 - FIRST * (1 - settings.share)
+        step = _longest(losses, share, min(left, reached * (RATIO - 1)) if reached else left)
+        # What is nearly there goes there.
+        new = ends.pop(0) if step > 0.999 * left else reached + step
+        increment, share = _weighed(losses, new - reached)
+        kept = _systematic(losses, new - reached, generator.random((settings.repeats, 1)))
+        ancestors = np.take_along_axis(ancestors, kept, axis=1)
+        z = np.take_along_axis(z, kept[..., None], axis=1)
+        z, losses, moved = _moved(_tempered(loss, new), z, size, generator, settings)
+        size, reached = moved.step_size, float(new)
+        rungs.append(Rung(reached, increment, share, *_measured(loss, observe, z, losses), moved))
+    descended = np.asarray([np.unique(row).size for row in ancestors])
+    return Path(rungs, mass, descended, z)
+
+
+def _require_one_boolean(loss: Whitened) -> None:
+    """Of several the loss would be counted several times, of a number every one but zero would be inside."""
+    region = loss.region
+    if region is None:
+        return
+    found = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
+    if found.shape or found.dtype != bool:
+        came = f"{found.dtype}{list(found.shape)}"
+        raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
+
+
+def _tempered(loss: Whitened, nbeta: float) -> Posterior:
+    """Standard normal but for the loss."""
+    dtype = np.dtype(loss.centre.dtype)
+    centre = jnp.asarray(np.zeros(loss.centre.shape, dtype))
+    return Posterior(loss, centre, jnp.asarray(np.asarray(nbeta, dtype)), jnp.asarray(np.ones((), dtype)))
+
+
+def _inside(
+    loss: Whitened, generator: np.random.Generator, settings: Annealing
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws of the prior with a finite loss, their losses, and the share of all draws that they are."""
+    repeats, particles = settings.repeats, settings.particles
+    prior, dtype = _tempered(loss, 0.0), np.dtype(loss.centre.dtype)
+    points: list[list[np.ndarray]] = [[] for _ in range(repeats)]
+    losses: list[list[np.ndarray]] = [[] for _ in range(repeats)]
+    found, drawn = np.zeros(repeats, int), 0
+    while found.min() < particles:
+        z = generator.standard_normal((repeats, particles, loss.centre.size)).astype(dtype)
+        values = _losses(_evaluated(prior, jnp.asarray(z.reshape(repeats * particles, -1))), settings)
+        drawn += particles
+        for i, inside in enumerate(np.isfinite(values)):
+            points[i].append(z[i][inside])
+            losses[i].append(values[i][inside])
+            found[i] += inside.sum()
+        if found.sum() < LEAST_MASS * drawn * repeats and drawn * repeats > 10 / LEAST_MASS:
+            wanted, hint = f"more than {LEAST_MASS:g} of the prior to have a finite loss in it", "in the region"
+            if loss.region is None:
+                wanted, hint = f"a finite number at more than {LEAST_MASS:g} of the prior", "where it is finite"
+            name, came = "loss" if loss.region is None else "region", f"{found.sum()} of {drawn * repeats}"
+            raise expected(name, wanted, came, f"centre the prior {hint}")
+    first = [[np.concatenate(some)[:particles] for some in kind] for kind in (points, losses)]
+    return np.stack(first[0]), np.stack(first[1]), found / drawn
+
+
+def _longest(losses: np.ndarray, share: float, most: float) -> float:
+    """The largest step at which the weights of every population leave their share of effective particles."""
+
+    def left(delta: float) -> float:
+        return float(_weighed(losses, delta)[1].min())
+
+    if left(most) >= share:
+        return most
+    high = 1 / max(float(losses.std(axis=1).max()), np.finfo(float).tiny)
+    high = min(high, most)
+    while high < most and left(high) >= share:
+        high = min(2 * high, most)
+    low = 0.0
+    for _ in range(25):
+        middle = (low + high) / 2
+        low, high = (middle, high) if left(middle) >= share else (low, middle)
+    return low
+
+
+def _weighed(losses: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Minus the logarithm of the mean weight, and the share of effective particles, of each population."""
+    least = losses.min(axis=1)
+    weights = np.exp(-delta * (losses - least[:, None]))
+    mean = weights.mean(axis=1)
+    return delta * least - np.log(mean), mean**2 / (weights**2).mean(axis=1)
+
+
+def _systematic(losses: np.ndarray, delta: float, offsets: np.ndarray) -> np.ndarray:
+    """Which particles are kept, how often: each as often as its weight says, rounded up or down."""
+    repeats, particles = losses.shape
+    total = np.cumsum(np.exp(-delta * (losses - losses.min(axis=1, keepdims=True))), axis=1)
+    places = (np.arange(particles) + offsets) / particles * total[:, -1:]
+    kept = np.stack([np.searchsorted(total[i], places[i]) for i in range(repeats)])
+    return np.minimum(kept, particles - 1)
+
+
+def _moved(
+    posterior: Posterior, z: np.ndarray, size: float, generator: np.random.Generator, settings: Annealing
+) -> tuple[np.ndarray, np.ndarray, Moved]:
+    """Trajectories for all, until the losses have forgotten where they started or there have been enough."""
+    (least, most), middle = settings.moves, settings.leapfrogs
+    flat = z.reshape(-1, z.shape[-1])
+    states = _evaluated(posterior, jnp.asarray(flat))
+    before = losses = _losses(states, settings)
+    acceptance, moves, correlation = 0.0, 0, 1.0
+    while moves < least or (correlation > settings.forgotten and moves < most):
+        length = generator.integers(middle - middle // 2, middle + middle // 2 + 1)
+        noise = generator.standard_normal(flat.shape)
+        sizes = size * np.exp(generator.uniform(-SPREAD, SPREAD, (len(flat), 1)))
+        drawn = (jnp.asarray(a.astype(flat.dtype)) for a in (noise, sizes, generator.random(len(flat))))
+        states, accepted = _trajectories(posterior, states, jnp.asarray(length), *drawn)
+        losses = _losses(states, settings)
+        together = float(np.asarray(accepted).mean())
+        size *= float(np.exp(GAIN * (together - ACCEPTANCE)))
+        acceptance, moves, correlation = acceptance + together, moves + 1, _correlation(before, losses)
+    return np.asarray(states.w).reshape(z.shape), losses, Moved(acceptance / moves, size, moves, correlation)
+
+
+def _losses(states: ChainState, settings: Annealing) -> np.ndarray:
+    return np.asarray(states.loss, np.float64).reshape(settings.repeats, settings.particles)
+
+
+def _correlation(before: np.ndarray, now: np.ndarray) -> float:
+    """Within populations, pooled over them; 0 where nothing varies."""
+    a, b = (x - x.mean(axis=1, keepdims=True) for x in (before, now))
+    spread = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / spread if spread > 0 else 0.0
+
+
+def _measured(
+    loss: Whitened, observe: Any, z: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    observed = np.zeros((len(values), 0))
+    if observe is not None:
+        observed = (
+            np.asarray(_observed(loss, observe, jnp.asarray(z)), np.float64).reshape(*values.shape, -1).mean(axis=1)
+        )
+    return values.mean(axis=1), values.var(axis=1, ddof=1), float(values.min()), observed
+
+
+@eqx.filter_jit
+def _observed(loss: Whitened, observe: Callable[[Any], Any], z: Array) -> Array:
+    return jax.vmap(jax.vmap(lambda point: observe(loss.parameters(point))))(z)
+
+
+# What is compiled for every loss anew is this, and no more.
+@eqx.filter_jit
+def _evaluated(posterior: Posterior, w: Float[Array, "all parameter"]) -> ChainState:
+    return ChainState(w, *jax.vmap(posterior.loss_and_slope)(w))
+
+
+@eqx.filter_jit
+def _trajectories(
+    posterior: Posterior, states: ChainState, length: Array, noise: Array, sizes: Array, chance: Array
+) -> tuple[ChainState, Array]:
+    return hamiltonian(posterior, jax.vmap(posterior.loss_and_slope), states, noise, sizes, length, chance)

@@ -1,0 +1,91 @@
+r"""What chains say of a learning coefficient: the estimate with its error, and all that tells whether to believe it."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from icllab.diagnostics.sampling import convergence
+from icllab.diagnostics.sampling.langevin import Chains
+
+NUMBERS = ("estimate", "mcse", "rhat", "ess", "distance_rhat", "acceptance", "least_loss", "distance")
+DIFFERENCES = ("start_gap", "drift")
+
+
+def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarray) -> dict[str, Any]:
+    """The variables of a dataset, without the ones that need other runs.
+
+    Args:
+        chains: What was drawn.
+        baseline: [term] of the loss at the point.
+        nbeta: Inverse temperature.
+        far: Which chains start away from the point.
+    """
+    terms, distance = np.asarray(chains.terms, np.float64), np.asarray(chains.distance, np.float64)
+    above = nbeta * terms.sum(2)
+    sound = np.isfinite(above).all(1) & np.isfinite(distance).all(1)
+    level = float(baseline.sum())
+    none = (math.nan, math.nan)
+    each = [convergence.mean_and_mcse(above[[i]]) if ok else none for i, ok in enumerate(sound)]
+    found: dict[str, Any] = {
+        "baseline": level,
+        "step_size": float(chains.step_size),
+        "chain_estimate": ("chain", np.array([mean for mean, _ in each])),
+        "chain_mcse": ("chain", np.array([error for _, error in each])),
+        "loss_trace": (("chain", "draw"), level + above / nbeta),
+    }
+    if sound.any():
+        found |= _of_sound(above[sound], distance[sound], far[sound])
+        found["least_loss"] = level + float(above[sound].min()) / nbeta
+        found["acceptance"] = float(np.asarray(chains.acceptance)[sound].mean())
+    else:
+        names = (*NUMBERS, *DIFFERENCES, *(f"{name}_error" for name in DIFFERENCES))
+        found |= dict.fromkeys(names, math.nan)
+    if terms.shape[2] > 1:
+        found |= _of_terms(nbeta * terms[sound], baseline)
+    return found
+
+
+def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray) -> dict[str, float]:
+    mean, error = convergence.mean_and_mcse(above)
+    third = max(above.shape[1] // 3, convergence.FEWEST)
+    gap, gap_error = difference(above[far], above[~far])
+    drift, drift_error = difference(above[:, -third:], above[:, :third])
+    return {
+        "estimate": mean,
+        "mcse": error,
+        "rhat": convergence.rhat(above),
+        "ess": convergence.effective_draws(above),
+        "distance_rhat": convergence.rhat(distance),
+        "start_gap": gap,
+        "start_gap_error": gap_error,
+        "drift": drift,
+        "drift_error": drift_error,
+        "distance": float(np.sqrt(distance.mean())),
+    }
+
+
+def _of_terms(above: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
+    """Of the terms of the loss, [chain, draw, term]: what each adds to the estimate, and how they vary together."""
+    count = above.shape[2]
+    found = [convergence.mean_and_mcse(above[:, :, i]) if len(above) else (math.nan, math.nan) for i in range(count)]
+    apart = above - above.mean((0, 1)) if len(above) else above
+    of_chains = np.einsum("cdi,cdj->cij", apart, apart) / max(above.shape[1], 1)
+    enough = len(of_chains) > 1
+    covariance = of_chains.mean(0) if enough else np.full((count, count), math.nan)
+    spread = of_chains.std(0, ddof=1) / math.sqrt(len(of_chains)) if enough else covariance
+    return {
+        "term_baseline": ("term", baseline),
+        "term_estimate": ("term", np.array([mean for mean, _ in found])),
+        "term_mcse": ("term", np.array([error for _, error in found])),
+        "term_covariance": (("term", "other_term"), covariance),
+        "term_covariance_mcse": (("term", "other_term"), spread),
+    }
+
+
+def difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Of two means, NaN where one is of nothing."""
+    if not len(one) or not len(other):
+        return math.nan, math.nan
+    (a, of_a), (b, of_b) = convergence.mean_and_mcse(one), convergence.mean_and_mcse(other)
+    return a - b, math.hypot(of_a, of_b)

@@ -1,0 +1,288 @@
+r"""What is sampled: a loss as a function of one vector, alone or as the mean over samples of data.
+
+A loss may have terms, a vector whose sum it is. The loss of batches is compared with that of the same batch at
+:math:`w^*`: the term of every sample there is found once, so that the comparison costs a step nothing.
+"""
+
+import time
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.diagnostics.sampling.posteriors import Posterior, Vector
+
+GROUPS, MOST_GROUPS = 64, 1024  # of samples, whose gradients' scatter is looked at
+FEW = 8  # samples whose mean is compared with what the loss says of them
+
+
+class VectorLoss(eqx.Module):
+    """A loss as a function of one vector: what of the parameters is not floating-point stays as it is.
+
+    Attributes:
+        loss: Of the parameters; of the parameters and samples, if there are data.
+        rest: What of the parameters is no floating-point array.
+        data: A tree of arrays with a leading axis of samples, or None.
+        unravel: Parameters of a vector.
+    """
+
+    loss: Any
+    rest: Any
+    data: Any
+    unravel: Any = eqx.field(static=True)
+
+    def __call__(self, w: Any) -> Any:
+        """The loss, of all the data if there are any."""
+        return self.loss(self._parameters(w)) if self.data is None else self.of(w, self.data)
+
+    def of(self, w: Any, samples: Any) -> Any:
+        """The loss of some samples."""
+        return self.loss(self._parameters(w), samples)
+
+    def of_each(self, w: Any, samples: Any) -> Any:
+        """The terms of every sample alone, [sample, term]."""
+        alone = jax.tree.map(lambda leaf: leaf[:, None], samples)
+        return jax.vmap(lambda sample: jnp.atleast_1d(self.of(w, sample)))(alone)
+
+    def _parameters(self, w: Any) -> Any:
+        return eqx.combine(self.unravel(w), self.rest)
+
+
+def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
+    """The loss as a function of one vector, and the vector of ``at``.
+
+    Raises:
+        InputError: There are no floating-point parameters, or of several types.
+    """
+    params, rest = eqx.partition(jax.tree.map(_strong, at), eqx.is_inexact_array)
+    types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})
+    if len(types) != 1:
+        came = types or sorted({_kind(leaf) for leaf in jax.tree.leaves(at)}) or at
+        hint = "" if types else "jnp.asarray(..., float) makes an array of numbers"
+        raise expected("at", "a tree of arrays of one floating-point type", came, hint)
+    centre, unravel = ravel_pytree(params)
+    return VectorLoss(loss, rest, data, unravel), centre
+
+
+def _strong(leaf: Any) -> Any:
+    """NumPy's arrays as JAX's: parameters that a run has kept are on the host."""
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" else leaf
+
+
+def _kind(leaf: Any) -> str:
+    """What a leaf is, in a word."""
+    return str(leaf.dtype) if eqx.is_array_like(leaf) and hasattr(leaf, "dtype") else type(leaf).__name__
+
+
+def rows_of(data: Any, rows: Any) -> Any:
+    """Some samples of the data."""
+    return jax.tree.map(lambda leaf: leaf[rows], data)
+
+
+def sample_count(data: Any) -> int:
+    """How many samples there are.
+
+    Raises:
+        InputError: There are none, or the arrays do not agree.
+    """
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data) if eqx.is_array(leaf)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise expected("data", "arrays with one leading axis of samples", sorted(sizes))
+    return sizes.pop()
+
+
+class Batches(eqx.Module):
+    r"""A posterior that is seen through batches of samples, drawn with replacement.
+
+    The gradient of a batch is noise around that of all the data. With ``slope`` it is the batch's own difference from
+    :math:`w^*` that is noise:
+
+    .. math:: \nabla L_b(w) - \nabla L_b(w^*) + \nabla L(w^*)
+
+    and of a loss without terms :math:`(\nabla L_b(w^*) - \nabla L(w^*))^\top(w-w^*)` is taken from the loss too.
+
+    Attributes:
+        posterior: Of all the data.
+        baseline: The terms of every sample at :math:`w^*`.
+        slope: :math:`\nabla L(w^*)` of all the data, or None for the gradient of the batch as it is.
+        size: Samples of a batch.
+    """
+
+    posterior: Posterior
+    baseline: Float[Array, "sample term"]
+    slope: Float[Array, " parameter"] | None
+    size: int = eqx.field(static=True)
+
+    def drawn(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " term"]]:
+        """A batch, and its terms at :math:`w^*`."""
+        loss = cast(VectorLoss, self.posterior.loss)
+        rows = jax.random.randint(key, (self.size,), 0, self.baseline.shape[0])
+        return rows_of(loss.data, rows), jnp.mean(self.baseline[rows], axis=0)
+
+    def evaluated(self, w: Vector, batch: tuple[Any, Array]) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
+        """The loss above that of the same batch at the point, the gradient of the potential, and the terms likewise."""
+        samples, baseline = batch
+        loss = cast(VectorLoss, self.posterior.loss)
+
+        def total(w: Vector) -> tuple[Array, Array]:
+            terms = jnp.atleast_1d(loss.of(w, samples)) - baseline
+            return jnp.sum(terms), terms
+
+        (above, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
+        if self.slope is not None:
+            noise = jax.grad(lambda w: total(w)[0])(self.posterior.at) - self.slope
+            gradient = gradient - noise
+            if terms.shape == (1,):
+                # Most of what a batch's loss says of its own samples, to first order around the point.
+                above = above - jnp.sum(noise * (w - self.posterior.at))
+                terms = above[None]
+        slope = self.posterior.nbeta * gradient + self.posterior.localization * (w - self.posterior.at)
+        return above, slope, terms
+
+
+class AtPoint(eqx.Module):
+    r"""What is known of all the data at :math:`w^*` before anything is drawn.
+
+    Attributes:
+        terms: Of every sample, [sample, term]; of a loss without data, [1, term].
+        slope: The gradient of the loss.
+    """
+
+    terms: Float[Array, "sample term"]
+    slope: Float[Array, " parameter"]
+
+    @property
+    def baseline(self) -> Float[np.ndarray, " term"]:
+        """The terms of the loss, of all the data."""
+        return np.asarray(self.terms, np.float64).mean(0)
+
+
+def at_point(loss: VectorLoss, w: Vector, *, batch: int) -> AtPoint:
+    """Losses and gradient of all the data, a batch at a time."""
+    if loss.data is None:
+        terms, slope = _alone(loss, w)
+        return AtPoint(terms[None], slope)
+    count = sample_count(loss.data)
+    grouped, whole = _groups(loss.data, batch)
+    terms, slope, _ = _over_groups(loss, w, grouped)
+    if whole < count:
+        left = jax.tree.map(lambda leaf: leaf[None, whole:], loss.data)
+        more, last, _ = _over_groups(loss, w, left)
+        terms = jnp.concatenate([terms, more])
+        slope = slope * (whole / count) + last * (1 - whole / count)
+    return AtPoint(terms, slope)
+
+
+def batch_noise(loss: VectorLoss, w: Vector, *, batch: int) -> float:
+    """Trace of the covariance of the gradient of a batch that is drawn with replacement.
+
+    From the scatter of disjoint groups, of shuffled samples: as large as a batch where there are many of them, and
+    smaller where these would be few. The covariance of a mean is inverse to its size. Of G groups the relative error
+    is about the root of 2/G in one direction, and less in many.
+    """
+    count = sample_count(loss.data)
+    size = max(1, min(batch, count // GROUPS))
+    groups = min(count // size, MOST_GROUPS)
+    if groups < 2:
+        return 0.0  # there is one sample, and every batch is of it
+    rows = np.random.default_rng(0).permutation(count)[: groups * size].reshape(groups, size)
+    _, slope, square = _over_groups(loss, w, rows_of(loss.data, rows))
+    scatter = max(float(square) - float(jnp.sum(slope**2)), 0.0) * groups / (groups - 1)
+    # Of samples that are all there are: what is drawn with replacement has their variance as it is.
+    return scatter * size / batch * (count - 1) / count
+
+
+def require_mean(loss: VectorLoss, w: Vector) -> None:
+    """Refuse what is no scalar or vector, and of samples no mean over them.
+
+    Raises:
+        InputError: The loss has another shape, another one of several samples than of one, or another value than the
+            mean of what it is of each.
+    """
+    shape = _shape(loss, w) if loss.data is None else _shape(loss.of, w, loss.data)
+    if shape is None or len(shape) > 1:
+        raise expected("loss", "a scalar, or a vector of terms whose sum it is", shape)
+    if loss.data is None:
+        return
+    few = rows_of(loss.data, slice(0, FEW))
+    alone = _shape(loss.of, w, rows_of(loss.data, slice(0, 1)))
+    if shape != alone:
+        hint = "return the mean over samples"
+        raise expected("loss", "the same shape of all samples as of one", [shape, alone], hint)
+    # Not at the point alone: there a loss may be zero, as is its sum.
+    there = np.asarray(w)
+    beside = there + 0.01 * (1 + np.abs(there)) * np.cos(np.arange(w.size))
+    for place in (beside, there):
+        whole, each = (np.asarray(found, np.float64) for found in _both(loss, jnp.asarray(place, w.dtype), few))
+        if not np.isfinite([*whole, *each.ravel()]).all():
+            continue
+        if np.abs(whole - each.mean(0)).max() > 0.01 * np.abs(each).mean(0).max():
+            wanted = f"the mean over samples, {each.mean(0).sum():.4g} of {len(each)} of them"
+            raise expected("loss", wanted, float(whole.sum()), "a sum is to be divided by the number of samples")
+
+
+def _shape(loss: Any, *arguments: Any) -> tuple[int, ...] | None:
+    """Of what a loss returns; None where it is no array."""
+    return getattr(eqx.filter_eval_shape(loss, *arguments), "shape", None)
+
+
+@eqx.filter_jit
+def _both(loss: VectorLoss, w: Vector, samples: Any) -> tuple[Array, Array]:
+    """The loss of some samples, and of each."""
+    return jnp.atleast_1d(loss.of(w, samples)), loss.of_each(w, samples)
+
+
+def gradient_seconds(loss: VectorLoss, w: Vector, *, batch: int) -> float:
+    """What the loss of all the data and its gradient take, once they are compiled: the least of three."""
+    run, share = (lambda: _alone(loss, w)), 1.0
+    if loss.data is not None:
+        grouped, whole = _groups(loss.data, batch)
+        run, share = (lambda: _over_groups(loss, w, grouped)), sample_count(loss.data) / whole
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(3):
+        clock = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - clock)
+    return share * min(times)
+
+
+def _groups(data: Any, batch: int) -> tuple[Any, int]:
+    """The data in whole batches, and how many samples these are; the others are left out."""
+    count = sample_count(data)
+    size = min(batch, count)
+    whole = count - count % size
+    return jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, size, *leaf.shape[1:]), data), whole
+
+
+@eqx.filter_jit
+def _alone(loss: VectorLoss, w: Vector) -> tuple[Array, Array]:
+    def total(w: Vector) -> tuple[Array, Array]:
+        terms = jnp.atleast_1d(loss(w))
+        return jnp.sum(terms), terms
+
+    (_, terms), slope = jax.value_and_grad(total, has_aux=True)(w)
+    return terms, slope
+
+
+@eqx.filter_jit
+def _over_groups(loss: VectorLoss, w: Vector, groups: Any) -> tuple[Array, Array, Array]:
+    """The terms of every sample, and the mean of the gradients of the groups and of their squared lengths."""
+
+    def total(w: Vector, samples: Any) -> tuple[Array, Array]:
+        each = loss.of_each(w, samples)
+        return jnp.sum(jnp.mean(each, axis=0)), each
+
+    def group(sums: tuple[Array, Array], samples: Any) -> tuple[tuple[Array, Array], Array]:
+        slope, each = jax.grad(total, has_aux=True)(w, samples)
+        return (sums[0] + slope, sums[1] + jnp.sum(slope**2)), each
+
+    start = (jnp.zeros_like(w), jnp.zeros((), w.dtype))
+    (slope, square), each = jax.lax.scan(group, start, groups)
+    count = len(each)
+    return each.reshape(-1, each.shape[-1]), slope / count, square / count

@@ -1,0 +1,58 @@
+"""What is wrong with an estimate by sampling, as sentences."""
+
+import math
+
+import numpy as np
+import xarray as xr
+
+ERRORS = 3.0  # standard errors beyond which two numbers differ
+MOST_PULL = 0.2  # of the largest curvature that may be the localization's
+
+
+def too_narrow(share: float) -> str:
+    """That the localization holds even what the loss holds most."""
+    return f"the localization decides: it is {share:.2g} of the curvature where that is largest: give a smaller one"
+
+
+def warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with an estimate, a sentence for each; empty where nothing is seen.
+
+    Args:
+        dataset: As :func:`learning_coefficient <icllab.diagnostics.singular.local_learning.learning_coefficient>`
+        returns it,
+            of one point and one temperature.
+    """
+    value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
+    estimate, mcse = value["estimate"], value["mcse"]
+    gap, gap_error = value["start_gap"], value["start_gap_error"]
+    drift, halved = value["drift"], value.get("halved_gap", 0.0)
+    each, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
+    lost = int(np.isnan(each).sum())
+    negative = int(np.sum(each < -2 * errors))
+    beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
+    noise, pulled = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
+    # The loss of one batch is noise: only means of it are lower than another.
+    in_batches = "batch" in dataset.attrs
+    lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
+    share = value.get("localization_share", 0.0)
+    found = {
+        f"{lost} chains ran to infinity and are left out: take a smaller step": lost > 0,
+        "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
+        f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn": lower > max(1.0, estimate / 2),
+        "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
+        f"{negative} chains have a negative estimate: the point is no minimum at this resolution": negative > 0
+        and estimate >= -2 * mcse,
+        f"starts away from the point give an estimate {gap:+.2g} from those at it: run longer chains": abs(gap)
+        > max(ERRORS * gap_error, 0.02 * abs(estimate)),
+        f"chains disagree: R-hat of the loss is {value['rhat']:.3f}, above 1.01": not value["rhat"] <= 1.01,
+        f"few effective draws, {value['ess']:.0f}: four hundred are asked for": not value["ess"] >= 400,
+        f"the loss still drifts, by {drift:+.2g} from the first third to the last": abs(drift)
+        > max(ERRORS * value["drift_error"], 0.02 * abs(estimate)),
+        f"the step is too large: at half of it the estimate changes by {halved:+.2g}": abs(halved) > beyond,
+        f"the localization decides: from a quarter of it to four times the estimate falls by {pulled:.2g}": abs(pulled)
+        > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
+        too_narrow(share): share > MOST_PULL,
+        f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
+        "control=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control", False),
+    }
+    return [sentence for sentence, wrong in found.items() if wrong]

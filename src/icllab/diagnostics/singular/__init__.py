@@ -1,0 +1,1 @@
+"""Learning coefficients, free energies and phases: the transformer as a singular learning machine."""

@@ -1,0 +1,350 @@
+r"""Free energies of regions of parameter space, by annealing, and the coefficient that their slope is.
+
+.. math:: F(n\beta) = -\log\int_W e^{-n\beta L(w)}\varphi(w)\,dw, \qquad
+          F(n\beta) - F(0) = \int_0^{n\beta} E_t[L]\,dt
+
+in nats, with a Gaussian prior :math:`\varphi`. The first is estimated by the weights of populations that are cooled
+from the prior on, the second by integration of their mean losses. With a region as constraint it is the free energy
+of a phase: see :mod:`icllab.diagnostics.singular.phases`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+from scipy.stats import chi2 as chi_squared
+from scipy.stats import norm as normal
+from scipy.stats import t as student
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.annealing import Annealing, Path, Whitened, anneal
+from icllab.diagnostics.sampling.sampled_losses import vector_loss
+
+ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
+MULTIPLICITIES = (1, 2, 3)
+DECADES = 3  # of inverse temperature, at most, that a slope is fitted to
+POINTS = 13
+REFUSED = 0.3  # acceptance below which moves are said to be refused
+MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
+RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
+
+
+def free_energy(
+    loss: Callable[[Any], Any],
+    at: Any,
+    *,
+    nbeta: Sequence[float] | np.ndarray,
+    key: PRNGKeyArray,
+    localization: float = 1.0,
+    region: Callable[[Any], Any] | None = None,
+    observe: Callable[[Any], Any] | None = None,
+    particles: int = 500,
+    repeats: int = 8,
+    share: float = 0.9,
+    leapfrogs: int = 8,
+    moves: tuple[int, int] = (2, 10),
+) -> xr.Dataset:
+    r"""The free energy of a region under a Gaussian prior, at several temperatures of one run.
+
+    .. math::
+        F(n\beta) = -\log\frac1R\sum_rZ_r, \qquad
+        Z_r = P_\varphi(W)\prod_k\frac1N\sum_i e^{-(t_{k+1}-t_k)L(w_i^{(k)})}, \qquad
+        \varphi = \mathcal N(w_0, \gamma^{-1}I)
+
+    over the temperatures on the way and the populations r, each with its own particles and its own part of the prior.
+    It is :math:`Z_r` whose mean is right: the mean of :math:`-\log Z_r` would be too large by half its variance. The
+    second route takes the same populations' mean losses for the integrand and their variances for its slope (the
+    trapezoidal rule with its first correction), and their mean likewise. The two share what the moves have not mixed:
+    it is other repeats that tell an error, and ``correlation`` whether moves mix.
+
+    Args:
+        loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
+        at: :math:`w_0`, a tree with arrays of one floating-point type; what else is in it, as in a module of Equinox,
+            stays as it is.
+        nbeta: Inverse temperatures above 0; n, where it is the posterior of n samples.
+        key: Of everything that is drawn.
+        localization: :math:`\gamma`.
+        region: A function of parameters, true inside. None: everywhere.
+        observe: A function of parameters, of one number or several, whose posterior means are wanted.
+        particles: Of each population.
+        repeats: Populations, at least two.
+        share: Effective particles that a step of temperature leaves, over particles.
+        leapfrogs: Mean length of a trajectory.
+        moves: Least and largest number of trajectories at a temperature.
+
+    Returns:
+        Over ``nbeta``: ``free_energy`` and ``integrated``, its second route, and ``route_gap``, the second less the
+        first; ``mean_loss``, :math:`E[L]`, and ``loss_variance``; ``observed`` (``nbeta``, ``observable``), the last
+        three with equal weights of repeats. Each with an ``_error``, the standard error over repeats, of the first
+        three by the jackknife. ``repeat_free_energy``, :math:`-\log Z_r`, and ``repeat_mean_loss`` (``repeat``,
+        ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
+        contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
+        ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
+        descendants at the end. ``least_loss``: of all that was seen. The attribute ``warnings`` is a list of sentences.
+
+    Raises:
+        InputError: A number is out of its range, there are no floating-point parameters or of several types, the
+            region is no function of one boolean, or too little of the prior lies in it.
+
+    Source: [GelmanMeng98].
+    Derived: docs/free-energies.md, Two routes.
+    """
+    stops = _stops(nbeta)
+    require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
+    require_number("share", share, "a number between 0 and 1", lambda x: 0 < x < 1)
+    require_integer("particles", particles, least=10)
+    require_integer("repeats", repeats, least=2)
+    require_integer("leapfrogs", leapfrogs)
+    if not 1 <= moves[0] <= moves[1]:
+        raise expected("moves", "a least number of at least 1 and a largest not below", moves)
+    whole, centre = vector_loss(loss, at, None)
+    scale = jnp.full_like(centre, localization**-0.5)
+    settings = Annealing(particles, repeats, share, leapfrogs, moves)
+    whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
+    path = anneal(whitened, stops=stops, key=key, settings=settings, observe=observe)
+    found = _dataset(path, stops).assign_attrs(
+        parameters=int(centre.size), localization=float(localization), particles=particles, repeats=repeats
+    )
+    return found.assign_attrs(warnings=warnings(found, settings))
+
+
+def annealed_coefficient(
+    loss: Callable[[Any], Any],
+    at: Any,
+    *,
+    nbeta: float,
+    localization: float,
+    key: PRNGKeyArray,
+    particles: int = 500,
+    repeats: int = 8,
+) -> xr.Dataset:
+    r"""The learning coefficient near a point from the slope of its free energy.
+
+    .. math:: F(t) - tL(w^*) = \lambda\log t - (m-1)\log\log t + c + o(1)
+
+    fitted by least squares between :math:`\sqrt{n\beta}` and :math:`n\beta`, over three decades at most, with the prior
+    :math:`\mathcal N(w^*, \gamma^{-1}I)`. The multiplicity is hard to tell from the data. So the slope is given for
+    each of several: m = 1 is no assumption but what an estimate by mean losses has, and where m is known, it is that
+    m's slope which estimates :math:`\lambda`.
+
+    Args:
+        loss: As of :func:`free_energy`.
+        at: :math:`w^*`.
+        nbeta: The largest inverse temperature, at least 10.
+        localization: :math:`\gamma`.
+        key: Of everything that is drawn.
+        particles: Of each population.
+        repeats: Populations.
+
+    Returns:
+        What :func:`free_energy` and :func:`free_energy_slope` return, and numbers: ``estimate`` and ``mcse``, the
+        slope at m = 1 with its error; ``mean_estimate`` and ``mean_estimate_error``,
+        :math:`n\beta(E[L]-L(w^*))`; ``slope_change`` and its error, of the upper half of temperatures less the lower.
+
+    Raises:
+        InputError: As :func:`free_energy`.
+
+    Source: [Watanabe09].
+    Derived: docs/free-energies.md, A coefficient from a slope.
+    """
+    require_number("nbeta", nbeta, "a finite number of at least 10", lambda x: 10 <= x < math.inf)
+    grid = np.geomspace(max(math.sqrt(nbeta), nbeta / 10**DECADES), nbeta, POINTS)
+    how = {"localization": localization, "particles": particles, "repeats": repeats}
+    found = free_energy(loss, at, nbeta=grid, key=key, **how)
+    baseline = float(jnp.sum(loss(at)))
+    slopes = free_energy_slope(found, baseline=baseline)
+    upper, lower = (
+        _slopes(part["nbeta"].values, part["repeat_free_energy"].values - baseline * part["nbeta"].values)
+        for part in (found.isel(nbeta=slice(POINTS // 2, None)), found.isel(nbeta=slice(POINTS // 2 + 1)))
+    )
+    change, change_error = (float(a) for a in mean_and_error(upper - lower))
+    above = nbeta * (found["repeat_mean_loss"].isel(nbeta=-1).values - baseline)
+    above, above_error = (float(a) for a in mean_and_error(above))
+    first = slopes.sel(multiplicity=1)
+    found = found.merge(slopes).assign(
+        estimate=float(first["slope"]),
+        mcse=float(first["slope_error"]),
+        mean_estimate=above,
+        mean_estimate_error=above_error,
+        slope_change=change,
+        slope_change_error=change_error,
+        baseline=baseline,
+    )
+    lower_by = nbeta * (baseline - float(found["least_loss"]))
+    seen = {
+        f"the point is no minimum: a loss lower by {lower_by:.2g}/nbeta was drawn": lower_by > max(1.0, abs(above) / 2),
+        f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to": abs(change)
+        > max(_errors(repeats) * change_error, 0.05 * abs(float(first["slope"]))),
+    }
+    more = [sentence for sentence, wrong in seen.items() if wrong]
+    return found.assign_attrs(warnings=[*found.attrs["warnings"], *more])
+
+
+def free_energy_slope(
+    found: xr.Dataset, *, baseline: float = 0.0, multiplicities: Sequence[int] = MULTIPLICITIES
+) -> xr.Dataset:
+    r"""The slope of a free energy on :math:`\log n\beta`, given the multiplicity.
+
+    .. math:: F(t) - tL(w^*) + (m-1)\log\log t \approx \lambda_m\log t + c
+
+    by least squares in each repeat, of :math:`-\log Z_r`: too large by the slope of half the variance of repeats,
+    as the free energy of all repeats together is not.
+
+    Args:
+        found: From :func:`free_energy`, at two temperatures above 1 at least.
+        baseline: :math:`L(w^*)`.
+        multiplicities: m.
+
+    Returns:
+        Over ``multiplicity``: ``slope``, ``slope_error`` over repeats, and ``residual``, the root mean square in nats
+        of what the mean over repeats leaves.
+
+    Raises:
+        InputError: There are fewer than two temperatures, or one is not above 1.
+
+    Source: [Watanabe09].
+    """
+    t = found["nbeta"].values
+    if t.size < 2 or t.min() <= 1:
+        raise expected("nbeta", "at least two numbers above 1, for a slope on log nbeta", t.tolist())
+    above = found["repeat_free_energy"].transpose("repeat", "nbeta").values - baseline * t
+    rows = []
+    for m in multiplicities:
+        values = above + (m - 1) * np.log(np.log(t))
+        mean, error = mean_and_error(_slopes(t, values))
+        left = np.polyfit(np.log(t), values.mean(0), 1, full=True)[1]
+        rows.append((float(mean), float(error), math.sqrt(float(left.sum()) / t.size)))
+    columns = np.array(rows).T
+    return xr.Dataset(
+        {name: ("multiplicity", c) for name, c in zip(("slope", "slope_error", "residual"), columns, strict=True)},
+        coords={"multiplicity": list(multiplicities)},
+    )
+
+
+def warnings(found: xr.Dataset, settings: Annealing) -> list[str]:
+    """What is wrong with a free energy, a sentence for each; empty where nothing is seen."""
+    gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
+    rungs = found.isel(rung=slice(1, None))
+    count = rungs.sizes["rung"]
+    stuck = int((rungs["correlation"] > settings.forgotten).sum())
+    worst = float(rungs["correlation"].max())
+    refused = int((rungs["acceptance"] < REFUSED).sum())
+    spread = mean_and_error(found["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
+    apart = float((spread / found["weight_error"].values).max())
+    most = math.sqrt(MEMORY * chi_squared.isf(RARELY, settings.repeats - 1) / (settings.repeats - 1))
+    few = int(found["ancestors"].min())
+    seen = {
+        f"at {stuck} of {count} temperatures the moves leave losses as they were, with a correlation of up to "
+        f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
+        f"at {refused} of {count} temperatures most of the moves are refused": refused > max(1, 0.05 * count),
+        f"the two routes differ by {gap:+.2g}: take more particles": abs(gap)
+        > max(_errors(settings.repeats) * gap_error, 0.02),
+        f"populations differ {apart:.2g} times as much as their weights explain: a part of it may be lost": apart
+        > most,
+        f"all of a population descends from {few} particles: take more": few < 5,
+    }
+    return [sentence for sentence, wrong in seen.items() if wrong]
+
+
+def _errors(repeats: int) -> float:
+    """What Student's law of a mean over repeats exceeds as rarely as a normal one three errors."""
+    return float(student.isf(normal.sf(ERRORS), repeats - 1))
+
+
+def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
+    """Rungs first, [rung, repeat]; then what is asked for, at the stops."""
+    rungs = path.rungs
+    t = np.array([rung.temperature for rung in rungs])
+    columns = {name: np.stack([getattr(r, name) for r in rungs]) for name in ("increment", "share", "mean", "variance")}
+    observed = np.stack([rung.observed for rung in rungs])
+    outside = -np.log(path.prior_mass)
+    energies = np.cumsum(columns["increment"], axis=0) + outside
+    areas = np.zeros_like(energies)
+    least = min(rung.least for rung in rungs)
+    areas[1:] = np.cumsum(_areas(t, columns["mean"] - least, columns["variance"]), axis=0) + least * t[1:, None]
+    at = np.searchsorted(t, stops)
+    repeats, particles = path.last.shape[:2]
+    weights = np.sqrt(np.cumsum((1 / columns["share"] - 1).mean(axis=1)) / (repeats * particles))
+    by_weights, by_integration = (_pooled(routes[at]) for routes in (energies, areas + outside))
+    values = {
+        "free_energy": _jackknifed(*by_weights),
+        "integrated": _jackknifed(*by_integration),
+        "route_gap": _jackknifed(*(b - a for a, b in zip(by_weights, by_integration, strict=True))),
+        "mean_loss": mean_and_error(columns["mean"][at]),
+        "loss_variance": mean_and_error(columns["variance"][at]),
+    }
+    rows: dict[str, Any] = {}
+    for name, (mean, error) in values.items():
+        rows |= {name: ("nbeta", mean), f"{name}_error": ("nbeta", error)}
+    if observed.shape[-1]:
+        mean, error = mean_and_error(observed[at].swapaxes(1, 2))
+        rows |= {"observed": (("nbeta", "observable"), mean), "observed_error": (("nbeta", "observable"), error)}
+    mass, mass_error = _jackknifed(*_pooled(outside[None]))
+    return xr.Dataset(
+        {
+            **rows,
+            "weight_error": ("nbeta", weights[at]),
+            "repeat_free_energy": (("repeat", "nbeta"), energies[at].T),
+            "repeat_mean_loss": (("repeat", "nbeta"), columns["mean"][at].T),
+            "log_prior_mass": -float(mass[0]),
+            "log_prior_mass_error": float(mass_error[0]),
+            "least_loss": least,
+            "ancestors": ("repeat", path.ancestors),
+            "rung_nbeta": ("rung", t),
+            "effective_share": ("rung", columns["share"].min(axis=1)),
+            **{
+                name: ("rung", np.array([getattr(rung.moved, name) for rung in rungs], dtype=float))
+                for name in ("acceptance", "step_size", "moves", "correlation")
+            },
+        },
+        coords={"nbeta": stops},
+    )
+
+
+def _pooled(energies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Minus the logarithm of the mean of exp(-F) over repeats, the last axis; of all, and without each of them."""
+
+    def pooled(values: np.ndarray) -> np.ndarray:
+        least = values.min(axis=-1, keepdims=True)
+        return least[..., 0] - np.log(np.exp(least - values).mean(axis=-1))
+
+    without = [np.delete(energies, r, axis=-1) for r in range(energies.shape[-1])]
+    return pooled(energies), pooled(np.stack(without, axis=-2))
+
+
+def _jackknifed(whole: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number of all repeats and its standard error, from those without each of them."""
+    away = others - others.mean(axis=-1, keepdims=True)
+    return whole, np.sqrt((1 - 1 / others.shape[-1]) * (away**2).sum(axis=-1))
+
+
+def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Of every step: the trapezoidal rule with its first correction, from the mean loss and its slope.
+
+    Of tE in log t, nearly constant where E, less the least loss, is nearly a power of t; the step from 0 in t.
+    """
+    width = t[1]
+    first = width * (mean[:1] + mean[1:2]) / 2 + width**2 / 12 * (variance[1:2] - variance[:1])
+    x, t = np.diff(np.log(t[1:]))[:, None], t[1:, None]
+    values = t * mean[1:]
+    slopes = values - t**2 * variance[1:]
+    rest = x * (values[1:] + values[:-1]) / 2 - x**2 / 12 * (slopes[1:] - slopes[:-1])
+    return np.concatenate([first, rest])
+
+
+def _slopes(t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """By least squares on log t, of each row."""
+    x = np.log(t) - np.log(t).mean()
+    return values @ x / (x @ x)
+
+
+def _stops(nbeta: Any) -> np.ndarray:
+    stops = np.unique(np.asarray(nbeta, dtype=float))
+    if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
+        raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
+    return stops

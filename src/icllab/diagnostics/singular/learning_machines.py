@@ -1,0 +1,293 @@
+r"""A sequence model as a learning machine whose loss is a sum over context lengths.
+
+A window of C tokens is C - 1 samples, its prefixes, and one set of weights answers all of them. With N windows, and
+counted :math:`v_l` times each (1 where all lengths are equal),
+
+.. math:: L(w) = \sum_l v_l\,L^{(l)}(w), \qquad n_l = N v_l, \qquad
+          N\,L(w) = \Bigl(\sum_l n_l\Bigr)\,\bar L(w), \qquad \bar L = \frac{L}{\sum_l v_l} .
+
+Counted in windows, n = N and the loss is the sum L; counted in prefixes, :math:`n = \sum_l n_l` and the loss is the
+mean :math:`\bar L`. At one :math:`\beta` the posterior is the same. The default :math:`\beta = 1/\log n` is not.
+"""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error
+from icllab.diagnostics.behaviour.lengths import counts_of
+from icllab.diagnostics.singular.local_learning import learning_coefficient
+
+COUNTS = ("windows", "prefixes")
+WORTH = 0.5  # nats of the posterior that a step along a gradient may gain at what is called a minimum
+
+
+class LearningMachine(eqx.Module):
+    r"""A model at its parameters :math:`w^*`, with the windows it is judged on.
+
+    Attributes:
+        model: Any predictor of every position with floating-point arrays, which are its parameters.
+        task: Owns the loss.
+        windows: Prompts, stacked on a leading axis: the data.
+        often: :math:`v_l`, how often each length counts.
+    """
+
+    model: Any
+    task: AbstractTask
+    windows: Any
+    often: Float[np.ndarray, " position"]
+
+    @classmethod
+    def of(
+        cls,
+        model: Predictor,
+        task: AbstractTask,
+        *,
+        key: PRNGKeyArray,
+        windows: int = 4096,
+        counts: Sequence[float] | None = None,
+    ) -> "LearningMachine":
+        """With windows that are drawn from the task.
+
+        Args:
+            model: See the attributes; one that answers the last position only has but one length.
+            task: Samples the windows.
+            key: Of the windows.
+            windows: N, at least 2.
+            counts: :math:`v_l` for each position; None: 1, as in a window.
+
+        Raises:
+            InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
+        """
+        require_integer("windows", windows, least=2)
+        if declared(model, "positions") != "every" or not declared(model, "traceable"):
+            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
+        data = drawn(task, key=key, prompts=windows)
+        one = jax.tree.map(lambda leaf: leaf[0], data)
+        return cls(model, task, data, counts_of(one.positions, counts))
+
+    @property
+    def size(self) -> int:
+        """N, how many windows there are."""
+        return len(jax.tree.leaves(self.windows)[0])
+
+    def samples(self, count: str = "windows") -> float:
+        """n, in windows or in prefixes."""
+        if count not in COUNTS:
+            raise unknown("count", count, COUNTS)
+        return float(self.size if count == "windows" else self.size * self.often.sum())
+
+    def losses(self) -> xr.Dataset:
+        """``loss`` over ``position`` with its ``standard_error`` over windows, ``loss_sum`` and ``loss_mean``."""
+        found = answers_to(EveryPosition(), self.model, self.task, self.windows)
+        total = found @ self.often
+        rows = {"loss_sum": mean_and_error(total), "loss_mean": mean_and_error(total / self.often.sum())}
+        variables: dict[str, Any] = {name: float(mean) for name, (mean, _) in rows.items()}
+        variables |= {f"{name}_error": float(error) for name, (_, error) in rows.items()}
+        loss, error = mean_and_error(found)
+        variables |= {"loss": ("position", loss), "standard_error": ("position", error)}
+        return xr.Dataset(variables, coords={"position": np.arange(len(loss))}, attrs={"windows": self.size})
+
+    def contributions(
+        self, *, key: PRNGKeyArray, count: str = "windows", gains: Sequence[int] | None = (), **how: Any
+    ) -> xr.Dataset:
+        r"""What each length contributes to the learning coefficient of the whole.
+
+        .. math:: c_l = n\beta\,v_l\,E\bigl[L^{(l)} - L^{(l)}(w^*)\bigr], \qquad \sum_l c_l = \hat\lambda
+
+        with n in windows, under the posterior of the whole loss. They are no coefficients of machines of one length:
+        the weights are shared, the posterior is that of all lengths together, and a length that others keep from its
+        own minimum may have a negative contribution. See :meth:`coefficient_of` for what a length has alone.
+
+        Args:
+            key: Of the chains.
+            count: ``"windows"`` or ``"prefixes"``: what n counts.
+            gains: Positions of which it is asked whether :math:`w^*` minimises them, see :meth:`gains`; None: all.
+            **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it, such as
+            ``nbeta``.
+
+        Returns:
+            What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``,
+            ``length_samples``, :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over
+            ``position`` and ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of
+            several ``nbeta`` all but the samples and the loss is also over ``nbeta``.
+
+        Raises:
+            InputError: The windows have one length only, a position is not among them, the method is ``"smc"``, which
+                has no terms, or as ``learning_coefficient``.
+
+        Derived: docs/learning-machine.md, Contributions of terms that share parameters.
+        """
+        often, n = self._often(count), self.samples(count)
+        if len(often) < 2:
+            raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
+        if how.get("method") == "smc":
+            raise expected("method", "one that draws chains, which have terms", "smc", "'hmc' is the usual one")
+        asked = None if gains is None else self._among(gains)
+        parameters, loss = self._split(often)
+        found = learning_coefficient(loss, parameters, n=n, key=key, data=self.windows, **how)
+        names = {"term_estimate": "contribution", "term_mcse": "contribution_mcse"}
+        names |= {f"term_covariance{end}": f"contribution_covariance{end}" for end in ("", "_mcse")}
+        found = found.rename({"term": "position", "other_term": "other_position"} | names).drop_vars("term_baseline")
+        places = np.arange(len(often))
+        found = found.assign_coords(position=places, other_position=places)
+        found = found.assign(length_samples=("position", self.size * self.often), loss=self.losses()["loss"])
+        if asked is None or asked:
+            found = found.assign(step_gain=self._gains_at(found, self.size / n, asked).reindex(position=places))
+        return found.assign_attrs(count=count)
+
+    def coefficient_of(self, position: int, *, key: PRNGKeyArray, **how: Any) -> xr.Dataset:
+        r"""The learning coefficient of the machine of one length, whose n is :math:`n_l`.
+
+        The number is one of :math:`w^*` only if that minimises :math:`L^{(l)}`: where it does not at this resolution,
+        a warning says so, and there is no coefficient.
+
+        Args:
+            position: l - 1.
+            key: Of the chains.
+            **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it.
+
+        Returns:
+            What that returns, with ``step_gain``, see :meth:`gains`; of several ``nbeta`` over ``nbeta`` too.
+
+        Raises:
+            InputError: The position is no length that counts, or as ``learning_coefficient``.
+        """
+        if not (_is_place(position, len(self.often)) and self.often[position] > 0):
+            raise expected("position", f"a length that counts, from 0 to {len(self.often) - 1}", position)
+        only = np.zeros_like(self.often)
+        only[position] = 1.0
+        n = self.size * float(self.often[position])
+        parameters, loss = self._split(only)
+        found = learning_coefficient(_Whole(loss), parameters, n=n, key=key, data=self.windows, **how)
+        alone = eqx.tree_at(lambda machine: machine.often, self, only)
+        gain = alone._gains_at(found, 1.0, [position]).isel(position=0, drop=True)
+        said = list(found.attrs["warnings"])
+        for beta, one in zip(np.atleast_1d(_inverse_temperatures(found)), np.atleast_1d(gain), strict=True):
+            if one > WORTH:
+                where = f"nbeta {beta:g}: " if gain.ndim else ""
+                sentence = f"the point does not minimise the loss at position {position}: a step would gain {one:.2g}"
+                said.append(where + sentence)
+        return found.assign(step_gain=gain).assign_attrs(warnings=said, position=position)
+
+    def gains(
+        self, *, nbeta: float, localization: float = 0.0, positions: Sequence[int] | None = None, block: int = 256
+    ) -> xr.DataArray:
+        r"""What one step along the gradient of each length alone would gain, in nats of its posterior.
+
+        .. math:: \frac{(n\beta v_l\,|g|)^2}{2a}, \qquad a = n\beta v_l\,\frac{g^\top H g}{|g|^2} + \gamma, \qquad
+                  g = \nabla L^{(l)}(w^*)
+
+        the best step of a quadratic approximation, infinite where the loss curves down. Above a half
+        :math:`w^*` does not minimise this length at the resolution; a small gain is necessary for that it does, not
+        sufficient.
+
+        Args:
+            nbeta: Per window.
+            localization: :math:`\gamma`.
+            positions: Which lengths; None: all.
+            block: Windows that are differentiated at once.
+
+        Raises:
+            InputError: A position is not among those of a window.
+        """
+        asked = list(range(len(self.often))) if positions is None else self._among(positions)
+        require_integer("block", block)
+        parameters, loss = self._split(self.often)
+        blocks = [jax.tree.map(lambda leaf, i=i: leaf[i : i + block], self.windows) for i in range(0, self.size, block)]
+        shares = np.array([len(jax.tree.leaves(part)[0]) for part in blocks]) / self.size
+        found = []
+        for position in asked:
+            at = jnp.asarray(position)
+
+            def mean(function: Any, at: Array = at, **more: Any) -> Any:
+                parts = [function(loss, parameters, part, at, **more) for part in blocks]
+                return jax.tree.map(
+                    lambda *leaves: sum(s * np.asarray(v) for s, v in zip(shares, leaves, strict=True)), *parts
+                )
+
+            gradient = mean(_gradient)
+            like = jax.tree.map(lambda g, p: jnp.asarray(g, p.dtype), gradient, parameters)
+            square = sum(float(np.sum(np.asarray(g, np.float64) ** 2)) for g in jax.tree.leaves(gradient))
+            bend = float(mean(_curvature, direction=like))
+            stiff = nbeta * bend / square + localization if square > 0 else 1.0
+            found.append(nbeta**2 * square / (2 * stiff) if stiff > 0 else np.inf)
+        return xr.DataArray(found, dims="position", coords={"position": asked}, name="step_gain")
+
+    def _among(self, positions: Sequence[int]) -> list[int]:
+        """Each once; JAX would answer for the last position where one is too large."""
+        for position in positions:
+            if not _is_place(position, len(self.often)):
+                raise expected("positions", f"integers from 0 to {len(self.often) - 1}", position)
+        return list(dict.fromkeys(int(position) for position in positions))
+
+    def _gains_at(self, found: xr.Dataset, share: float, positions: Sequence[int] | None) -> xr.DataArray:
+        """At the localization and at every temperature of an estimate; ``share``: windows of one sample."""
+        gamma, values = found.attrs["localization"], _inverse_temperatures(found)
+        rows = [self.gains(nbeta=beta * share, localization=gamma, positions=positions) for beta in values.flat]
+        return xr.concat(rows, dim=found["nbeta"]) if values.ndim else rows[0]
+
+    def _often(self, count: str) -> np.ndarray:
+        return self.often * self.size / self.samples(count)
+
+    def _split(self, often: np.ndarray) -> tuple[Any, "_Terms"]:
+        parameters, rest = eqx.partition(self.model, eqx.is_inexact_array)
+        leaves = jax.tree.leaves(parameters)
+        if not leaves:
+            raise expected("model", "a predictor with floating-point arrays", type(self.model).__name__)
+        return parameters, _Terms(rest, self.task, jnp.asarray(often, leaves[0].dtype))
+
+
+class _Terms(eqx.Module):
+    """The losses of all lengths as terms, for a sampler: the mean over windows."""
+
+    rest: Any
+    task: AbstractTask
+    often: Float[Array, " position"]
+
+    def __call__(self, parameters: Any, windows: Any) -> Float[Array, " position"]:
+        model = eqx.combine(parameters, self.rest)
+        losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
+        return self.often * jnp.mean(losses, axis=0)
+
+
+class _Whole(eqx.Module):
+    """Their sum."""
+
+    terms: _Terms
+
+    def __call__(self, parameters: Any, windows: Any) -> Float[Array, ""]:
+        return jnp.sum(self.terms(parameters, windows))
+
+
+def _is_place(position: object, count: int) -> bool:
+    return isinstance(position, Integral) and not isinstance(position, bool) and 0 <= int(position) < count
+
+
+def _inverse_temperatures(found: xr.Dataset) -> np.ndarray:
+    """One, or all of a curve."""
+    return np.asarray(found["nbeta"].values if "nbeta" in found.dims else found.attrs["nbeta"], np.float64)
+
+
+@eqx.filter_jit
+def _gradient(loss: _Terms, parameters: Any, windows: Any, at: Array) -> Any:
+    return jax.grad(lambda p: loss(p, windows)[at])(parameters)
+
+
+@eqx.filter_jit
+def _curvature(loss: _Terms, parameters: Any, windows: Any, at: Array, *, direction: Any) -> Float[Array, ""]:
+    def slope(p: Any) -> Any:
+        return jax.grad(lambda q: loss(q, windows)[at])(p)
+
+    turned = jax.jvp(slope, (parameters,), (direction,))[1]
+    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(direction), jax.tree.leaves(turned), strict=True)]
+    return jnp.sum(jnp.stack(parts))

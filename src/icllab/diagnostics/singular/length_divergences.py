@@ -1,0 +1,74 @@
+r"""Divergences from the truth by context length, of tasks whose truth is known."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.protocols import AbstractTask, Predictor
+from icllab.diagnostics.behaviour.lengths import counts_of, per_length
+from icllab.tasks.sequences import AbstractSequences
+
+
+def divergences(
+    predictors: Mapping[str, Predictor],
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    truth: str | None = None,
+    counts: Sequence[float] | None = None,
+    prompts: int = 1024,
+    block: int = 256,
+) -> xr.Dataset:
+    r"""How far predictors are from the truth, for every context length.
+
+    .. math:: K^{(l)} = L^{(l)} - H^{(l)}
+                      = E\,\mathrm{KL}\bigl(q(\cdot \mid t_1\cdots t_l)\,\|\,p(\cdot \mid t_1\cdots t_l)\bigr)
+
+    .. math:: \sum_{l=1}^{C-1} K^{(l)}
+              = E_{t_1}\mathrm{KL}\bigl(q(t_2\cdots t_C \mid t_1)\,\|\,p(t_2\cdots t_C \mid t_1)\bigr)
+
+    The sum over the lengths of a window is the divergence of the whole window, given its first token, which nobody is
+    asked for. Position i of the result is l = i + 1 tokens seen.
+
+    Args:
+        predictors: As in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
+        task: A law of sequences whose entropies are known, or any where one of the predictors is the truth.
+        key: Of the windows.
+        truth: Name of the predictor that knows the law. The losses of the others are then taken above its own window
+            by window, with far smaller errors, and a window's sum over lengths is the log ratio of its probabilities.
+        counts: How often each length counts in the sum and the mean; None: once.
+        prompts: How many windows.
+        block: How many are held in memory at once.
+
+    Returns:
+        What ``per_length`` returns, with ``divergence`` and its ``_error`` over ``(predictor, position)``,
+        ``divergence_sum`` and ``divergence_mean`` over ``predictor``, each with its ``_error``, and without a ``truth``
+        also ``entropy`` over ``position``.
+
+    Raises:
+        InputError: Neither a truth is named nor are the task's entropies known, or as ``per_length``.
+
+    Derived: docs/learning-machine.md, A window as a sum over its lengths.
+    """
+    if truth is None and not isinstance(task, AbstractSequences):
+        raise expected("truth", "the name of a predictor that knows the law, since the task has no entropies", truth)
+    found = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
+    often = counts_of(found.sizes["position"], counts)
+    if truth is not None:
+        names = {"divergence": "difference", "divergence_mean": "difference_mean"}
+        found = found.assign({new: found[old] for new, old in names.items()})
+        found = found.assign({f"{new}_error": found[f"{old}_error"] for new, old in names.items()})
+    else:
+        assert isinstance(task, AbstractSequences)
+        least = np.asarray(task.entropies())
+        found = found.assign(entropy=("position", least))
+        found = found.assign(divergence=found["loss"] - found["entropy"], divergence_error=found["standard_error"])
+        mean = float(least @ often / often.sum())
+        found = found.assign(divergence_mean=found["loss_mean"] - mean, divergence_mean_error=found["loss_mean_error"])
+    times = float(often.sum())
+    return found.assign(
+        divergence_sum=times * found["divergence_mean"], divergence_sum_error=times * found["divergence_mean_error"]
+    )

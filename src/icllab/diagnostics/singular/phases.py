@@ -1,0 +1,103 @@
+r"""Phases from their sampled free energies: which share of the posterior each has, and where two are equal.
+
+A phase is a region of parameter space with a free energy of its own, as
+:func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` has it with the region as constraint.
+What there is
+asymptotically, :math:`n\,\Delta L + \Delta\lambda\log n`, is in :mod:`icllab.theory.free_energy`. Both rank phases of
+the posterior at a sample size; neither says in which order, or whether, training reaches them.
+
+Errors are those of independent free energies: each phase needs a key of its own. With one key for two of them both
+start with the same draws, and the error of a difference may be smaller or larger than what is stated.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import xarray as xr
+from scipy.interpolate import PchipInterpolator
+
+from icllab.core.errors import expected
+
+
+def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    r"""What share of the posterior each of several phases has, from their free energies with errors.
+
+    .. math:: p_a = \frac{e^{-F_a}}{\sum_be^{-F_b}}, \qquad
+              \mathrm{SE}^2(p_a) = p_a^2\Bigl[(1-p_a)^2s_a^2 + \sum_{b\ne a}p_b^2s_b^2\Bigr]
+
+    to first order in the errors s. A ranking of phases at a sample size, not of times of training.
+
+    Args:
+        phases: Name -> ``free_energy`` and ``free_energy_error`` over one and the same ``nbeta``, with different keys.
+
+    Returns:
+        ``weight`` and ``weight_error`` (``phase``, ``nbeta``).
+
+    Raises:
+        InputError: There are no two phases, or their temperatures differ.
+
+    Derived: docs/free-energies.md, Phases and where they change.
+    """
+    if len(phases) < 2:
+        raise expected("phases", "at least two", list(phases))
+    grid = _shared_grid(phases.values())
+    energies, errors = (
+        np.stack([found[name].values for found in phases.values()]) for name in ("free_energy", "free_energy_error")
+    )
+    shares = np.exp(energies.min(axis=0) - energies)
+    shares = shares / shares.sum(axis=0)
+    others = (shares**2 * errors**2).sum(axis=0) - shares**2 * errors**2
+    return xr.Dataset(
+        {
+            "weight": (("phase", "nbeta"), shares),
+            "weight_error": (("phase", "nbeta"), shares * np.sqrt((1 - shares) ** 2 * errors**2 + others)),
+        },
+        coords={"phase": list(phases), "nbeta": grid},
+    )
+
+
+def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
+    r"""Where two sampled free energies are equal, with errors.
+
+    .. math:: \Delta F(n) = 0, \qquad
+              \mathrm{SE}(\log n) = \mathrm{SE}(\Delta F)\Big/\Bigl|\frac{d\Delta F}{d\log n}\Bigr|
+
+    between temperatures by a monotone cubic in :math:`\log n\beta`. The exact counterpart is
+    :func:`theory.free_energy.crossings <icllab.theory.free_energy.crossings>`.
+
+    Args:
+        first: ``free_energy`` and ``free_energy_error`` of one phase.
+        second: Of the other, over the same ``nbeta``, with another key.
+
+    Returns:
+        Over ``crossing``, ascending, none if there is none: ``crossing_n``, and ``crossing_n_error``.
+
+    Raises:
+        InputError: The temperatures differ, or there are fewer than two.
+
+    Derived: docs/free-energies.md, Phases and where they change.
+    """
+    grid = _shared_grid((first, second))
+    if grid.size < 2:
+        raise expected("nbeta", "at least two numbers", grid.tolist())
+    t = np.log(grid)
+    gap = second["free_energy"].values - first["free_energy"].values
+    error = np.hypot(first["free_energy_error"].values, second["free_energy_error"].values)
+    curve = PchipInterpolator(t, gap)
+    places = np.unique(curve.roots(extrapolate=False))
+    slopes = np.abs(curve.derivative()(places))
+    places, slopes = places[slopes > 0], slopes[slopes > 0]
+    return xr.Dataset(
+        {
+            "crossing_n": ("crossing", np.exp(places)),
+            "crossing_n_error": ("crossing", np.exp(places) * np.interp(places, t, error) / slopes),
+        }
+    )
+
+
+def _shared_grid(phases: Iterable[xr.Dataset]) -> np.ndarray:
+    first, *rest = (found["nbeta"].values for found in phases)
+    for other in rest:
+        if not np.array_equal(first, other):
+            raise expected("nbeta", f"the same of all phases, {first.tolist()}", other.tolist())
+    return first

@@ -1,1 +1,0 @@
-"""Claims of the asymptotic theory of in-context learning by linear attention."""

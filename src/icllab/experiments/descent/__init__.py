@@ -1,1 +1,0 @@
-"""Claims of attention that runs gradient descent."""

@@ -1,0 +1,1 @@
+"""The item-label network and the minimal induction head."""

@@ -1,0 +1,208 @@
+r"""Two layers of attention and a classifier, as the study of abrupt learning has them.
+
+.. math:: h_i = x_i + \sum_{j \le i} a_{ij}\, x_j W_V, \qquad
+          a_{ij} = \operatorname{softmax}_{j \le i} \langle x_i W_Q,\, x_j W_K \rangle
+
+for each layer, where x is what the layer is given: one head, no scaling, no layer norm, no biases, and no matrix after
+the values. A token is its place as a unit vector beside its content. Of the last layer the query's row alone is read.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import ItemLabelPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.induction.placed_rows import PlacedRows, Updated, WrittenOut
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.attention import masked_softmax
+from icllab.models.networks.classifier import Classifier
+from icllab.models.networks.dense import product
+from icllab.tasks.item_label import ItemLabel
+
+KINDS = ("softmax", "linear")
+FORMS = ("plain", "reassociated")
+
+
+class Head(eqx.Module):
+    """The weights of one head, which act on rows: ``x @ weight``."""
+
+    query: Float[Array, "width width"]
+    key: Float[Array, "width width"]
+    value: Float[Array, "width width"]
+
+
+class ItemLabelNetwork(AbstractModel):
+    r"""The attention-only network that answers item-label prompts, read at its last token.
+
+    Queries, keys and values are drawn from :math:`N(0, 1/D)` with D the dimension of a token's content; the classifier
+    has its own law. With ``attention="linear"`` the pattern of a layer is its scores, divided by the number of tokens
+    that are seen.
+
+    Activations, of two layers on T tokens of width d = P + D: ``tokens`` [T, d]; ``scores1``, before the mask, and
+    ``attention1`` [T, T] (row: who looks, column: at whom); ``update1``, what the layer adds, and ``layer1`` [T, d];
+    ``scores2`` and ``attention2`` [T], of the query token; ``update2`` and ``layer2`` [d]; ``hidden1``, ``hidden2``,
+    ... [d]; ``logits`` [1, L]. With one layer there is only that of the query token, under the names that end in 1.
+
+    The form ``"reassociated"`` is the same function, with one product by a :math:`d \times d` matrix for each token
+    instead of five, and none with the places:
+
+    .. math:: \langle x_i W_Q, x_j W_K \rangle = x_i\, (W_Q^{} W_K^\top)\, x_j^\top, \qquad
+              h_j w = x_j w + m_j (W_V w), \quad m_j = \sum_k a_{jk} x_k .
+
+    Both name the same activations, and both can be edited in all of them.
+
+    Attributes:
+        layers: Query, key and value of each layer.
+        classifier: Reads the last token.
+        places: P.
+        attention: ``"softmax"`` or ``"linear"``, of each layer (static).
+        form: ``"plain"`` or ``"reassociated"`` (static).
+
+    Source: [Reddy24].
+    Derived: docs/models.md, The item-label network in another order.
+    """
+
+    layers: tuple[Head, ...]
+    classifier: Classifier
+    places: int = eqx.field(static=True)
+    attention: tuple[str, ...] = eqx.field(static=True)
+    form: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        places: int,
+        labels: int,
+        layers: int = 2,
+        depth: int = 3,
+        attention: str | tuple[str, ...] = "softmax",
+        form: str = "reassociated",
+        std: float | None = None,
+        key: PRNGKeyArray,
+    ):
+        """Draw the weights.
+
+        Args:
+            dim: D, of a token's content.
+            places: P.
+            labels: L.
+            layers: Of attention, 1 or 2.
+            depth: ReLU layers of the classifier; 0: a linear read-out alone.
+            attention: Of all layers, or of each.
+            form: How it is computed.
+            std: Standard deviation of queries, keys and values; None: one over the root of D.
+            key: Of the weights.
+
+        Raises:
+            InputError: A name is unknown, or there are other than one or two layers.
+        """
+        if layers not in (1, 2):
+            raise expected("layers", "1 or 2", layers)
+        kinds = (attention,) * layers if isinstance(attention, str) else tuple(attention)
+        for kind in kinds:
+            if kind not in KINDS:
+                raise unknown("attention", kind, KINDS)
+        if len(kinds) != layers:
+            raise expected("attention", f"one name, or {layers}, one for each layer", list(kinds))
+        if form not in FORMS:
+            raise unknown("form", form, FORMS)
+        of_layers, of_classifier = jax.random.split(key)
+        width = places + dim
+        spread = dim**-0.5 if std is None else std
+        weights = spread * jax.random.normal(of_layers, (layers, 3, width, width))
+        self.layers = tuple(Head(*weights[i]) for i in range(layers))
+        self.classifier = Classifier(width, labels, depth=depth, key=of_classifier)
+        self.places = places
+        self.attention = kinds
+        self.form = form
+
+    @classmethod
+    def of(
+        cls,
+        task: ItemLabel,
+        *,
+        layers: int = 2,
+        depth: int = 3,
+        attention: str | tuple[str, ...] = "softmax",
+        form: str = "reassociated",
+        std: float | None = None,
+        key: PRNGKeyArray,
+    ) -> "ItemLabelNetwork":
+        """A network of the sizes of a task; the other arguments are those of the constructor."""
+        sizes = {"dim": task.dim, "places": task.places, "labels": task.labels}
+        return cls(**sizes, layers=layers, depth=depth, attention=attention, form=form, std=std, key=key)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The last: the query after the whole context."""
+        return "last"
+
+    def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        if prompt.places != self.places:
+            raise expected(
+                "prompt", f"tokens with {self.places} places", prompt.places, "build the network of its task"
+            )
+        record = Recorder(edit)
+        given = prompt.tokens()
+        tokens = record("tokens", given)
+        if self.form == "plain":
+            last = self._plain(tokens, record)
+        else:
+            # What was edited may have no unit vectors any more, and is content throughout.
+            placed = PlacedRows.of(prompt) if tokens is given else PlacedRows.all_content(tokens)
+            last = self._reassociated(tokens, placed, record)
+        return Trace(record("logits", self.classifier(last, record)), record.activations)
+
+    def _plain(self, x: Float[Array, "token width"], record: Recorder) -> Float[Array, " width"]:
+        """The query token after all layers, every product taken as the formula has it."""
+        if len(self.layers) == 2:
+            head = self.layers[0]
+            scores = product(x, head.query) @ product(x, head.key).T
+            update = self._pattern(scores, 1, record) @ product(x, head.value)
+            x = record("layer1", x + record("update1", update))
+        head, number = self.layers[-1], len(self.layers)
+        scores = product(x, head.key) @ product(x[-1:], head.query)[0]
+        update = self._pattern(scores, number, record) @ product(x, head.value)
+        return record(f"layer{number}", x[-1] + record(f"update{number}", update))
+
+    def _reassociated(self, x: Float[Array, "token width"], tokens: PlacedRows, record: Recorder) -> Array:
+        """The same in another order: ``tokens`` are ``x``."""
+        last, number, stream = x[-1:], len(self.layers), tokens
+        if number == 2:
+            head = self.layers[0]
+            scores = tokens.against(tokens.times(product(head.query, head.key.T)))
+            collected = tokens.mixed(self._pattern(scores, 1, record))
+            # The update of every token is computed only if somebody looks at it.
+            update = collected.times(head.value)
+            updated = record("update1", update)
+            layer = x + updated
+            after = record("layer1", layer)
+            if updated is update and after is layer:
+                last = last + collected.last().times(head.value)
+                stream = Updated(tokens, collected, head.value)
+            else:
+                last, stream = after[-1:], WrittenOut(after)
+        head = self.layers[-1]
+        scores = stream.against(product(last, product(head.query, head.key.T)))[0]
+        summed = stream.summed(self._pattern(scores, number, record)[None])
+        update = record(f"update{number}", product(summed, head.value)[0])
+        return record(f"layer{number}", last[0] + update)
+
+    def _pattern(self, scores: Float[Array, "*row token"], number: int, record: Recorder) -> Float[Array, "*row token"]:
+        """Attention of every token to itself and those before it, or of the query alone, which sees all."""
+        scores = record(f"scores{number}", scores)
+        seen = np.ones(scores.shape, bool)
+        seen = np.tril(seen) if scores.ndim == 2 else seen
+        if self.attention[number - 1] == "softmax":
+            pattern = masked_softmax(scores, jnp.asarray(seen))
+        else:
+            pattern = scores * jnp.asarray(seen / seen.sum(axis=-1, keepdims=True), scores.dtype)
+        return record(f"attention{number}", pattern)

@@ -1,0 +1,115 @@
+r"""An induction head reduced to three strengths: who comes before, what matches, and what is a label.
+
+.. math:: v_i = \sum_{j \le i} \operatorname{softmax}_{j \le i}\bigl(\beta_1 [j = i - 1]\bigr)\, x_j, \qquad
+          w = \sum_j \operatorname{softmax}_j\bigl(\alpha \langle x_q, v_j \rangle
+              + \beta_2 [j \text{ is a label}]\bigr)\, x_j
+
+The x are contents; places are known, and what a layer collects is kept apart from what was there. The pair
+:math:`(x_q, w)` is classified.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import require_integer
+from icllab.core.prompt import ItemLabelPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.attention import masked_softmax
+from icllab.models.networks.classifier import Classifier
+
+
+class Reader(eqx.Module):
+    r"""A classifier that is one strength: the logit of a label is :math:`\xi` times the attention to its tokens."""
+
+    xi: Float[Array, ""]
+    labels: int = eqx.field(static=True)
+
+
+class MinimalHead(AbstractModel):
+    r"""The induction head with strengths :math:`\beta_1, \alpha, \beta_2` for its two layers of attention.
+
+    With :meth:`reading` the classifier is one more strength :math:`\xi`. That is the landscape of
+    :mod:`icllab.theory.induction_landscape` on real prompts: there contents are orthogonal, places are all the middle
+    one, and what attention without preference takes up of every token is left out.
+
+    Activations: ``attention1`` [T, T], ``buffer``, the :math:`v_i` [T, D], ``scores2`` and ``attention2`` of the query
+    [T], ``update2``, the w [D], ``hidden1``, ... of the classifier, and ``logits`` [1, L].
+
+    Attributes:
+        beta1: :math:`\beta_1`, attention to the token before.
+        alpha: :math:`\alpha`, attention to what has collected what looks like the query.
+        beta2: :math:`\beta_2`, attention to labels.
+        classifier: Reads :math:`(x_q, w)`, or the attention itself.
+
+    Source: [Reddy24].
+    """
+
+    beta1: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    alpha: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    beta2: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    classifier: Classifier | Reader
+
+    @classmethod
+    def drawn(
+        cls,
+        *,
+        dim: int,
+        labels: int,
+        beta1: float | Array = 0.0,
+        alpha: float | Array = 0.0,
+        beta2: float | Array = 0.0,
+        depth: int = 3,
+        key: PRNGKeyArray,
+    ) -> "MinimalHead":
+        """With a drawn classifier of ``depth`` ReLU layers on the 2D entries of :math:`(x_q, w)`."""
+        return cls(beta1, alpha, beta2, Classifier(2 * dim, labels, depth=depth, key=key))
+
+    @classmethod
+    def reading(
+        cls,
+        *,
+        labels: int,
+        beta1: float | Array = 0.0,
+        alpha: float | Array = 0.0,
+        beta2: float | Array = 0.0,
+        xi: float | Array = 0.0,
+    ) -> "MinimalHead":
+        r"""With the logit :math:`\xi \sum_{j \text{ shows } l} a_j` for label l, a the attention of the query."""
+        require_integer("labels", labels)
+        return cls(beta1, alpha, beta2, Reader(jnp.asarray(xi, float), labels))
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The last: the query after the whole context."""
+        return "last"
+
+    def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        record = Recorder(edit)
+        x = prompt.content()
+        place = np.arange(len(x))
+        seen = place[:, None] >= place
+        before = self.beta1 * jnp.asarray(place[:, None] == place + 1, x.dtype)
+        attention = record("attention1", masked_softmax(before, jnp.asarray(seen)))
+        buffer = record("buffer", attention @ x)
+        is_label = jnp.asarray(place % 2 == 1, x.dtype)
+        scores = record("scores2", self.alpha * (buffer @ x[-1]) + self.beta2 * is_label)
+        attention = record("attention2", jax.nn.softmax(scores))
+        collected = record("update2", attention @ x)
+        if isinstance(self.classifier, Reader):
+            logits = self.classifier.xi * label_mass(attention, prompt, self.classifier.labels)[None]
+        else:
+            logits = self.classifier(jnp.concatenate([x[-1], collected]), record)
+        return Trace(record("logits", logits), record.activations)
+
+
+def label_mass(attention: Float[Array, " token"], prompt: ItemLabelPrompt, labels: int) -> Float[Array, " label"]:
+    r"""The attention of the query to the tokens of each label, :math:`\sum_{j \text{ shows } l} a_j`."""
+    shows = prompt.labels[:-1, None] == jnp.arange(labels, dtype=prompt.labels.dtype)[None]
+    return attention[1::2] @ shows.astype(attention.dtype)

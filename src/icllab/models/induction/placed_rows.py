@@ -1,0 +1,134 @@
+r"""Sums of tokens that are a place beside a content, without ever writing the places down.
+
+A token is :math:`x_j = [e_{s+j};\, c_j]`, a unit vector of dimension P beside a content of dimension D. A row
+:math:`m = \sum_j a_j x_j` is known by its weights :math:`a` on the T tokens and by its content :math:`\sum_j a_j c_j`,
+and
+
+.. math:: m W = \sum_j a_j W_{s+j} + \Big(\sum_j a_j c_j\Big) W_{P:}
+
+looks up T rows of the first P of W in place of a product with them.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from icllab.core.prompt import ItemLabelPrompt
+from icllab.models.networks.dense import product
+
+
+class PlacedRows(eqx.Module):
+    """Rows that are sums of a prompt's tokens.
+
+    Attributes:
+        weights: Of the tokens in each row; None: the rows are the tokens themselves.
+        content: Of each row.
+        shift: Place of the first token.
+        tokens: T (static).
+        places: P (static); 0: there are no places, and all is content.
+    """
+
+    weights: Float[Array, "row token"] | None
+    content: Float[Array, "row dim"]
+    shift: Int[Array, ""]
+    tokens: int = eqx.field(static=True)
+    places: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, prompt: ItemLabelPrompt) -> "PlacedRows":
+        """The tokens of a prompt."""
+        content = prompt.content()
+        return cls(None, content, prompt.shift, len(content), prompt.places)
+
+    @classmethod
+    def all_content(cls, rows: Float[Array, "row width"]) -> "PlacedRows":
+        """Any rows, as content without places."""
+        return cls(None, rows, jnp.zeros((), int), len(rows), 0)
+
+    def mixed(self, weights: Float[Array, "more row"]) -> "PlacedRows":
+        """Sums of these rows."""
+        inner = weights if self.weights is None else weights @ self.weights
+        return PlacedRows(inner, weights @ self.content, self.shift, self.tokens, self.places)
+
+    def last(self) -> "PlacedRows":
+        """The last row alone."""
+        if self.weights is None:
+            return self.mixed(jnp.eye(len(self.content), dtype=self.content.dtype)[-1:])
+        return PlacedRows(self.weights[-1:], self.content[-1:], self.shift, self.tokens, self.places)
+
+    def summed(self, weights: Float[Array, "more row"]) -> Float[Array, "more width"]:
+        """Sums of these rows, written out."""
+        return self.mixed(weights).written_out()
+
+    def times(self, matrix: Float[Array, "width outer"]) -> Float[Array, "row outer"]:
+        """The rows times a matrix."""
+        found = product(self.content, matrix[self.places :])
+        if not self.places:
+            return found
+        if self.weights is not None and self.tokens == self.places:
+            return found + product(self.weights, matrix[: self.places])
+        looked_up = self._here(matrix[: self.places], 0)
+        return found + (looked_up if self.weights is None else self.weights @ looked_up)
+
+    def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector row"]:
+        """The inner products of some vectors with the rows."""
+        found = vectors[:, self.places :] @ self.content.T
+        if not self.places:
+            return found
+        looked_up = self._here(vectors[:, : self.places], 1)
+        return found + (looked_up if self.weights is None else looked_up @ self.weights.T)
+
+    def written_out(self) -> Float[Array, "row width"]:
+        """The rows as they are."""
+        if not self.places:
+            return self.content
+        weights = jnp.eye(self.tokens, dtype=self.content.dtype) if self.weights is None else self.weights
+        if self.tokens < self.places:
+            empty = jnp.zeros((len(weights), self.places), weights.dtype)
+            weights = jax.lax.dynamic_update_slice_in_dim(empty, weights, self.shift, 1)
+        return jnp.concatenate([weights, self.content], axis=1)
+
+    def _here(self, table: Array, axis: int) -> Array:
+        """What a table of all places has at those of the tokens."""
+        if self.tokens == self.places:
+            return table
+        return jax.lax.dynamic_slice_in_dim(table, self.shift, self.tokens, axis)
+
+
+class Updated(eqx.Module):
+    """Tokens after a layer that was never applied to them one by one: their own content, and what they collected.
+
+    .. math:: h_j = x_j + m_j W
+
+    Attributes:
+        tokens: The :math:`x_j`.
+        collected: The :math:`m_j`.
+        value: W.
+    """
+
+    tokens: PlacedRows
+    collected: PlacedRows
+    value: Float[Array, "width width"]
+
+    def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector token"]:
+        """The inner products of some vectors with the tokens."""
+        return self.tokens.against(vectors) + self.collected.against(product(vectors, self.value.T))
+
+    def summed(self, weights: Float[Array, "row token"]) -> Float[Array, "row width"]:
+        """Sums of the tokens."""
+        return self.tokens.summed(weights) + self.collected.mixed(weights).times(self.value)
+
+
+class WrittenOut(eqx.Module):
+    """Tokens as they are."""
+
+    rows: Float[Array, "token width"]
+
+    def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector token"]:
+        """The inner products of some vectors with the tokens."""
+        return vectors @ self.rows.T
+
+    def summed(self, weights: Float[Array, "row token"]) -> Float[Array, "row width"]:
+        """Sums of the tokens."""
+        return weights @ self.rows

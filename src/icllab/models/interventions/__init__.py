@@ -1,0 +1,1 @@
+"""Named activations, edits of them, and clamps: interventions wrap every model."""

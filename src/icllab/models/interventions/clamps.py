@@ -1,0 +1,155 @@
+r"""Interventions on the three operations of an induction head, in models that answer item-label prompts.
+
+Each takes a model with the activations ``attention1``, ``attention2`` and ``logits`` of
+:class:`~icllab.models.induction.item_label_network.ItemLabelNetwork` (the minimal head has them too) and returns a
+model that
+``fit`` trains as any other; they nest. What is clamped passes no gradient on to what it replaces.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from icllab.core.errors import expected, require_number
+from icllab.core.prompt import ItemLabelPrompt
+from icllab.core.protocols import AbstractModel, Edit
+from icllab.models.induction.minimal_head import label_mass
+from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
+
+Tree = TypeVar("Tree")
+FLOOR = 1e-6  # of the attention to a label that is not in the context: its logarithm must be finite
+
+
+def previous_token_clamped(model: AbstractModel, strength: float = 1.0) -> Edited:
+    r"""Every label token looks at the item before it with ``strength`` y, and evenly at all else it sees.
+
+    .. math:: a_{2k+1,\,j} = \begin{cases} y & j = 2k \\ (1 - y)/(2k + 1) & \text{else} \end{cases}
+              \qquad k = 0, \dots, N - 1
+
+    The other rows of ``attention1`` stay as they are.
+
+    Derived: docs/models.md, Clamps.
+    """
+    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return edited(model, _PreviousToken(float(strength)))
+
+
+def match_clamped(model: AbstractModel, strength: float = 1.0) -> EditedBy:
+    r"""The query looks at the label tokens that show the target with ``strength`` z, and evenly at all else.
+
+    .. math:: a_j = \begin{cases} z/n & j \text{ shows the target} \\ (1 - z)/(T - n) & \text{else} \end{cases}
+
+    in ``attention2``, with n tokens that show it. A prompt that has none is left alone.
+
+    Derived: docs/models.md, Clamps.
+    """
+    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return edited_by(model, _Match(float(strength)))
+
+
+def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedBy:
+    r"""The classifier is replaced by a perfect read-out of the labels that the query looks at.
+
+    .. math:: f_l = \ln \max(s_l, 10^{-6}), \quad \text{or} \quad f_l = \xi\, s_l,
+              \qquad s_l = \sum_{j \text{ shows } l} a_j
+
+    with a the pattern ``attention2``: its scores are then the logits of the labels in context, and what is not there
+    has a small one. With a ``strength`` :math:`\xi` the read-out is linear, which is what a pattern without a softmax
+    needs.
+
+    Derived: docs/models.md, Clamps.
+    """
+    if strength is not None:
+        require_number("strength", strength, "a finite number, or None for the logarithm", np.isfinite)
+    return edited_by(model, _Copy(None if strength is None else float(strength)))
+
+
+def ablated(model: AbstractModel, layer: int) -> Edited:
+    """The head of ``layer`` (1 or 2) adds nothing to the stream."""
+    if layer not in (1, 2):
+        raise expected("layer", "1 or 2", layer)
+    return edited(model, _Ablation(layer))
+
+
+def grafted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
+    """``model`` with some parts of its weights taken from a donor of the same shape.
+
+    Args:
+        model: A model, or the stacked members of an ensemble.
+        donor: Another, such as a checkpoint: ``run.trajectory.at(step).member(0)``.
+        parts: As ``where`` of ``equinox.tree_at``: ``lambda model: model.layers[0]``, or several of them in a tuple.
+
+    Raises:
+        InputError: The parts differ in their shapes, or one has none of them.
+    """
+    try:
+        there, given = parts(model), parts(donor)
+    except (AttributeError, IndexError) as error:
+        raise expected("parts", "parts that model and donor have", str(error)) from error
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))] for tree in (there, given)]
+    if shapes[0] != shapes[1]:
+        raise expected("donor", f"parts of shapes {shapes[0]}", shapes[1])
+    return eqx.tree_at(parts, model, given)
+
+
+class _PreviousToken(eqx.Module):
+    strength: float = eqx.field(static=True)
+
+    def __call__(self, name: str, value: Array) -> Array:
+        if name != "attention1":
+            return value
+        if value.ndim < 2:
+            raise expected("model", "two layers: a single one looks from the query alone", 1)
+        place = np.arange(value.shape[-1])
+        others = (1 - self.strength) / np.maximum(place, 1)
+        pattern = np.where(place[:, None] == place + 1, self.strength, others[:, None])
+        pattern = np.where(place[:, None] >= place, pattern, 0.0)
+        is_label = np.broadcast_to(place[:, None] % 2 == 1, pattern.shape)
+        return jnp.where(is_label, jnp.asarray(pattern, value.dtype), value)
+
+
+class _Match(eqx.Module):
+    strength: float = eqx.field(static=True)
+
+    def __call__(self, prompt: ItemLabelPrompt) -> Edit:
+        def edit(name: str, value: Array) -> Array:
+            if name != "attention2":
+                return value
+            right = jnp.zeros(value.shape, bool).at[1::2].set(prompt.matches)
+            count = jnp.sum(right)
+            each = self.strength / jnp.maximum(count, 1).astype(value.dtype)
+            other = (1 - self.strength) / (len(value) - count).astype(value.dtype)
+            return jnp.where(count > 0, jnp.where(right, each, other), value)
+
+        return edit
+
+
+class _Copy(eqx.Module):
+    strength: float | None = eqx.field(static=True)
+
+    def __call__(self, prompt: ItemLabelPrompt) -> Edit:
+        seen: dict[str, Array] = {}
+
+        def edit(name: str, value: Array) -> Array:
+            if name == "attention2":
+                seen[name] = value
+            if name != "logits":
+                return value
+            if "attention2" not in seen:
+                raise expected("model", "one with attention2, that of the query in a second layer", "none")
+            mass = label_mass(seen["attention2"], prompt, value.shape[-1])
+            return (jnp.log(jnp.maximum(mass, FLOOR)) if self.strength is None else self.strength * mass)[None]
+
+        return edit
+
+
+class _Ablation(eqx.Module):
+    layer: int = eqx.field(static=True)
+
+    def __call__(self, name: str, value: Array) -> Array:
+        return jnp.zeros_like(value) if name == f"update{self.layer}" else value

@@ -1,0 +1,1 @@
+"""Linear and generalised attention on rows of a prompt, and the Gram form without matrices."""

@@ -1,0 +1,205 @@
+r"""Attention whose weights are any function of a key and a query, in the parametrisation of Cheng et al.
+
+.. math:: Z_l = Z_{l-1} + \frac1n V_lZ_{l-1}M\,h(B_lX_{l-1}, C_lX_{l-1}), \qquad \hat y = \pm[Z_L]_{d+1,\,n+1}
+
+The columns of :math:`Z_0` are the examples :math:`(x_i; y_i)` and the query :math:`(x_{n+1}; 0)`, X is its first d
+rows, :math:`h(U, W)_{ij} = h(u_i, w_j)` has a row for each key and a column for each query token, and the mask M
+removes the query from the keys. V is the product of output and value weights, B the key matrix, C the query matrix.
+With h the inner product it is :class:`~icllab.models.linear.linear_attention.LinearAttention` with P = V and
+:math:`Q = \mathrm{diag}(B^\top C, 0)`.
+"""
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+from icllab.models.linear.linear_attention import LinearAttention
+from icllab.models.networks.attention import WEIGHTINGS
+from icllab.models.networks.dense import product
+
+Similarity: TypeAlias = str | Callable[[Array, Array], Array]
+
+
+class GeneralisedAttention(AbstractModel):
+    r"""L layers of attention with any h on joined tokens, without any other parameter.
+
+    Activations: ``tokens`` (rows are tokens: :math:`Z_0^\top`), then for each layer ``layer0.keys``
+    (:math:`X^\top B^\top`), ``layer0.queries`` (:math:`X^\top C^\top`), ``layer0.pattern`` (h, row: key, column: query,
+    before the mask and 1/n), ``layer0.update`` and ``layer0`` (the new tokens), last ``prediction``. Where every
+    position is answered, every activation but the prediction has a leading axis ``position``: each prefix is a prompt
+    of its own, in which examples see each other, and the cost is O(length^3) for a layer; with ``answers="last"`` it is
+    O(length^2).
+
+    Attributes:
+        value: V of each layer.
+        key: B of each layer.
+        query: C of each layer.
+        temperature: T of each layer: :math:`h(u, w)` is a function of :math:`u^\top w/T`, or of :math:`u/\sqrt T` and
+            :math:`w/\sqrt T` where it is given as a function.
+        diagonal: V of a second head in each layer, whose h is the identity matrix: every example adds a multiple of
+            itself. None: no such head.
+        similarity: h: ``"linear"``, ``"relu"``, ``"exponential"``, ``"softmax"``, or a function of a key and a query.
+        axis: Of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
+            query's row; or ``"queries"``, over all n + 1 query tokens, so that rows do.
+        sign: Of the answer, :math:`+1` or :math:`-1`.
+        answers: ``"every"`` position or the ``"last"`` only.
+        normalised: Whether sums are divided by the number n of examples seen (at least 1).
+
+    Source: [Cheng24].
+    """
+
+    value: Float[Array, "layer token token"]
+    key: Float[Array, "layer dim dim"]
+    query: Float[Array, "layer dim dim"]
+    temperature: Float[Array, " layer"]
+    diagonal: Float[Array, "layer token token"] | None
+    similarity: Similarity = eqx.field(static=True)
+    axis: str = eqx.field(static=True)
+    sign: int = eqx.field(static=True)
+    answers: str = eqx.field(static=True)
+    normalised: bool = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        named = (*WEIGHTINGS, "softmax")
+        if isinstance(self.similarity, str) and self.similarity not in named:
+            raise unknown("similarity", self.similarity, named)
+        if self.axis not in ("keys", "queries"):
+            raise unknown("axis", self.axis, ("keys", "queries"))
+        if self.sign not in (-1, 1):
+            raise expected("sign", "1 or -1", self.sign)
+        if self.answers not in ("every", "last"):
+            raise unknown("answers", self.answers, ("every", "last"))
+
+    @classmethod
+    def drawn(
+        cls,
+        *,
+        dim: int,
+        layers: int,
+        std: float,
+        similarity: Similarity,
+        temperature: float,
+        sign: int,
+        answers: str,
+        normalised: bool,
+        axis: str = "keys",
+        key: PRNGKeyArray,
+    ) -> "GeneralisedAttention":
+        """All entries of V, B and C from a normal law of standard deviation ``std``; no diagonal head."""
+        if layers < 1:
+            raise expected("layers", "an integer of at least 1", layers)
+        of_value, of_rest = jax.random.split(key)
+        value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
+        b, c = std * jax.random.normal(of_rest, (2, layers, dim, dim))
+        each = jnp.full(layers, temperature, value.dtype)
+        return cls(value, b, c, each, None, similarity, axis, sign, answers, normalised)
+
+    @classmethod
+    def from_linear(cls, model: LinearAttention) -> "GeneralisedAttention":
+        """Linear attention without labels in its scores as V = P, B = I and C the block of Q. Not traceable.
+
+        Raises:
+            InputError: Q has entries for labels, the query is a key, or examples see earlier examples only.
+        """
+        q, dim = model.q, model.dim
+        if bool(jnp.any(q[:, dim] != 0) | jnp.any(q[:, :, dim] != 0)):
+            raise expected("model", "zeros in the last row and column of Q: h sees the inputs alone", "others")
+        if model.query_is_key or model.causal:
+            raise expected("model", "query_is_key=False and causal=False", (model.query_is_key, model.causal))
+        identity = jnp.broadcast_to(jnp.eye(dim, dtype=q.dtype), (model.layers, dim, dim))
+        one = jnp.ones(model.layers, q.dtype)
+        fields = ("linear", "keys", model.sign, model.answers, model.normalised)
+        return cls(model.p, identity, q[:, :dim, :dim], one, None, *fields)
+
+    def linear_attention(self) -> LinearAttention:
+        r"""The same predictor as P = V and :math:`Q = \mathrm{diag}(B^\top C/T, 0)`, if h is the inner product.
+
+        Raises:
+            InputError: h is another function, or there is a diagonal head.
+        """
+        if self.similarity != "linear" or self.diagonal is not None:
+            raise expected("similarity", "'linear', without a diagonal head", self.similarity)
+        scale = jnp.broadcast_to(self.temperature[:, None, None], self.key.shape)
+        block = jnp.swapaxes(self.key, 1, 2) @ self.query / scale
+        q = jnp.pad(block, ((0, 0), (0, 1), (0, 1)))
+        return LinearAttention(self.value, q, self.sign, self.answers, False, False, self.normalised)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As ``answers`` says."""
+        return "every" if self.answers == "every" else "last"
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return self.value.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return self.value.shape[1] - 1
+
+    def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        record = Recorder(edit)
+        z, seen = _prefixes(prompt) if self.answers == "every" else _whole(prompt)
+        count = jnp.sum(seen, axis=-1).astype(z.dtype)
+        share = 1 / jnp.maximum(count, 1) if self.normalised else jnp.ones_like(count)
+        there = seen.at[..., -1].set(True)  # the query, which is a token but no key
+        z = record("tokens", z)
+        for i in range(self.layers):
+            keys = record(f"layer{i}.keys", product(z[..., :-1], self.key[i].T))
+            queries = record(f"layer{i}.queries", product(z[..., :-1], self.query[i].T))
+            pattern = record(f"layer{i}.pattern", self._pattern(keys, queries, self.temperature[i], there))
+            masked = jnp.where(jnp.broadcast_to(seen[..., :, None], pattern.shape), pattern, 0)
+            collected = jnp.swapaxes(masked, -1, -2) @ z
+            update = product(collected, self.value[i].T)
+            if self.diagonal is not None:
+                own = product(z, self.diagonal[i].T)
+                update = update + jnp.where(jnp.broadcast_to(seen[..., None], own.shape), own, 0)
+            update = update * jnp.broadcast_to(share[..., None, None], update.shape)
+            z = record(f"layer{i}", z + record(f"layer{i}.update", update))
+        return Trace(record("prediction", self.sign * jnp.atleast_1d(z[..., -1, -1])), record.activations)
+
+    def _pattern(self, keys: Array, queries: Array, temperature: Array, there: Array) -> Array:
+        """h of all pairs; finite, and of no meaning, for examples that are not there."""
+        pair = there[..., :, None] & there[..., None, :]
+        if not isinstance(self.similarity, str):
+            root = jnp.sqrt(temperature)
+            by_query = jax.vmap(self.similarity, in_axes=(None, 0))
+            of_pairs = jax.vmap(by_query, in_axes=(0, None))
+            for _ in range(keys.ndim - 2):
+                of_pairs = jax.vmap(of_pairs)
+            return of_pairs(keys / root, queries / root)
+        # The mask comes first: what is not there may not overflow into the gradient.
+        scores = jnp.where(pair, keys @ jnp.swapaxes(queries, -1, -2) / temperature, 0)
+        if self.similarity != "softmax":
+            return WEIGHTINGS[self.similarity](scores)
+        scores = jnp.where(pair, scores, jnp.finfo(scores.dtype).min)
+        return jax.nn.softmax(scores, axis=-2 if self.axis == "keys" else -1)
+
+
+def _whole(prompt: RegressionPrompt) -> tuple[Array, Array]:
+    """Tokens of the examples and the query after them, and which are examples."""
+    z = jnp.concatenate([prompt.x, jnp.pad(prompt.y[:-1], (0, 1))[:, None]], axis=1)
+    return z, jnp.arange(prompt.positions) < prompt.length
+
+
+def _prefixes(prompt: RegressionPrompt) -> tuple[Array, Array]:
+    """Every prefix as a prompt of its own: its query is the last token, and examples after it are not there."""
+    examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
+    token = jnp.arange(prompt.positions)
+    seen = (token[None, :] < token[:, None]) & (token[None, :] < prompt.length)
+    shared = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
+    # What is not there is zero, so that a layer computes nothing from the future.
+    kept = jnp.where(jnp.broadcast_to(seen[:, :-1, None], shared.shape), shared, 0)
+    queries = jnp.pad(prompt.x, ((0, 0), (0, 1)))
+    return jnp.concatenate([kept, queries[:, None]], axis=1), seen

@@ -1,0 +1,224 @@
+r"""Linear attention in the parametrisation of the theory papers: one matrix for values, one for scores.
+
+.. math:: Z_l = Z_{l-1} + \frac{1}{n} P_l Z_{l-1} M \big( Z_{l-1}^\top Q_l Z_{l-1} \big),
+          \qquad \hat y = \pm [Z_L]_{d+1,\,n+1}
+
+The columns of :math:`Z_0` are the examples :math:`(x_i; y_i)` and the query :math:`(x_{n+1}; 0)`; the mask M
+removes the query from the keys. ``P`` is the product of output and value weights, ``Q`` of key and query weights.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+from icllab.models.linear.gram import gram_prediction
+from icllab.models.networks.dense import product
+from icllab.models.networks.embedding import Joined
+
+
+class LinearAttention(AbstractModel):
+    r"""L layers of linear attention on joined tokens, without any other parameter.
+
+    Activations: ``tokens`` (rows are tokens: :math:`Z_0^\top`), then for each layer ``layer0.scores``
+    (:math:`Z^\top Q Z`, row: key, column: query, before the mask and 1/n), ``layer0.update`` and ``layer0`` (the new
+    tokens), last ``prediction``. Where every position is answered with ``causal=False`` and more than one layer,
+    every activation but the prediction has a leading axis ``position``: the examples of each prefix become
+    something else. In the Gram form, :mod:`icllab.models.linear.gram`, the activations are its own.
+
+    Attributes:
+        p: P of each layer.
+        q: Q of each layer.
+        sign: Of the answer, :math:`+1` [Lu24] or :math:`-1` [Ahn23].
+        answers: ``"every"`` position or the ``"last"`` only.
+        causal: Whether an example sees itself and earlier examples only, or all of its prefix.
+        query_is_key: Whether the query also sees itself, as a token with label 0.
+        normalised: Whether sums are divided by the number n of examples seen (at least 1).
+        form: ``"tokens"``, or ``"gram"``: the same predictor to rounding, at a cost for a layer that does not grow with
+            the prompt. Then examples see all of their prefix, unless there is one layer.
+
+    Source: [Ahn23], [vonOswald23], [Lu24].
+    """
+
+    p: Float[Array, "layer token token"]
+    q: Float[Array, "layer token token"]
+    sign: int = eqx.field(static=True)
+    answers: str = eqx.field(static=True)
+    causal: bool = eqx.field(static=True)
+    query_is_key: bool = eqx.field(static=True)
+    normalised: bool = eqx.field(static=True)
+    form: str = eqx.field(static=True, default="tokens")
+
+    def __check_init__(self) -> None:
+        if self.sign not in (-1, 1):
+            raise expected("sign", "1 or -1", self.sign)
+        if self.answers not in ("every", "last"):
+            raise unknown("answers", self.answers, ("every", "last"))
+        if self.form not in ("tokens", "gram"):
+            raise unknown("form", self.form, ("tokens", "gram"))
+        if self.form == "gram" and self.causal and self.p.shape[0] > 1:
+            raise expected("form", "'tokens' where examples see earlier ones only", self.form, "or causal=False")
+
+    @classmethod
+    def drawn(
+        cls,
+        *,
+        dim: int,
+        layers: int,
+        std: float,
+        sign: int,
+        answers: str,
+        causal: bool,
+        query_is_key: bool,
+        normalised: bool,
+        form: str = "tokens",
+        key: PRNGKeyArray,
+    ) -> "LinearAttention":
+        """All entries of P and Q from a normal law of standard deviation ``std``."""
+        if layers < 1:
+            raise expected("layers", "an integer of at least 1", layers)
+        p, q = std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))
+        return cls(p, q, sign, answers, causal, query_is_key, normalised, form)
+
+    @classmethod
+    def ahn(
+        cls, *, dim: int, layers: int, std: float, answers: str = "last", form: str = "tokens", key: PRNGKeyArray
+    ) -> "LinearAttention":
+        """The conventions of Ahn et al.: 1/n, the query masked as a key, the answer read with a minus.
+
+        Source: [Ahn23].
+        """
+        return cls.drawn(
+            dim=dim,
+            layers=layers,
+            std=std,
+            sign=-1,
+            answers=answers,
+            causal=False,
+            query_is_key=False,
+            normalised=True,
+            form=form,
+            key=key,
+        )
+
+    @classmethod
+    def lu(cls, *, dim: int, std: float, answers: str = "last", key: PRNGKeyArray) -> "LinearAttention":
+        """The one layer of Lu, Letey et al.: 1/ℓ, the query among the keys; their V is P, their K'Q is Q.
+
+        Source: [Lu24].
+        """
+        return cls.drawn(
+            dim=dim,
+            layers=1,
+            std=std,
+            sign=1,
+            answers=answers,
+            causal=False,
+            query_is_key=True,
+            normalised=True,
+            key=key,
+        )
+
+    @classmethod
+    def from_gamma(cls, gamma: Float[Array, "dim feature"], *, answers: str = "every") -> "LinearAttention":
+        r"""The layer with :math:`v_{21} = 0`, :math:`v_{22} = 1` that predicts as the reduced model Γ does.
+
+        Derived: docs/models.md, From the layer to a matrix.
+        """
+        dim = gamma.shape[0]
+        p = jnp.zeros((dim + 1, dim + 1), gamma.dtype).at[dim, dim].set(1)
+        q = jnp.zeros_like(p).at[:dim, :dim].set(dim * gamma[:, :dim].T).at[dim, :dim].set(gamma[:, dim])
+        return cls(p[None], q[None], 1, answers, False, True, True)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As ``answers`` says."""
+        return "every" if self.answers == "every" else "last"
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return self.p.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return self.p.shape[1] - 1
+
+    def gamma(self) -> Float[Array, "dim feature"]:
+        r"""The matrix Γ that one layer with :math:`v_{21} = 0` computes with. Not traceable.
+
+        .. math:: \Gamma = \pm v_{22} \Big[ \tfrac1d Q_{11}^\top \;\; q_{21} \Big],
+                  \qquad \hat y = x^\top \Gamma h
+
+        with the last row :math:`(v_{21}^\top, v_{22})` of P and the first d columns
+        :math:`(Q_{11}; q_{21}^\top)` of Q.
+
+        Raises:
+            InputError: There are more layers than one, sums are not normalised, or :math:`v_{21} \ne 0`: then
+                the prediction has terms that no Γ has.
+
+        Derived: docs/models.md, From the layer to a matrix.
+        """
+        d = self.dim
+        if self.layers != 1:
+            raise expected("layers", "1 layer, to be reduced to a matrix", self.layers)
+        if not self.normalised:
+            raise expected("normalised", "True, as the features of the reduced model are", False)
+        if np.any(np.asarray(self.p[0, d, :d]) != 0):
+            largest = float(jnp.max(jnp.abs(self.p[0, d, :d])))
+            hint = "the inputs in the value make terms that no Γ has"
+            raise expected("p", "a last row (0, v22)", f"|v21| up to {largest:.3g}", hint)
+        q = self.q[0, :, :d]
+        return self.sign * self.p[0, d, d] * jnp.concatenate([q[:d].T / d, q[d][:, None]], axis=1)
+
+    def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        record = Recorder(edit)
+        if self.form == "gram":
+            fields = {"query_is_key": self.query_is_key, "normalised": self.normalised}
+            label = gram_prediction(self.p, self.q, prompt, record, every=self.answers == "every", **fields)
+            return Trace(record("prediction", self.sign * label), record.activations)
+        if self.answers == "every" and not self.causal and self.layers > 1:
+            z, visible, count = _prefixes(prompt, self.query_is_key)
+            read = (slice(None), -1, -1)
+        else:
+            # In one layer nobody reads what becomes of the examples, so the causal layout serves for all.
+            causal = self.causal or self.answers == "every"
+            arrangement = Joined(answers=self.answers, causal=causal, query_is_key=self.query_is_key)
+            layout = arrangement.layout(prompt.positions)
+            z, visible = arrangement.tokens(prompt), jnp.asarray(layout.visible)
+            count, read = jnp.asarray(layout.examples, z.dtype), (layout.read, -1)
+        share = 1 / jnp.maximum(count, 1) if self.normalised else jnp.ones_like(count)
+        weight = jnp.where(visible, share[..., None], 0)
+        z = record("tokens", z)
+        for i in range(self.layers):
+            scores = record(f"layer{i}.scores", product(z, self.q[i]) @ jnp.swapaxes(z, -1, -2))
+            collected = (weight * jnp.swapaxes(scores, -1, -2)) @ z
+            z = record(f"layer{i}", z + record(f"layer{i}.update", product(collected, self.p[i].T)))
+        return Trace(record("prediction", self.sign * z[read]), record.activations)
+
+
+def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Array, Array]:
+    """Every prefix as a prompt of its own: tokens, who sees whom, and the number of examples each token sees.
+
+    For position i, the examples before it see each other and the query, the last token, sees them.
+    """
+    token = jnp.arange(prompt.positions)
+    examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
+    queries = jnp.pad(prompt.x, ((0, 0), (0, 1)))
+    shared = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
+    z = jnp.concatenate([shared, queries[:, None]], axis=1)
+    is_query = token == prompt.length
+    before = token[None] < token[:, None]  # [position, example]
+    own = is_query[:, None] & is_query[None] & query_is_key
+    visible = (before | is_query[None])[:, :, None] & before[:, None, :] | own[None]
+    count = jnp.broadcast_to(token[:, None], before.shape).astype(z.dtype)
+    return z, visible, count

@@ -1,0 +1,127 @@
+r"""Weights as published code stores them, where tokens are rows: from there to linear attention here, and back.
+
+Here the columns of Z are tokens. With rows, :math:`E = Z^\top`, each product of weights comes transposed:
+
+====================  =======================================================  ===================================
+code of               update of the rows                                       here
+====================  =======================================================  ===================================
+Ahn et al.            :math:`E + \frac1n(EQ'E^\top)M\,EP'^\top`                :math:`P = P'`, :math:`Q = Q'^\top`
+von Oswald et al.     :math:`E + (EW_Q)(\bar EW_K)^\top(\bar EW_V)W_P`         :math:`P = (W_VW_P)^\top`,
+                                                                               :math:`Q = W_KW_Q^\top`
+====================  =======================================================  ===================================
+
+:math:`\bar E` are the rows of the examples alone. Von Oswald et al. write the paper's formula with columns,
+:math:`W^\top` of the code's; ``columns=True`` reads that.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected
+from icllab.models.linear.linear_attention import LinearAttention
+
+
+class AhnWeights(NamedTuple):
+    """P' and Q' of each layer, tokens as rows."""
+
+    p: Float[Array, "layer token token"]
+    q: Float[Array, "layer token token"]
+
+
+class VonOswaldWeights(NamedTuple):
+    """Key, query, value and projection of each layer."""
+
+    key: Float[Array, "layer token inner"]
+    query: Float[Array, "layer token inner"]
+    value: Float[Array, "layer token inner"]
+    projection: Float[Array, "layer inner token"]
+
+
+def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
+    r"""Linear attention with the weights of Ahn et al.'s code: sums over n, the query no key, the answer with a minus.
+
+    .. math:: P = P', \qquad Q = Q'^\top
+
+    Raises:
+        InputError: The two have different shapes.
+
+    Source: [Ahn23].
+    """
+    p, q = weights
+    if p.shape != q.shape:
+        raise expected("weights", "P and Q of one shape", (p.shape, q.shape))
+    return LinearAttention(p, jnp.swapaxes(q, 1, 2), -1, answers, False, False, True, form)
+
+
+def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
+    r"""The same, for code that stores the blocks of the inputs alone, [layer, d, d].
+
+    .. math::
+        P = \begin{pmatrix}P' & 0 \\ 0 & 1\end{pmatrix}, \qquad
+        Q = \begin{pmatrix}Q'^\top & 0 \\ 0 & 0\end{pmatrix}
+
+    Source: [Ahn23].
+    """
+    p, q = (jnp.pad(block, ((0, 0), (0, 1), (0, 1))) for block in weights)
+    return from_ahn(AhnWeights(p.at[:, -1, -1].set(1), q), answers=answers, form=form)
+
+
+def to_ahn(model: LinearAttention) -> AhnWeights:
+    """The weights of a model in Ahn et al.'s conventions as their code stores them.
+
+    Raises:
+        InputError: The model has other conventions.
+
+    Source: [Ahn23].
+    """
+    if model.sign != -1 or model.query_is_key or model.causal or not model.normalised:
+        came = (model.sign, model.query_is_key, model.causal, model.normalised)
+        wanted = "sign=-1, query_is_key=False, causal=False, normalised=True"
+        raise expected("model", wanted, came, "the first can be exchanged with the sign of P")
+    return AhnWeights(model.p, jnp.swapaxes(model.q, 1, 2))
+
+
+def from_von_oswald(
+    weights: VonOswaldWeights, *, columns: bool = False, answers: str = "last", form: str = "tokens"
+) -> LinearAttention:
+    r"""Linear attention with von Oswald et al.'s weights: no division, the query no key, the answer with a minus.
+
+    .. math:: P = (W_VW_P)^\top, \qquad Q = W_KW_Q^\top
+
+    Args:
+        weights: As the code stores them, applied to tokens from the right; with ``columns`` as the paper writes them,
+            applied from the left: :math:`P = W_PW_V`, :math:`Q = W_K^\top W_Q`.
+        columns: Which of the two.
+        answers: ``"every"`` position or the ``"last"`` only.
+        form: As of :class:`~icllab.models.linear.linear_attention.LinearAttention`.
+
+    Source: [vonOswald23].
+    """
+    key, query, value, projection = weights
+    if columns:
+        p, q = projection @ value, jnp.swapaxes(key, 1, 2) @ query
+    else:
+        p, q = jnp.swapaxes(value @ projection, 1, 2), key @ jnp.swapaxes(query, 1, 2)
+    return LinearAttention(p, q, -1, answers, False, False, False, form)
+
+
+def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
+    r"""One of the many factorisations in von Oswald et al.'s layout, as their code stores them.
+
+    .. math:: W_K = Q, \quad W_Q = I, \quad W_V = P^\top, \quad W_P = I
+
+    Only the products are determined. Sums over n have to be taken into the weights first: they depend on the prompt.
+
+    Raises:
+        InputError: The model has other conventions.
+
+    Source: [vonOswald23].
+    """
+    if model.sign != -1 or model.query_is_key or model.causal or model.normalised:
+        came = (model.sign, model.query_is_key, model.causal, model.normalised)
+        wanted = "sign=-1, query_is_key=False, causal=False, normalised=False"
+        raise expected("model", wanted, came, "with contexts of one length, divide P by it")
+    identity = jnp.broadcast_to(jnp.eye(model.dim + 1, dtype=model.q.dtype), model.q.shape)
+    return VonOswaldWeights(model.q, identity, jnp.swapaxes(model.p, 1, 2), identity)

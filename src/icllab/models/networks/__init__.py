@@ -1,0 +1,1 @@
+"""Networks of attention and the alternatives they are compared with."""

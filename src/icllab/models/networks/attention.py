@@ -1,0 +1,196 @@
+r"""Multi-head attention with every convention that papers disagree on as a field.
+
+.. math:: o_i = \sum_h \Big[ \frac{1}{n_i} \sum_{j \in S_i} a\big(K(q_i, k_j)\big)\, v_j \Big] W_O^{(h)},
+          \qquad q = x W_Q^{(h)},\; k = x W_K^{(h)},\; v = x W_V^{(h)}
+
+The *similarity* ``K`` is the inner product times ``scale``, or any function of a query and a key. The *weighting*
+``a`` is linear, ReLU, exponential, any elementwise function, or a softmax over the keys that are seen. The
+*normalisation* :math:`n_i` is 1 or the number of examples that token i sees. Which keys a token sees,
+:math:`S_i`, is the layout's business.
+
+Translation: our :math:`W_K^{} W_Q^\top` is what theory papers merge into one matrix, :math:`K^\top Q` (columns
+are tokens there, rows here), and our :math:`W_V W_O` is their value or projection matrix P, transposed.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.models.interventions.recording import Record
+from icllab.models.networks.dense import product
+from icllab.models.networks.embedding import Layout
+
+Weighting: TypeAlias = str | Callable[[Array], Array]
+Similarity: TypeAlias = Callable[[Array, Array], Array]
+
+WEIGHTINGS: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda scores: scores,
+    "relu": jax.nn.relu,
+    "exponential": jnp.exp,
+}
+NORMALISATIONS = ("none", "examples")
+
+
+class Attention(eqx.Module):
+    r"""Attention of the tokens of a layout over each other.
+
+    Weights are drawn from :math:`N(0, \sigma^2)`; :math:`\sigma^2` is one over the number of inputs unless ``std``
+    is given. There are no biases.
+
+    Attributes:
+        query: :math:`W_Q`.
+        key: :math:`W_K`.
+        value: :math:`W_V`.
+        output: :math:`W_O`.
+        weighting: ``"softmax"``, ``"linear"``, ``"relu"``, ``"exponential"`` or an elementwise function of the scores.
+        similarity: A function ``(query, key) -> score`` of two vectors, or None for ``scale`` times their product.
+        scale: Of the inner product; most often one over the root of the head's dimension, or 1.
+        normalisation: ``"none"``, or ``"examples"`` for one over the number of complete examples seen (at least 1).
+        rotary: Whether queries and keys are turned by their place (RoPE), with base 10 000.
+
+    Source: the rotation of queries and keys [Su24].
+    """
+
+    query: Float[Array, "width head dim"]
+    key: Float[Array, "width head dim"]
+    value: Float[Array, "width head dim"]
+    output: Float[Array, "head dim width"]
+    weighting: Weighting = eqx.field(static=True)
+    similarity: Similarity | None = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    normalisation: str = eqx.field(static=True)
+    rotary: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        dim: int | None = None,
+        weighting: Weighting = "softmax",
+        similarity: Similarity | None = None,
+        scale: float | None = None,
+        normalisation: str = "none",
+        rotary: bool = False,
+        std: float | None = None,
+        output_std: float | None = None,
+        key: PRNGKeyArray,
+    ):
+        if dim is None:
+            if heads < 1 or width % heads:
+                raise expected("heads", f"a divisor of the width {width}", heads, "or give the head's dimension, dim=")
+            dim = width // heads
+        if isinstance(weighting, str) and weighting not in ("softmax", *WEIGHTINGS):
+            raise unknown("weighting", weighting, ("softmax", *WEIGHTINGS))
+        if normalisation not in NORMALISATIONS:
+            raise unknown("normalisation", normalisation, NORMALISATIONS)
+        if rotary and dim % 2:
+            raise expected("dim", "an even head dimension for rotary positions", dim)
+        of_q, of_k, of_v, of_o = jax.random.split(key, 4)
+        spread = float(width**-0.5) if std is None else std
+        of_output = float((heads * dim) ** -0.5) if output_std is None else output_std
+        self.query = spread * jax.random.normal(of_q, (width, heads, dim))
+        self.key = spread * jax.random.normal(of_k, (width, heads, dim))
+        self.value = spread * jax.random.normal(of_v, (width, heads, dim))
+        self.output = of_output * jax.random.normal(of_o, (heads, dim, width))
+        self.weighting = weighting
+        self.similarity = similarity
+        self.scale = dim**-0.5 if scale is None else scale
+        self.normalisation = normalisation
+        self.rotary = rotary
+
+    def __call__(
+        self,
+        x: Float[Array, "token width"],
+        layout: Layout,
+        record: Record = lambda _, value: value,
+        rows: slice | None = None,
+    ) -> Float[Array, "row width"]:
+        """What every token (or those of ``rows`` only) collects from the tokens it sees.
+
+        ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
+        ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result.
+        """
+        width, heads, dim = self.query.shape
+        visible, count = layout.visible, layout.examples
+        keys = x[: layout.keys]
+        parts = [w.reshape(width, heads * dim) for w in (self.query, self.key, self.value)]
+        if rows is None and layout.keys == len(visible):
+            q, k, v = jnp.split(product(x, jnp.concatenate(parts, axis=1)), 3, axis=1)
+            at = layout.place
+        else:
+            rows = slice(None) if rows is None else rows
+            q = product(x[rows], parts[0])
+            k, v = jnp.split(product(keys, jnp.concatenate(parts[1:], axis=1)), 2, axis=1)
+            visible, count, at = visible[rows], count[rows], layout.place[rows]
+        visible = visible[:, : layout.keys]
+        q, k, v = (part.reshape(-1, heads, dim) for part in (q, k, v))
+        if self.rotary:
+            q, k = rotated(q, at), rotated(k, layout.place[: layout.keys])
+        q, k, v = record("queries", q), record("keys", k), record("values", v)
+        scores = record("scores", self._scores(q, k))
+        pattern = record("pattern", self._pattern(scores, visible, count))
+        collected = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
+        return product(collected.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
+
+    def _scores(self, q: Array, k: Array) -> Array:
+        if self.similarity is None:
+            return jnp.einsum("ihd,jhd->hij", q * self.scale, k)
+        over_keys = jax.vmap(self.similarity, in_axes=(None, 0))
+        over_queries = jax.vmap(over_keys, in_axes=(0, None))
+        return jax.vmap(over_queries, in_axes=1)(q, k)
+
+    def _pattern(self, scores: Array, visible: np.ndarray, count: np.ndarray) -> Array:
+        seen = jnp.broadcast_to(jnp.asarray(visible), scores.shape)
+        if self.weighting == "softmax":
+            pattern = masked_softmax(scores, seen)
+            pattern = pattern if visible.any(axis=1).all() else jnp.where(seen, pattern, 0)
+        else:
+            weighting = WEIGHTINGS[self.weighting] if isinstance(self.weighting, str) else self.weighting
+            # The mask comes first too: what is not seen may not overflow into the gradient.
+            pattern = jnp.where(seen, weighting(jnp.where(seen, scores, 0)), 0)
+        if self.normalisation == "examples":
+            share = jnp.asarray(1 / np.maximum(count, 1), scores.dtype)
+            pattern = pattern * jnp.broadcast_to(share[:, None], scores.shape)
+        return pattern
+
+
+@jax.custom_jvp
+def masked_softmax(scores: Float[Array, "*rows key"], seen: Bool[Array, "*rows key"]) -> Float[Array, "*rows key"]:
+    r"""The softmax over the keys that are seen, exactly zero on the others; uniform where nothing is seen.
+
+    Its derivative is written out, since what autodiff makes of exponentials and their sum passes over the scores
+    more often. It needs no mask of its own: p is zero on what is not seen.
+
+    .. math:: dp = p \odot (ds - \langle p, ds \rangle)
+    """
+    return jax.nn.softmax(jnp.where(seen, scores, float(np.finfo(scores.dtype).min)), axis=-1)
+
+
+@masked_softmax.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    pattern, change = masked_softmax(*primals), tangents[0]
+    return pattern, pattern * (change - jnp.sum(pattern * change, axis=-1, keepdims=True))
+
+
+def rotated(x: Float[Array, "token head dim"], place: np.ndarray) -> Float[Array, "token head dim"]:
+    r"""Each pair of coordinates c and c + dim/2 turned by the angle :math:`\theta_c i` at place i.
+
+    .. math:: \theta_c = 10000^{-2c/\text{dim}}, \qquad c = 0, \dots, \text{dim}/2 - 1
+
+    The product of a query and a key then depends on their places only through the difference.
+
+    Source: [Su24].
+    """
+    half = x.shape[-1] // 2
+    angles = np.asarray(place)[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+    shape = (*x.shape[:-1], half)
+    cos, sin = (jnp.broadcast_to(jnp.asarray(f(angles), x.dtype), shape) for f in (np.cos, np.sin))
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)

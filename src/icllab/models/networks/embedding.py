@@ -1,0 +1,269 @@
+r"""How a prompt becomes tokens: which token holds what, which tokens it sees, and where answers are read.
+
+*Interleaved*: :math:`x_0, y_0, x_1, y_1, \dots`, every token sees itself and all before it, the answer for
+:math:`y_i` is read at :math:`x_i`. *Joined*: one token :math:`(x_i, y_i)` per example and a query token
+:math:`(x_i, 0)`. A joined model that answers every position has one query token per position beside the
+examples; it sees the examples before it, so that the answer at position i is the one a prompt of i examples
+would get. *Tokens*: a sequence of token ids as unit vectors; every one is answered by what follows it.
+"""
+
+import abc
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.models.networks.dense import Dense
+
+POSITIONS = ("none", "learned", "one_hot", "rotary")
+
+
+class Layout(NamedTuple):
+    """What is known of the tokens of a prompt from its length alone (NumPy, never traced).
+
+    Attributes:
+        visible: ``visible[i, j]``: token i sees token j.
+        examples: Number of complete examples that a token sees.
+        place: Place of a token, for positional codes.
+        read: The tokens at which answers are read, in order of position: a slice, which differentiates faster than
+            a list of indices.
+        keys: Only the first so many tokens are seen by anyone.
+    """
+
+    visible: np.ndarray
+    examples: np.ndarray
+    place: np.ndarray
+    read: slice
+    keys: int
+
+
+def _layout(visible: np.ndarray, examples: np.ndarray, place: np.ndarray, read: slice) -> Layout:
+    seen = np.flatnonzero(visible.any(axis=0))
+    return Layout(visible, examples, place, read, int(seen[-1]) + 1 if len(seen) else 0)
+
+
+class AbstractArrangement(eqx.Module):
+    """Tokens of a prompt before any weights, and their layout."""
+
+    @property
+    @abc.abstractmethod
+    def positions(self) -> Literal["every", "last"]:
+        """Which positions are answered."""
+
+    @property
+    def outputs(self) -> int | None:
+        """How many numbers an answer has; None: it is one number, without an axis."""
+        return None
+
+    @abc.abstractmethod
+    def features(self, dim: int) -> int:
+        """Entries of a token of a prompt with inputs of dimension ``dim``."""
+
+    @abc.abstractmethod
+    def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
+        """The tokens."""
+
+    @abc.abstractmethod
+    def layout(self, positions: int) -> Layout:
+        """The layout of a prompt with so many positions."""
+
+    @abc.abstractmethod
+    def places(self, length: int) -> int:
+        """How many places a prompt of ``length`` examples and a query has."""
+
+
+class Interleaved(AbstractArrangement):
+    r"""Tokens :math:`(x_0, 0), (0, y_0), (x_1, 0), \dots, (x_\ell, 0)`, causal; answers are read at the inputs.
+
+    Source: [Garg22], [Raventos23].
+    """
+
+    @property
+    def positions(self) -> Literal["every", "last"]:
+        """Every one."""
+        return "every"
+
+    def features(self, dim: int) -> int:
+        """Inputs and labels have coordinates of their own."""
+        return dim + 1
+
+    def tokens(self, prompt: RegressionPrompt) -> Float[Array, "token feature"]:
+        """Two tokens an example; the target of the last position is not among them."""
+        x = jnp.pad(prompt.x, ((0, 0), (0, 1)))
+        y = jnp.pad(prompt.y[:, None], ((0, 0), (prompt.dim, 0)))
+        return jnp.stack([x, y], axis=1).reshape(-1, x.shape[1])[:-1]
+
+    def layout(self, positions: int) -> Layout:
+        """Two tokens an example, of which the first is read."""
+        token = np.arange(2 * positions - 1)
+        return _layout(token[:, None] >= token, (token + 1) // 2, token, slice(0, None, 2))
+
+    def places(self, length: int) -> int:
+        """One for every token."""
+        return 2 * length + 1
+
+
+class Joined(AbstractArrangement):
+    r"""Tokens :math:`(x_i, y_i)` of the examples, and query tokens :math:`(x_i, 0)`.
+
+    Attributes:
+        answers: ``"last"``: one query token after the whole context. ``"every"``: one for every position, each
+            after the examples before it.
+        causal: Whether an example sees only itself and earlier examples, or all of them. Answering every
+            position needs the former: what an example becomes may not depend on examples after the query.
+        query_is_key: Whether a query token sees itself. It is never seen by an example.
+
+    Source: [Lu24], [vonOswald23], [Ahn23].
+    """
+
+    answers: str = eqx.field(static=True)
+    causal: bool = eqx.field(static=True)
+    query_is_key: bool = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if self.answers not in ("every", "last"):
+            raise unknown("answers", self.answers, ("every", "last"))
+        if self.answers == "every" and not self.causal:
+            raise expected("causal", "True where every position is answered", False, 'or answers="last"')
+
+    @property
+    def positions(self) -> Literal["every", "last"]:
+        """As ``answers`` says."""
+        return "every" if self.answers == "every" else "last"
+
+    def features(self, dim: int) -> int:
+        """Input and label."""
+        return dim + 1
+
+    def tokens(self, prompt: RegressionPrompt) -> Float[Array, "token feature"]:
+        """The examples, then the queries; the target of the last position is not among them."""
+        examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
+        queries = prompt.x if self.answers == "every" else prompt.x[-1:]
+        return jnp.concatenate([examples, jnp.pad(queries, ((0, 0), (0, 1)))])
+
+    def layout(self, positions: int) -> Layout:
+        """The examples, then the queries, which are read."""
+        example = np.arange(positions - 1)
+        query = np.arange(positions) if self.answers == "every" else np.array([positions - 1])
+        among = np.tril(np.ones((len(example),) * 2, bool)) if self.causal else np.ones((len(example),) * 2, bool)
+        own = np.eye(len(query), dtype=bool) & self.query_is_key
+        visible = np.block([[among, np.zeros((len(example), len(query)), bool)], [query[:, None] > example, own]])
+        examples = visible[:, : len(example)].sum(axis=1)
+        return _layout(visible, examples, np.append(example, query), slice(len(example), None))
+
+    def places(self, length: int) -> int:
+        """One an example, and the last query's."""
+        return length + 1
+
+
+class Tokens(AbstractArrangement):
+    """A sequence of token ids, each a unit vector, causal; an answer has a logit for every token that may follow.
+
+    Attributes:
+        vocabulary: How many tokens there are; ``dim`` of a model of them.
+    """
+
+    vocabulary: int = eqx.field(static=True)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:
+        """Every one."""
+        return "every"
+
+    @property
+    def outputs(self) -> int:
+        """One for every token of the vocabulary."""
+        return self.vocabulary
+
+    def features(self, dim: int) -> int:
+        """As many as tokens in the vocabulary."""
+        if dim != self.vocabulary:
+            raise expected("dim", f"the vocabulary, {self.vocabulary}", dim)
+        return self.vocabulary
+
+    def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
+        """All but the last token, which is the last answer."""
+        return jax.nn.one_hot(prompt.tokens[:-1], self.vocabulary)
+
+    def layout(self, positions: int) -> Layout:
+        """A token for every position; all are read."""
+        token = np.arange(positions)
+        return _layout(token[:, None] >= token, token, token, slice(0, None, 1))
+
+    def places(self, length: int) -> int:
+        """One for every position."""
+        return length + 1
+
+
+class Embedding(eqx.Module):
+    r"""The tokens of an arrangement as vectors of the residual stream.
+
+    .. math:: t_i \mapsto t_i W_E + b_E + p_i
+
+    Attributes:
+        arrangement: :class:`Interleaved`, :class:`Joined` or :class:`Tokens`.
+        projection: :math:`W_E, b_E`; without one, a token is its own vector.
+        table: :math:`p_i`, for learned positions.
+        positions: ``"none"``, ``"learned"``, ``"one_hot"`` (the place as a unit vector, appended to the token), or
+            ``"rotary"`` (no code here; attention turns queries and keys).
+        length: The longest context, for codes that have a table.
+
+    One-hot places that are projected give the same functions as learned ones, and another start: the use of
+    one-hot places is without a projection.
+    """
+
+    arrangement: AbstractArrangement
+    projection: Dense | None
+    table: Float[Array, "place width"] | None
+    positions: str = eqx.field(static=True)
+    length: int | None = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        arrangement: AbstractArrangement,
+        *,
+        dim: int,
+        width: int | None,
+        positions: str,
+        length: int | None = None,
+        std: float | None = None,
+        key: PRNGKeyArray,
+    ):
+        if positions not in POSITIONS:
+            raise unknown("positions", positions, POSITIONS)
+        coded = positions in ("learned", "one_hot")
+        if coded and length is None:
+            raise expected("length", f"the longest context, which {positions} positions need", length)
+        of_projection, of_table = jax.random.split(key)
+        places = arrangement.places(length) if coded and length is not None else 0
+        features = arrangement.features(dim) + (places if positions == "one_hot" else 0)
+        self.arrangement = arrangement
+        self.projection = None if width is None else Dense(features, width, std=std, key=of_projection)
+        self.width = features if width is None else width
+        learned = positions == "learned"
+        scale = self.width**-0.5 if std is None else std
+        self.table = scale * jax.random.normal(of_table, (places, self.width)) if learned else None
+        self.positions = positions
+        self.length = length
+
+    def __call__(self, prompt: Any) -> tuple[Float[Array, "token width"], Layout]:
+        """The embedded tokens and their layout."""
+        layout = self.arrangement.layout(prompt.positions)
+        tokens = self.arrangement.tokens(prompt)
+        if self.positions in ("learned", "one_hot") and self.length is not None and prompt.length > self.length:
+            hint = "build the model with a larger length"
+            raise expected("prompt", f"at most {self.length} examples before the query", prompt.length, hint)
+        if self.positions == "one_hot" and self.length is not None:
+            codes = np.eye(self.arrangement.places(self.length))[layout.place]
+            tokens = jnp.concatenate([tokens, jnp.asarray(codes, tokens.dtype)], axis=1)
+        if self.projection is not None:
+            tokens = self.projection(tokens)
+        if self.table is not None:
+            tokens = tokens + self.table[layout.place]
+        return tokens, layout

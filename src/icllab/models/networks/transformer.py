@@ -1,0 +1,283 @@
+r"""A transformer on one prompt: residual stream, attention, dense layers, layer norm, each as papers have it.
+
+.. math:: \text{none:}\;\; u = h + A(h), \qquad
+          \text{pre:}\;\; u = h + A(\mathrm{LN}\,h), \qquad
+          \text{post:}\;\; u = \mathrm{LN}(h + A(h))
+
+for attention ``A``, and likewise for the dense layers that follow it. The last block computes only what is
+read: the tokens at which no answer is read serve it as keys and values, not as queries.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, unknown
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.attention import Attention, Similarity, Weighting
+from icllab.models.networks.dense import Dense, Perceptron
+from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout
+
+NORMS = ("none", "pre", "post")
+
+
+class LayerNorm(eqx.Module):
+    r"""Every token with mean 0 and variance 1 over its entries, then scaled and shifted.
+
+    .. math:: \mathrm{LN}(h) = g \odot \frac{h - \bar h}{\sqrt{\mathrm{Var}\,h + \epsilon}} + b
+    """
+
+    scale: Float[Array, " width"]
+    shift: Float[Array, " width"]
+    epsilon: float = eqx.field(static=True)
+
+    def __init__(self, width: int, *, epsilon: float = 1e-5):
+        self.scale = jnp.ones(width)
+        self.shift = jnp.zeros(width)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
+        """Every token on its own."""
+        return normalised(x, self.epsilon) * self.scale[None] + self.shift[None]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def normalised(x: Float[Array, "token width"], epsilon: float) -> Float[Array, "token width"]:
+    r"""Every token with mean 0 and variance 1 over its entries.
+
+    Its derivative is written out, in what the function has computed already:
+
+    .. math:: dn = \frac{dx - \overline{dx} - n\, \overline{n \odot dx}}{\sqrt{\mathrm{Var}\,x + \epsilon}}
+    """
+    return _normalised(x, epsilon)[0]
+
+
+def _normalised(x: Array, epsilon: float) -> tuple[Array, Array]:
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    rate = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)
+    return centred * rate, rate
+
+
+@normalised.defjvp
+def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    normal, rate = _normalised(primals[0], epsilon)
+    change = tangents[0]
+    means = jnp.mean(change, axis=-1, keepdims=True) + normal * jnp.mean(normal * change, axis=-1, keepdims=True)
+    return normal, rate * (change - means)
+
+
+class Block(eqx.Module):
+    """Attention and, where there are any, dense layers; each added to the residual stream.
+
+    Attributes:
+        attention: Of the tokens over each other.
+        mlp: Of every token on its own; None for an attention-only block.
+        norms: The layer norm of each of the two.
+        norm: ``"none"``, ``"pre"`` or ``"post"``.
+    """
+
+    attention: Attention
+    mlp: Perceptron | None
+    norms: tuple[LayerNorm, ...]
+    norm: str = eqx.field(static=True)
+
+    def __call__(
+        self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
+    ) -> Float[Array, "row width"]:
+        """The stream after the block, of ``rows`` only where they are given."""
+        within = record.within(f"{name}.attention")
+        seen = self.norms[0](x) if self.norm == "pre" else x
+        out = within("", self.attention(seen, layout, within, rows))
+        x = out + (x if rows is None else x[rows])
+        x = self.norms[0](x) if self.norm == "post" else x
+        if self.mlp is None:
+            return record(name, x)
+        x = record(f"{name}.middle", x)
+        within = record.within(f"{name}.mlp")
+        out = within("", self.mlp(self.norms[1](x) if self.norm == "pre" else x, within))
+        x = self.norms[1](x + out) if self.norm == "post" else x + out
+        return record(name, x)
+
+
+class Transformer(AbstractModel):
+    r"""Embedding, blocks, a last layer norm (``pre`` only), an affine readout of the answering tokens.
+
+    Named activations, in order: ``embedding``; of each block ``block0.attention.queries``, ``.keys``, ``.values``,
+    ``.scores``, ``.pattern``, ``.heads``, ``block0.attention`` (what it adds), ``block0.middle`` (the stream between
+    attention and dense layers), ``block0.mlp.hidden0``, ``block0.mlp`` (what they add), ``block0`` (the stream
+    after it); ``readout`` (the stream that is read); ``prediction``. Those of the last block have rows for the
+    answering tokens only, keys and values excepted.
+
+    Attributes:
+        embedding: Tokens, places.
+        blocks: First to last.
+        final_norm: Before the readout, or None.
+        readout: From the stream to the prediction.
+
+    Source: [Vaswani17].
+    """
+
+    embedding: Embedding
+    blocks: tuple[Block, ...]
+    final_norm: LayerNorm | None
+    readout: Dense
+
+    def __init__(
+        self,
+        arrangement: AbstractArrangement,
+        *,
+        dim: int,
+        width: int | None,
+        heads: int,
+        layers: int,
+        mlp: tuple[int, ...] | None,
+        norm: str,
+        positions: str,
+        length: int | None = None,
+        head_dim: int | None = None,
+        nonlinearity: str | Callable[[Array], Array] = "gelu",
+        weighting: Weighting = "softmax",
+        similarity: Similarity | None = None,
+        scale: float | None = None,
+        normalisation: str = "none",
+        std: float | None = None,
+        key: PRNGKeyArray,
+    ):
+        """Draw the weights: of variance ``std**2``, or one over the number of inputs where it is None.
+
+        What writes into the residual stream is drawn smaller by the root of the number of writers, as in GPT-2.
+
+        Args:
+            arrangement: How the prompt becomes tokens.
+            dim: Input dimension of the prompts; of token ids, the vocabulary.
+            width: Of the residual stream; None to put the tokens into it as they are.
+            heads: Of each attention layer.
+            layers: Number of blocks.
+            mlp: Widths of the hidden dense layers; ``()`` for one affine map, None for attention only.
+            norm: ``"none"``, ``"pre"`` or ``"post"``.
+            positions: See :class:`~icllab.models.networks.embedding.Embedding`.
+            length: The longest context, for learned and one-hot positions.
+            head_dim: By default ``width / heads``.
+            nonlinearity: Of the dense layers.
+            weighting: See :class:`~icllab.models.networks.attention.Attention`, also for the next three.
+            similarity: Likewise.
+            scale: Likewise.
+            normalisation: Likewise.
+            std: Standard deviation of the weights.
+            key: Of the weights.
+
+        Raises:
+            InputError: A name is unknown, or the widths do not fit.
+        """
+        if norm not in NORMS:
+            raise unknown("norm", norm, NORMS)
+        if layers < 1:
+            raise expected("layers", "an integer of at least 1", layers)
+        of_embedding, of_readout, *of_blocks = jax.random.split(key, 2 + layers)
+        self.embedding = Embedding(
+            arrangement, dim=dim, width=width, positions=positions, length=length, std=std, key=of_embedding
+        )
+        stream = self.embedding.width
+        writers = (layers * (1 if mlp is None else 2)) ** 0.5
+
+        def smaller(inner: int) -> float:
+            return (inner**-0.5 if std is None else std) / writers
+
+        blocks = []
+        for of_block in of_blocks:
+            of_attention, of_mlp = jax.random.split(of_block)
+            attention = Attention(
+                stream,
+                heads,
+                dim=head_dim,
+                weighting=weighting,
+                similarity=similarity,
+                scale=scale,
+                normalisation=normalisation,
+                rotary=positions == "rotary",
+                std=std,
+                output_std=smaller(stream if head_dim is None else heads * head_dim),
+                key=of_attention,
+            )
+            dense = None
+            if mlp is not None:
+                last = smaller(mlp[-1] if mlp else stream)
+                dense = Perceptron(stream, mlp, stream, nonlinearity=nonlinearity, std=std, last_std=last, key=of_mlp)
+            norms = () if norm == "none" else tuple(LayerNorm(stream) for _ in range(1 if mlp is None else 2))
+            blocks.append(Block(attention, dense, norms, norm))
+        self.blocks = tuple(blocks)
+        self.final_norm = LayerNorm(stream) if norm == "pre" else None
+        self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
+
+    @classmethod
+    def raventos(
+        cls, *, dim: int, length: int, width: int = 128, heads: int = 2, layers: int = 8, key: PRNGKeyArray
+    ) -> "Transformer":
+        """GPT-2 on interleaved tokens; 8 layers of width 128 with 2 heads in the paper.
+
+        Source: [Raventos23].
+        """
+        return cls(
+            Interleaved(),
+            dim=dim,
+            width=width,
+            heads=heads,
+            layers=layers,
+            mlp=(4 * width,),
+            norm="pre",
+            positions="learned",
+            length=length,
+            std=0.02,
+            key=key,
+        )
+
+    @classmethod
+    def lu(cls, *, dim: int, layers: int = 1, dense: bool = False, key: PRNGKeyArray) -> "Transformer":
+        """Softmax attention over joined tokens, one head, layer norm after each sum, no positions.
+
+        Args:
+            dim: Input dimension; the residual stream is as wide.
+            layers: Blocks.
+            dense: Whether each block ends in one affine map, without a hidden nonlinearity.
+            key: Of the weights.
+
+        Source: [Lu24].
+        """
+        return cls(
+            Joined(answers="last", causal=True, query_is_key=True),
+            dim=dim,
+            width=dim,
+            heads=1,
+            layers=layers,
+            mlp=() if dense else None,
+            norm="post",
+            positions="none",
+            key=key,
+        )
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the arrangement of tokens has it."""
+        return self.embedding.arrangement.positions
+
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        record = Recorder(edit)
+        x, layout = self.embedding(prompt)
+        x = record("embedding", x)
+        last = len(self.blocks) - 1
+        narrower = layout.read.indices(len(x)) != (0, len(x), 1)
+        for i, block in enumerate(self.blocks):
+            x = block(x, layout, record, f"block{i}", layout.read if i == last and narrower else None)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        x = record("readout", x)
+        y = self.readout(x)
+        y = y[:, 0] if self.embedding.arrangement.outputs is None else y
+        return Trace(record("prediction", y), record.activations)

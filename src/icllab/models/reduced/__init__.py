@@ -1,0 +1,29 @@
+"""Linear attention reduced to one matrix, solved for exactly: ``fit``, its samples and its solvers."""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.models.reduced.fitting import (
+        ReducedLinearAttention,
+        SolveReport,
+        fit,
+        fit_features,
+        prompts_at,
+    )
+    from icllab.models.reduced.samples import Samples, sample
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "ReducedLinearAttention": "fitting",
+        "Samples": "samples",
+        "SolveReport": "fitting",
+        "fit": "fitting",
+        "fit_features": "fitting",
+        "prompts_at": "fitting",
+        "sample": "samples",
+    },
+    modules=("choice", "factors", "fitting", "samples", "solvers"),
+)

@@ -1,0 +1,91 @@
+r"""Cholesky factors for :math:`\Gamma`, where the equations are few, or too badly conditioned to iterate on.
+
+The equations are those of :mod:`~icllab.models.reduced.solvers`. Everything is float64 NumPy and LAPACK on
+the host: nothing is compiled, which for small systems is all the time there is, and on a CPU the factor is
+LAPACK's in any case.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float
+
+from icllab.core.linalg import IterativeSolution
+from icllab.models.reduced.samples import Samples
+
+_REFINEMENTS = 10
+_ROWS = 512  # of the feature matrix formed at a time
+
+
+def dual_cholesky(samples: Samples, shift: float, tolerance: float) -> IterativeSolution:
+    r"""Factor the kernel :math:`(X X^\top) \circ (H H^\top) + s I` of order n; the solution of least norm."""
+    x, h, y = _rows(samples)
+    kernel = x @ x.T
+    kernel *= h @ h.T
+    kernel[np.diag_indices_from(kernel)] += shift
+
+    def operator(a: np.ndarray) -> np.ndarray:
+        return np.sum((x @ (x.T @ (a[:, None] * h))) * h, axis=1) + shift * a
+
+    a, steps, residual = _refined(kernel, operator, y, tolerance)
+    return _solution(x.T @ (a[:, None] * h), steps, residual, tolerance)
+
+
+def primal_cholesky(samples: Samples, shift: float, tolerance: float) -> IterativeSolution:
+    r"""Factor :math:`Z^\top Z + s I` of order d(d+1), the rows of :math:`Z` formed a block at a time."""
+    x, h, y = _rows(samples)
+    d, f = x.shape[1], h.shape[1]
+    normal = shift * np.eye(d * f)
+    for start in range(0, len(y), _ROWS):
+        block = slice(start, start + _ROWS)
+        z = (x[block, :, None] * h[block, None, :]).reshape(-1, d * f)
+        normal += z.T @ z
+
+    def operator(gamma: np.ndarray) -> np.ndarray:
+        predicted = np.sum((x @ gamma.reshape(d, f)) * h, axis=1)
+        return (x.T @ (predicted[:, None] * h)).reshape(-1) + shift * gamma
+
+    gamma, steps, residual = _refined(normal, operator, (x.T @ (y[:, None] * h)).reshape(-1), tolerance)
+    return _solution(gamma.reshape(d, f), steps, residual, tolerance)
+
+
+def _rows(
+    samples: Samples,
+) -> tuple[Float[np.ndarray, "prompt dim"], Float[np.ndarray, "prompt feature"], Float[np.ndarray, " prompt"]]:
+    n, d = int(samples.prompts), samples.dim
+    parts = (samples.query, d), (samples.features, d + 1), (samples.label, 1)
+    x, h, y = (np.asarray(part).reshape(-1, width)[:n].astype(np.float64) for part, width in parts)
+    return x, h, y[:, 0]
+
+
+def _refined(
+    matrix: np.ndarray, operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, int, float]:
+    """Solve with the factor of ``matrix`` (overwritten), then again for what ``operator`` finds missing.
+
+    Returns the solution, the number of solves and the relative residual. Ends at the tolerance, or at the last
+    value that had a smaller residual than the one before. A matrix that is not positive definite to float64 has
+    no factor: the value is then zero, its residual 1.
+    """
+    size = float(np.linalg.norm(right))
+    value, residual, relative, steps = np.zeros_like(right), right, float(size != 0), 0
+    try:
+        factor = scipy.linalg.cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        factor = None
+    while factor is not None and relative > tolerance and steps < _REFINEMENTS:
+        trial = value + scipy.linalg.cho_solve(factor, residual, check_finite=False)
+        left = right - operator(trial)
+        reached = float(np.linalg.norm(left)) / size
+        if not reached < relative:
+            break  # no better, or not finite
+        value, residual, relative, steps = trial, left, reached, steps + 1
+    return value, steps, relative
+
+
+def _solution(gamma: np.ndarray, steps: int, residual: float, tolerance: float) -> IterativeSolution:
+    return IterativeSolution(
+        jnp.asarray(gamma), jnp.asarray(steps, jnp.int32), jnp.asarray(residual), jnp.asarray(residual <= tolerance)
+    )

@@ -1,0 +1,79 @@
+"""The check on made-up worlds, the limits it states, and the one place where the misprint is wrong."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from experiments.asymptotics.scatter import scattered
+
+from icllab.claims.asymptotics.context_length import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import linear_attention
+
+RHO = 1.0
+DIM, TAU, ALPHA, KAPPA = (
+    np.array([8, 16, 32]),
+    np.array([4.0, 16.0]),
+    np.array([64.0, 256.0]),
+    np.array([0.5, 2.0]),
+)
+
+
+def made_up(rho=RHO, tau=TAU, alpha=ALPHA, noise=0.05, seeds=24, converged=1.0):
+    """Errors at the closed form of ``rho``, ``tau`` and ``alpha``, on the grid of the true ones."""
+    limit = linear_attention.icl_error(tau=tau[:, None, None], alpha=alpha[:, None], kappa=KAPPA, rho=rho)
+    limit = xr.DataArray(limit, {"tau": TAU, "alpha": ALPHA, "kappa": KAPPA})
+    clean = {"icl_error": limit.expand_dims({"dim": DIM})}
+    return scattered(clean, fixed={"rho": RHO}, noise=noise, seeds=seeds, converged=converged)
+
+
+def outcome(dataset, theory=claim.theory):
+    return worst(finding.outcome for finding in claim.check(theory(dataset)))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rho": 0.5}, {"alpha": ALPHA[::-1]}, {"tau": 4 * TAU}],
+    ids=["less noise", "errors that fall with the context", "more contexts"],
+)
+def test_it_fails_where_one_part_is_otherwise(change):
+    assert outcome(made_up(**change)) is Outcome.FAILS
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(noise=1.0)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_it_is_undecided_where_a_solve_did_not_converge():
+    findings = {finding.what: finding for finding in claim.check(claim.theory(made_up(converged=0.0)))}
+    unsolved = findings.pop("solves that missed their tolerance")
+    assert (unsolved.outcome, unsolved.measured) == (Outcome.UNDECIDED, 3 * 2 * 2 * 2 * 24)
+    assert {finding.outcome for finding in findings.values()} == {Outcome.HOLDS}
+
+
+def test_the_misprint_is_wrong_in_the_joint_limit_of_few_tasks_alone():
+    right, wrong = claim.theory(made_up()), claim.misprinted(made_up())
+    xr.testing.assert_equal(wrong.drop_vars("icl_limit"), right.drop_vars("icl_limit"))
+    np.testing.assert_array_equal(wrong.icl_limit.sel(kappa=2.0), right.icl_limit.sel(kappa=2.0))
+    assert np.all(right.icl_limit.sel(kappa=0.5) > 1.5 * wrong.icl_limit.sel(kappa=0.5))
+    failing = [finding.what for finding in claim.check(wrong) if finding.outcome is Outcome.FAILS]
+    assert failing == ["log ICL error, kappa=0.5, alpha=16tau, d and then tau to infinity"]
+
+
+@pytest.mark.parametrize("tau", [2.0, 4.0, 32.0])
+@pytest.mark.parametrize("rho", [0.1, 1.0])
+def test_the_limits_it_states_are_those_of_the_closed_form(tau, rho):
+    alpha = np.array([1e9, 2e9])
+    few, many = (linear_attention.icl_error(tau=tau, alpha=alpha, kappa=k, rho=rho) for k in KAPPA)
+    np.testing.assert_allclose(np.diff(few) / 1e9, 0.5 * rho / ((1 + rho) * (tau - 1)), rtol=1e-6)
+    np.testing.assert_allclose(many, rho * (1 + 2 / (tau - 1)), rtol=1e-6)
+
+
+def test_what_the_grid_cannot_show_is_not_judged():
+    (one,) = ({finding.what for finding in claim.check(claim.theory(made_up().isel(tau=[0], alpha=[0])))},)
+    assert not any("growth" in what or "infinity" in what.replace("d to infinity", "") for what in one)

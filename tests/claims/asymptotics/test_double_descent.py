@@ -1,0 +1,69 @@
+"""What is particular to this claim: its wrong formula is wrong in one place only, and its check on made-up worlds."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.double_descent import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import linear_attention
+
+FIXED = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}
+
+
+def test_the_slides_formula_is_right_once_both_symbols_are():
+    tau = np.array([0.1, 0.5, 0.9, 1.2, 2.0, 10.0])
+    exact = linear_attention.icl_error(tau=tau, **FIXED)
+    np.testing.assert_allclose(claim.slide_formula(tau=tau, **FIXED), exact, rtol=1e-10)
+    wrong_q = claim.slide_formula(tau=tau, **FIXED, q=1.01 / 0.01)
+    assert np.all(np.abs(wrong_q / exact - 1) > 0.2)
+    wrong_ratio = claim.slide_formula(tau=tau, **FIXED, pool_ratio=0.5)
+    assert np.all(np.abs(wrong_ratio / exact - 1)[tau < 0.8] > 0.02)
+    np.testing.assert_array_equal(wrong_ratio[tau > 1], claim.slide_formula(tau=tau, **FIXED)[tau > 1])
+
+
+def made_up(shift=1.0, peak_at=1.0, noise=0.02, seeds=24, converged=1.0):
+    """A Dataset that follows the closed form times ``shift`` at large d, with 1/d corrections and a peak of choice."""
+    rng = np.random.default_rng(0)
+    tau, dim = np.array([0.5, 0.9, 16 / 17, 1.0, 1.06, 2.0]), np.array([8, 16, 32])
+    variables = {}
+    for name, error in (("icl", linear_attention.icl_error), ("idg", linear_attention.idg_error)):
+        limit = np.where(np.abs(tau - 1) < 0.2, 3.0, error(tau=tau, **FIXED)) * np.where(tau == peak_at, 10.0, 1.0)
+        clean = shift * limit * (1 + 4 / dim[:, None] + 10 / dim[:, None] ** 2)
+        draws = clean[..., None] * np.exp(noise * rng.normal(size=(dim.size, tau.size, seeds)))
+        variables[f"{name}_error"] = (("dim", "tau", "seed"), draws)
+    variables["converged"] = (("dim", "tau", "seed"), np.full((dim.size, tau.size, seeds), converged))
+    dataset = xr.Dataset(variables, coords={"dim": dim, "tau": tau, "seed": np.arange(seeds)})
+    return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": FIXED})))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize("peak_at", [16 / 17, 1.06, 0.9])
+def test_it_fails_where_the_peak_is_elsewhere(peak_at):
+    """16/17 is n = d^2 at d = 16."""
+    assert outcome(made_up(peak_at=peak_at)) is Outcome.FAILS
+
+
+def test_it_fails_where_the_error_is_a_quarter_too_large():
+    assert outcome(made_up(shift=1.25)) is Outcome.FAILS
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(noise=0.4)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(converged=0.0)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_a_grid_without_the_peak_says_nothing_of_it():
+    for taus in ([0.5, 2.0], [0.5], [0.5, 1.0]):
+        assert outcome(made_up().sel(tau=taus)) is Outcome.UNDECIDED

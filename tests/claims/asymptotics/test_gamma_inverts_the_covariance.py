@@ -1,0 +1,94 @@
+"""What is particular to this claim: how a matrix is taken apart, and its check on made-up worlds."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.gamma_inverts_the_covariance import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import linear_attention
+
+DIMS, SETTINGS = np.array([20, 40, 80]), list(claim.SETTINGS)
+
+
+def blank(seeds):
+    axes = {"dim": DIMS, "setting": SETTINGS, "eigenvalue": list(claim.PLACES), "seed": np.arange(seeds)}
+    shape = (DIMS.size, len(SETTINGS), len(claim.PLACES), seeds)
+    dataset = xr.Dataset({"gamma_diagonal": (tuple(axes), np.full(shape, 0.5))}, coords=axes)
+    return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {}})))
+
+
+def made_up(noise=0.05, seeds=24, converged=1.0, **shifts):
+    """A Dataset that follows the predictions times a shift by name, with 1/d corrections."""
+    rng, dataset = np.random.default_rng(0), blank(seeds)
+    sources = {
+        "fitted_ridge": "fitted_ridge_theory",
+        "off_diagonal": "noise_theory",
+        "diagonal_misfit": "noise_theory",
+        "last_column": "last_column_theory",
+    }
+    finite = (1 + 3 / DIMS + 10 / DIMS**2)[:, None, None]
+    for name, source in sources.items():
+        clean = shifts.get(name, 1.0) * dataset[source].transpose("dim", "setting").values[..., None] * finite
+        draws = clean * np.exp(noise * rng.normal(size=(DIMS.size, len(SETTINGS), seeds)))
+        dataset[name] = (("dim", "setting", "seed"), draws)
+    dataset["converged"] = (("dim", "setting", "seed"), np.full((DIMS.size, len(SETTINGS), seeds), converged))
+    return dataset
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize("name", ["fitted_ridge", "off_diagonal", "diagonal_misfit", "last_column"])
+def test_it_fails_where_one_of_them_is_not(name):
+    findings = claim.check(made_up(**{name: 1.4}))
+    assert sum(f.outcome is Outcome.FAILS for f in findings) == len(SETTINGS)
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(noise=1.0)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(converged=0.0)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_effective_part():
+    dataset = blank(1)
+    wrong = claim.experiment.worlds["context_noise_alone"].theory(dataset)
+    for name in ("few contexts", "with ridge"):
+        law = claim.SETTINGS[name]
+        q = (1 + law["rho"]) / law["alpha"]
+        right = q + linear_attention.effective_ridge(**law)
+        np.testing.assert_allclose(dataset.fitted_ridge_theory.sel(setting=name), right, rtol=1e-13)
+        np.testing.assert_allclose(wrong.fitted_ridge_theory.sel(setting=name), q, rtol=1e-13)
+    same = "correlated inputs"  # endless tasks, no ridge, tau > 1: the effective ridge is zero
+    np.testing.assert_array_equal(
+        wrong.fitted_ridge_theory.sel(setting=same), dataset.fitted_ridge_theory.sel(setting=same)
+    )
+    alone = claim.experiment.worlds["label_noise_alone"].theory(dataset)
+    np.testing.assert_array_equal(alone.fitted_ridge_theory, dataset.fitted_ridge_theory)
+    assert np.all(alone.noise_theory < 0.6 * dataset.noise_theory)
+
+
+@pytest.mark.parametrize("ridge", [0.02, 0.3, 5.0])
+def test_the_best_ridge_of_a_clean_diagonal_is_its_own(ridge):
+    eigenvalues = np.geomspace(0.1, 3, 12)
+    found = claim.best_ridge(eigenvalues, eigenvalues / (eigenvalues + ridge))
+    np.testing.assert_allclose(found, ridge, rtol=1e-4)
+
+
+def test_values_between_eigenvalues():
+    eigenvalues = np.array([0.1, 1.0, 10.0])
+    got = claim.between(eigenvalues, np.log(eigenvalues), (0.05, 0.1, 0.3, 5.0, 20.0))
+    np.testing.assert_allclose(got, np.log([np.nan, 0.1, 0.3, 5.0, np.nan]), rtol=1e-13)
+
+
+def test_the_figure_has_a_panel_for_each_setting():
+    assert len(claim.figure(made_up()).axes) == 3

@@ -1,0 +1,135 @@
+"""What is particular to this claim: its check on made-up worlds, and its measurement on a tiny network."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.in_context_curve import claim
+from icllab.experiments.checks import Outcome, worst
+
+FIXED = {"alpha": 3.0, "rho": 0.25}
+POSITIONS = np.array([0, 1, 2, 4, 8, 12, 16, 20, 24])
+ALL = [*claim.ESTIMATORS, "no positions", "learned positions", "linear attention"]
+
+
+def made_up(seeds=4, noise=0.01, **changed):
+    """Errors like those measured at d = 4; ``changed`` replaces the curve of a predictor (names with underscores)."""
+    rng = np.random.default_rng(0)
+    bayes = np.array([4.3, 2.6, 1.45, 0.8, 0.42, 0.36, 0.33, 0.32, 0.3])
+    curves = {
+        "least squares": np.array([4.3, 3.5, 2.5, 1000.0, 0.6, 0.39, 0.35, 0.33, 0.31]),
+        "ridge": np.array([4.3, 3.4, 2.3, 1.3, 0.5, 0.38, 0.34, 0.33, 0.31]),
+        "Bayes": bayes,
+        "no positions": bayes * np.array([1, 1.03, 1.1, 1.2, 1.4, 1.4, 1.4, 1.4, 1.4]),
+        "learned positions": bayes * np.array([1, 1.03, 1.1, 1.2, 1.4, 1.4, 2.0, 2.2, 2.5]),
+        "linear attention": bayes * np.array([1, 1.7, 2.0, 2.5, 4.0, 4.5, 5.0, 5.0, 5.0]),
+    }
+    curves |= {name.replace("_", " "): np.asarray(values) * bayes for name, values in changed.items()}
+    mean = np.stack([curves[name] for name in ALL])
+    draws = mean[..., None] * np.exp(noise * rng.normal(size=(*mean.shape, seeds)))
+    return xr.Dataset(
+        {"loss": (("dim", "width", "step", "predictor", "position", "seed"), draws[None, None, None])},
+        coords={
+            "dim": [4],
+            "width": [32],
+            "step": [1500],
+            "predictor": ALL,
+            "position": POSITIONS,
+            "seed": np.arange(seeds),
+        },
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert set(outcomes(made_up()).values()) == {Outcome.HOLDS}
+
+
+def test_it_fails_where_the_network_answers_as_ridge_does():
+    ridge = made_up()["loss"].sel(predictor="ridge").mean("seed").values.ravel()
+    bayes = made_up()["loss"].sel(predictor="Bayes").mean("seed").values.ravel()
+    found = failing(made_up(no_positions=1.1 * ridge / bayes, least_squares=1.5 * ridge / bayes))
+    assert found == ["error of ridge above no positions, 2 examples or fewer, d=4"]
+
+
+def test_it_fails_where_a_network_is_better_than_the_best():
+    assert failing(made_up(no_positions=[0.9] * 9)) == ["error of no positions above Bayes, d=4"]
+
+
+def test_it_fails_where_no_network_learns_in_context():
+    flat = 4.3 / np.array([4.3, 2.6, 1.45, 0.8, 0.42, 0.36, 0.33, 0.32, 0.3])
+    found = failing(made_up(no_positions=flat, linear_attention=flat))
+    assert "share of the way to Bayes, no positions, 12 examples, d=4" in found
+    assert "share of the way to Bayes, linear attention, 12 examples, d=4" in found
+
+
+def test_it_fails_where_linear_attention_is_as_good_as_ridge():
+    assert failing(made_up(linear_attention=[1.1] * 9)) == ["error of linear attention over ridge's, 12 examples, d=4"]
+
+
+def test_it_fails_where_longer_contexts_do_the_opposite():
+    worse = [1, 1.03, 1.1, 1.2, 1.4, 1.4, 2.0, 2.2, 2.5]
+    better = [1, 1.03, 1.1, 1.2, 1.4, 1.4, 1.2, 1.2, 1.1]
+    assert all("fall of the error" in what for what in failing(made_up(no_positions=worse)))
+    assert all("growth of the log error" in what for what in failing(made_up(learned_positions=better)))
+    assert len(failing(made_up(no_positions=worse))) == len(failing(made_up(learned_positions=better))) == 1
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    def outcome(dataset):
+        return worst(outcomes(dataset).values())
+
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(noise=0.6)) is not Outcome.HOLDS
+    assert outcome(made_up().drop_sel(predictor="learned positions")) is Outcome.UNDECIDED
+    assert outcome(made_up().drop_sel(predictor="least squares")) is Outcome.UNDECIDED
+
+
+def test_a_grid_without_longer_contexts_says_nothing_of_them():
+    found = outcomes(made_up().sel(position=POSITIONS[:6]))
+    assert not any("up to" in what for what in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no positions",
+        pytest.param("learned positions", marks=pytest.mark.slow),
+        pytest.param("rotary positions", marks=pytest.mark.slow),
+        "linear attention",
+    ],
+)
+def test_every_network_is_measured_beside_the_estimators(name, getkey):
+    experiment = claim.experiment
+    chosen = {"dim": [2], "width": [4], "step": [20], "predictor": ["Bayes", name], "position": [0, 6, 12]}
+    experiment = experiment.with_fixed({"prompts": [8], "batch": [4]})
+    grid = experiment.grid("smoke", chosen, seeds=2)
+    dims, loss = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())["loss"]
+    assert dims == ("predictor", "position", "seed")
+    assert loss.shape == (2, 3, 2)
+    assert np.isfinite(loss).all()
+    assert (loss[1] != loss[0]).any()
+
+
+def test_the_law_of_tasks_has_the_variance_it_says(getkey):
+    """With no example the Bayes answer is 0, and its mean loss the variance of a label: tr C + rho = d + rho."""
+    experiment = claim.experiment.with_fixed({"prompts": [20000]})
+    grid = experiment.grid("smoke", {"predictor": ["Bayes"], "position": [0, 1]}, seeds=4)
+    with jax.enable_x64(False):
+        _, loss = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())["loss"]
+    first = loss[0, 0]  # standard errors of 0.03 for each seed: the loss has a standard deviation of about 6
+    error = first.std(ddof=1) / 2
+    assert error < 0.1
+    assert abs(first.mean() - 3.25) < 6 * error

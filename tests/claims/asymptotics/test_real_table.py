@@ -1,0 +1,114 @@
+"""What is particular to this claim: its check on made-up worlds, and every predictor on a few draws."""
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics._tables import FITTED, diabetes
+from icllab.claims.asymptotics.real_table import claim
+from icllab.experiments.checks import Outcome, worst
+
+LENGTHS = np.array([5, 10, 11, 12, 40])
+PREDICTORS = [*FITTED, "least squares", "ridge"]
+RIDGE = np.array([1.0, 0.8, 0.7, 0.7, 0.6])
+
+
+def made_up(peak_at=11, at_the_peak=1000.0, explained=0.4, lead=0.1, noise=0.3, draws=400):
+    """Errors like the table's: least squares with a peak of choice, ridge falling, neighbours ``lead`` above ridge."""
+    rng = np.random.default_rng(0)
+    ridge = RIDGE * (1 - explained) / RIDGE[-1]
+    least = np.where(peak_at == LENGTHS, at_the_peak, [2.0, 4.0, 4.0, 4.0, 0.5]) * ridge / RIDGE
+    means = np.stack([ridge + lead] * 3 + [least, ridge])
+    scatter = rng.gamma(1 / noise, noise, size=(len(PREDICTORS), LENGTHS.size, draws))
+    dataset = xr.Dataset(
+        {"table_error": (("dim", "predictor", "length", "seed"), (means[..., None] * scatter)[None])},
+        coords={"dim": [10], "predictor": PREDICTORS, "length": LENGTHS, "seed": np.arange(draws)},
+    )
+    return claim.theory(dataset)
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def outcome(dataset):
+    return worst(outcomes(dataset).values())
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize("peak_at", [10, 12])
+def test_it_fails_where_the_peak_is_elsewhere(peak_at):
+    assert outcomes(made_up(peak_at=peak_at))["examples at the peak of least squares, 10 columns"] is Outcome.FAILS
+
+
+def test_it_fails_where_ridge_is_as_bad_as_least_squares():
+    what = "log error of least squares above that of ridge at 11 examples, 10 columns"
+    failing = made_up()
+    errors = failing["table_error"].copy()
+    errors.loc[{"predictor": "ridge", "length": 11}] = errors.sel(predictor="least squares", length=11)
+    assert outcomes(failing.assign(table_error=errors))[what] is Outcome.FAILS
+
+
+def test_it_fails_where_ridge_explains_nothing():
+    what = "share of variance that ridge explains from 40 examples"
+    assert outcomes(made_up(explained=-0.1))[what] is Outcome.FAILS
+
+
+def test_it_fails_where_another_predictor_is_better():
+    what = "error of 5 neighbours above ridge's, mean over 5 to 40 examples"
+    assert outcomes(made_up(lead=-0.3))[what] is Outcome.FAILS
+
+
+def test_an_answer_that_is_exactly_right_has_a_logarithm():
+    """Targets are whole numbers, and a mean of some of them can be one too."""
+    dataset = made_up()
+    errors = dataset["table_error"].copy()
+    errors.loc[{"seed": 0}] = 0.0
+    assert all(np.isfinite(f.measured) for f in claim.check(dataset.assign(table_error=errors)))
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(draws=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(draws=6)) is Outcome.UNDECIDED
+    assert outcome(made_up(lead=0.0)) is Outcome.UNDECIDED
+    assert outcome(made_up(at_the_peak=4.05)) is Outcome.UNDECIDED
+
+
+def test_it_is_undecided_where_a_predictor_was_not_fitted():
+    dataset = made_up().drop_sel(predictor="forest")
+    found = outcomes(dataset)
+    assert found.pop("predictors of scikit-learn compared") is Outcome.UNDECIDED
+    assert set(found.values()) == {Outcome.HOLDS}
+
+
+def test_a_grid_without_the_peak_says_nothing_of_it():
+    for lengths in ([5, 10, 12, 40], [11, 12, 40], [5, 10, 11]):
+        assert outcome(made_up().sel(length=lengths)) is Outcome.UNDECIDED
+
+
+def test_the_peak_is_at_the_rank_of_the_centred_table_plus_one():
+    """l centred examples have rank l - 1; all the table's columns are independent of each other and of 1."""
+    data = diabetes().data
+    for dim in (5, 10):
+        x = data[:, :dim]
+        assert np.linalg.matrix_rank((x - x.mean(0)) / x.std(0)) == dim
+        dataset = claim.theory(xr.Dataset(coords={"dim": [dim]}))
+        assert int(dataset.peak_theory[0]) == dim + 1
+
+
+def test_every_predictor_on_a_few_draws(getkey):
+    """Finite, positive, and no two alike: the same draws answered in as many ways."""
+    experiment, key = claim.experiment, getkey()
+    grid = experiment.grid("small", {"dim": [5], "length": [5, 12]}, seeds=3)
+    with jax.enable_x64(True):
+        measured = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=key)
+    dims, errors = measured["table_error"]
+    assert dims == ("predictor", "length", "seed")
+    assert errors.shape == (len(claim.ALL), 2, 3)
+    assert np.isfinite(errors).all()
+    assert (errors > 0).all()
+    assert len({tuple(row.ravel()) for row in errors}) == len(claim.ALL)

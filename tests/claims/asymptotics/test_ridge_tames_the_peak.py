@@ -1,0 +1,71 @@
+"""The check on made-up worlds, and how far the wrong ridge is from the right one."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from experiments.asymptotics.scatter import scattered
+
+from icllab.claims.asymptotics.ridge_tames_the_peak import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import linear_attention
+
+FIXED = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}
+TAU, RIDGE, DIM = np.array([0.5, 1.0, 2.0]), np.array([0.0, 0.1, 1.0]), np.array([8, 16, 32])
+
+
+def made_up(shift=1.0, peak=lambda dim: 3.0 * dim, noise=0.02, seeds=24, converged=1.0):
+    """Errors at the closed form times ``shift`` with 1/d corrections; without ridge ``peak(d)`` at tau = 1."""
+    clean = {}
+    for name, error in (("icl_error", linear_attention.icl_error), ("idg_error", linear_attention.idg_error)):
+        limit = np.tile(error(tau=TAU[:, None], ridge=RIDGE, **FIXED), (DIM.size, 1, 1))
+        limit[:, 1, 0] = [peak(d) for d in DIM]
+        clean[name] = xr.DataArray(shift * limit, {"dim": DIM, "tau": TAU, "ridge": RIDGE})
+    return scattered(clean, fixed=FIXED, noise=noise, seeds=seeds, converged=converged)
+
+
+def outcome(dataset, theory=claim.theory):
+    return worst(finding.outcome for finding in claim.check(theory(dataset)))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"shift": 1.25}, {"peak": lambda dim: 0.1}, {"peak": lambda dim: 100 / dim}],
+    ids=["shifted", "no peak", "a peak that shrinks"],
+)
+def test_it_fails_where_one_part_is_otherwise(change):
+    assert outcome(made_up(**change)) is Outcome.FAILS
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(noise=0.4)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_it_is_undecided_where_a_solve_with_ridge_did_not_converge():
+    """Without a ridge the problem is singular at the peak, and nothing is said of such a solve."""
+    findings = {finding.what: finding for finding in claim.check(claim.theory(made_up(converged=0.0)))}
+    unsolved = findings.pop("ridge solves that missed their tolerance")
+    assert (unsolved.outcome, unsolved.measured) == (Outcome.UNDECIDED, 3 * 3 * 2 * 24)
+    assert {finding.outcome for finding in findings.values()} == {Outcome.HOLDS}
+
+
+def test_a_grid_without_the_peak_says_nothing_of_it():
+    whats = [finding.what for finding in claim.check(claim.theory(made_up().sel(tau=[0.5, 2.0])))]
+    assert whats
+    assert not any("growth" in what or "above that" in what for what in whats)
+
+
+def test_the_wrong_formula_is_right_for_infinitely_many_contexts_only():
+    wrong = claim.experiment.worlds["bare_ridge"].theory
+    assert outcome(made_up(), wrong) is Outcome.FAILS
+    many = made_up().assign_coords(tau=[1e9, 2e9, 4e9])
+    right, other = claim.theory(many), wrong(many)
+    for name in ("icl_theory", "idg_theory"):
+        np.testing.assert_allclose(other[name], right[name], rtol=1e-7)
+        few = np.abs(wrong(made_up())[name] / claim.theory(made_up())[name] - 1).sel(ridge=[0.1, 1.0], tau=[0.5, 1.0])
+        assert few.values.max() > 0.2

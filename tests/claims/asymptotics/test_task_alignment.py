@@ -1,0 +1,91 @@
+"""What is particular to this claim: theories wrong in one place only, and its check on made-up worlds."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.task_alignment import claim
+from icllab.experiments.checks import Outcome, worst
+
+DIMS, EXPONENTS, SETTINGS = np.array([20, 40, 80]), np.array([0.7, 1.0]), ["many contexts", "with ridge"]
+
+
+def made_up(shift=1.0, noise=0.01, seeds=24, converged=1.0, swapped=False, **changed):
+    """A Dataset that follows the closed forms times ``shift`` at large d, with 1/d corrections."""
+    rng = np.random.default_rng(0)
+    transfer, idg = claim.predicted(DIMS, EXPONENTS, SETTINGS, claim.TESTS, **changed)
+    finite = (1 + 4 / DIMS + 10 / DIMS**2)[:, None, None]
+    common = np.exp(noise * rng.normal(size=(*idg.shape, seeds)))
+    own = np.exp(noise / 10 * rng.normal(size=(*transfer.shape, seeds)))
+    errors = shift * transfer[..., None] * finite[..., None, None] * common[..., None, :] * own
+    axes = ("dim", "exponent", "setting")
+    dataset = xr.Dataset(
+        {
+            "transfer_error": ((*axes, "test_covariance", "seed"), errors[:, :, :, ::-1] if swapped else errors),
+            "idg_error": ((*axes, "seed"), shift * idg[..., None] * finite[..., None] * common),
+            "converged": ((*axes, "seed"), np.full(common.shape, converged)),
+        },
+        coords={
+            "dim": DIMS,
+            "exponent": EXPONENTS,
+            "setting": SETTINGS,
+            "test_covariance": list(claim.TESTS),
+            "seed": np.arange(seeds),
+        },
+    )
+    return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {}})))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    findings = claim.check(made_up())
+    assert worst(f.outcome for f in findings) is Outcome.HOLDS
+    assert len(findings) == 4 * (2 + 4) + 1
+
+
+def test_it_fails_where_the_order_is_the_opposite():
+    findings = claim.check(made_up(swapped=True))
+    above = [f for f in findings if " above " in f.what]
+    assert above
+    assert all(f.outcome is Outcome.FAILS for f in above)
+
+
+def test_it_fails_where_the_levels_are_others():
+    assert outcome(made_up(shift=1.2)) is Outcome.FAILS
+    assert outcome(made_up(kappa=np.inf)) is Outcome.FAILS
+    assert outcome(made_up(rho=0.3)) is Outcome.FAILS
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(noise=0.3)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(converged=0.0)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_wrong_theories_are_wrong_in_one_place_only():
+    dataset = made_up()
+    right = dataset.transfer_theory
+    opposite = claim.experiment.worlds["opposite"].theory(dataset).transfer_theory
+    np.testing.assert_array_equal(opposite.sel(test_covariance="isotropic"), right.sel(test_covariance="isotropic"))
+    np.testing.assert_array_equal(opposite.sel(test_covariance="matched"), right.sel(test_covariance="reversed"))
+    traces = claim.experiment.worlds["traces_only"].theory(dataset).transfer_theory
+    for test in claim.TESTS:
+        np.testing.assert_allclose(traces.sel(test_covariance=test), traces.sel(test_covariance="matched"), rtol=1e-13)
+    endless = claim.experiment.worlds["endless_pool"].theory(dataset)
+    np.testing.assert_allclose(endless.idg_theory, endless.transfer_theory.sel(test_covariance="matched"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("test", claim.TESTS)
+def test_all_test_covariances_have_the_trace_of_pretraining(test):
+    spectrum = claim.power_law(30, 0.8)
+    assert claim.covariance(test, spectrum).sum() == pytest.approx(30, rel=1e-14)
+
+
+def test_the_figure_has_a_panel_for_each_setting():
+    assert len(claim.figure(made_up()).axes) == 2

@@ -1,0 +1,109 @@
+"""What is particular to this claim: the numbers it derives from gaps, and its check on made-up worlds."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.task_diversity import claim
+from icllab.experiments.checks import Outcome, worst
+
+RHO = 0.01
+DIMS, ALPHAS, KAPPAS = np.array([10, 20, 40]), np.array([4.0, 8.0, 16.0]), np.array([0.3, 0.5, 1.0, 1.5, 3.0])
+# What dMMSE has at every d: a slow decrease, without a bend.
+SLOW = 1.4 - 0.1 * np.log(KAPPAS)
+
+
+def made_up(gaps=None, knowing=SLOW, noise=0.01, seeds=48, converged=1.0):
+    """Gaps that follow ``gaps`` [alpha, kappa] (the closed form) at large d with 1/d corrections, and dMMSE's."""
+    rng = np.random.default_rng(0)
+    gaps = claim.gap(ALPHAS[:, None], KAPPAS, RHO) if gaps is None else gaps
+    clean = gaps * (1 + 2 / DIMS[:, None, None] + 5 / DIMS[:, None, None] ** 2)
+    shape, dims = (*clean.shape, seeds), ("dim", "alpha", "kappa", "seed")
+
+    def scattered(values):
+        return dims, np.broadcast_to(values[..., None], shape) + noise * rng.normal(size=shape)
+
+    variables = {
+        "icl_error": scattered(RHO + clean),
+        "idg_error": (dims, np.full(shape, RHO)),
+        "dmmse_gap": scattered(np.broadcast_to(knowing, clean.shape)),
+        "converged": (dims, np.full(shape, converged)),
+    }
+    coords = {"dim": DIMS, "alpha": ALPHAS, "kappa": KAPPAS, "seed": np.arange(seeds)}
+    dataset = xr.Dataset(variables, coords=coords)
+    return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {"rho": RHO}})))
+
+
+def failed(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_the_closed_form_tends_to_the_limit_with_its_corner():
+    """From above, and like alpha^(-1/2) at the corner, 1/alpha before it."""
+    for kappa, order in ((0.5, 1.0), (1.0, 0.5)):
+        above = [claim.gap(alpha, kappa, RHO) - claim.limit(kappa, RHO) for alpha in (1e6, 1e8)]
+        assert np.log(above[0] / above[1]) / np.log(100) == pytest.approx(order, abs=0.01)
+    assert claim.limit(1.0, RHO) == claim.limit(2.0, RHO) == 0
+    assert claim.limit(0.5, RHO) == pytest.approx(0.5 * 1.02 / 1.01)
+
+
+def test_left_and_bend_go_to_0_and_1_with_the_corner_and_have_the_errors_of_their_samples():
+    before, at, beyond = (claim.limit(kappa, RHO) for kappa in (claim.BEFORE, claim.AT, claim.BEYOND))
+    assert beyond / before == 0
+    assert 1 - 2 * at / before + beyond / before == 1
+    rng = np.random.default_rng(1)
+    seeds, repetitions = 50, 2000
+    found = []
+    for _ in range(repetitions):
+        samples = np.array([0.6, 0.3, 0.15])[:, None] + np.array([0.05, 0.04, 0.03])[:, None] * rng.normal(
+            size=(3, seeds)
+        )
+        gaps = xr.DataArray(samples, dims=("kappa", "seed"), coords={"kappa": [0.5, 1.0, 1.5]})
+        found.append(np.ravel(claim._shape(gaps)))
+    left, of_left, bend, of_bend = np.array(found).T
+    assert abs(left.mean() - 0.25) < 0.001
+    assert abs(bend.mean() - 0.25) < 0.001
+    assert of_left.mean() == pytest.approx(left.std(), rel=0.05)
+    assert of_bend.mean() == pytest.approx(bend.std(), rel=0.05)
+
+
+def test_it_fails_where_the_corner_is_there_before_the_limit():
+    corner = np.broadcast_to(claim.limit(KAPPAS, RHO), (3, 5))
+    said = failed(made_up(gaps=corner))
+    assert any(what.startswith("gap, alpha=tau=16, kappa=1,") for what in said)
+
+
+def test_it_fails_where_the_corner_does_not_sharpen():
+    same = np.broadcast_to(claim.gap(8.0, KAPPAS, RHO), (3, 5))
+    assert outcome(made_up(gaps=same)) is Outcome.FAILS
+    blunter = claim.gap(ALPHAS[::-1, None], KAPPAS, RHO)
+    said = failed(made_up(gaps=blunter))
+    assert "fall of g(3/2)/g(1/2), alpha=tau=4 to 16, d=40" in said
+    assert "growth of the bend, alpha=tau=4 to 16, d=40" in said
+
+
+def test_it_fails_where_the_posterior_mean_over_the_pool_has_a_corner_too():
+    said = failed(made_up(knowing=claim.limit(KAPPAS, RHO)))
+    assert said == [f"{what} of dMMSE, d={dim}" for dim in DIMS for what in ("g(3/2)/g(1/2)", "0.25 less the bend")]
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    for dataset in (
+        made_up(noise=2.0),
+        made_up(seeds=1),
+        made_up(converged=0.0),
+        made_up().isel(dim=[0, 1]),
+        made_up().sel(kappa=[0.5, 1.0]),
+        made_up().sel(alpha=[8.0]),
+    ):
+        assert outcome(dataset) is Outcome.UNDECIDED

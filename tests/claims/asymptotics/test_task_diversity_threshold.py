@@ -1,0 +1,192 @@
+"""What is particular to this claim: its statistics, its check on made-up worlds, and its measurement."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.algorithms import DiscreteMMSE
+from icllab.claims.asymptotics.task_diversity_threshold import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.tasks import LinearRegression
+
+TASKS = np.array([2, 4, 8, 16, 64])
+STEPS = np.array([0, 500, 1000, 2000, 4000, 8000])
+
+
+def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03), other=1.5):
+    """A world in which the network is at the place ``logistic(log2 k, step)``, off the line by ``error``.
+
+    Distances follow from the place: (1 - p)^2 S + e from dMMSE and p^2 S + e from ridge.
+    """
+    rng = np.random.default_rng(0)
+    x, t = np.log2(TASKS)[:, None, None], STEPS[None, :, None]
+    shape = (len(TASKS), len(STEPS), seeds)
+    place = np.broadcast_to(logistic(x, t), shape) + noise * rng.normal(size=shape)
+    scale = np.broadcast_to((2.0 / TASKS)[:, None], (len(TASKS), seeds))
+    s, e = scale[:, None, :], np.asarray(error)[None, :, None] * np.exp(noise * rng.normal(size=shape))
+    distance = np.stack([(1 - place) ** 2 * s + e, place**2 * s + e, other * np.ones(shape)])[None, None]
+    dims = ("dim", "layers", "predictor", "tasks", "step", "seed")
+    scales = (("dim", "layers", "tasks", "seed"), scale[None, None])
+    return claim.theory(
+        xr.Dataset(
+            {
+                "fresh_distance": (dims, distance),
+                "pool_distance": (dims, distance),
+                "fresh_scale": scales,
+                "pool_scale": scales,
+            },
+            coords={
+                "dim": [4],
+                "layers": [2],
+                "predictor": list(claim.RIVALS),
+                "tasks": TASKS,
+                "step": STEPS,
+                "seed": np.arange(seeds),
+            },
+        )
+    )
+
+
+def falls_at(end, slope=0.5):
+    """The place falls through 1/2 at log2 k = ``end`` at the last step, and ``slope`` lower for half the steps."""
+
+    def logistic(x, t):
+        middle = end + slope * np.log2(np.maximum(t, 1) / STEPS[-1])
+        return 1 / (1 + np.exp(2.0 * (x - middle)))
+
+    return logistic
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert set(outcomes(placed(falls_at(3.0))).values()) == {Outcome.HOLDS}
+
+
+def test_the_place_is_what_the_distances_were_made_of():
+    place = placed(falls_at(3.0), noise=0.0)["fresh_place"].squeeze().isel(seed=0)
+    assert np.allclose(place.transpose("tasks", "step"), falls_at(3.0)(np.log2(TASKS)[:, None], STEPS[None]))
+
+
+def test_it_fails_where_the_network_answers_pools_of_all_sizes_as_ridge_does():
+    found = failing(placed(lambda x, t: 0.05 + 0 * x * t))
+    assert "place between ridge and dMMSE on fresh tasks, 2 in the pool, d=4" in found
+    assert "place between ridge and dMMSE on pool tasks, 2 in the pool, d=4" in found
+
+
+def test_it_fails_where_the_network_memorises_pools_of_all_sizes():
+    found = failing(placed(lambda x, t: 0.95 + 0 * x * t))
+    assert "place between dMMSE and ridge on fresh tasks, 64 in the pool, d=4" in found
+    assert "log distance of dMMSE from ridge above that of the network, d=4" in found
+
+
+def test_it_fails_where_the_threshold_falls_in_training():
+    found = failing(placed(falls_at(3.0, slope=-0.5)))
+    assert [what for what in found if what.startswith("growth")] == [
+        f"growth of the log2 of the threshold on {law} tasks from step 2000 to 8000, d=4" for law in ("fresh", "pool")
+    ]
+
+
+def test_it_fails_where_the_network_has_not_learned():
+    found = failing(placed(falls_at(3.0), error=(0.3,) * 6))
+    assert "fall of the log distance to ridge on fresh tasks, 64 in the pool, d=4" in found
+
+
+def test_it_fails_where_the_network_is_at_another_pool():
+    what = "log distance to dMMSE of another pool above that to its own, 2 in the pool, d=4"
+    assert what in failing(placed(falls_at(3.0), other=0.001))
+
+
+TRANSIENT = [
+    f"{what} on fresh tasks from steps 500 to 2000 to the last, d=4"
+    for what in ("rise of the log distance to ridge", "fall of the log distance to dMMSE")
+]
+
+
+def test_it_fails_where_the_distance_to_ridge_falls_to_the_end():
+    """A threshold that stays, and an error that falls."""
+    assert TRANSIENT[0] in failing(placed(falls_at(3.0, slope=0.0)))
+
+
+def test_it_fails_where_the_network_turns_back_to_ridge():
+    """With pools of every size it goes from dMMSE towards ridge, not the other way."""
+    assert set(TRANSIENT) <= set(failing(placed(lambda x, t: 0.9 - 0.05 * np.log2(t + 1) + 0 * x, error=(0.03,) * 6)))
+
+
+def test_a_short_training_says_nothing_of_a_transient_phase():
+    short = placed(falls_at(3.0)).sel(step=STEPS[:-1])
+    asked = set(outcomes(placed(falls_at(3.0)))) - {
+        what.replace("1000 to 4000", "2000 to 8000") for what in outcomes(short)
+    }
+    assert asked == {
+        "growth of the log2 of the threshold on fresh tasks from step 2000 to 8000, d=4",
+        *TRANSIENT,
+    }
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert worst(outcomes(placed(falls_at(3.0), seeds=1)).values()) is Outcome.UNDECIDED
+    assert worst(outcomes(placed(falls_at(3.0), noise=1.0)).values()) is not Outcome.HOLDS
+
+
+def test_the_crossing_is_interpolated_and_ends_with_the_grid():
+    place = np.array([0.9, 0.8, 0.6, 0.2, 0.1])[:, None]
+    assert claim.crossing(TASKS, place) == pytest.approx(3.25)
+    assert claim.crossing(TASKS, place - 0.5) == 1.0
+    assert claim.crossing(TASKS, place + 0.5) == 6.0
+
+
+def test_the_bootstrap_gives_the_standard_error_of_a_mean():
+    values = np.random.default_rng(1).normal(size=12)
+    mean, error = claim.bootstrapped(lambda v: v.mean(-1), values)
+    assert mean == values.mean()
+    assert error == pytest.approx(values.std(ddof=1) / 12**0.5, rel=0.06)  # 4 standard errors of 2000 resamples
+
+
+def test_a_choice_by_the_other_seeds_is_not_biased():
+    """Of many rows of pure noise the largest has a mean of over 1; the one that others choose has mean 0."""
+
+    def chosen(values):
+        return values[claim.best_for_others(values), np.arange(values.shape[1])]
+
+    rng = np.random.default_rng(2)
+    means = [chosen(rng.normal(size=(30, 4))).mean() for _ in range(400)]
+    error = np.std(means, ddof=1) / 20
+    assert error < 0.04
+    assert abs(np.mean(means)) < 4 * error
+
+
+@pytest.mark.slow
+def test_a_network_is_measured_against_its_own_pool_and_ridge(getkey):
+    experiment = claim.experiment
+    chosen = {"layers": [1], "tasks": [3], "step": [0, 5]}
+    experiment = experiment.with_fixed({"prompts": [64], "batch": [4], "width": [4], "longest": [8]})
+    grid = experiment.grid("smoke", chosen, seeds=2)
+    found = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())
+    for law in ("fresh", "pool"):
+        dims, distance = found[f"{law}_distance"]
+        scale = found[f"{law}_scale"][1]
+        assert dims == ("predictor", "step", "seed")
+        assert distance.shape == (3, 2, 2)
+        # Three predictors are corners of a triangle in the space of all answers.
+        dmmse, ridge = np.sqrt(distance[0]), np.sqrt(distance[1])
+        assert (np.abs(dmmse - ridge) <= np.sqrt(scale)).all()
+        assert (dmmse + ridge >= np.sqrt(scale)).all()
+        assert (distance[:, 0] != distance[:, 1]).all()
+
+
+def test_a_repeated_pool_is_the_same_law(getkey):
+    """Pools are repeated to one length, so that all are one compiled program: dMMSE does not see it."""
+    task = LinearRegression.convention("raventos", dim=3, length=5)
+    pool = jax.random.normal(getkey(), (4, 3))
+    prompt = task.sample(key=getkey())
+    once, often = (DiscreteMMSE(jnp.tile(pool, (times, 1)), 0.25)(prompt) for times in (1, 8))
+    assert np.allclose(once, often, atol=1e-5)

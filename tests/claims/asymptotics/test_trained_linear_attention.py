@@ -1,0 +1,99 @@
+"""What is particular to this claim: its check on made-up worlds, and what plain descent and the factors conserve."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.asymptotics.trained_linear_attention import claim
+from icllab.experiments.checks import Outcome, worst
+
+FIXED = {"alpha": 1.0, "kappa": 2.0, "rho": 0.1}
+WAYS = ["exact", "descent", "Adam", "layer"]
+DIMS, TAUS, RIDGES = np.array([6, 12, 24]), np.array([0.4, 3.0]), np.array([0.0, 0.3])
+
+
+def made_up(excess=0.2, shift=1.0, noise=0.02, seeds=24, off=0.0, trained=1e-9):
+    """Errors that follow the closed form; Adam and the layer ``excess`` above it where they may, ``off`` where not."""
+    rng = np.random.default_rng(0)
+    coords = {"dim": DIMS, "tau": TAUS, "ridge": RIDGES, "training": WAYS, "seed": np.arange(seeds)}
+    shape = tuple(len(values) for values in coords.values())
+    many = (TAUS < 1)[:, None] & (RIDGES == 0)[None]
+    other = np.where(many[..., None], np.array([0, 0, 1, 1]), 0)[None, ..., None]
+    distance = np.broadcast_to(np.where(other == 1, 0.5, np.array([0, off, off, off])[:, None]), shape)
+    empty = xr.Dataset(coords=coords, attrs={"configuration": json.dumps({"fixed": FIXED})})
+    limit = claim.theory(empty)["icl_theory"].values[None, :, :, None, None]
+    size = 1 + 3 / DIMS[:, None, None, None, None]
+    common = np.exp(noise * rng.normal(size=(*shape[:3], 1, seeds)))
+    own = np.exp(excess * other * (1 + 0.3 * rng.normal(size=shape)))
+    variables = {
+        "icl_error": shift * limit * size * common * own,
+        "gamma_distance": distance,
+        "gamma_norm": np.exp(other * excess * (1 + 0.3 * rng.normal(size=shape))),
+        "training_error": np.full(shape, trained),
+    }
+    dims = ("dim", "tau", "ridge", "training", "seed")
+    return claim.theory(empty.assign({name: (dims, values) for name, values in variables.items()}))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_it_fails_where_one_minimum_is_not_reached():
+    failing = [f.what for f in claim.check(made_up(off=0.02)) if f.outcome is Outcome.FAILS]
+    assert len(failing) == 3 * 3 + 1  # everything where there is one minimum, plain descent where there are many
+    assert all("distance" in what for what in failing)
+
+
+def test_it_fails_where_the_others_end_at_a_smaller_norm_and_error():
+    failing = [f.what for f in claim.check(made_up(excess=-0.2)) if f.outcome is Outcome.FAILS]
+    assert len(failing) == 2 * 2 * 3  # two ways, norm and error, three dimensions
+    assert all("tau=0.4, ridge=0, " in what for what in failing)
+
+
+def test_it_fails_where_the_closed_form_is_a_quarter_off():
+    failing = [f.what for f in claim.check(made_up(shift=1.25)) if f.outcome is Outcome.FAILS]
+    assert len(failing) == 4
+    assert all("d to infinity" in what for what in failing)
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(excess=0.0)) is Outcome.UNDECIDED
+    assert outcome(made_up(noise=0.5)) is Outcome.UNDECIDED
+    assert outcome(made_up(trained=1e-3)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(dim=[0, 1])) is Outcome.UNDECIDED
+
+
+def test_what_was_not_trained_is_not_judged():
+    dataset = made_up()
+    layer = (dataset.training == "layer") & ((dataset.dim > 6) | (dataset.ridge > 0))
+    measured = dataset.drop_vars(["icl_theory", "icl_line"])
+    findings = claim.check(claim.theory(measured.where(~layer).assign_attrs(dataset.attrs)))
+    assert worst(f.outcome for f in findings) is Outcome.HOLDS
+    assert sum("layer" in f.what for f in findings) == 4
+
+
+def measured(getkey, **world):
+    experiment = claim.experiment
+    grid = experiment.grid("smoke", {"tau": [0.4], "dim": [4]}, seeds=2)
+    with jax.enable_x64(True):
+        return experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey(), **world)
+
+
+@pytest.mark.slow
+def test_plain_descent_ends_at_the_least_norm_and_adam_and_the_layer_do_not(getkey):
+    found = measured(getkey)
+    dims, distance = found["gamma_distance"]
+    assert dims == ("training", "ridge", "seed")
+    assert distance[0].max() == 0
+    assert distance[1].max() < claim.NEAR < distance[2:, 0].min()
+    norm = found["gamma_norm"][1][:, 0]
+    assert (norm[2:] > 1).all()  # of all that fit exactly, the least norm is the least
+    assert np.isnan(distance[3, 1]).all()  # a decay of P and Q is no ridge on their product

@@ -1,0 +1,94 @@
+"""What is particular to this claim: its check on made-up worlds, and what a cell measures."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.descent.functional_gd import claim
+from icllab.experiments.checks import Outcome, worst
+
+LAYERS = [1, 3, 8]
+LABELS = ["linear", "relu", "exponential"]
+WAYS = [claim.STEPS, claim.HEATED, claim.EVERYTHING]
+
+
+def made_up(seeds=3, scatter=0.01, free=0.5, own_fall=0.5):
+    """The best weighting errs 1, the others 1.3; exponential on its own labels at least 1.2, less in depth."""
+    rng = np.random.default_rng(0)
+    error = np.full((3, 3, 3, 4), 1.3)  # layers, labels, training, predictor
+    for (labels, way), by_depth in claim.BEST.items():
+        for depth, best in by_depth.items():
+            error[LAYERS.index(depth), LABELS.index(labels), WAYS.index(way), claim.WEIGHTINGS.index(best)] = 1.0
+    error[1, 2, 0, 1] = 1.0  # not judged by name, but somebody beats the exponential
+    error[:, 2, 0, 2] = 1.2 + own_fall * np.array([1.0, 0.5, 0.0])
+    error[:, :, 2] = np.nan
+    error[1, 2, 2, 3] = free
+    error = error[..., None] * np.exp(scatter * rng.normal(size=(*error.shape, seeds)))
+    return xr.Dataset(
+        {
+            "function_error": (("layers", "labels", "training", "predictor", "seed"), error),
+            "function_bayes": (("layers", "labels", "seed"), np.full((3, 3, seeds), 0.4)),
+            "identity_distance": (("layers", "seed"), np.array([np.nan, 0.1, np.nan])[:, None] * np.ones(seeds)),
+        },
+        coords={"layers": LAYERS, "labels": LABELS, "training": WAYS, "predictor": list(claim.WEIGHTINGS)},
+        attrs={"configuration": json.dumps({"fixed": {"free_layers": 3}})},
+    )
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def changed(labels, way, depth, name, value):
+    """The made-up world with one other error."""
+    dataset = made_up()
+    error = dataset["function_error"].copy()
+    error.loc[{"labels": labels, "training": way, "layers": depth, "predictor": name}] = value
+    return dataset.assign(function_error=error)
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert {finding.outcome for finding in claim.check(made_up())} == {Outcome.HOLDS}
+
+
+@pytest.mark.parametrize(("labels", "way"), claim.BEST)
+def test_it_fails_where_another_weighting_is_better_and_says_where(labels, way):
+    for depth, best in claim.BEST[labels, way].items():
+        other = next(name for name in ("softmax", "linear") if name != best)
+        what = f"log error of the next best above that of {best}, {labels} labels, {way}, {depth} layers"
+        assert what in failing(changed(labels, way, depth, other, 0.8))
+
+
+def test_it_fails_where_the_kernel_s_own_weighting_does_not_improve_with_depth():
+    assert failing(made_up(own_fall=-0.1)) == [
+        "fall of the log error of exponential, exponential labels, 1 to 8 layers"
+    ]
+
+
+def test_it_fails_where_training_everything_beats_bayes():
+    assert failing(made_up(free=0.3)) == ["log error of softmax with every weight trained, above Bayes, 3 layers"]
+
+
+@pytest.mark.parametrize(("way", "depth"), [(way, depth) for way in claim.BEATEN for depth in claim.BEATEN[way]])
+def test_it_fails_where_the_exponential_is_the_best_on_its_own_labels(way, depth):
+    what = f"log error of exponential above the best other, exponential labels, {way}, {depth} layers"
+    assert what in failing(changed("exponential", way, depth, "exponential", 0.8))
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert worst(finding.outcome for finding in claim.check(made_up(seeds=1))) is Outcome.UNDECIDED
+    assert worst(finding.outcome for finding in claim.check(made_up(scatter=0.3))) is not Outcome.HOLDS
+    one_way = made_up().sel(training=[claim.STEPS])
+    assert worst(finding.outcome for finding in claim.check(one_way)) is Outcome.UNDECIDED
+
+
+def test_matrices_near_multiples_of_the_identity_are_recognised():
+    class Model:
+        key = np.stack([2 * np.eye(3), np.diag([1.0, 1.0, -2.0])])
+        query = np.stack([np.eye(3), np.eye(3)])
+
+    assert claim._off_identity(Model) == 1
+    Model.key, Model.query = (2 * np.eye(3) + 0.2 * np.diag([1.0, -1.0], 1))[None], np.eye(3)[None]
+    np.testing.assert_allclose(claim._off_identity(Model), (0.08 / 12.08) ** 0.5)

@@ -1,0 +1,74 @@
+"""What is particular to this claim: which network is chosen, and its check on made-up ones."""
+
+import json
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.descent.gd_plus_plus import claim
+from icllab.experiments.checks import Outcome, worst
+
+LAYERS = np.array([1, 2, 3])
+FREE, PLUS = np.array([1.1538, 0.36124, 0.13361]), np.array([1.1538, 0.0575, 0.00075])
+
+
+def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS):
+    """Of the networks of each depth and form the first ``stuck`` have a loss twenty times too large."""
+    shape = (1, 2, len(layers), 1, seeds)
+    factor = np.full(shape, ratio) * np.linspace(1.0, 1.01, seeds)
+    factor[..., :stuck] *= 20.0
+    plus, free = (line[np.searchsorted(LAYERS, layers)][None, None, :, None, None] for line in (PLUS, FREE))
+    dims = ("dim", "training", "layers", "step", "seed")
+    variables = {"test_loss": factor * plus, "chosen_loss": factor * plus * 1.1, "heaviest": np.full(shape, 0.1)}
+    for name, value in (("loss", factor), ("plus", 0.8 * factor), ("free", factor * plus / free)):
+        variables |= {f"{name}_ratio": value, f"{name}_ratio_error": error * value}
+    coords = {"dim": [5], "training": ["full", "blocks"], "layers": list(layers), "step": [9], "seed": np.arange(seeds)}
+    dataset = xr.Dataset({name: (dims, values) for name, values in variables.items()}, coords=coords)
+    return dataset.assign_attrs(configuration=json.dumps({"fixed": {"length": 20}}))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_the_best_network_arrives():
+    assert outcome(made_up()) is Outcome.HOLDS
+    assert outcome(made_up(stuck=3)) is Outcome.HOLDS
+
+
+def test_the_network_is_chosen_by_other_prompts_than_it_is_judged_on():
+    """Where the two disagree the choice stands, though another network would pass."""
+    dataset = made_up()
+    assert failing(dataset) == []
+    wrong = dataset.assign(chosen_loss=1 / dataset["chosen_loss"])
+    assert any("loss over that of GD++" in what for what in failing(wrong))
+
+
+def test_it_fails_where_none_arrives_and_where_the_loss_is_far_below():
+    assert len([what for what in failing(made_up(stuck=4)) if "GD++" in what]) == 6
+    assert len([what for what in failing(made_up(ratio=0.7, stuck=0)) if "GD++" in what]) == 6
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(error=0.06)) is Outcome.UNDECIDED
+    assert outcome(made_up(layers=[1, 2])) is Outcome.UNDECIDED
+
+
+def test_gradient_descent_is_refuted_from_two_layers_on():
+    world = claim.experiment.worlds["gradient_descent"].theory
+    found = failing(world(made_up()))
+    assert len([what for what in found if "GD++" in what]) == 4
+    assert not any("1 layers" in what for what in found)
+
+
+def test_the_lines_are_the_exact_losses():
+    """The reference rows for d = 5, n = 20."""
+    lines = claim.theory(made_up()).isel(dim=0)
+    np.testing.assert_allclose(lines["tied_line"], [1.153846, 0.499007, 0.268342], rtol=1e-5)
+    np.testing.assert_allclose(lines["free_line"], [1.153846, 0.361240, 0.133608], rtol=1e-5)
+    np.testing.assert_allclose(lines["plus_tied_line"], [1.153846, 0.118725, 0.0141689], rtol=1e-5)
+    np.testing.assert_allclose(lines["plus_line"], [1.153846, 0.0575012, 9.61311e-4], rtol=1e-5)

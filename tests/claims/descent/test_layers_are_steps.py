@@ -1,0 +1,89 @@
+"""What is particular to this claim: its check on made-up networks, and what is held by which layer."""
+
+import json
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.descent.layers_are_steps import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import descent
+
+LAYERS = np.array([1, 2, 3])
+
+
+def made_up(ratio=1.002, spread=1e-3, error=1e-3, own=0.995, other=0.7, seeds=4, layers=LAYERS):
+    """Networks of every depth: the loss over that of the best steps, and what each step explains of the slots."""
+    rng = np.random.default_rng(0)
+    most = max(layers) + 1
+    shape = (1, len(layers), 1, seeds)
+    ratios = ratio + spread * rng.normal(size=shape)
+    held = np.full((*shape, most, most), np.nan)
+    free, tied = (
+        np.array([formula(dim=5, length=20, layers=int(b)).loss for b in layers])[None, :, None, None]
+        for formula in (descent.free_steps, descent.tied_steps)
+    )
+    for i, depth in enumerate(layers):
+        inside = np.full((depth + 1, depth + 1), other)
+        np.fill_diagonal(inside, own)
+        held[0, i, 0, :, : depth + 1, : depth + 1] = inside + 1e-3 * rng.normal(size=(seeds, depth + 1, depth + 1))
+    dims = ("dim", "layers", "step", "seed")
+    variables = {
+        "test_loss": ratios * free,
+        "loss_ratio": ratios,
+        "loss_ratio_error": np.full(shape, error),
+        "tied_ratio": ratios * free / tied,
+        "tied_ratio_error": np.full(shape, error),
+        "heaviest": np.full(shape, 0.01),
+    }
+    dataset = xr.Dataset(
+        {name: (dims, values) for name, values in variables.items()}
+        | {"r_squared": ((*dims, "layer", "algorithm_step"), held)},
+        coords={
+            "dim": [5],
+            "layers": list(layers),
+            "step": [3000],
+            "seed": np.arange(seeds),
+            "layer": np.arange(most),
+            "algorithm_step": np.arange(most),
+        },
+        attrs={"configuration": json.dumps({"fixed": {"length": 20}})},
+    )
+    return claim.theory(dataset)
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_it_fails_where_the_loss_is_too_large_or_too_small():
+    assert [what.split(" above ")[1] for what in failing(made_up(ratio=1.2))] == [
+        f"loss over that of the best steps, {layers} layers, d=5" for layers in LAYERS
+    ]
+    assert failing(made_up(ratio=0.98)) == ["networks below the best steps by 3 paired standard errors"]
+
+
+def test_it_fails_where_a_layer_holds_little_of_its_step_or_more_of_another():
+    assert len(failing(made_up(own=0.8))) == 3
+    assert all("above that of any other step" in what for what in failing(made_up(own=0.98, other=0.99)))
+    assert len(failing(made_up(own=0.98, other=0.99))) == 3
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(layers=[2])) is Outcome.UNDECIDED
+
+
+def test_steps_of_one_size_are_refuted_from_two_layers_on():
+    other = claim.experiment.worlds["shared_steps"].theory(made_up())
+    assert failing(other) == ["networks below the best steps by 3 paired standard errors"]
+    np.testing.assert_array_equal(other["free_line"], other["tied_line"])
+    assert outcome(claim.experiment.worlds["shared_steps"].theory(made_up(layers=[1]))) is Outcome.UNDECIDED

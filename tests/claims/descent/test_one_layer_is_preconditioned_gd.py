@@ -1,0 +1,92 @@
+"""What is particular to this claim: its check on made-up matrices, and its formulas, wrong in one place only."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.descent.one_layer_is_preconditioned_gd import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import preconditioners
+
+SETTINGS, RHOS = ("isotropic", "anisotropic", "whitened"), (0.0, 0.5)
+FIXED = {"length": 20, "smallest": 0.25}
+
+
+def made_up(off=0.01, ratio=1.001, spread=3e-4, error=3e-4, seeds=4, settings=SETTINGS):
+    """Matrices ``off`` the closed form by a random direction, and ratios around ``ratio``."""
+    rng, dim = np.random.default_rng(0), 3
+    matrices = np.empty((1, len(settings), len(RHOS), 1, seeds, dim, dim))
+    for i, setting in enumerate(settings):
+        for j, rho in enumerate(RHOS):
+            of_inputs, of_tasks = claim.covariances(setting, dim, FIXED["smallest"])
+            best = preconditioners.optimal(of_inputs, length=20, task_covariance=of_tasks, noise_variance=rho).matrix
+            away = rng.normal(size=(seeds, dim, dim))
+            size = np.linalg.norm(best) / np.linalg.norm(away, axis=(1, 2), keepdims=True)
+            matrices[0, i, j, 0] = best + off * size * away
+    dims = ("dim", "setting", "rho", "step", "seed")
+    shape = matrices.shape[:5]
+    dataset = xr.Dataset(
+        {
+            "preconditioner": ((*dims, "row", "column"), matrices),
+            "loss_ratio": (dims, ratio + spread * rng.normal(size=shape)),
+            "loss_ratio_error": (dims, np.full(shape, error)),
+            "other_entries": (dims, np.zeros(shape)),
+        },
+        coords={"dim": [dim], "setting": list(settings), "rho": list(RHOS), "step": [2000], "seed": np.arange(seeds)},
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    return claim.theory(dataset)
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+    np.testing.assert_allclose(made_up()["matrix_distance"], 0.01, rtol=1e-10)
+
+
+def test_the_exact_loss_is_least_at_the_closed_form():
+    np.testing.assert_allclose(made_up(off=0.0)["exact_ratio"], 1.0, rtol=1e-12)
+    assert (made_up(off=0.01)["exact_ratio"] > 1).all()
+
+
+def test_it_fails_where_the_loss_is_too_large_or_too_small():
+    assert len(failing(made_up(ratio=1.02))) == 6
+    assert failing(made_up(ratio=0.99)) == ["networks below the closed form by 3 paired standard errors"]
+    assert len(failing(made_up(off=0.5))) == 6
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up(settings=("isotropic", "whitened"))) is Outcome.UNDECIDED
+    assert outcome(made_up(ratio=1.005, spread=0.01, error=0.01)) is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize("world", ["without_length", "isotropic_inputs"])
+def test_wrong_formulas_have_a_larger_loss(world):
+    """So that the matrices are below them; of isotropic inputs the one of the same trace is right."""
+    dataset = claim.experiment.worlds[world].theory(made_up())
+    assert "matrices of a smaller exact loss than the closed form's" in failing(dataset)
+    if world == "isotropic_inputs":
+        np.testing.assert_array_equal(
+            dataset["exact_ratio"].sel(setting="isotropic"), made_up()["exact_ratio"].sel(setting="isotropic")
+        )
+
+
+def test_the_law_of_tasks_is_the_one_that_is_named():
+    for setting in SETTINGS:
+        of_inputs, of_tasks = claim.covariances(setting, 4, 0.25)
+        if setting == "whitened":
+            np.testing.assert_allclose(of_inputs @ of_tasks, np.eye(4), atol=1e-12)
+        else:
+            np.testing.assert_array_equal(of_tasks, np.eye(4))
+        values = np.linalg.eigvalsh(of_inputs)
+        np.testing.assert_allclose(values[[0, -1]], [1.0 if setting == "isotropic" else 0.25, 1.0], rtol=1e-12)

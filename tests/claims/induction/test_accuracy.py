@@ -1,0 +1,52 @@
+"""Runs that end when their law is known, and shares of right answers on the way."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.claims.induction import _accuracy as induction_tests
+from icllab.models import ItemLabelNetwork
+from icllab.tasks import ItemLabel
+
+LAW = ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
+HOW = {"key": jax.random.key(1), "prompts": 64}
+
+
+def knowing(prompt):
+    """Who is told the answer."""
+    return jax.nn.one_hot(prompt.labels[-1:], 4)
+
+
+def first(prompt):
+    """Who always names the first label."""
+    return jnp.eye(1, 4, dtype=prompt.items.dtype)
+
+
+def test_shares_are_those_of_the_prompts_drawn():
+    assert induction_tests.right(knowing, LAW, **HOW) == 1.0
+    labels = np.asarray(induction_tests.drawn(LAW, **HOW).labels)[:, -1]
+    np.testing.assert_allclose(induction_tests.right(first, LAW, **HOW), np.mean(labels == 0), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """A network that is content at once, and one that never is."""
+    network = ItemLabelNetwork.of(LAW, depth=0, key=jax.random.key(2))
+    how = {"memory": 1, "steps": 4, "key": jax.random.key(3), "keep": (0, 2, 3)}
+    return [induction_tests.trained_until(LAW, network, loss=loss, **how) for loss in (100.0, 1e-6)]
+
+
+@pytest.mark.slow
+def test_a_run_ends_when_its_loss_is_small(runs):
+    assert [run.status[0] for run in runs] == ["stopped", "ok"]
+
+
+@pytest.mark.slow
+def test_on_the_way_every_step_is_that_of_its_network(runs):
+    for run in runs:
+        found = induction_tests.right_on_the_way(run, LAW, steps=(0, 2, 3, 4), **HOW)
+        own = [run.trajectory.at(step) if step in run.trajectory else run.members for step in (0, 2, 3, 4)]
+        expected = [induction_tests.right(one.member(0), LAW, **HOW) for one in own]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert len(set(induction_tests.right_on_the_way(runs[0], LAW, steps=(0, 2, 3, 4), **HOW))) == 1

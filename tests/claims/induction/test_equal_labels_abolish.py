@@ -1,0 +1,77 @@
+"""What is particular to this claim: its check on made-up runs that learn or stay at chance."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.induction.equal_labels_abolish import claim
+from icllab.experiments.checks import Outcome, worst
+
+STEPS = np.arange(200, 20_001, 200)
+TIMES = np.array([1800.0, 4000.0, 2500.0, 3100.0, 2200.0])
+NEVER = np.full(5, np.inf)
+
+
+def made_up(equal=NEVER, more=TIMES, excess=0.003, last=20_000, counts=(4, 5)):
+    """Runs of each number of labels: at chance until a time, and right from then on."""
+    rng = np.random.default_rng(0)
+    accuracy, loss = [], []
+    for count, times in zip((4, 5), (equal, more), strict=True):
+        learned = STEPS[None] >= np.asarray(times)[:, None]
+        accuracy.append(np.where(learned, 0.99, 1 / 4 + 0.013 * rng.normal(size=learned.shape)))
+        loss.append(np.where(learned, 0.02, np.log(count) + excess + 0.003 * rng.normal(size=learned.shape)))
+    dims = ("label_count", "seed", "step")
+    dataset = xr.Dataset(
+        {"accuracy": (dims, np.array(accuracy)), "label_loss": (dims, np.array(loss))},
+        coords={"label_count": [4, 5], "seed": np.arange(5), "step": STEPS},
+        attrs={"configuration": json.dumps({"fixed": {"pairs": 4}})},
+    )
+    return claim.theory(dataset.sel(step=slice(0, last), label_count=list(counts)))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_it_holds_where_some_runs_learn_late_with_equal_labels():
+    assert outcome(made_up(equal=[12_000.0, 16_000.0, *NEVER[2:]])) is Outcome.HOLDS
+
+
+def test_it_fails_where_a_run_learns_early_with_equal_labels_or_one_does_not_with_more():
+    assert "runs that learn with L=4 before the last with one more" in failing(made_up(equal=[3000.0, *NEVER[1:]]))
+    assert "runs that learn with L=5" in failing(made_up(more=[*TIMES[:-1], np.inf]))
+
+
+def test_it_fails_where_the_delay_is_short():
+    quick = failing(made_up(equal=5000.0 + 200.0 * np.arange(5), more=4000.0 + 20.0 * np.arange(5)))
+    assert quick == ["mean ln time with L=4, or of the end, above that with one more"]
+
+
+def test_it_fails_where_the_loss_is_not_that_of_chance():
+    assert failing(made_up(excess=-0.05)) == [f"{claim.CLOSE:g} above the distance of the loss from ln N, L=4"]
+
+
+def test_it_is_undecided_where_time_was_short_or_one_number_of_labels_is_missing():
+    assert outcome(made_up(last=1500)) is Outcome.UNDECIDED
+    assert outcome(made_up(counts=(4,))) is Outcome.UNDECIDED
+
+
+def test_few_of_few_runs_are_no_difference():
+    one = made_up().isel(seed=slice(0, 2))
+    assert {f.what: f.outcome for f in claim.check(one)}["log-rank p-value below 0.01"] is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize("counts", [(4, 5), (4,)])
+@pytest.mark.parametrize("world", list(claim.experiment.worlds))
+def test_wrong_worlds_fail(world, counts):
+    assert outcome(claim.experiment.worlds[world].theory(made_up(counts=counts))) is Outcome.FAILS

@@ -1,0 +1,118 @@
+"""What is particular to this claim: its check on made-up accuracies, shares, crossings, and its wrong formulas."""
+
+import json
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.induction.learning_or_recognition import claim
+from icllab.experiments.checks import Outcome, worst
+from icllab.theory import label_relations
+
+RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
+FIXED = {"labels": 16, "pairs": 4, "prompts": 2048}
+
+
+def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=4, recogniser=None):
+    """Networks whose recognised share falls through 1/2 at log2 M = ``lost``; the learned one rises at ``learned``."""
+    rng = np.random.default_rng(0)
+    x = np.log2(RELATIONS)
+    sizes = {"pairs": 4, "labels": 16}
+    new = np.asarray(label_relations.recogniser_on_a_new_relation(np.array(RELATIONS), **sizes))
+    unseen = np.asarray(label_relations.recogniser_on_an_unseen_item(np.array(RELATIONS), **sizes))
+    share = 1 / (1 + np.exp(-(x - learned) / width))
+    known = 1 / (1 + np.exp((x - lost) / width * 3))
+    last = np.stack([np.full(len(x), own), new + (1 - new) * share, 1 / 12 + (unseen - 1 / 12) * known], axis=1)
+    accuracy = np.full((len(x), 3, 2, seeds), 1 / 16)
+    accuracy[:, :, 1] = last[..., None]
+    accuracy += noise * rng.normal(size=accuracy.shape)
+    measured = new if recogniser is None else recogniser(new)
+    dataset = xr.Dataset(
+        {
+            "accuracy": (("relations", "test_set", "step", "seed"), accuracy),
+            "recogniser_accuracy": (
+                ("relations", "seed"),
+                measured[:, None] + 0.01 * rng.normal(size=(len(x), seeds)),
+            ),
+        },
+        coords={
+            "relations": list(RELATIONS),
+            "test_set": list(claim.TESTS),
+            "step": [0, 6000],
+            "seed": np.arange(seeds),
+        },
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    return claim.theory(dataset)
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+
+
+def outcome(dataset):
+    return worst(outcomes(dataset).values())
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert set(outcomes(made_up()).values()) == {Outcome.HOLDS}
+
+
+def test_it_fails_where_one_relation_is_learned_or_many_are_recognised():
+    found = failing(made_up(lost=-9.0, learned=-9.0))
+    assert {"recognised share above a half, M=1", "learned share below a half, M=1"} <= set(found)
+    found = failing(made_up(lost=99.0, learned=99.0))
+    assert {"learned share above a half, M=1024", "recognised share below a half, M=1024"} <= set(found)
+
+
+def test_it_fails_where_recognition_outlasts_learning_and_where_learning_takes_many_relations():
+    (first,) = failing(made_up(lost=4.0, learned=2.0))
+    assert first.startswith("log2 of the relations from which more than half is learned, less")
+    (second,) = failing(made_up(learned=7.5))
+    assert second.startswith("5 less log2 of the relations")
+
+
+def test_it_fails_where_the_recogniser_does_not_follow_its_formula():
+    found = failing(made_up(recogniser=lambda new: np.full_like(new, 1 / 16)))
+    assert found
+    assert all(what.startswith("recogniser's accuracy on new relations") for what in found)
+
+
+def test_it_is_undecided_where_networks_have_not_learned_or_the_data_cannot_tell():
+    assert outcome(made_up(own=0.5)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(relations=[0])) is Outcome.UNDECIDED
+
+
+def test_shares_are_zero_and_one_for_who_recognises_and_who_learns():
+    dataset = made_up(noise=0.0)
+    recogniser = dataset["recogniser_theory"].broadcast_like(dataset["accuracy"])
+    found = claim.theory(dataset.assign(accuracy=recogniser))
+    np.testing.assert_allclose(found["learned_share"], 0.0, atol=1e-12)
+    np.testing.assert_allclose(found["recognised_share"], 1.0, rtol=1e-12)
+    learner = xr.DataArray([1.0, 1.0, 1 / 12], dims="test_set", coords={"test_set": list(claim.TESTS)})
+    found = claim.theory(dataset.assign(accuracy=learner.broadcast_like(dataset["accuracy"])))
+    np.testing.assert_allclose(found["learned_share"], 1.0, rtol=1e-12)
+    np.testing.assert_allclose(found["recognised_share"], 0.0, atol=1e-12)
+
+
+def test_a_crossing_is_where_straight_lines_rise_through_zero():
+    x = np.array([0.0, 1.0, 3.0])
+    np.testing.assert_allclose(claim._rises(x, np.array([[-1.0], [1.0], [0.5]])), [0.5])
+    np.testing.assert_allclose(claim._rises(x, np.array([[-1.0], [-0.5], [0.5]])), [2.0])
+    assert claim._rises(x, np.array([[-1.0], [-0.5], [-0.1]]))[0] == np.inf
+    assert claim._rises(x, np.array([[1.0], [-0.5], [1.0]]))[0] == np.inf
+
+
+def test_wrong_worlds_differ_in_one_place():
+    dataset = made_up()
+    wrong = {name: world.theory(dataset) for name, world in claim.experiment.worlds.items() if world.theory}
+    for name, level in (("any_relation", 1 / 16), ("who_learns", 1.0)):
+        formula = wrong[name]["recogniser_theory"]
+        np.testing.assert_array_equal(formula.sel(test_set="new relation"), level)
+        for other in ("known", "unseen item"):
+            np.testing.assert_array_equal(formula.sel(test_set=other), dataset["recogniser_theory"].sel(test_set=other))

@@ -1,0 +1,82 @@
+"""What is particular to this claim: its check on made-up jumps of every kind of attention."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.induction.no_softmax_no_cliff import claim
+from icllab.experiments.checks import Outcome, worst
+
+STEPS = np.arange(0, 4001, 25)
+KINDS = sorted(claim.KINDS)
+
+
+def made_up(width=0.12, softmax=0.15, time=1500.0, last=4000, kinds=KINDS, seeds=4):
+    """Jumps from a plateau at 1/4 of so wide a share of their time, at two rates and from several starts."""
+    rng = np.random.default_rng(0)
+    rows = np.empty((len(kinds), 2, seeds, len(STEPS)))
+    for i, kind in enumerate(kinds):
+        for r in range(2):
+            for s in range(seeds):
+                at = time / (1 + r) * np.exp(0.2 * rng.normal())
+                share = (softmax if kind == claim.SOFTMAX else width) * np.exp(0.1 * rng.normal())
+                jump = 1 / (1 + np.exp(-2 * np.log(9) * (STEPS - at) / (share * at)))
+                guess = 1 / (1 + np.exp(-2 * np.log(9) * (STEPS - 0.5 * at) / (0.3 * at)))
+                rows[i, r, s] = 1 / 16 + 3 / 16 * guess + 3 / 4 * jump
+    dataset = xr.Dataset(
+        {"accuracy": (("attention", "rate", "seed", "step"), rows)},
+        coords={"attention": list(kinds), "rate": [0.15, 0.3], "seed": np.arange(seeds), "step": STEPS},
+        attrs={"configuration": json.dumps({"fixed": {"pairs": 4, "label_count": 16}})},
+    )
+    return dataset.sel(step=slice(0, last))
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_it_fails_where_the_jump_is_gradual_without_softmax():
+    wide = failing(made_up(width=0.8))
+    assert sum(what.startswith("0.333 above") for what in wide) == 6
+    assert sum("from 1/N over that of softmax" in what for what in wide) == 6
+    assert not any(what.startswith("0.333 above") and claim.SOFTMAX in what for what in wide)
+
+
+def test_it_fails_where_it_is_sharp_but_three_times_as_gradual_as_with_softmax():
+    wide = failing(made_up(width=0.25, softmax=0.03))
+    assert wide
+    assert all("from 1/N over that of softmax" in what for what in wide)
+
+
+def test_it_fails_where_networks_guess_and_never_jump_but_not_where_one_stays_at_chance():
+    assert {what.split(",")[0] for what in failing(made_up(time=9000.0))} == {
+        "networks that guess and do not jump",
+        "at least 3 networks jump",
+    }
+    asleep = made_up()
+    asleep["accuracy"][0, 0, 0] = 1 / 16
+    assert outcome(asleep) is Outcome.HOLDS
+    asleep["accuracy"][0, 0, 1] = 1 / 16
+    assert failing(asleep) == [f"at least 3 networks jump, {KINDS[0]}, rate 0.15"]
+
+
+def test_it_is_undecided_where_time_was_short_or_something_is_missing():
+    assert outcome(made_up(last=150)) is Outcome.UNDECIDED
+    assert outcome(made_up(kinds=KINDS[:1])) is Outcome.UNDECIDED
+    assert not any(" above " in finding.what for finding in claim.check(made_up(seeds=1)))
+
+
+@pytest.mark.parametrize("last", [150, 4000])
+def test_a_gradual_rise_is_a_wrong_world(last):
+    world = claim.experiment.worlds["gradual"].theory(made_up(last=last, kinds=KINDS[:1]))
+    assert outcome(world) is Outcome.FAILS

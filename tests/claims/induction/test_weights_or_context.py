@@ -1,0 +1,124 @@
+"""What is particular to this claim: its check on made-up accuracies, and its wrong formulas."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.induction.weights_or_context import claim
+from icllab.experiments.checks import Outcome, worst
+
+CLASSES = (64, 128, 256, 512)
+SETTINGS = (claim.PLAIN, claim.BURSTIER, claim.NOISIER, claim.SKEWED)
+MOVES = {claim.PLAIN: 0.0, claim.BURSTIER: 1.5, claim.NOISIER: 1.0, claim.SKEWED: 0.0}
+FIXED = {"labels": 16, "pairs": 4, "prompts": 2048}
+
+
+def made_up(moves=MOVES, both=0.4, centre=7.5, width=0.6, own=0.99, start=0.0625, noise=0.02, seeds=4):
+    """Accuracies that cross at log2 K = ``centre``, earlier by what a setting ``moves``; ``both``: under Zipf's law."""
+    rng = np.random.default_rng(0)
+    shape = (len(CLASSES), len(SETTINGS), len(claim.TESTS), 2, seeds)
+    x = np.log2(CLASSES)[:, None] - centre + np.array([moves[name] for name in SETTINGS])
+    share = 1 / (1 + np.exp(-x / width))
+    skewed = np.array([name == claim.SKEWED for name in SETTINGS])
+    last = {
+        "training": np.full(share.shape, own),
+        "IC": np.where(skewed, np.maximum(share - both / 2, both * share + 0.1), share),
+        "swapped": np.where(skewed, both, share),
+        "purged": np.where(skewed, np.maximum(1 - share, both), 1 - share),
+    }
+    values = np.full(shape, start)
+    values[:, :, :, 1] = np.stack([last[name] for name in claim.TESTS], axis=2)[..., None]
+    values = np.clip(values + noise * rng.normal(size=shape), 0, 1)
+    dataset = xr.Dataset(
+        {"accuracy": (("classes", "setting", "test_set", "step", "seed"), values)},
+        coords={
+            "classes": list(CLASSES),
+            "setting": list(SETTINGS),
+            "test_set": list(claim.TESTS),
+            "step": [0, 6000],
+            "seed": np.arange(seeds),
+        },
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    return claim.theory(dataset)
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+
+
+def outcome(dataset):
+    return worst(outcomes(dataset).values())
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert set(outcomes(made_up()).values()) == {Outcome.HOLDS}
+
+
+def test_it_fails_where_the_context_wins_at_few_classes_or_never():
+    assert any("by heart less in context, 64" in what for what in failing(made_up(centre=4.0)))
+    assert any("in context less by heart, 512" in what for what in failing(made_up(centre=12.0)))
+
+
+@pytest.mark.parametrize(("setting", "words"), [(claim.BURSTIER, "B from 1 to 2"), (claim.NOISIER, "noise from")])
+def test_it_fails_where_a_setting_favours_the_weights(setting, words):
+    found = failing(made_up(moves=MOVES | {setting: -1.0}))
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_it_fails_where_no_network_does_both():
+    dataset = made_up()
+    other = dataset["accuracy"].copy()
+    other.loc[{"setting": claim.SKEWED, "test_set": "purged", "step": 6000}] = 0.0
+    (what,) = failing(claim.theory(dataset.assign(accuracy=other)))
+    assert "the lesser of both" in what
+
+
+def test_it_fails_where_an_untrained_network_is_not_at_chance():
+    assert failing(made_up(start=0.25)) == ["accuracy on novel classes before training"]
+
+
+def test_it_is_undecided_where_networks_have_not_learned_their_own_law():
+    found = outcomes(made_up(own=0.6))
+    assert list(found.values()).count(Outcome.HOLDS) == 2  # chance before training, and the grid
+    assert Outcome.FAILS not in found.values()
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(seeds=1)) is not Outcome.HOLDS
+    assert outcome(made_up().sel(setting=[claim.PLAIN])) is Outcome.UNDECIDED
+    assert outcome(made_up().isel(classes=[0])) is Outcome.UNDECIDED
+
+
+def test_the_slope_is_that_of_a_line():
+    dataset = made_up(noise=0.0)
+    line = 0.3 * np.log2(dataset.classes) - 2.0
+    values = dataset.assign(context_advantage=dataset["context_advantage"] * 0 + line).isel(step=-1)
+    finding = claim._slope(values.sel(setting=claim.PLAIN))
+    np.testing.assert_allclose([finding.measured, finding.standard_error], [0.3, 0.0], atol=1e-12)
+
+
+def test_the_wrong_world_differs_in_one_place():
+    dataset = made_up()
+    context = claim._of_the_context(dataset)
+    assert float(context["chance_accuracy"]) == 1 / 4
+    assert context.drop_vars("chance_accuracy").identical(dataset.drop_vars("chance_accuracy"))
+
+
+def test_before_training_only_chance_is_looked_at():
+    found = outcomes(made_up().isel(step=[0]))
+    assert list(found.values()) == [Outcome.HOLDS, Outcome.UNDECIDED]
+    less = made_up().sel(test_set=["IC"]).drop_vars(["context_advantage", "lesser_accuracy"])
+    assert next(iter(outcomes(claim.theory(less)).values())) is Outcome.HOLDS
+
+
+def test_every_setting_changes_one_number_at_most():
+    assert [len(changes) for changes in claim.SETTINGS.values()] == [0] + [1] * (len(claim.SETTINGS) - 1)
+    assert set(claim.experiment.grid("small").traced["setting"]) == set(SETTINGS)

@@ -1,0 +1,124 @@
+"""What is particular to this claim: its check on made-up curves with runs that are cut off, and its wrong formulas."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.induction.what_must_go_right import claim
+from icllab.experiments.checks import Outcome, worst
+
+FIXED = {"labels": 16, "pairs": 4, "prompts": 2048}
+TIMES = {
+    claim.NONE: 1800.0,
+    "previous token": 1000.0,
+    "match": 100.0,
+    "copy": 500.0,
+    claim.FROZEN: np.inf,
+    "layer 1 grafted": 400.0,
+    "layer 2 grafted": 200.0,
+    "classifier grafted": 700.0,
+    "no layer 1": np.inf,
+    "no layer 2": np.inf,
+    claim.BLIND: np.inf,
+}
+
+
+def made_up(times=TIMES, scatter=0.05, blind=1 / 16, seeds=5, last=3000):
+    """Curves that rise from 1/4 to 1 in a twentieth of their time; those that see nothing stay at ``blind``."""
+    rng = np.random.default_rng(0)
+    step = np.arange(0, last + 1, 50)
+    common = np.exp(scatter * rng.normal(size=seeds))
+    accuracy = []
+    for name, time in times.items():
+        own = time * common * np.exp(scatter * rng.normal(size=seeds))
+        with np.errstate(over="ignore"):
+            rise = 1 / (1 + np.exp(-(step - own[:, None]) / (0.02 * own[:, None]))) if np.isfinite(time) else 0.0
+        level = blind if name == claim.BLIND else 0.25
+        accuracy.append(level + (1 - level) * rise + 0.002 * rng.normal(size=(seeds, len(step))))
+    dataset = xr.Dataset(
+        {"accuracy": (("dim", "intervention", "seed", "step"), np.stack(accuracy)[None])},
+        coords={"dim": [31], "intervention": list(times), "seed": np.arange(seeds), "step": step},
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    return claim.theory(dataset)
+
+
+def outcomes(dataset):
+    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+
+
+def outcome(dataset):
+    return worst(outcomes(dataset).values())
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert set(outcomes(made_up()).values()) == {Outcome.HOLDS}
+
+
+@pytest.mark.parametrize("name", claim.SOONER)
+def test_it_fails_where_an_operation_that_is_done_for_the_network_is_no_help(name):
+    assert f"ln T without intervention less ln T, {name}" in failing(made_up(TIMES | {name: 2700.0}))
+
+
+def test_it_fails_where_another_operation_is_waited_for():
+    found = failing(made_up(TIMES | {"match": 900.0}))
+    assert found == ["ln T, copy, less ln T, match"]
+
+
+def test_it_fails_where_a_network_without_layer_1_gets_there():
+    found = failing(made_up(TIMES | {"no layer 1": 2000.0}))
+    assert found == ["transitions, no layer 1"]
+
+
+def test_it_fails_where_a_frozen_classifier_is_a_help():
+    assert failing(made_up(TIMES | {claim.FROZEN: 300.0})) == [
+        f"exact p of the log-rank test that it comes later, {claim.FROZEN}"
+    ]
+
+
+def test_it_fails_where_one_who_sees_no_context_is_not_at_chance():
+    assert failing(made_up(blind=0.2)) == ["accuracy without attention, after training"]
+
+
+def test_runs_that_are_cut_off_are_counted_for_what_they_say():
+    """Without intervention none gets there: helps are still helps. With it none does: undecided, or a failure."""
+    found = outcomes(made_up(TIMES | {claim.NONE: np.inf}))
+    assert found["ln T without intervention less ln T, match"] is Outcome.HOLDS
+    assert found["transitions, no layer 1"] is Outcome.UNDECIDED
+    assert found["exact p of the log-rank test that it comes later, no layer 1"] is Outcome.UNDECIDED
+    name = "ln T without intervention less ln T, copy"
+    assert outcomes(made_up(TIMES | {"copy": np.inf}))[name] is Outcome.FAILS
+    both = outcomes(made_up(TIMES | {"copy": np.inf, claim.NONE: np.inf}))
+    assert both[name] is Outcome.UNDECIDED
+
+
+def test_it_is_undecided_where_the_data_cannot_tell():
+    assert outcome(made_up(seeds=3)) is Outcome.UNDECIDED  # no log-rank test of three and three tells
+    assert outcome(made_up(last=100)) is Outcome.UNDECIDED
+    assert outcome(made_up().sel(intervention=[claim.NONE, "match"])) is Outcome.UNDECIDED
+
+
+def test_times_are_those_of_the_curves():
+    dataset = made_up(scatter=0.0)
+    # A logistic rise from 1/4 to 1 passes 0.9 where it is at 0.65 / 0.75.
+    later = 1 + 0.02 * np.log(0.65 / 0.1)
+    np.testing.assert_allclose(dataset["transition_time"].sel(intervention="copy"), 500 * later, atol=25)
+    assert np.isnan(dataset["transition_time"].sel(intervention="no layer 1")).all()
+    assert np.isinf(dataset["median_time"].sel(intervention="no layer 1"))
+
+
+def test_the_wrong_world_differs_in_one_place():
+    dataset = made_up()
+    wrong = claim._of_the_context(dataset)
+    assert float(wrong["blind_accuracy"]) == 1 / 4
+    assert wrong.drop_vars("blind_accuracy").identical(dataset.drop_vars("blind_accuracy"))
+
+
+def test_every_intervention_is_measured_at_small():
+    assert set(claim.experiment.grid("small").traced["intervention"]) == set(claim.INTERVENTIONS) == set(TIMES)

@@ -1,0 +1,86 @@
+"""What is particular to this claim: its check on made-up worlds, and its integrals against draws and closed forms."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.singular.additivity import claim
+from icllab.experiments.checks import Outcome
+
+NBETA = [10.0, 1000.0]
+NAMES = ("learning_coefficient", "additivity_gap", "contribution", "term_covariance")
+
+
+def made_up(arrangements=tuple(claim.ARRANGEMENTS), error=0.002, warned=0.0, **shifts):
+    """The integrals themselves, with a scatter of half a standard error; ``shifts``: what is added to a number."""
+    dims = ("arrangement", "nbeta")
+    shape = (len(arrangements), len(NBETA))
+    there = {"arrangement": list(arrangements), "nbeta": NBETA}
+    dataset = claim.theory(xr.Dataset(coords=there, attrs={"configuration": '{"fixed": {"dim": 3}}'}))
+    scatter = np.random.default_rng(0).choice([-0.5, 0.5], size=(len(NAMES), *shape)) * error
+    for name, off in zip(NAMES, scatter, strict=True):
+        dataset[name] = dataset[f"{name}_theory"] + xr.DataArray(off, dims=dims) + shifts.get(name, 0.0)
+        dataset[f"{name}_error"] = (dims, np.full(shape, error))
+    return dataset.assign(sampler_warnings=(dims, np.full(shape, warned))).expand_dims(draws=[4000])
+
+
+def outcomes(dataset):
+    return {finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return {finding.what.split(",")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcomes(made_up()) == {Outcome.HOLDS}
+
+
+def test_it_fails_where_one_number_is_off():
+    assert failing(made_up(contribution=0.02)) == {"contribution of one context"}
+    assert "covariance of two contexts" in failing(made_up(term_covariance=-0.02))
+
+
+def test_it_fails_where_sharing_makes_no_difference():
+    dataset = made_up()
+    gapless = dataset["additivity_gap"] - dataset["additivity_gap_theory"]
+    found = failing(dataset.assign(additivity_gap=gapless))
+    assert found == {"the whole less its terms alone", "the terms alone less the whole"}
+
+
+@pytest.mark.parametrize("made", [{"error": 0.1}, {"warned": 1.0}, {"arrangements": ("apart", "shared")}])
+def test_it_is_undecided_where_the_data_cannot_tell(made):
+    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
+
+
+@pytest.mark.parametrize(("terms", "units"), [(1, 1), (2, 2), (3, 2)])
+def test_the_integrals_agree_with_draws(terms, units):
+    """Contexts' losses given B, by 200 000 draws of B: within 4 standard errors, of at most a hundredth."""
+    rng, t, draws = np.random.default_rng(1), 5.0, 200_000
+    b = rng.normal(size=(draws, 3, units))
+    s = np.linalg.eigvalsh(np.einsum("niu,niv->nuv", b, b)).T
+    weight = np.prod(1 + t * s, axis=0) ** (-terms / 2)
+    p = t * s / (1 + t * s)
+    # Given B, the loss of a context is half a sum of p z^2.
+    z = rng.normal(size=(2, units, draws))
+    one, other = (np.sum(p * part**2, axis=0) / 2 for part in z)
+    mean, variance, covariance = claim.integrals(terms, units, 3, t)
+    for value, wanted in ((one, mean), ((one - mean) ** 2, variance), ((one - mean) * (other - mean), covariance)):
+        average = (weight * value).sum() / weight.sum()
+        error = np.sqrt((weight**2 * (value - average) ** 2).sum()) / weight.sum()
+        assert error < 0.01
+        assert abs(average - wanted) < 4 * error
+
+
+@pytest.mark.parametrize("arrangement", list(claim.ARRANGEMENTS))
+def test_the_integrals_tend_to_the_closed_forms(arrangement):
+    """lambda - (m - 1) / (log nbeta + a constant): from two temperatures, both."""
+    (value, multiplicity), alone = claim.closed_form(arrangement, 3)
+    cold, colder = (claim.predicted(arrangement, 3, t) for t in (1e30, 1e60))
+    assert abs(colder["learning_coefficient"] - value) < 0.01
+    falls = (
+        (value - cold["learning_coefficient"]) * np.log(1e30),
+        (value - colder["learning_coefficient"]) * np.log(1e60),
+    )
+    assert np.allclose(falls, multiplicity - 1, atol=0.05)
+    assert abs(colder["additivity_gap"] - (value - alone)) < 0.01

@@ -1,0 +1,103 @@
+"""What is particular to this claim: its integrals against another quadrature, and its check on made-up energies."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.integrate import dblquad
+
+from icllab.claims.singular.deformation import claim
+from icllab.experiments.checks import Outcome, worst
+
+SPLITS, TILTS, N = (-0.5, 0.0, 1.0), tuple(np.round(np.arange(-0.1, 0.36, 0.05), 2)), (30, 100, 300, 1000)
+
+
+def test_an_integral_by_another_quadrature():
+    """One direction y, in two dimensions."""
+    where = {"split": 0.7, "tilt": 0.1}
+
+    def density(y, x):
+        loss = x**4 / 4 - 0.7 * x**2 / 2 - 0.1 * x + (x + 1) ** 2 * y**2 / 2
+        return np.exp(-10 * loss - (x * x + y * y) / 2) / (2 * np.pi)
+
+    for side, ends in (("left", (-4, 0)), ("right", (0, 4))):
+        total = dblquad(density, *ends, -8, 8)[0]
+        mean = dblquad(lambda y, x: x * density(y, x), *ends, -8, 8)[0] / total
+        assert claim.integral(side, 10.0, **where, free=1.0) == pytest.approx((-np.log(total), mean), abs=1e-5)
+
+
+def test_the_line_without_free_directions_is_that_of_the_loss():
+    """By the symmetry of x, at any n; and with them it goes to zero as d log n / 4n, at p = 1."""
+    for n in (10.0, 1000.0):
+        assert claim.line(n, split=1.0, free=0.0) == pytest.approx(0, abs=1e-9)
+    for n in (1e4, 1e6):
+        assert claim.line(n, split=1.0, free=4.0) == pytest.approx(np.log(n) / n, rel=0.2)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """Samples that are the integrals, with small errors."""
+    dims = ("split", "tilt", "samples", "phase")
+    shape = (len(SPLITS), len(TILTS), len(N), 2)
+    errors = np.full(shape, 0.005)
+    dataset = xr.Dataset(
+        {
+            "phase_free_energy": (dims, np.zeros(shape)),
+            "phase_free_energy_error": (dims, errors),
+            "phase_place": (dims, np.zeros(shape)),
+            "phase_place_error": (dims, 0.2 * errors),
+            "annealing_warnings": (("split", "tilt", "phase"), np.zeros((*shape[:2], 2))),
+        },
+        coords={"split": list(SPLITS), "tilt": list(TILTS), "samples": list(N), "phase": list(claim.SIDES)},
+        attrs={"configuration": json.dumps({"fixed": {"free": 4}})},
+    )
+    found = claim.theory(dataset)
+    names = ("phase_free_energy", "phase_place")
+    return found.assign({name: found[f"{name}_theory"] for name in names})
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed(exact):
+    assert outcome(exact) is Outcome.HOLDS
+
+
+def test_a_shifted_diagram_fails(exact):
+    right = exact["phase"] == "right"
+    shifted = exact.assign(phase_free_energy=exact["phase_free_energy"] - xr.where(right, 3.0, 0.0))
+    found = failing(shifted)
+    assert any("right less left" in what for what in found)
+    assert any("tilt of equal shares" in what for what in found)
+    assert any("wrong phase" in what for what in found)
+
+
+def test_a_change_of_another_kind_fails(exact):
+    """Wells that stay apart at p < 0, and that meet at p = 1."""
+    n, right = exact["samples"], exact["phase"] == "right"
+    for split, power, said in ((-0.5, 0.45, "gradual"), (1.0, -0.3, "abrupt")):
+        scale = xr.where(exact["split"] == split, (n / 30.0) ** power, 1.0)
+        left = exact["phase_place"].sel(phase="left")
+        changed = exact.assign(phase_place=xr.where(right, left + scale * (exact["phase_place"] - left), left))
+        assert any(said in what for what in failing(changed))
+
+
+def test_too_little_is_undecided(exact):
+    assert outcome(exact.sel(split=[1.0])) is Outcome.UNDECIDED
+    assert outcome(exact.isel(samples=slice(2))) is Outcome.UNDECIDED
+    assert outcome(exact.assign(annealing_warnings=exact["annealing_warnings"] + 1)) is Outcome.UNDECIDED
+
+
+def test_crossings_by_straight_lines():
+    tilts = np.array([0.0, 1.0, 2.0])
+    assert claim.crossed(tilts, np.array([3.0, 1.0, -1.0])) == 1.5
+    assert np.isnan(claim.crossed(tilts, np.array([3.0, 1.0, 0.5])))
+    value, error = claim.exponent(np.array([1.0, 10.0, 100.0]), np.array([5.0, 0.5, 0.05]), np.full(3, 1e-3))
+    assert value == pytest.approx(-1)
+    assert error == pytest.approx(np.hypot(1e-3 / 5, 1e-3 / 0.05) / np.log(100), rel=1e-9)

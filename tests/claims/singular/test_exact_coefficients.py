@@ -1,0 +1,83 @@
+"""What is particular to this claim: its check on made-up free energies, and formulas that are wrong in one place."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.singular.exact_coefficients import claim
+from icllab.experiments.checks import Outcome, worst
+
+T = np.geomspace(1e4, 1e7, 7)
+N = 1e6
+
+
+def made_up(noise=0.01, models=claim.MODELS):
+    """Free energies that are the expansion, each repeat with a slope of its own around lambda; chains on target."""
+    generator, count = np.random.default_rng(0), 8
+    found = [claim.formula(model)[0] for model in models]
+    spread = noise * generator.choice([-1, 1], (len(models), count)).cumsum(1) / 2
+    spread -= spread.mean(1, keepdims=True)
+    slopes = np.array([one.value for one in found])[:, None] + spread
+    folds = np.array([one.multiplicity - 1 for one in found])
+    energies = slopes[..., None] * np.log(T) - (folds[:, None] * np.log(np.log(T)))[:, None]
+    dataset = xr.Dataset(
+        {
+            "free_energy": (("draws", "model", "seed", "nbeta"), energies[None]),
+            "learning_coefficient": (("draws", "model"), [[one.at(N / np.log(N)) for one in found]]),
+            "learning_coefficient_error": (("draws", "model"), np.full((1, len(models)), 0.003)),
+            "sampler_warnings": (("draws", "model"), np.zeros((1, len(models)))),
+            "annealing_warnings": (("draws", "model"), np.zeros((1, len(models)))),
+        },
+        coords={"draws": [2000], "model": list(models), "seed": range(count), "nbeta": T},
+        attrs={"configuration": json.dumps({"fixed": {"samples": N}})},
+    )
+    return claim.theory(dataset)
+
+
+def outcome(dataset):
+    return worst(finding.outcome for finding in claim.check(dataset))
+
+
+def failing(dataset):
+    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcome(made_up()) is Outcome.HOLDS
+
+
+def test_it_is_undecided_with_few_repeats_models_or_after_a_warning():
+    assert outcome(made_up(noise=1.0)) is Outcome.UNDECIDED
+    assert outcome(made_up(models=claim.MODELS[:3])) is Outcome.UNDECIDED
+    good = made_up()
+    assert outcome(good.assign(sampler_warnings=good["sampler_warnings"] + 1)) is Outcome.UNDECIDED
+
+
+def test_slopes_and_chains_that_are_off_fail():
+    good = made_up()
+    steep = good.assign(free_energy=good["free_energy"] + 0.2 * np.log(good["nbeta"]))
+    assert all("slope given m=" in what for what in failing(steep))
+    assert len([what for what in failing(steep) if what.startswith("slope")]) == len(claim.MODELS)
+    off = good.assign(learning_coefficient=1.08 * good["learning_coefficient"] + 0.03)
+    assert len(failing(off)) == len(claim.MODELS)
+    assert all("chains" in what for what in failing(off))
+
+
+def test_the_multiplicity_is_seen_in_the_slope():
+    """Without it, the slope of three layers of width 2 is 0.2 less, over these temperatures."""
+    cell = made_up().sel(model="layers 2,2,2,2 r=0").isel(draws=0)
+    assert claim.slope(cell, 3)[0] == pytest.approx(1.5, abs=1e-9)
+    assert claim.slope(cell, 1)[0] == pytest.approx(
+        1.5 - 2 * np.mean(np.gradient(np.log(np.log(T)), np.log(T))), abs=5e-3
+    )
+
+
+def test_wrong_formulas_are_wrong_in_one_place():
+    for model in claim.MODELS:
+        found, count = claim.formula(model)
+        assert found.value <= count / 2
+        assert (claim._regular(model)[0].value == found.value) == (model == "quadratic")
+        changed = claim._without_a_rank(model)[0] != found
+        assert changed == (model in claim.LAYERS and claim.LAYERS[model][1] > 0)

@@ -1,0 +1,63 @@
+"""What is particular to this claim: its check on made-up worlds, and that its law of prompts is what it says."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.singular.linear_attention_is_reduced_rank import claim
+from icllab.experiments.checks import Outcome
+
+CELLS = (2, 2, 2)
+
+
+def made_up(error=0.02, mismatch=1e-15, warned=0.0, **shift):
+    """The closed forms, one standard error above; ``value``: instead of them."""
+    dims = ("dim", "key_width", "task_rank")
+    empty = xr.Dataset(
+        coords={"dim": [3, 4], "key_width": [2, 3], "task_rank": [1, 2]},
+        attrs={"configuration": '{"fixed": {"samples": 1e6}}'},
+    )
+    dataset = claim.theory(empty)
+    value = dataset["learning_coefficient_theory"] + error
+    return dataset.assign(
+        learning_coefficient=value * shift.get("factor", 1.0),
+        learning_coefficient_error=(dims, np.full(CELLS, error)),
+        loss_mismatch=(dims, np.full(CELLS, mismatch)),
+        sampler_warnings=(dims, np.full(CELLS, warned)),
+    ).expand_dims(draws=[2000])
+
+
+def failing(dataset):
+    return {finding.what.split(",")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+
+
+def outcomes(dataset):
+    return {finding.outcome for finding in claim.check(dataset)}
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcomes(made_up()) == {Outcome.HOLDS}
+
+
+def test_it_fails_where_a_number_is_off():
+    assert failing(made_up(mismatch=1e-6)) == {"distance of the losses"}
+    assert failing(made_up(mismatch=np.nan)) == {"distance of the losses"}
+    assert failing(made_up(factor=1.08)) == {"coefficient"}
+    assert failing(made_up(factor=2.0)) == {"coefficient", "half the parameters less the coefficient"}
+
+
+@pytest.mark.parametrize("made", [{"error": 0.08}, {"warned": 1.0}])
+def test_it_is_undecided_where_the_data_cannot_tell(made):
+    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
+
+
+def test_every_prompt_is_there_once_and_inputs_have_unit_covariance():
+    """In tasks of rank 2: the task's covariance has rank 2, and the context's moments are invertible."""
+    x, y, context, task = claim._all_prompts(3, 2, 2, np.random.default_rng(0))
+    assert len(x) == 3**3 * 2
+    assert np.allclose(np.einsum("pi,pj->ij", x[:, -1], x[:, -1]) / len(x), np.eye(3))
+    assert np.allclose(y, np.einsum("pid,pd->pi", x, task))
+    assert np.allclose(sorted(np.linalg.eigvalsh(task.T @ task / len(x))), [0, 1, 1])
+    assert np.linalg.eigvalsh(context.T @ context / len(x)).min() > 0.01
+    different = {tuple(np.round(np.concatenate([a.ravel(), w]), 9)) for a, w in zip(x, task, strict=True)}
+    assert len(different) == len(x)

@@ -1,0 +1,135 @@
+"""What is particular to this claim: its check on made-up worlds."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.singular.llc_along_training import claim
+from icllab.experiments.checks import Outcome
+
+STEPS = np.array([0, *np.unique(np.geomspace(1, 3000, 45).round())])
+CHECKPOINTS = np.array([0, 60, 300, 800, 1500, 3000])
+NBETA = np.array([20.0, 60.0, 180.0])
+
+
+def made_up(rises=100.0, growth=1.0, cliff=700.0, back=0.0, scatter=1.0, last=None, warned=()):
+    """A plateau and a fall; estimates that rise with step and temperature; distances that fall, and come back."""
+    rng = np.random.default_rng(0)
+    seeds = 3
+    loss = np.where(cliff > STEPS, 3.0, 1.0) if cliff else 3 * (1 + STEPS) ** -0.2
+    loss = loss * np.exp(0.02 * rng.normal(size=(seeds, len(STEPS)))) + 2 * (STEPS == 0)
+    estimate = np.full((3, len(CHECKPOINTS), seeds), np.nan)
+    estimate[1] = 10 + (rises * CHECKPOINTS / CHECKPOINTS[-1])[:, None]
+    estimate[::2, -1] = estimate[1, -1] * np.array([[1 / 3], [3.0]]) ** growth
+    estimate = estimate + scatter * rng.normal(size=estimate.shape)
+    warnings = np.where(np.isnan(estimate), np.nan, 0.0)
+    for at in warned:
+        warnings[at] = 2
+    ridge = np.exp(-CHECKPOINTS / 500.0) + back * (CHECKPOINTS / 3000) ** 4
+    distance = np.stack([0.5 * ridge, ridge])[:, :, None] * np.exp(0.02 * rng.normal(size=(2, len(CHECKPOINTS), seeds)))
+    dataset = xr.Dataset(
+        {
+            "held_out_loss": (("tasks", "seed", "step"), loss[None]),
+            "fresh_distance": (("tasks", "predictor", "checkpoint", "seed"), distance[None]),
+            "learning_coefficient": (("tasks", "nbeta", "checkpoint", "seed"), estimate[None]),
+            "learning_coefficient_error": (
+                ("tasks", "nbeta", "checkpoint", "seed"),
+                np.where(np.isnan(estimate), np.nan, scatter)[None],
+            ),
+            "sampler_warnings": (("tasks", "nbeta", "checkpoint", "seed"), warnings[None]),
+        },
+        coords={
+            "tasks": [8],
+            "predictor": list(claim.RIVALS),
+            "step": STEPS,
+            "checkpoint": CHECKPOINTS,
+            "nbeta": NBETA,
+        },
+    )
+    return dataset if last is None else dataset.sel(step=slice(None, last))
+
+
+def outcomes(dataset):
+    return {finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return {finding.what.split(",")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcomes(made_up()) == {Outcome.HOLDS}
+
+
+def test_a_return_to_dmmse_is_looked_for_in_a_long_training():
+    short = made_up(back=0.5)
+    assert not any(finding.what.startswith("rise of that distance") for finding in claim.check(short))
+    long = short.assign_coords(checkpoint=4 * CHECKPOINTS)
+    assert any(finding.what.startswith("rise of that distance from step 6000") for finding in claim.check(long))
+    assert outcomes(long) == {Outcome.HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        ({"rises": -9.0, "scatter": 0.1}, "rise of the estimate over a reported break"),
+        ({"growth": -1.0}, "estimate at nbeta=180 above that at 20"),
+    ],
+)
+def test_it_fails_where_a_number_goes_the_other_way(made, what):
+    assert what in failing(made_up(**made))
+
+
+@pytest.mark.parametrize("made", [{"cliff": None}, {"scatter": 60.0}])
+def test_it_is_undecided_where_the_data_cannot_tell(made):
+    """A loss that falls smoothly has no stage; estimates that scatter do not rise."""
+    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
+
+
+@pytest.mark.parametrize(
+    ("at", "what"),
+    [
+        ((1, 2), "rise of the estimate over a reported break"),
+        ((1, 3), "rise of the estimate over a reported break"),
+        ((0, 5), "estimate at nbeta=180 above that at 20"),
+    ],
+)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_finding_on_estimates_that_warn_is_undecided_whatever_they_are(at, what, sign):
+    """And one on others is not: the rise over the break at 700 is that from step 300 to 800."""
+    dataset = made_up(rises=100 * sign, growth=sign, scatter=0.1, warned=[at])
+    undecided = [finding for finding in claim.check(dataset) if finding.outcome is Outcome.UNDECIDED]
+    assert [finding.advice for finding in undecided] == ["2 warnings of these estimates"]
+    assert undecided[0].what.startswith(what)
+
+
+def test_the_rise_is_looked_for_over_the_reported_break_alone():
+    """Estimates that rise before it and after it, and not over it."""
+    dataset = made_up(scatter=0.1)
+    estimate = dataset["learning_coefficient"].copy()
+    estimate[0, 1, [2, 3]] = estimate[0, 1, [3, 2]].values
+    finding = next(
+        f for f in claim.check(dataset.assign(learning_coefficient=estimate)) if f.what.startswith("rise of")
+    )
+    assert finding.what.endswith("from step 300 to 800")
+    assert finding.outcome is Outcome.FAILS
+
+
+def test_without_a_reported_break_no_rise_is_looked_for():
+    finding = next(f for f in claim.check(made_up(cliff=None)) if f.what.startswith("rise of the estimate"))
+    assert finding.outcome is Outcome.UNDECIDED
+    assert finding.advice == "no reported break has checkpoints on both sides"
+
+
+def test_a_short_training_is_asked_for_its_loss_alone():
+    assert [finding.what for finding in claim.check(made_up(last=500))] == ["fall of the log loss, 8 tasks"]
+
+
+def test_it_fails_where_training_runs_backwards():
+    theory = claim.experiment.worlds["backwards"].theory
+    assert theory is not None
+    assert {"fall of the log loss", "rise of the estimate over a reported break"} <= failing(theory(made_up()))
+
+
+def test_the_figure_shows_what_there_is():
+    assert len(claim.figure(made_up()).axes) == 3

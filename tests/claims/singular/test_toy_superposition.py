@@ -1,0 +1,102 @@
+"""What is particular to this claim: its check on made-up worlds."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.claims.singular.toy_superposition import claim
+from icllab.experiments.checks import Outcome
+from icllab.theory import superposition
+
+STEPS = np.array([0, *np.unique(np.geomspace(3, 30000, 50).round())])
+NBETA = [30.0, 100.0, 400.0]
+SHARES = [[0.1, 0.3, 0.4, 0.2], [0.0, 0.1, 0.5, 0.4], [0.0, 0.0, 0.1, 0.9]]
+
+
+def made_up(error=0.05, early=2000.0, arrived=True, shares=SHARES, **shifts):
+    """The exact numbers with a scatter of half a standard error; one descent falls late, one stays."""
+    names = list(claim.POLYGONS)
+    found = [superposition.polygon(k, positive=p) for k, p in claim.POLYGONS.values()]
+    square, pentagon = found[1].loss, found[3].loss
+    losses = np.stack([np.where(early > STEPS, square, pentagon), np.full(len(STEPS), square)]) + 0.1 / (1 + STEPS)
+    last = found[3] if early < STEPS[-1] else found[1]
+    ends = np.array([last.coefficient.value, found[1].coefficient.value]) + error / 2
+    coefficients = np.full((2, len(STEPS)), np.nan)
+    coefficients[:, -1] = ends
+    scatter = error * np.where(np.arange(len(names)) % 2, 0.5, -0.5)
+    columns = {
+        "polygon_loss": ("polygon", [one.loss for one in found]),
+        "polygon_slope": ("polygon", np.full(len(names), 1e-16)),
+        "hessian_half_rank": ("polygon", [5.5, 7.0, 7.5, 7.0, 8.5, 8.5]),
+        "learning_coefficient": ("polygon", [one.coefficient.value for one in found] + scatter),
+        "learning_coefficient_error": ("polygon", np.full(len(names), error)),
+        "sampler_warnings": ("polygon", np.zeros(len(names))),
+        "annealing_warnings": ((), 0.0),
+        "descent_loss": (("seed", "step"), losses + (0 if arrived else 0.01)),
+        "descent_coefficient": (("seed", "step"), coefficients),
+        "descent_coefficient_error": (("seed", "step"), np.where(np.isnan(coefficients), np.nan, error)),
+        "descent_warnings": (("seed", "step"), np.where(np.isnan(coefficients), np.nan, 0.0)),
+        "posterior_share": (("nbeta", "corners"), np.array(shares)),
+        "posterior_share_error": (("nbeta", "corners"), np.full((3, 4), 0.01)),
+    }
+    dataset = xr.Dataset(
+        columns, coords={"polygon": names, "step": STEPS, "nbeta": NBETA, "corners": list(claim.COUNTS)}
+    )
+    for name, shift in shifts.items():
+        dataset[name] = dataset[name] + shift
+    return claim.theory(dataset)
+
+
+def outcomes(dataset):
+    return {finding.outcome for finding in claim.check(dataset)}
+
+
+def failing(dataset):
+    return {finding.what.split(",")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+
+
+def test_it_holds_where_all_is_as_claimed():
+    assert outcomes(made_up()) == {Outcome.HOLDS}
+    assert claim.ends(made_up()) == ["5", "4+"]
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        ({"polygon_loss": 1e-8}, {"loss"}),
+        ({"polygon_slope": 1e-8}, {"slope"}),
+        ({"learning_coefficient": 0.3}, {"learning coefficient"}),
+        ({"shares": SHARES[::-1]}, {"share of six corners gained from n=30 to 100"}),
+        ({"shares": [SHARES[0], SHARES[1], SHARES[1]]}, {"share of six corners above that of five"}),
+    ],
+)
+def test_it_fails_where_one_number_is_off(made, what):
+    assert what <= failing(made_up(**made))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [{"error": 0.3}, {"arrived": False}, {"early": 1e9}, {"sampler_warnings": 1}, {"annealing_warnings": 1}],
+)
+def test_it_is_undecided_where_the_data_cannot_tell(made):
+    """Errors are large, descents are not at an end yet, none has left its square, or a sampler warns."""
+    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
+
+
+@pytest.mark.parametrize("world", claim.experiment.worlds)
+def test_a_wrong_formula_is_wrong_in_one_place_only(world):
+    dataset = made_up()
+    theory = claim.experiment.worlds[world].theory
+    assert theory is not None
+    other = theory(dataset)
+    changed = [name for name in dataset.data_vars if not dataset[name].equals(other[name])]
+    found = {finding.what for finding in claim.check(other) if finding.outcome is Outcome.FAILS}
+    if world == "regular":
+        assert changed == ["learning_coefficient_theory"]
+        assert found == {f"learning coefficient, polygon {name}" for name in ("4", "4+", "4++")}
+    else:
+        assert {"loss, polygon 4+", "loss, polygon 4++", "loss, polygon 5+"} <= found
+
+
+def test_the_figure_shows_descents_that_end_nowhere():
+    assert claim.figure(made_up(arrived=False)).axes

@@ -1,0 +1,179 @@
+"""Measures of patterns that are known, and the same ones on a network, a head of strengths and a stated head."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.core.protocols import Trace
+from icllab.diagnostics import StatedHead, head_scores, item_label_measures, progress_measures
+from icllab.diagnostics.behaviour.heads import (
+    MEASURES,
+    context_labels,
+    induction_score,
+    item_label_attention,
+    label_attention,
+    prefix_matching_score,
+    previous_token_score,
+    target_attention,
+    target_induction_score,
+)
+from icllab.models import DeepSets, ItemLabelNetwork, MinimalHead, Tokens, Transformer
+from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens
+from icllab.theory import induction_landscape
+
+PAIRS, LABELS = 4, 9
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def task(key, **fields):
+    law = {"classes": None, "labels": LABELS, "pairs": PAIRS, "dim": 6, "no_repeats": True}
+    return ItemLabel.drawn(**{**law, **fields}, key=key)
+
+
+def even(tokens):
+    seen = np.tril(np.ones((tokens, tokens)))
+    return jnp.asarray(seen / seen.sum(1, keepdims=True))
+
+
+def test_previous_token_score(float64):
+    assert previous_token_score(jnp.eye(5, k=-1)) == 1
+    np.testing.assert_allclose(previous_token_score(even(4)), np.mean([1 / 2, 1 / 3, 1 / 4]), rtol=1e-12)
+    both = jnp.stack([jnp.eye(5), jnp.eye(5, k=-1)])
+    np.testing.assert_array_equal(previous_token_score(both), [0, 1])
+
+
+def test_item_label_attention_counts_labels_only(float64):
+    """Attention of items to the label before them does not count."""
+    pattern = np.zeros((5, 5))
+    pattern[1, 0], pattern[2, 1], pattern[3, 2], pattern[4, 3] = 0.5, 1.0, 0.7, 1.0
+    np.testing.assert_allclose(item_label_attention(jnp.asarray(pattern)), 0.6, rtol=1e-12)
+
+
+def test_prefix_matching_counts_what_followed(float64):
+    """Tokens 3 1 3 1 2: the third was seen first, so it is to attend to the second, and the fourth to the third."""
+    tokens = jnp.array([3, 1, 3, 1, 2])
+    pattern = np.zeros((5, 5))
+    pattern[2, 1], pattern[3, 2], pattern[3, 1], pattern[4, 4] = 0.75, 0.5, 0.5, 1.0
+    np.testing.assert_allclose(prefix_matching_score(jnp.asarray(pattern), tokens), (0.75 + 0.5) / 2, rtol=1e-12)
+    # One of three and one of four keys are right; what is on the others counts for each of them.
+    above = [0.75 - 0.0 / 2, 0.5 - 0.5 / 3]
+    np.testing.assert_allclose(induction_score(jnp.asarray(pattern), tokens), np.mean(above), rtol=1e-12)
+    assert np.isnan(prefix_matching_score(even(3), jnp.array([0, 1, 2])))
+
+
+def test_an_even_attention_has_an_induction_score_of_zero_and_a_perfect_one_of_one(float64, getkey):
+    tokens = jax.random.randint(getkey(), (20,), 0, 6)
+    np.testing.assert_allclose(induction_score(even(20), jnp.asarray(tokens)), 0, atol=1e-15)
+    tokens = np.asarray(tokens)
+    follows = np.array([[j >= 1 and j <= i and tokens[j - 1] == tokens[i] for j in range(20)] for i in range(20)])
+    perfect = np.where(
+        follows.any(1, keepdims=True), follows / np.maximum(follows.sum(1, keepdims=True), 1), np.eye(20)
+    )
+    np.testing.assert_allclose(induction_score(jnp.asarray(perfect), jnp.asarray(tokens)), 1, rtol=1e-12)
+    np.testing.assert_allclose(prefix_matching_score(jnp.asarray(perfect), jnp.asarray(tokens)), 1, rtol=1e-12)
+
+
+def test_attention_to_labels(float64):
+    row = jnp.array([0.1, 0.2, 0.0, 0.3, 0.4])
+    matches = jnp.array([False, True])
+    np.testing.assert_allclose([target_attention(row, matches), label_attention(row)], [0.3, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(target_induction_score(row, matches), 0.1, rtol=1e-12)
+    on_two = jnp.array([0.0, 0.8, 0.0, 0.2, 0.0])
+    np.testing.assert_allclose(target_induction_score(on_two, jnp.array([True, False])), 2 * 0.8 - 1, rtol=1e-12)
+
+
+def test_labels_of_the_context(float64):
+    logits = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
+    np.testing.assert_allclose(context_labels(logits, jnp.array([1, 2, 2])), [0, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(context_labels(logits, jnp.array([3, 0, 3])), [1, 0.5], rtol=1e-12)
+
+
+@pytest.mark.parametrize("beta2", [pytest.param(0.0, marks=pytest.mark.slow), 1.5])
+def test_a_stated_head_is_the_landscape(beta2, float64, getkey):
+    """With y, z and z' of the landscape it has these measures, and the landscape's loss on every prompt."""
+    beta, alpha, xi = 1.2, 2.5, 7.0
+    y = induction_landscape.previous_token_attention(beta, pairs=PAIRS)
+    weights = np.exp([alpha * y + beta2, beta2, 0.0])
+    z, other = weights[:2] / (weights @ [1, PAIRS - 1, PAIRS + 1])
+    law, head = task(getkey()), StatedHead(y, z, other, xi, LABELS)
+    found = progress_measures(head, law, key=getkey(), prompts=16)
+    stated = {"item_label_attention": y, "target_attention": z, "label_attention": z + (PAIRS - 1) * other}
+    for name, value in (stated | {"induction_score": z - other, "context_label_accuracy": 1.0}).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12)
+        np.testing.assert_allclose(found[f"{name}_error"], 0, atol=1e-12)
+    loss = induction_landscape.loss(beta, alpha, xi, beta2=beta2, pairs=PAIRS, labels=LABELS)
+    prompt = jax.tree.map(lambda leaf: leaf[0], law.sample_many(1, key=getkey()))
+    trace = eqx.filter_jit(head.trace)(prompt)
+    np.testing.assert_allclose(law.loss(trace.prediction, prompt), [loss], rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(trace.activations["attention1"]).sum(axis=1), 1, rtol=1e-12)
+
+
+def test_a_head_of_strengths_has_the_measures_of_its_strengths(float64, getkey):
+    """Its first layer exactly: a label sees 2k tokens; its second in the limit of a strong match."""
+    law = task(getkey(), dim=64)
+    beta = 2.0
+    found = progress_measures(MinimalHead.reading(labels=LABELS, beta1=beta, xi=1.0), law, key=getkey(), prompts=8)
+    seen = 2 * np.arange(1, PAIRS + 1)
+    np.testing.assert_allclose(found["item_label_attention"], np.mean(np.exp(beta) / (np.exp(beta) + seen - 1)))
+    np.testing.assert_allclose(found["label_attention"], PAIRS / (2 * PAIRS + 1), rtol=1e-12)
+    strong = MinimalHead.reading(labels=LABELS, beta1=30.0, alpha=100.0, beta2=100.0, xi=1.0)
+    found = progress_measures(strong, law, key=getkey(), prompts=8)
+    np.testing.assert_allclose([found["target_attention"], found["induction_score"]], 1, atol=1e-6)
+
+
+@eqx.filter_jit
+def measured(model, prompt):
+    trace = model.trace(prompt)
+    return trace.activations, item_label_measures(trace, prompt)
+
+
+@pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
+    law = task(getkey())
+    model, prompt = ItemLabelNetwork.of(law, layers=layers, key=getkey()), law.sample_many(1, key=getkey())
+    activations, found = measured(model, jax.tree.map(lambda leaf: leaf[0], prompt))
+    row = np.asarray(activations[f"attention{layers}"])
+    np.testing.assert_allclose(found[MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
+    assert np.isnan(found[MEASURES.index("item_label_attention")]) == (layers == 1)
+
+
+def test_scores_of_all_heads_of_a_transformer(getkey):
+    task = RepeatedTokens(vocabulary=6, period=4)
+    model = Transformer(
+        Tokens(6), dim=6, width=8, heads=2, layers=2, mlp=None, norm="none", positions="learned", length=8, key=getkey()
+    )
+    found = head_scores(model, task, key=getkey(), prompts=64)
+    assert list(found["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
+    for name in ("previous_token_score", "prefix_matching_score", "induction_score"):
+        assert np.isfinite(found[name]).all()
+        assert (found[f"{name}_error"] < 0.1).all()
+    assert (abs(found["induction_score"]) < 0.4).all()  # untrained
+
+
+@pytest.mark.slow
+def test_other_prompts_have_the_previous_token_score_alone(getkey):
+    law = task(getkey())
+    found = head_scores(ItemLabelNetwork.of(law, key=getkey()), law, key=getkey(), prompts=4)
+    assert list(found["head"].values) == ["attention1.0"]
+    assert "induction_score" not in found
+
+
+def test_traces_without_patterns_are_refused():
+    with pytest.raises(InputError, match="model: expected one whose trace has attention1, got \\[\\]"):
+        item_label_measures(Trace(jnp.zeros((1, 3)), {}), None)
+
+
+@pytest.mark.slow
+def test_models_without_patterns_are_refused(getkey):
+    regression = LinearRegression.convention("raventos", dim=2, length=3)
+    model = DeepSets(dim=2, width=3, hidden=(3,), pool="mean", key=getkey())
+    with pytest.raises(InputError, match="model: expected one whose trace has patterns"):
+        head_scores(model, regression, key=getkey())

@@ -1,0 +1,141 @@
+"""Weights in one gauge, their distance, and the way between them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import constructions
+from icllab.algorithms import FunctionalDescent, GradientDescent, PreconditionedDescent, Ridge
+from icllab.core.errors import InputError
+from icllab.diagnostics import interpolate, weight_distance
+from icllab.diagnostics.behaviour.answers import drawn as drawn_prompts
+from icllab.diagnostics.identification.weights import aligned, as_linear_attention, read_entries
+from icllab.models import GeneralisedAttention, LinearAttention
+from icllab.tasks import LinearRegression
+
+DIM, LENGTH, LAYERS = 2, 5, 2
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def drawn(seed=0, layers=LAYERS):
+    return LinearAttention.ahn(dim=DIM, layers=layers, std=0.5, key=jax.random.key(seed))
+
+
+def task():
+    return LinearRegression.convention("ahn", dim=DIM, length=LENGTH)
+
+
+def regauged(model, factors):
+    s = jnp.asarray(factors)[:, None, None] * jnp.ones_like(model.p)
+    return dataclasses.replace(model, p=s * model.p, q=model.q / s)
+
+
+def with_noise_where_nobody_reads(model):
+    p = model.p.at[-1, :-1].add(3.0)
+    q = model.q.at[0, :, -1].add(2.0) if model.layers == 1 else model.q
+    return dataclasses.replace(model, p=p, q=q)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_gauge_and_what_nobody_reads_make_no_distance(layers):
+    model = drawn(layers=layers)
+    other = with_noise_where_nobody_reads(regauged(model, [-0.2, 5.0][:layers]))
+    prompt = task().sample(key=jax.random.key(1))
+    np.testing.assert_allclose(other(prompt), model(prompt), rtol=1e-11)
+    assert weight_distance(model, other) < 1e-14
+    left, right = aligned(model, other)
+    np.testing.assert_allclose(left.p, right.p, atol=1e-14)
+    np.testing.assert_allclose(left.q, right.q, atol=1e-14)
+    # Both are still what they were, and balanced.
+    for before, after in ((model, left), (other, right)):
+        np.testing.assert_allclose(after(prompt), before(prompt), rtol=1e-11)
+        np.testing.assert_allclose(jnp.sum(after.p**2, (1, 2)), jnp.sum(after.q**2, (1, 2)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_every_other_entry_is_read(layers):
+    """The derivative of the answer with respect to an entry is zero exactly where ``read_entries`` puts a zero."""
+    model, prompt = drawn(layers=layers), task().sample(key=jax.random.key(1))
+    slopes = jax.grad(lambda m: m(prompt)[0])(model)
+    ones = dataclasses.replace(model, p=jnp.ones_like(model.p), q=jnp.ones_like(model.q))
+    kept = read_entries(ones)
+    np.testing.assert_array_equal(np.asarray(slopes.p) != 0, np.asarray(kept.p) == 1)
+    np.testing.assert_array_equal(np.asarray(slopes.q) != 0, np.asarray(kept.q) == 1)
+
+
+def test_a_distance_that_is_known():
+    """Twice the step: (P, 2Q) balanced is (√2 P', √2 Q') of (P', Q'), so the distance is √2 - 1."""
+    once, twice = (
+        constructions.gradient_descent(GradientDescent(rate, layers=2, dim=DIM, normalised=True, half=True))
+        for rate in (0.3, 0.6)
+    )
+    assert weight_distance(twice, once) == pytest.approx(np.sqrt(2) - 1, rel=1e-12)
+    # A step of the other sign is no gauge: P and Q of the same gauge cannot both be matched.
+    back = dataclasses.replace(once, q=-once.q)
+    assert weight_distance(back, once) == pytest.approx(np.sqrt(2), rel=1e-12)
+
+
+def test_a_layer_that_does_nothing_is_zero():
+    model = drawn()
+    idle = dataclasses.replace(model, q=model.q.at[0].set(0))
+    same = dataclasses.replace(model, p=model.p.at[0].set(0))
+    assert weight_distance(idle, same) == 0
+
+
+def test_one_layer_with_the_other_sign():
+    model = drawn(layers=1)
+    other = dataclasses.replace(model, p=-model.p, sign=1)
+    assert weight_distance(model, other) < 1e-14
+    with pytest.raises(InputError, match="other: expected the conventions"):
+        weight_distance(drawn(), dataclasses.replace(drawn(), sign=1))
+
+
+def test_what_has_weights():
+    shape = {"layers": 1, "dim": DIM, "normalised": True}
+    kernel = {"temperature": 1.0, "noise_variance": 0.0, **shape}
+    descent = GradientDescent(0.3, half=True, **shape)
+    assert isinstance(as_linear_attention(descent), LinearAttention)
+    general = GeneralisedAttention.from_linear(constructions.gradient_descent(descent))
+    assert weight_distance(as_linear_attention(general), as_linear_attention(descent)) < 1e-14
+    linear = as_linear_attention(FunctionalDescent(0.3, kernel="linear", **kernel))
+    assert weight_distance(linear, as_linear_attention(descent)) < 1e-14
+    for other in (Ridge(1.0), FunctionalDescent(0.3, kernel="exponential", **kernel), lambda prompt: prompt.y):
+        assert as_linear_attention(other) is None
+
+
+def test_the_way_between_two_gauges_of_one_network_is_level():
+    model = with_noise_where_nobody_reads(drawn())
+    other = regauged(drawn(), [-3.0, 0.1])
+    found = interpolate(model, other, task(), key=jax.random.key(2), points=3, prompts=50)
+    np.testing.assert_allclose(found.difference, 0, atol=1e-11 * float(found.loss.max()))
+
+
+def test_the_way_from_step_to_step(getkey):
+    """P and Q both move in the balanced gauge: the root of the rate moves evenly from one end's to the other's."""
+
+    def step(rate):
+        return GradientDescent(rate, layers=1, dim=DIM, normalised=True, half=True)
+
+    key, law = getkey(), task()
+    end = PreconditionedDescent(0.7 * jnp.eye(DIM), layers=1, dim=DIM, normalised=True, half=True)
+    found = interpolate(constructions.gradient_descent(step(0.1)), end, law, key=key, points=3, prompts=50)
+    prompts = drawn_prompts(law, key=key, prompts=50, block=50)
+    for i, rate in enumerate((0.1, ((np.sqrt(0.1) + np.sqrt(0.7)) / 2) ** 2, 0.7)):
+        losses = jax.vmap(lambda prompt, r=rate: law.loss(step(r)(prompt), prompt))(prompts)
+        assert float(found.loss[i]) == pytest.approx(float(jnp.mean(losses)), rel=1e-12)
+    assert float(found.difference[0]) == float(found.difference_error[0]) == 0
+
+
+def test_bad_input_is_refused_in_a_line(getkey):
+    with pytest.raises(InputError, match="points: expected an integer of at least 2, got 1"):
+        interpolate(drawn(), drawn(), task(), key=getkey(), points=1)
+    with pytest.raises(InputError, match="other: expected linear attention, or an algorithm with a construction"):
+        interpolate(drawn(), Ridge(1.0), task(), key=getkey())

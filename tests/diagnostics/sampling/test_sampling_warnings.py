@@ -1,0 +1,74 @@
+"""Every sentence, from numbers that are made up: a good estimate has none, and each fault its own."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.diagnostics.sampling.sampling_warnings import warnings
+
+GOOD = {
+    "estimate": 3.0,
+    "mcse": 0.05,
+    "rhat": 1.002,
+    "ess": 2000.0,
+    "slope": 0.0,
+    "baseline": 1.0,
+    "least_loss": 1.0,
+    "start_gap": 0.05,
+    "start_gap_error": 0.1,
+    "drift": -0.05,
+    "drift_error": 0.1,
+    "halved_gap": 0.05,
+    "halved_gap_error": 0.07,
+    "noise_bias": 0.0,
+}
+
+
+def dataset(chains=(3.0, 2.9, 3.1, 3.0), **other):
+    each = np.array(chains)
+    variables = GOOD | other | {"chain_estimate": ("chain", each), "chain_mcse": ("chain", np.full(len(each), 0.1))}
+    return xr.Dataset(variables, attrs={"nbeta": 1000.0})
+
+
+def of_batches(**other):
+    return dataset(**other).assign_attrs(batch=256)
+
+
+def test_a_good_estimate_has_none():
+    assert warnings(dataset()) == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"chains": (3.0, math.nan, 3.1, 3.0)}, "1 chains ran to infinity"),
+        ({"slope": 2.0}, "the gradient there is not zero at this resolution"),
+        ({"least_loss": 0.998}, "a loss lower by 2/nbeta was drawn"),
+        ({"estimate": -0.2, "least_loss": 0.9999}, "the estimate is negative"),
+        ({"chains": (3.0, -0.3, 3.1, 3.0)}, "1 chains have a negative estimate"),
+        ({"start_gap": 0.4}, "starts away from the point give an estimate +0.4"),
+        ({"rhat": 1.02}, "chains disagree: R-hat of the loss is 1.020"),
+        ({"rhat": math.nan}, "chains disagree"),
+        ({"ess": 100.0}, "few effective draws, 100"),
+        ({"drift": -0.4}, "the loss still drifts, by -0.4"),
+        ({"halved_gap": -0.5}, "the step is too large: at half of it the estimate changes by -0.5"),
+        ({"noise_bias": 0.2}, "the noise of the batches may add 0.2"),
+        ({"localization_gap": 2.0, "localization_gap_error": 0.1}, "the localization decides"),
+        ({"localization_share": 0.3}, "the localization decides: it is 0.3 of the curvature where that is largest"),
+    ],
+)
+def test_a_fault_has_its_sentence(faults, said):
+    """That one and no other, but that a negative estimate of chains that are positive is what it is."""
+    found = warnings(dataset(**faults))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_batches_have_noisy_losses_and_the_control_variate_takes_it():
+    """A loss of one batch may be low where its noise is told to be small, or nothing."""
+    assert warnings(of_batches(noise_bias=0.05, least_loss=0.5)) == []
+    assert warnings(of_batches(noise_bias=0.0, least_loss=0.5)) == []
+    assert warnings(of_batches(noise_bias=0.2).assign_attrs(control=True)) == []
+    assert "a loss lower by" in warnings(dataset(noise_bias=0.05, least_loss=0.5))[0]

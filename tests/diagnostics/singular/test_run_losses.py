@@ -1,0 +1,95 @@
+"""The loss of a run's members at its steps: the task's own, and one program for all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import icllab as icl
+from icllab.core.errors import InputError
+from icllab.diagnostics import learning_coefficient
+from icllab.diagnostics.sampling.langevin import sample
+from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted_steps
+from icllab.models import LinearAttention
+from icllab.tasks import LinearRegression
+
+
+@pytest.fixture(scope="module")
+def trained():
+    task = LinearRegression.from_scaling(dim=2, alpha=2.0, kappa=1.0, rho=0.1, key=jax.random.key(0))
+
+    def build(*, key):
+        return LinearAttention.drawn(
+            dim=2,
+            layers=1,
+            std=0.5,
+            sign=1,
+            answers="every",
+            causal=True,
+            query_is_key=False,
+            normalised=True,
+            key=key,
+        )
+
+    members = icl.ensemble(build, seeds=1, key=jax.random.key(1))
+    run = icl.fit(
+        members,
+        task,
+        steps=3,
+        key=jax.random.key(2),
+        batch=8,
+        keep=(1, 2),
+        sweep={"task.noise_variance": [0.1, 0.5]},
+        mode="map",
+    )
+    return task, run, task.sample_many(20, key=jax.random.key(3))
+
+
+def shape_of(prompts):
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+
+
+def test_a_members_loss_is_the_tasks(trained):
+    task, run, prompts = trained
+    for step in (None, 1):
+        loss, params = run_loss(run, step, 1, task, positions="every", per_position=False, prompt=shape_of(prompts))
+        model = (run.members if step is None else run.trajectory.at(step)).member(1)
+        wanted = jnp.mean(jax.vmap(task.loss)(jax.vmap(model)(prompts), prompts))
+        np.testing.assert_allclose(loss(params, prompts), wanted, rtol=1e-5)
+        assert float(loss.task.noise_variance) == pytest.approx(0.5)  # the member's own
+        terms, _ = run_loss(run, step, 1, task, positions="every", per_position=True, prompt=shape_of(prompts))
+        found = terms(params, prompts)
+        assert found.ndim == 1
+        np.testing.assert_allclose(jnp.sum(found), wanted, rtol=1e-5)
+    with pytest.raises(InputError, match=r"step: expected one of the kept steps \[1, 2\], got 3"):
+        run_loss(run, 3, 0, task, positions="every", per_position=False, prompt=shape_of(prompts))
+
+
+def test_what_is_drawn_and_which_steps(trained):
+    task, run, prompts = trained
+    assert prompts_for(task, prompts, key=jax.random.key(0)) is prompts
+    assert prompts_for(task, 7, key=jax.random.key(0)).y.shape[0] == 7
+    with pytest.raises(InputError, match="task: expected the task of the run"):
+        prompts_for(None, 7, key=jax.random.key(0))
+    assert wanted_steps(run, None) == (None,)
+    assert wanted_steps(run, 2) == wanted_steps(run, np.int64(2)) == (2,)
+    assert wanted_steps(run, [1, 2]) == (1, 2)
+    with pytest.raises(InputError, match="at: expected None, a step that was kept, or several"):
+        wanted_steps(run, "end")
+
+
+@pytest.mark.slow
+def test_steps_and_members_share_a_program(trained):
+    """Two members at two steps; the second call, at another step, compiles no sampler again."""
+    task, run, prompts = trained
+    how = {"task": task, "data": prompts, "warm_up": 8, "draws": 24, "mode": "vmap"}
+    found = learning_coefficient(run, [1, 2], key=jax.random.key(4), **how)
+    assert found["estimate"].sizes == {"member": 2, "step": 2}
+    assert found.attrs["n"] == 20
+    assert found.attrs["warnings"][0].startswith("member 0: step 1: ")
+    assert np.isfinite(found["estimate"]).all()
+    compiled = sample._cached._cache_size()
+    one = learning_coefficient(run, np.int64(2), key=jax.random.key(4), **how)
+    assert sample._cached._cache_size() == compiled
+    np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
+    assert "step" not in one.dims

@@ -1,0 +1,215 @@
+"""The transformer is what its formula says, causal at every setting, and open to edits at every name."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import Interleaved, Joined, Transformer, edited
+from icllab.models.networks.transformer import LayerNorm
+
+SMALL = {"dim": 3, "width": 8, "heads": 2, "layers": 2, "mlp": (5,), "norm": "pre", "positions": "none"}
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def prompt(getkey):
+    return RegressionPrompt(x=jax.random.normal(getkey(), (4, 3)), y=jax.random.normal(getkey(), (4,)))
+
+
+def small(key, arrangement=None, **fields):
+    return Transformer(arrangement or Interleaved(), **(SMALL | fields), key=key)
+
+
+def joined(answers="every", causal=True, query_is_key=False):
+    return Joined(answers=answers, causal=causal, query_is_key=query_is_key)
+
+
+def numbers(x):
+    return np.asarray(x, np.float64)
+
+
+def layer_norm(norm, x):
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    return x * numbers(norm.scale) + numbers(norm.shift)
+
+
+def by_formula(model, prompt):
+    """Every token through every block in NumPy; nothing is left out of the last."""
+    x, layout = model.embedding(prompt)
+    x = numbers(x)
+    for block in model.blocks:
+        a = block.attention
+        for part in ("attention", "mlp"):
+            if part == "mlp" and block.mlp is None:
+                continue
+            norm = block.norms[part == "mlp"] if block.norms else None
+            seen = layer_norm(norm, x) if block.norm == "pre" else x
+            if part == "mlp":
+                *inner, last = block.mlp.layers
+                for layer in inner:
+                    seen = np.maximum(seen @ numbers(layer.weight) + numbers(layer.bias), 0)
+                x = x + seen @ numbers(last.weight) + numbers(last.bias)
+            else:
+                q, k, v = (np.einsum("iw,whd->ihd", seen, numbers(w)) for w in (a.query, a.key, a.value))
+                scores = a.scale * np.einsum("ihd,jhd->hij", q, k)
+                pattern = np.where(layout.visible, np.exp(scores), 0)
+                pattern = pattern / np.maximum(pattern.sum(axis=2, keepdims=True), 1e-300)
+                x = x + np.einsum("hij,jhd,hdw->iw", pattern, v, numbers(a.output))
+            x = layer_norm(norm, x) if block.norm == "post" else x
+    x = layer_norm(model.final_norm, x) if model.final_norm else x
+    return (x[layout.read] @ numbers(model.readout.weight) + numbers(model.readout.bias))[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "fields"),
+    [
+        (Interleaved(), {"norm": "pre", "positions": "learned", "length": 5}),
+        pytest.param(Interleaved(), {"norm": "none", "mlp": None}, marks=pytest.mark.slow),
+        pytest.param(joined(), {"norm": "post", "mlp": ()}, marks=pytest.mark.slow),
+        (joined(query_is_key=True), {"norm": "pre", "mlp": (5, 4)}),
+        (joined("last", causal=False, query_is_key=True), {"norm": "post", "layers": 1, "mlp": None}),
+        (joined("last"), {"norm": "none", "width": None, "head_dim": 3, "positions": "one_hot", "length": 4}),
+    ],
+)
+def test_it_is_its_formula(arrangement, fields, prompt, getkey):
+    """Also where the last block skips tokens that are not read, and the numbers of layer norms are not 1 and 0."""
+    model = small(getkey(), arrangement, nonlinearity="relu", **fields)
+    leaves, rest = eqx.partition(model, eqx.is_inexact_array)
+    model = eqx.combine(
+        jax.tree.map(lambda leaf: leaf + 0.1 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), leaves), rest
+    )
+    np.testing.assert_allclose(eqx.filter_jit(model)(prompt), by_formula(model, prompt), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("norm", "positions"),
+    [
+        pytest.param("none", "none", marks=pytest.mark.slow),
+        pytest.param("pre", "learned", marks=pytest.mark.slow),
+        ("post", "one_hot"),
+        ("pre", "rotary"),
+    ],
+)
+def test_the_last_answer_of_a_prefix_is_the_answer_at_that_position(norm, positions, prompt, getkey):
+    """Interleaved and joined alike; joined models that answer the last position agree with those that answer all."""
+    fields = {"norm": norm, "positions": positions, "length": 6, "mlp": None}
+    for arrangement in (Interleaved(), joined(query_is_key=True)):
+        model = small(getkey(), arrangement, **fields)
+        every = eqx.filter_jit(model)(prompt)
+        np.testing.assert_allclose(eqx.filter_jit(model)(prompt.alone(2, size=3))[-1], every[2], rtol=1e-11)
+    last = eqx.tree_at(lambda m: m.embedding.arrangement, model, joined("last", query_is_key=True))
+    np.testing.assert_allclose(eqx.filter_jit(last)(prompt)[-1], every[-1], rtol=1e-11)
+
+
+@pytest.mark.parametrize("arrangement", [Interleaved(), joined(), joined(query_is_key=True)])
+@pytest.mark.parametrize("fields", [{"norm": "post", "weighting": "exponential"}, {"positions": "rotary"}])
+def test_causality_is_an_exactly_zero_gradient(arrangement, fields, prompt, getkey):
+    model = small(getkey(), arrangement, **fields)
+    jacobian = jax.jit(jax.jacobian(lambda p: model(p)))(prompt)
+    i = np.arange(prompt.positions)
+    assert np.all(np.asarray(jacobian.x)[i[:, None] < i] == 0)
+    assert np.all(np.asarray(jacobian.y)[i[:, None] <= i] == 0)
+    assert np.all(np.abs(np.asarray(jacobian.y)[1:, 0]) > 0)
+
+
+def test_without_positions_joined_examples_have_no_order(prompt, getkey):
+    turned = RegressionPrompt(x=prompt.x[jnp.array([2, 0, 1, 3])], y=prompt.y[jnp.array([2, 0, 1, 3])])
+    for positions, alike in (("none", True), ("rotary", False)):
+        model = small(getkey(), joined("last", causal=False), positions=positions)
+        assert np.allclose(model(prompt), model(turned), rtol=1e-11) == alike
+
+
+def test_the_layer_norm_of_equinox(getkey):
+    x = jax.random.normal(getkey(), (3, 7)) + 2
+    ours, theirs = LayerNorm(7), jax.vmap(eqx.nn.LayerNorm(7))
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-12)
+    for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+        np.testing.assert_allclose(jax.jit(derivative(ours))(x), jax.jit(derivative(theirs))(x), atol=1e-12)
+
+
+def test_a_head_that_is_ablated_is_a_head_without_output_weights(prompt, getkey):
+    model = small(getkey())
+
+    def ablate(name, value):
+        return value.at[:, 1].set(0) if name == "block0.attention.heads" else value
+
+    of = lambda m: m.blocks[0].attention.output  # noqa: E731
+    without = eqx.tree_at(of, model, of(model).at[1].set(0))
+    np.testing.assert_allclose(edited(model, ablate)(prompt), without(prompt), rtol=1e-12)
+    assert not np.allclose(model(prompt), without(prompt))
+
+
+def test_a_pattern_can_be_clamped_and_a_stream_patched(prompt, getkey):
+    """Clamped to nothing, attention adds nothing; with the stream of another prompt, the answer is the other's."""
+    model = small(getkey())
+    other = RegressionPrompt(x=prompt.x[::-1], y=-prompt.y)
+    stream = model.trace(other).activations["block0"]
+    patched = model.trace(prompt, lambda name, value: stream if name == "block0" else value)
+    np.testing.assert_array_equal(patched.prediction, model(other))
+    clamped = model.trace(prompt, lambda name, value: jnp.zeros_like(value) if name.endswith("pattern") else value)
+    assert not clamped.activations["block0.attention"].any()
+
+
+def test_the_names_in_order(prompt, getkey):
+    names = list(small(getkey()).trace(prompt).activations)
+    parts = [f"attention.{part}" for part in ("queries", "keys", "values", "scores", "pattern", "heads")]
+    block = [*parts, "attention", "middle", "mlp.hidden0", "mlp"]
+    blocks = [name for i in (0, 1) for name in [*(f"block{i}.{part}" for part in block), f"block{i}"]]
+    assert names == ["embedding", *blocks, "readout", "prediction"]
+
+
+def test_activations_that_nobody_reads_are_not_kept(getkey):
+    """The memory of a compiled prediction is that of one block, however many there are."""
+    prompt = RegressionPrompt(x=jnp.zeros((65, 3)), y=jnp.zeros(65))
+
+    def memory(layers):
+        model = small(getkey(), layers=layers, mlp=None)
+        return jax.jit(lambda p: model(p)).lower(prompt).compile().memory_analysis()
+
+    assert memory(8).temp_size_in_bytes < 1.1 * memory(4).temp_size_in_bytes
+    assert memory(4).output_size_in_bytes == 65 * 8
+
+
+def test_the_law_of_the_weights(getkey):
+    """What writes into the stream is smaller by the root of the number of writers."""
+    model = small(getkey(), width=100, heads=4, mlp=(200,), std=0.05)
+    for weight, std in (
+        (model.blocks[1].attention.query, 0.05),
+        (model.blocks[1].attention.output, 0.025),
+        (model.blocks[0].mlp.layers[0].weight, 0.05),
+        (model.blocks[0].mlp.layers[1].weight, 0.025),
+    ):
+        assert abs(float(jnp.var(weight)) / std**2 - 1) < 4 * (2 / weight.size) ** 0.5
+    fan_in = small(getkey(), width=100, heads=4, mlp=(200,)).blocks[0].mlp.layers[1].weight
+    assert abs(float(jnp.var(fan_in)) * 200 * 4 - 1) < 4 * (2 / fan_in.size) ** 0.5
+
+
+def test_published_configurations(prompt, getkey):
+    paper = eqx.filter_eval_shape(lambda: Transformer.raventos(dim=8, length=15, key=getkey()))
+    assert (len(paper.blocks), paper.embedding.width, paper.blocks[0].attention.query.shape) == (8, 128, (128, 2, 64))
+    lu = Transformer.lu(dim=3, layers=2, dense=True, key=getkey())
+    assert (lu.positions, len(lu.blocks), len(lu.blocks[0].mlp.layers), lu.blocks[0].norm) == ("last", 2, 1, "post")
+    assert Transformer.lu(dim=3, key=getkey())(prompt).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"norm": "batch"}, "unknown norm 'batch'; known: none, post, pre"),
+        ({"layers": 0}, "layers: expected an integer of at least 1, got 0"),
+        ({"heads": 3}, "heads: expected a divisor of the width 8, got 3"),
+        ({"nonlinearity": "gelo"}, "unknown activation 'gelo'"),
+    ],
+)
+def test_bad_fields_are_refused(fields, message, getkey):
+    with pytest.raises(InputError, match=message):
+        small(getkey(), **fields)
