@@ -26,7 +26,9 @@ def test_the_updated_maps_answer_as_the_attention(causal, query_is_key, normalis
     prompt = RegressionPrompt(
         x=jax.random.normal(getkey(), (LENGTH + 1, DIM)), y=jax.random.normal(getkey(), (LENGTH + 1,))
     )
-    model = LinearAttention(p, q, -1, "last", causal, query_is_key, normalised)
+    model = LinearAttention(
+        p, q, sign=-1, answers="last", causal=causal, query_is_key=query_is_key, normalised=normalised
+    )
     dual = dual_form(model, prompt)
     np.testing.assert_allclose(dual.answer(-1), model(prompt)[0], rtol=1e-12)
     objective = jax.grad(lambda w, v, k: -jnp.sum(v * (k @ w.T)))

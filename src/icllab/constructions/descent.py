@@ -117,7 +117,16 @@ def _linear(
     factor = 1.0 if algorithm.half else 2.0
     p = jnp.pad(contractions, ((0, 0), (0, 1), (0, 1))).at[:, dim, dim].set(1)
     q = jnp.pad(-factor * jnp.swapaxes(preconditioners, 1, 2), ((0, 0), (0, 1), (0, 1)))
-    return LinearAttention(p, q, -1, answers, False, False, algorithm.normalised, form)
+    return LinearAttention(
+        p,
+        q,
+        sign=-1,
+        answers=answers,
+        causal=False,
+        query_is_key=False,
+        normalised=algorithm.normalised,
+        form=form,
+    )
 
 
 def gaussian_process(

@@ -1,5 +1,6 @@
 r"""Linear attention read as the implicit update of a linear map, one gradient step for each layer."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -53,8 +54,7 @@ def dual_form(model: LinearAttention, prompt: RegressionPrompt) -> DualForm:
     Source: [Dai23].
     Derived: docs/constructions.md, The dual form.
     """
-    fields = (model.sign, "last", model.causal, model.query_is_key, model.normalised, "tokens")
-    last = LinearAttention(model.p, model.q, *fields)
+    last = dataclasses.replace(model, answers="last", form="tokens")
     activations = last.trace(prompt).activations
     before = [activations["tokens"], *(activations[f"layer{i}"] for i in range(model.layers - 1))]
     n = prompt.length

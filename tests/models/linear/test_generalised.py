@@ -1,5 +1,7 @@
 """The layers are the papers' matrix formula for every h; with the inner product they are linear attention."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,8 +78,8 @@ def test_every_position_is_the_formula_on_its_prefix(similarity, axis, normalise
     model = eqx.tree_at(lambda m: m.diagonal, model, 0.3 * model.value[::-1], is_leaf=lambda leaf: leaf is None)
     wanted = [by_formula(model, prompt.x[:i], prompt.y[:i], prompt.x[i]) for i in range(LENGTH + 1)]
     np.testing.assert_allclose(model(prompt), wanted, rtol=1e-11, atol=1e-12)
-    fields = (model.value, model.key, model.query, model.temperature, model.diagonal, similarity, axis, -1, "last")
-    np.testing.assert_allclose(GeneralisedAttention(*fields, normalised)(prompt), wanted[-1:], rtol=1e-11)
+    last = dataclasses.replace(model, answers="last")
+    np.testing.assert_allclose(last(prompt), wanted[-1:], rtol=1e-11)
 
 
 @pytest.mark.parametrize("answers", ["every", "last"])
@@ -98,6 +100,13 @@ def test_a_step_of_a_layer_is_named_and_can_be_changed(prompt, getkey):
     without = model.trace(prompt, lambda name, value: 0 * value if name == "layer1.update" else value)
     one = jax.tree.map(lambda leaf: leaf[:1], model)
     np.testing.assert_allclose(without.prediction, one(prompt), rtol=1e-13)
+
+
+def test_only_the_arrays_are_positional(getkey):
+    model = drawn(getkey(), "relu")
+    arrays = (model.value, model.key, model.query, model.temperature, model.diagonal)
+    with pytest.raises(TypeError, match="positional"):
+        GeneralisedAttention(*arrays, "relu", "keys", -1, "every", True)
 
 
 def test_what_cannot_be_is_refused(prompt, getkey):

@@ -1,5 +1,7 @@
 """The Gram form is the form on tokens, to rounding, and its cost for a layer does not grow with the prompt."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,8 @@ def prompt_of(length, key):
 
 def both(key, layers, answers="every", causal=False, query_is_key=False, normalised=True):
     p, q = 0.3 * jax.random.normal(key, (2, layers, DIM + 1, DIM + 1))
-    return [LinearAttention(p, q, -1, answers, causal, query_is_key, normalised, f) for f in ("tokens", "gram")]
+    layout = {"answers": answers, "causal": causal, "query_is_key": query_is_key, "normalised": normalised}
+    return [LinearAttention(p, q, sign=-1, **layout, form=form) for form in ("tokens", "gram")]
 
 
 @pytest.mark.parametrize("answers", ["every", "last"])
@@ -73,4 +76,4 @@ def test_where_examples_see_earlier_ones_only_it_is_refused(getkey):
     with pytest.raises(InputError, match="form: expected 'tokens' where examples see earlier ones only, got 'gram'"):
         both(getkey(), 2, causal=True)
     with pytest.raises(InputError, match="unknown form 'gramm'; did you mean 'gram'"):
-        LinearAttention(jnp.ones((1, 2, 2)), jnp.ones((1, 2, 2)), 1, "last", False, False, True, "gramm")
+        dataclasses.replace(both(getkey(), 1)[0], form="gramm")

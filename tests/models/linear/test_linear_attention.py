@@ -1,5 +1,7 @@
 """The layers are the papers' matrix formula; one layer without inputs in its values is the reduced model."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,15 +63,12 @@ def test_every_position_is_the_formula_on_its_prefix(layers, causal, query_is_ke
     model = drawn(getkey(), layers=layers, std=0.2, **fields)
     wanted = [by_formula(model, prompt.x[:i], prompt.y[:i], prompt.x[i]) for i in range(LENGTH + 1)]
     np.testing.assert_allclose(model(prompt), wanted, rtol=1e-11, atol=1e-12)
-    last = drawn(getkey(), layers=layers, answers="last", **fields)
-    last = type(last)(model.p, model.q, sign, "last", causal, query_is_key, normalised)
+    last = LinearAttention(model.p, model.q, answers="last", **fields)
     np.testing.assert_allclose(last(prompt), wanted[-1:], rtol=1e-11, atol=1e-12)
 
 
 def without_inputs_in_the_value(model):
-    return LinearAttention(
-        model.p.at[:, DIM, :DIM].set(0), model.q, model.sign, model.answers, model.causal, model.query_is_key, True
-    )
+    return dataclasses.replace(model, p=model.p.at[:, DIM, :DIM].set(0))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -123,7 +122,7 @@ def test_the_known_weights_are_steps_of_gradient_descent(layers, prompt, getkey)
     p = jnp.zeros((layers, DIM + 1, DIM + 1)).at[:, DIM, DIM].set(1)
     q = jnp.zeros_like(p).at[:, :DIM, :DIM].set(-step * jnp.eye(DIM))
     model = LinearAttention.ahn(dim=DIM, layers=layers, std=1.0, key=getkey())
-    model = type(model)(p, q, model.sign, model.answers, model.causal, model.query_is_key, model.normalised)
+    model = dataclasses.replace(model, p=p, q=q)
     x, y, w = np.asarray(prompt.x[:-1]), np.asarray(prompt.y[:-1]), np.zeros(DIM)
     for _ in range(layers):
         w -= step * x.T @ (x @ w - y) / LENGTH
@@ -132,9 +131,17 @@ def test_the_known_weights_are_steps_of_gradient_descent(layers, prompt, getkey)
 
 def test_a_layer_can_be_ablated_by_its_name(prompt, getkey):
     model = drawn(getkey(), layers=2, answers="last")
-    one = type(model)(model.p[:1], model.q[:1], 1, "last", False, True, True)
+    one = LinearAttention(model.p[:1], model.q[:1], sign=1, answers="last", **BOTH)
     without = model.trace(prompt, lambda name, value: jnp.zeros_like(value) if name == "layer1.update" else value)
     np.testing.assert_allclose(without.prediction, one(prompt), rtol=1e-14)
+
+
+def test_only_the_matrices_are_positional():
+    one = jnp.ones((1, 2, 2))
+    with pytest.raises(TypeError, match="positional"):
+        LinearAttention(one, one, 1, "last", False, True, True)
+    with pytest.raises(TypeError, match="normalised"):
+        LinearAttention(one, one, sign=1, answers="last", causal=False, query_is_key=True)
 
 
 def test_conventions_are_fields(getkey):

@@ -8,6 +8,7 @@ Three forms of the matrices are trained: all of them; :math:`P_l = \mathrm{diag}
 and stay there.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ def start(form: str, *, dim: int, layers: int, std: float, key: Any) -> LinearAt
     model = LinearAttention.ahn(dim=dim, layers=layers, std=std, form="gram", key=key)
     p, q = trained_entries(form, dim)
     fixed = jnp.zeros_like(model.p).at[:, dim, dim].set(0.0 if form == "full" else 1.0)
-    return LinearAttention(model.p * p + fixed, model.q * q, -1, "last", False, False, True, "gram")
+    return dataclasses.replace(model, p=model.p * p + fixed, q=model.q * q)
 
 
 def trained_entries(form: str, dim: int) -> tuple[Any, Any]:
@@ -86,7 +87,7 @@ def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
     p, q = trained_entries(form, dim)
 
     def masked(updates: Any, _: Any) -> Any:
-        return LinearAttention(updates.p * p, updates.q * q, -1, "last", False, False, True, "gram")
+        return dataclasses.replace(updates, p=updates.p * p, q=updates.q * q)
 
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, round(RISE * steps), steps)
     return optax.chain(optax.stateless(masked), optax.clip_by_global_norm(clip), optax.adam(schedule, b1=0.9, b2=0.99))

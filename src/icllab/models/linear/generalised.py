@@ -10,6 +10,7 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 """
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from typing import Literal, TypeAlias
 
 import equinox as eqx
@@ -38,6 +39,8 @@ class GeneralisedAttention(AbstractModel):
     of its own, in which examples see each other, and the cost is O(length^3) for a layer; with ``answers="last"`` it is
     O(length^2).
 
+    All fields but the arrays are keywords.
+
     Attributes:
         value: V of each layer.
         key: B of each layer.
@@ -49,7 +52,7 @@ class GeneralisedAttention(AbstractModel):
         similarity: h: ``"linear"``, ``"relu"``, ``"exponential"``, ``"softmax"``, or a function of a key and a query.
         axis: Of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
             query's row; or ``"queries"``, over all n + 1 query tokens, so that rows do.
-        sign: Of the answer, :math:`+1` or :math:`-1`.
+        sign: Sign with which the answer is read, :math:`+1` or :math:`-1`.
         answers: ``"every"`` position or the ``"last"`` only.
         normalised: Whether sums are divided by the number n of examples seen (at least 1).
 
@@ -61,6 +64,7 @@ class GeneralisedAttention(AbstractModel):
     query: Float[Array, "layer dim dim"]
     temperature: Float[Array, " layer"]
     diagonal: Float[Array, "layer token token"] | None
+    _: KW_ONLY
     similarity: Similarity = eqx.field(static=True)
     axis: str = eqx.field(static=True)
     sign: int = eqx.field(static=True)
@@ -100,7 +104,18 @@ class GeneralisedAttention(AbstractModel):
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
         b, c = std * jax.random.normal(of_rest, (2, layers, dim, dim))
         each = jnp.full(layers, temperature, value.dtype)
-        return cls(value, b, c, each, None, similarity, axis, sign, answers, normalised)
+        return cls(
+            value,
+            b,
+            c,
+            each,
+            None,
+            similarity=similarity,
+            axis=axis,
+            sign=sign,
+            answers=answers,
+            normalised=normalised,
+        )
 
     @classmethod
     def from_linear(cls, model: LinearAttention) -> "GeneralisedAttention":
@@ -116,8 +131,18 @@ class GeneralisedAttention(AbstractModel):
             raise expected("model", "query_is_key=False and causal=False", (model.query_is_key, model.causal))
         identity = jnp.broadcast_to(jnp.eye(dim, dtype=q.dtype), (model.layers, dim, dim))
         one = jnp.ones(model.layers, q.dtype)
-        fields = ("linear", "keys", model.sign, model.answers, model.normalised)
-        return cls(model.p, identity, q[:, :dim, :dim], one, None, *fields)
+        return cls(
+            model.p,
+            identity,
+            q[:, :dim, :dim],
+            one,
+            None,
+            similarity="linear",
+            axis="keys",
+            sign=model.sign,
+            answers=model.answers,
+            normalised=model.normalised,
+        )
 
     def linear_attention(self) -> LinearAttention:
         r"""The same predictor as P = V and :math:`Q = \mathrm{diag}(B^\top C/T, 0)`, if h is the inner product.
@@ -130,7 +155,15 @@ class GeneralisedAttention(AbstractModel):
         scale = jnp.broadcast_to(self.temperature[:, None, None], self.key.shape)
         block = jnp.swapaxes(self.key, 1, 2) @ self.query / scale
         q = jnp.pad(block, ((0, 0), (0, 1), (0, 1)))
-        return LinearAttention(self.value, q, self.sign, self.answers, False, False, self.normalised)
+        return LinearAttention(
+            self.value,
+            q,
+            sign=self.sign,
+            answers=self.answers,
+            causal=False,
+            query_is_key=False,
+            normalised=self.normalised,
+        )
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -7,6 +7,7 @@ The columns of :math:`Z_0` are the examples :math:`(x_i; y_i)` and the query :ma
 removes the query from the keys. ``P`` is the product of output and value weights, ``Q`` of key and query weights.
 """
 
+from dataclasses import KW_ONLY
 from typing import Literal
 
 import equinox as eqx
@@ -33,10 +34,12 @@ class LinearAttention(AbstractModel):
     every activation but the prediction has a leading axis ``position``: the examples of each prefix become
     something else. In the Gram form, :mod:`icllab.models.linear.gram`, the activations are its own.
 
+    All fields but the two matrices are keywords.
+
     Attributes:
         p: P of each layer.
         q: Q of each layer.
-        sign: Of the answer, :math:`+1` [Lu24] or :math:`-1` [Ahn23].
+        sign: Sign with which the answer is read, :math:`+1` [Lu24] or :math:`-1` [Ahn23].
         answers: ``"every"`` position or the ``"last"`` only.
         causal: Whether an example sees itself and earlier examples only, or all of its prefix.
         query_is_key: Whether the query also sees itself, as a token with label 0.
@@ -49,6 +52,7 @@ class LinearAttention(AbstractModel):
 
     p: Float[Array, "layer token token"]
     q: Float[Array, "layer token token"]
+    _: KW_ONLY
     sign: int = eqx.field(static=True)
     answers: str = eqx.field(static=True)
     causal: bool = eqx.field(static=True)
@@ -85,7 +89,16 @@ class LinearAttention(AbstractModel):
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         p, q = std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))
-        return cls(p, q, sign, answers, causal, query_is_key, normalised, form)
+        return cls(
+            p,
+            q,
+            sign=sign,
+            answers=answers,
+            causal=causal,
+            query_is_key=query_is_key,
+            normalised=normalised,
+            form=form,
+        )
 
     @classmethod
     def ahn(
@@ -135,7 +148,7 @@ class LinearAttention(AbstractModel):
         dim = gamma.shape[0]
         p = jnp.zeros((dim + 1, dim + 1), gamma.dtype).at[dim, dim].set(1)
         q = jnp.zeros_like(p).at[:dim, :dim].set(dim * gamma[:, :dim].T).at[dim, :dim].set(gamma[:, dim])
-        return cls(p[None], q[None], 1, answers, False, True, True)
+        return cls(p[None], q[None], sign=1, answers=answers, causal=False, query_is_key=True, normalised=True)
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -52,7 +52,7 @@ def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens"
     p, q = weights
     if p.shape != q.shape:
         raise expected("weights", "P and Q of one shape", (p.shape, q.shape))
-    return LinearAttention(p, jnp.swapaxes(q, 1, 2), -1, answers, False, False, True, form)
+    return _laid_out(p, jnp.swapaxes(q, 1, 2), normalised=True, answers=answers, form=form)
 
 
 def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
@@ -104,7 +104,7 @@ def from_von_oswald(
         p, q = projection @ value, jnp.swapaxes(key, 1, 2) @ query
     else:
         p, q = jnp.swapaxes(value @ projection, 1, 2), key @ jnp.swapaxes(query, 1, 2)
-    return LinearAttention(p, q, -1, answers, False, False, False, form)
+    return _laid_out(p, q, normalised=False, answers=answers, form=form)
 
 
 def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
@@ -125,3 +125,9 @@ def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
         raise expected("model", wanted, came, "with contexts of one length, divide P by it")
     identity = jnp.broadcast_to(jnp.eye(model.dim + 1, dtype=model.q.dtype), model.q.shape)
     return VonOswaldWeights(model.q, identity, jnp.swapaxes(model.p, 1, 2), identity)
+
+
+def _laid_out(p: Array, q: Array, *, normalised: bool, answers: str, form: str) -> LinearAttention:
+    """What both codes share: the query is no key, examples see each other, the answer is read with a minus."""
+    layout = {"sign": -1, "causal": False, "query_is_key": False}
+    return LinearAttention(p, q, **layout, normalised=normalised, answers=answers, form=form)
