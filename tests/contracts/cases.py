@@ -16,6 +16,7 @@ from icllab.models import (
     MinimalHead,
     PromptPerceptron,
     Recurrent,
+    ScalarAttention,
     Transformer,
     edited,
     reduced,
@@ -140,6 +141,7 @@ MODELS = {
     "linear_attention_last": lambda: LinearAttention.ahn(dim=4, layers=2, std=0.5, key=KEY),
     "linear_attention_gram": lambda: _linear(2, "every", False, True, form="gram"),
     "generalised_attention": _generalised,
+    "scalar_attention": lambda: ScalarAttention.of("softmax", jnp.array([0.3, 0.5]), temperature=2.0),
     "transformer_interleaved": lambda: _transformer(Interleaved(), mlp=(8,), norm="pre", positions="learned", length=8),
     "transformer_joined": lambda: _transformer(
         _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
     from icllab.models.linear.generalised import GeneralisedAttention
     from icllab.models.linear.linear_attention import LinearAttention
+    from icllab.models.linear.scalar_attention import ScalarAttention
     from icllab.models.networks.attention import Attention
     from icllab.models.networks.classifier import Classifier
     from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
@@ -47,6 +48,7 @@ __getattr__, __dir__, __all__ = attach(
         "PromptPerceptron": "networks.controls",
         "Recurrent": "networks.controls",
         "ReducedLinearAttention": "reduced.fitting",
+        "ScalarAttention": "linear.scalar_attention",
         "Tokens": "networks.embedding",
         "Transformer": "networks.transformer",
         "ablated": "interventions.clamps",

@@ -47,7 +47,7 @@ def measure(point, *, key, one_law=False):
     import jax
 
     from icllab.algorithms import bayes_optimal
-    from icllab.claims.descent import _scalar_attention as scalar_attention
+    from icllab.claims.descent.functional_gd.training import squared_errors, started, trained
 
     shape = (len(point.labels), len(point.training), len(point.predictor), len(point.seed))
     errors, bayes = np.full(shape, np.nan), np.empty((shape[0], shape[3]))
@@ -60,7 +60,7 @@ def measure(point, *, key, one_law=False):
             train, test = _drawn(task, of_prompts, point.fitting, point.prompts)
             if one_law:
                 train, test = (_linear(prompts, of_weights) for prompts in (train, test))
-            bayes[k, s] = float(np.mean(scalar_attention.squared_errors(best, test)))
+            bayes[k, s] = float(np.mean(squared_errors(best, test)))
             for t, way in enumerate(point.training):
                 for p, name in enumerate(point.predictor):
                     if way == EVERYTHING:
@@ -72,10 +72,11 @@ def measure(point, *, key, one_law=False):
                         errors[k, t, p, s] = errors[k, point.training.index(STEPS), p, s]
                         continue
                     else:
-                        start = scalar_attention.started(name, way == HEATED, point.layers, train)
-                        found = scalar_attention.trained(start, train)
+                        heated = way == HEATED
+                        start = started(name, layers=point.layers, train_temperature=heated, prompts=train)
+                        found = trained(start, train)
                         temperature[k, t, p, s] = float(found.temperature)
-                    errors[k, t, p, s] = float(np.mean(scalar_attention.squared_errors(found, test)))
+                    errors[k, t, p, s] = float(np.mean(squared_errors(found, test)))
     every = ("labels", "training", "predictor", "seed")
     return {
         "function_error": (every, errors),

@@ -1,0 +1,92 @@
+r"""Attention of which only step sizes and one temperature are trained, with any of four weightings.
+
+.. math:: u_j \leftarrow u_j - \eta_l \sum_{i \le n} u_i\, h(x_i, x_j), \qquad l = 1, \dots, L, \qquad \hat y = -u_q,
+
+from :math:`u = (y_1, \dots, y_n, 0)`: the construction of
+:class:`~icllab.algorithms.functional.FunctionalDescent`, read at the last position alone.
+"""
+
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from icllab.core.errors import unknown
+from icllab.core.kernels import INNER
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+
+WEIGHTINGS = tuple(INNER)
+
+
+class ScalarAttention(AbstractModel):
+    r"""The last answer of L steps with one of the weightings.
+
+    The weighting is a number in an array and not a static name, so that all of them are one compiled program.
+    Activations: ``pattern`` (h of all pairs), ``layer0``, ... (u after each layer), ``prediction``.
+
+    Attributes:
+        kind: Number of the weighting in ``WEIGHTINGS``: linear, relu, exponential, softmax.
+        rates: :math:`\eta_l` over ``unit``.
+        unit: A size of step that is right for the weighting; not trained.
+        log_temperature: :math:`\ln T`, the same in all layers.
+        uses_temperature: 1, or 0 for :math:`T = 1` without a gradient.
+
+    Source: [Cheng24].
+    """
+
+    positions: ClassVar[Literal["every", "last"]] = "last"
+
+    kind: Int[Array, ""]
+    rates: Float[Array, " layer"]
+    unit: Float[Array, ""]
+    log_temperature: Float[Array, ""]
+    uses_temperature: Float[Array, ""]
+
+    @classmethod
+    def of(
+        cls, weighting: str, rates: Float[Array, " layer"], *, unit: float = 1.0, temperature: float | None = 1.0
+    ) -> "ScalarAttention":
+        r"""The attention with a weighting of this name.
+
+        Args:
+            weighting: ``"linear"``, ``"relu"``, ``"exponential"`` or ``"softmax"``.
+            rates: :math:`\eta_l` over ``unit``; their type is that of all numbers.
+            unit: A size of step that is right for the weighting.
+            temperature: T; None: 1, which is not trained.
+
+        Raises:
+            InputError: The name is not known.
+        """
+        if weighting not in WEIGHTINGS:
+            raise unknown("weighting", weighting, WEIGHTINGS)
+        return cls(
+            kind=jnp.asarray(WEIGHTINGS.index(weighting), jnp.int32),
+            rates=rates,
+            unit=jnp.asarray(unit, rates.dtype),
+            log_temperature=jnp.log(jnp.asarray(1.0 if temperature is None else temperature, rates.dtype)),
+            uses_temperature=jnp.asarray(temperature is not None, rates.dtype),
+        )
+
+    @property
+    def temperature(self) -> Float[Array, ""]:
+        """T of all layers."""
+        return jnp.exp(self.uses_temperature * self.log_temperature)
+
+    def pattern(self, inputs: Float[Array, "position dim"]) -> Float[Array, "position position"]:
+        """h of all pairs, row: key, column: query; softmax over all keys, the last among them."""
+        scores = inputs @ inputs.T / self.temperature
+        plain = (lambda s: s, jax.nn.relu, jnp.exp, lambda s: jax.nn.softmax(s, axis=0))
+        return jax.lax.switch(self.kind, plain, scores)
+
+    def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        record = Recorder(edit)
+        weights = record("pattern", self.pattern(prompt.x))
+        rates = self.unit * self.rates
+        slots = prompt.y.at[-1].set(0.0)
+        for i in range(len(self.rates)):
+            slots = record(f"layer{i}", slots - rates[i] * (slots[:-1] @ weights[:-1]))
+        return Trace(record("prediction", -slots[-1:]), record.activations)
