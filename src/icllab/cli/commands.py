@@ -56,7 +56,9 @@ Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
 Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=_claim_names)]
 ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with claim files of your own.")]
 Out: TypeAlias = Annotated[Path, Parameter(help="Where results are kept.")]
-World: TypeAlias = Annotated[str | None, Parameter(help="One of the claim's wrong worlds, in which it must fail.")]
+Control: TypeAlias = Annotated[
+    str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
+]
 NONE = Common()
 
 
@@ -70,7 +72,7 @@ def demo(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
 
 @app.command(name="list", sort_key=2)
 def list_(*, out: Out = Path(OUT), claims: ClaimsFolder = None, common: Common = NONE) -> Report:
-    """List the claims, their sizes and wrong worlds, and the results that are there."""
+    """List the claims, their sizes and negative controls, and the results that are there."""
     from icllab.cli import reading
 
     return reading.list_claims(out, claims)
@@ -95,7 +97,7 @@ def run(
         bool,
         Parameter(negative="", show_default=False, help="Start again; the results that are there get another name."),
     ] = False,
-    world: World = None,
+    control: Control = None,
     claims: ClaimsFolder = None,
     common: Common = NONE,
 ) -> Report:
@@ -110,7 +112,7 @@ def run(
         workers=workers,
         scheduler=scheduler,
         fresh=fresh or None,
-        world=world,
+        control=control,
         claims=claims,
     )
     return running.run(claim, options.merged(typed, options.from_file(config) if config else {}))
@@ -121,14 +123,14 @@ def check(
     *names: Annotated[str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)],
     size: Annotated[Size | None, Parameter(help="The size to judge; the largest there unless said otherwise.")] = None,
     out: Out = Path(OUT),
-    world: World = None,
+    control: Control = None,
     claims: ClaimsFolder = None,
     common: Common = NONE,
 ) -> Report:
     """Judge results that are already there; nothing is computed."""
     from icllab.cli import reading
 
-    return reading.check(names, size=size, out=out, world=world, claims=claims)
+    return reading.check(names, size=size, out=out, control=control, claims=claims)
 
 
 @app.command(sort_key=5)

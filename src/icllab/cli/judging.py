@@ -44,6 +44,6 @@ def judgement(experiment: "Experiment", request: "Request", verdict: "Verdict") 
         **verdict.as_dict(),
         "sentence": experiment.claim,
         "size": request.size,
-        "world": request.world,
+        "control": request.control,
         "results": request.root,
     }

@@ -15,7 +15,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "workers": (int, "an integer"),
     "scheduler": (str, "an address"),
     "fresh": (bool, "true or false"),
-    "world": (str, "a name"),
+    "control": (str, "a name"),
     "claims": (str, "a path"),
 }
 

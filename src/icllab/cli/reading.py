@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.core.sources import bibliography, reference
+from icllab.core.sources import bibliography
 from icllab.experiments import registry, requests, runner, store
 
 if TYPE_CHECKING:
@@ -24,22 +24,23 @@ def list_claims(out: Path, folder: Path | None) -> Report:
             {
                 "claim": name,
                 "sentence": experiment.claim,
+                "conditions": experiment.conditions,
                 "sizes": list(experiment.sizes),
-                "worlds": {world: w.meaning for world, w in experiment.worlds.items()},
-                "results": _present(out, name, [None, *experiment.worlds]),
+                "controls": {control: w.meaning for control, w in experiment.controls.items()},
+                "results": _present(out, name, [None, *experiment.controls]),
             }
         )
     return Report({"claims": rows}, lambda console: _write_claims(console, rows))
 
 
-def _present(out: Path, claim: str, worlds: Sequence[str | None]) -> list[dict[str, Any]]:
+def _present(out: Path, claim: str, controls: Sequence[str | None]) -> list[dict[str, Any]]:
     found = []
-    for world in worlds:
-        for size in requests.sizes_present(out, claim, world):
-            kept = store.Store(requests.store_root(out, claim, size, world))
+    for control in controls:
+        for size in requests.sizes_present(out, claim, control):
+            kept = store.Store(requests.store_root(out, claim, size, control))
             cells = {kept.path(cell) for grid in kept.requested() for cell in grid.cells()}
             there = sum(path.is_file() for path in cells)
-            found.append({"size": size, "world": world, "cells": there, "of": len(cells), "path": kept.root})
+            found.append({"size": size, "control": control, "cells": there, "of": len(cells), "path": kept.root})
     return found
 
 
@@ -51,22 +52,22 @@ def _write_claims(console: "Console", rows: Sequence[dict[str, Any]]) -> None:
         console.print(Text(row["claim"], "bold"))
         console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
         described = [("sizes", ", ".join(row["sizes"]))]
-        if row["worlds"]:
-            described.append(("wrong worlds", ", ".join(row["worlds"])))
+        if row["controls"]:
+            described.append(("negative controls", ", ".join(row["controls"])))
         for r in row["results"]:
-            world = f" in {r['world']}" if r["world"] else ""
-            described.append(("results", f"{r['size']}{world}: {r['cells']} of {r['of']} cells in {r['path']}"))
+            control = f" in {r['control']}" if r["control"] else ""
+            described.append(("results", f"{r['size']}{control}: {r['cells']} of {r['of']} cells in {r['path']}"))
         lines(console, described)
         console.print()
 
 
-def check(names: Sequence[str], *, size: str | None, out: Path, world: str | None, claims: Path | None) -> Report:
+def check(names: Sequence[str], *, size: str | None, out: Path, control: str | None, claims: Path | None) -> Report:
     """The verdict on each claim; one that cannot be judged does not keep the others from it."""
     if not names:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
     for name in names:
-        registry.load(name, claims).in_world(world)
-    parts = [_checked(name, size=size, out=out, world=world, claims=claims) for name in names]
+        registry.load(name, claims).under(control)
+    parts = [_checked(name, size=size, out=out, control=control, claims=claims) for name in names]
     status = min((part.exit_status for part in parts), key=_WORST_FIRST.index)
 
     def plain(console: "Console") -> None:
@@ -78,12 +79,12 @@ def check(names: Sequence[str], *, size: str | None, out: Path, world: str | Non
     return Report({"claims": [part.data for part in parts]}, plain, status)
 
 
-def _checked(name: str, *, size: str | None, out: Path, world: str | None, claims: Path | None) -> Report:
+def _checked(name: str, *, size: str | None, out: Path, control: str | None, claims: Path | None) -> Report:
     from icllab.cli.judging import judged, judgement
     from icllab.cli.reports import write_verdict
 
     try:
-        request = requests.stored_request(name, size, out=out, world=world, claims=claims)
+        request = requests.stored_request(name, size, out=out, control=control, claims=claims)
         dataset, notes = runner.read(request)
         experiment = request.experiment()
         verdict = judged(experiment, dataset, notes)
@@ -95,7 +96,7 @@ def _checked(name: str, *, size: str | None, out: Path, world: str | None, claim
         return Report(data, lambda console: _write_failure(console, name, kind, message), error.exit_status)
 
     def plain(console: "Console") -> None:
-        write_verdict(console, experiment.claim, request.size, request.world, verdict)
+        write_verdict(console, experiment.claim, request.size, request.control, verdict)
         lines(console, [("results", request.root)])
 
     return Report(judgement(experiment, request, verdict), plain, verdict.outcome.exit_status)
@@ -122,6 +123,8 @@ def draw(results: Path, stem: Path | None, folder: Path | None) -> Report:
     if not isinstance(claim, str):
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
     experiment = registry.load(claim, folder)
+    for name in dataset.dims:
+        experiment.vocabulary.axis(str(name))
     try:
         figure = picture(experiment, dataset)
     except Exception as error:
@@ -138,12 +141,12 @@ def draw(results: Path, stem: Path | None, folder: Path | None) -> Report:
 def _from_store(root: Path, folder: Path | None) -> Any:
     """All that was asked of a store; one that was moved is read from the Dataset of its last run."""
     configuration = store.Store.existing(root).configuration()
-    claim, size, world = (configuration.get(name) for name in ("claim", "size", "world"))
-    if isinstance(claim, str) and isinstance(size, str) and (world is None or isinstance(world, str)):
+    claim, size, control = (configuration.get(name) for name in ("claim", "size", "control"))
+    if isinstance(claim, str) and isinstance(size, str) and (control is None or isinstance(control, str)):
         whole = root.resolve()
         depth = len(claim.split("/"))
         out = whole.parents[depth] if len(whole.parents) > depth else whole
-        request = requests.Request(claim, size, out=str(out), world=world, claims=folder and str(folder.resolve()))
+        request = requests.Request(claim, size, out=str(out), control=control, claims=folder and str(folder.resolve()))
         if request.root == whole:
             return runner.read(request)[0]
     return store.read_dataset(root / "results.nc")
@@ -151,7 +154,8 @@ def _from_store(root: Path, folder: Path | None) -> Any:
 
 def cite(claim: str, text: bool, folder: Path | None) -> Report:
     """The sources of a claim: BibTeX, or a line each."""
-    keys = registry.load(claim, folder).sources
-    written = "\n".join(reference(key).text for key in keys) if text else bibliography(keys)
-    data = {"claim": claim, "sources": list(keys), "text" if text else "bibtex": written}
+    experiment = registry.load(claim, folder)
+    sources = [experiment.reference(key) for key in experiment.sources]
+    written = "\n".join(source.text for source in sources) if text else bibliography(sources)
+    data = {"claim": claim, "sources": list(experiment.sources), "text" if text else "bibtex": written}
     return Report(data, lambda console: console.out(written, highlight=False))

@@ -75,12 +75,12 @@ def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:
         console.out(f"  {name:<{width}}  {value}", highlight=False)
 
 
-def write_verdict(console: "Console", sentence: str, size: str, world: str | None, verdict: "Verdict") -> None:
+def write_verdict(console: "Console", sentence: str, size: str, control: str | None, verdict: "Verdict") -> None:
     """A claim's sentence, its findings as a table, and its verdict."""
     from rich.padding import Padding
     from rich.text import Text
 
-    where = f"size {size}" + (f", in the wrong world {world!r}" if world else "")
+    where = f"size {size}" + (f", under the negative control {control!r}" if control else "")
     console.print(Text.assemble((verdict.claim, "bold"), f"  ({where})"))
     console.print(Padding(Text(sentence), (0, 0, 1, 2)))
     if verdict.findings:

@@ -39,7 +39,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         axes=options.get("set"),
         seeds=options.get("seeds"),
         out=options.get("out", OUT),
-        world=options.get("world"),
+        control=options.get("control"),
         claims=options.get("claims"),
     )
     with progress.shown(claim) as shown:
@@ -58,7 +58,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     cells = {"computed": outcome.computed, "kept": outcome.kept}
 
     def plain(console: "Console") -> None:
-        write_verdict(console, experiment.claim, request.size, request.world, verdict)
+        write_verdict(console, experiment.claim, request.size, request.control, verdict)
         where = [("results", results)] + ([("figure", files[0])] if files else [])
         lines(console, [*where, ("cells", f"{outcome.computed} computed, {outcome.kept} were there")])
 

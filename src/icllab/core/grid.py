@@ -1,18 +1,17 @@
 """A grid of coordinates: static axes (shapes) are looped, traced axes (numbers) are batched.
 
-A *cell* is one combination of static coordinates. What is random in a cell depends on those
-coordinates alone, never on the order in which cells are computed, so any number of processes may
-share a grid, and a grid may grow without changing what is already there.
+A *cell* is one combination of static coordinates, and one block of seeds where these are cut into blocks. What is
+random in a cell depends on its static coordinates and the seed alone, never on the block or on the order in which cells
+are computed: any number of processes may share a grid, and a grid may grow without changing what is already there.
 """
 
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from icllab.core.axes import require_axes
 from icllab.core.errors import expected
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = int | float | str
 Coordinates: TypeAlias = dict[str, Value]
+Named: TypeAlias = tuple[tuple[str, ...], Any]
+"""An array and its axes."""
 
 
 def canonical(value: Any) -> Value:
@@ -36,22 +37,42 @@ def stable_hash(coordinates: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
+BLOCK = "block"
+"""The coordinate of a cell that says which block of seeds it holds."""
+
+
 def cell_key(key: "jax.Array", coordinates: Mapping[str, Any]) -> "jax.Array":
-    """The random key of a cell: ``fold_in(key, stable_hash(coordinates))``."""
+    """The random key of a cell: ``fold_in(key, stable_hash(coordinates))``, the same for all its blocks of seeds."""
     import jax
 
-    return jax.random.fold_in(key, stable_hash(coordinates))
+    return jax.random.fold_in(key, stable_hash({name: v for name, v in coordinates.items() if name != BLOCK}))
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Independent repetitions 0 to ``count - 1``, of which ``block`` at a time are a cell of their own."""
+
+    count: int
+    block: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("seeds", self.count), ("seeds of a block", self.block)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise expected(name, "an integer of at least 1", value)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Axis name -> values; one cell per combination of ``static``, all of ``traced`` inside each."""
+    """Axis name -> values; one cell per combination of ``static``, all of ``traced`` inside each.
+
+    With ``block``, a cell holds the seeds from ``block * i`` to ``block * (i + 1) - 1`` for one i, its ``block``.
+    """
 
     static: Mapping[str, tuple[Value, ...]]
     traced: Mapping[str, tuple[Value, ...]]
+    block: int | None = None
 
     def __post_init__(self) -> None:
-        require_axes([*self.static, *self.traced])
         for name, values in {**self.static, **self.traced}.items():
             if not values:
                 raise expected(name, "at least one value", list(values))
@@ -62,12 +83,52 @@ class Grid:
             object.__setattr__(self, part, axes)
 
     def cells(self) -> Iterator[Coordinates]:
-        """Every combination of the static axes, the last axis running fastest."""
+        """Every combination of the static axes, the last axis running fastest, then every block of seeds."""
+        blocks = [{}] if self.block is None else [{BLOCK: i} for i in sorted({self._block(s) for s in self._seeds})]
         for values in itertools.product(*self.static.values()):
-            yield dict(zip(self.static, values, strict=True))
+            for block in blocks:
+                yield {**dict(zip(self.static, values, strict=True)), **block}
+
+    def inside(self, cell: Coordinates) -> dict[str, tuple[Value, ...]]:
+        """The traced axes within one cell."""
+        if self.block is None:
+            return dict(self.traced)
+        own = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
+        return {name: own if name == "seed" else values for name, values in self.traced.items()}
+
+    def at(self, cell: Coordinates) -> tuple[int, ...]:
+        """Where a cell stands along the static axes."""
+        return tuple(values.index(cell[name]) for name, values in self.static.items())
+
+    @property
+    def _seeds(self) -> tuple[Value, ...]:
+        return self.traced["seed"]
+
+    def _block(self, seed: Value) -> int:
+        return int(seed) // int(self.block or 1)
 
     def __len__(self) -> int:
         return sum(1 for _ in self.cells())
+
+
+def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[Any]) -> "dict[str, Named]":
+    """What ``function`` answers at every combination of the axes' values, stacked, one call after the other.
+
+    ``tabulated(f, seed=(0, 1), rate=(0.1,))`` calls ``f(seed=0, rate=0.1)``, ``f(seed=1, rate=0.1)``. An answer is
+    ``{quantity: number}`` or ``{quantity: (axes, array)}``; the result has the axes of the call before its own, as a
+    claim's ``measure`` returns them.
+    """
+    import numpy as np
+
+    values = {name: tuple(some) for name, some in axes.items()}
+    rows = [function(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
+    shape = tuple(map(len, values.values()))
+    found: dict[str, Named] = {}
+    for name, first in rows[0].items():
+        own = first[0] if isinstance(first, tuple) else ()
+        stacked = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
+        found[name] = ((*values, *own), stacked.reshape(*shape, *stacked.shape[1:]))
+    return found
 
 
 def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:

@@ -49,24 +49,30 @@ def _spelled(text: str) -> str:
 
 @functools.cache
 def references() -> dict[str, Reference]:
-    """All references by key. The file's layout is one field a line; anything else is refused."""
-    text = importlib.resources.files("icllab.core").joinpath("references.bib").read_text("utf-8")
+    """All shared references by key."""
+    return parsed(importlib.resources.files("icllab.core").joinpath("references.bib").read_text("utf-8"))
+
+
+@functools.cache
+def parsed(text: str, where: str = "references.bib") -> dict[str, Reference]:
+    """The references of a BibTeX text by key. Its layout is one field a line; anything else is refused."""
+    text = text.strip()
     found: dict[str, Reference] = {}
     for match in _ENTRY.finditer(text):
         fields: dict[str, str] = {}
         for line in match["body"].splitlines():
             field = _FIELD.match(line)
             if field is None:
-                raise InputError(f"references.bib, {match['key']}: expected 'name = {{value}},' got {line.strip()!r}")
+                raise InputError(f"{where}, {match['key']}: expected 'name = {{value}},' got {line.strip()!r}")
             fields[field["name"]] = field["value"]
         for needed in ("author", "title", "year"):
             if needed not in fields:
-                raise InputError(f"references.bib, {match['key']}: expected a field {needed!r}, got {sorted(fields)}")
+                raise InputError(f"{where}, {match['key']}: expected a field {needed!r}, got {sorted(fields)}")
         if match["key"] in found:
-            raise InputError(f"references.bib: expected every key once, got {match['key']!r} twice")
+            raise InputError(f"{where}: expected every key once, got {match['key']!r} twice")
         found[match["key"]] = Reference(match["key"], match["kind"], fields, match[0])
     if len(found) != len(re.findall(r"^@", text, re.MULTILINE)):
-        raise InputError("references.bib: expected every '@' to open an entry that a lone '}' closes")
+        raise InputError(f"{where}: expected every '@' to open an entry that a lone '}}' closes")
     return found
 
 
@@ -82,6 +88,6 @@ def cited(text: str) -> list[Reference]:
     return [reference(key) for key in _CITATION.findall(text)]
 
 
-def bibliography(keys: Iterable[str]) -> str:
-    """BibTeX of the given keys."""
-    return "\n\n".join(reference(key).bibtex for key in keys)
+def bibliography(sources: Iterable[Reference]) -> str:
+    """BibTeX of the given references."""
+    return "\n\n".join(source.bibtex for source in sources)

@@ -11,7 +11,7 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.experiments.checks import Finding, Outcome, Verdict
-    from icllab.experiments.experiment import Experiment, World
+    from icllab.experiments.experiment import Control, Experiment
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -20,7 +20,8 @@ __getattr__, __dir__, __all__ = attach(
         "Finding": "checks",
         "Outcome": "checks",
         "Verdict": "checks",
-        "World": "experiment",
+        "Control": "experiment",
+        "Estimate": "estimates",
     },
     modules=(
         "checks",

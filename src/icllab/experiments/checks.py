@@ -2,16 +2,25 @@
 
 ``undecided`` is an honest answer: the data at this size cannot tell. It never means "nearly holds":
 a finding whose standard error is within its bound either holds or fails.
+
+Every function here compares an estimate with a number and returns one finding for each element of the estimate's
+array. A finding has a stable name, ``id[axis=value,...]``, which stays when its words change; and it is phrased as the
+quantity that is compared: ``relative width / softmax's < 3``.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
+
+from icllab.experiments.estimates import Estimate
+
+SIGMAS = 3.0
+"""Standard errors that a comparison allows."""
 
 
 class Outcome(StrEnum):
@@ -38,11 +47,21 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check; ``tolerance`` is what ``|measured - predicted|`` may be, in the same unit.
+    """One line of a check.
 
-    For an exact statement (a count, an order) the standard error is 0.
+    Attributes:
+        id: A name that stays when the words change, with its coordinates: ``width_ratio[rate=0.1]``.
+        what: The comparison in words.
+        predicted: The number that is compared with.
+        measured: The estimate.
+        standard_error: Its standard error; 0 of an exact statement.
+        tolerance: What ``|measured - predicted|`` may be, in the same unit.
+        outcome: Whether it holds.
+        advice: What would decide it, where it is undecided.
+        about: ``"claim"``; or ``"data"``, of what only says that the data suffice for a judgement.
     """
 
+    id: str
     what: str
     predicted: float
     measured: float
@@ -50,6 +69,7 @@ class Finding:
     tolerance: float
     outcome: Outcome
     advice: str = ""
+    about: str = "claim"
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,176 @@ class Verdict:
         }
 
 
+Number: TypeAlias = float | np.ndarray | xr.DataArray
+At: TypeAlias = Mapping[str, Any]
+
+
+def covers(
+    id: str,
+    what: str,
+    measured: Estimate,
+    target: Number,
+    *,
+    largest_error: Number,
+    sigmas: float = SIGMAS,
+    at: At | None = None,
+) -> list[Finding]:
+    r"""Does the interval of an estimate cover a prediction, :math:`|m - p| \le \sigma\,\mathrm{SE}`?
+
+    Args:
+        id: Stable name of the finding.
+        what: The quantity in words.
+        measured: The estimate, one finding for each of its elements.
+        target: The prediction.
+        largest_error: Bound of the standard error: a larger (or unknown) one leaves the finding undecided, unless
+            the disagreement is plain even so.
+        sigmas: Standard errors allowed.
+        at: Further coordinates of the finding.
+    """
+
+    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        tolerance = sigmas * s
+        if not (math.isfinite(m) and math.isfinite(s)):
+            return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
+        if math.isnan(p):
+            return Outcome.UNDECIDED, tolerance, "no prediction"
+        if abs(m - p) > tolerance:
+            return Outcome.FAILS, tolerance, ""
+        if s > most:
+            return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {most:.3g}; more seeds would tell"
+        return Outcome.HOLDS, tolerance, ""
+
+    return _findings(id, what, "=", measured, target, judged, largest_error, at)
+
+
+def near(
+    id: str,
+    what: str,
+    measured: Estimate,
+    target: Number,
+    *,
+    margin: Number,
+    sigmas: float = SIGMAS,
+    at: At | None = None,
+) -> list[Finding]:
+    r"""Is an estimate nearer to a number than a margin, :math:`|m - p| + \sigma\,\mathrm{SE} \le` margin?
+
+    It fails when it is as clearly farther; in between, the data cannot tell. Of a geometric mean the margin is one of
+    the logarithm. Arguments as in :func:`covers`.
+    """
+
+    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        away, reach = abs(m - p), sigmas * s
+        if away - reach > most:
+            return Outcome.FAILS, most, ""
+        if away + reach <= most:
+            return Outcome.HOLDS, most, ""
+        return Outcome.UNDECIDED, most, f"within {sigmas:g} standard errors of the margin; more data would tell"
+
+    return _findings(id, what, "near", measured, target, judged, margin, at)
+
+
+def above(
+    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+) -> list[Finding]:
+    """Is an estimate larger than a bound, by more than ``sigmas`` standard errors?
+
+    It fails when it is as clearly smaller; in between, the data cannot tell. Arguments as in :func:`covers`.
+    """
+    return _findings(id, what, ">", measured, bound, _one_sided(+1, sigmas), 0.0, at)
+
+
+def below(
+    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+) -> list[Finding]:
+    """Is an estimate smaller than a bound, by more than ``sigmas`` standard errors? See :func:`above`."""
+    return _findings(id, what, "<", measured, bound, _one_sided(-1, sigmas), 0.0, at)
+
+
+def equal(
+    id: str,
+    what: str,
+    measured: Number,
+    target: Number,
+    *,
+    otherwise: Outcome = Outcome.FAILS,
+    at: At | None = None,
+) -> list[Finding]:
+    """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
+
+    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
+
+    return _findings(id, what, "=", Estimate(measured, 0.0), target, judged, 0.0, at)
+
+
+def complete(id: str, what: str, there: bool, *, at: At | None = None) -> list[Finding]:
+    """Do the data suffice for a judgement? Undecided where they do not; it says nothing about the claim."""
+    name, words = _named(id, what, at or {})
+    outcome = Outcome.HOLDS if there else Outcome.UNDECIDED
+    return [Finding(name, words, 1.0, float(there), 0.0, 0.0, outcome, "", "data")]
+
+
+Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
+
+
+def _one_sided(sign: int, sigmas: float) -> Judge:
+    def judged(m: float, s: float, bound: float, _: float) -> tuple[Outcome, float, str]:
+        tolerance, beyond = sigmas * s, sign * (m - bound)
+        if beyond > tolerance:
+            return Outcome.HOLDS, tolerance, ""
+        if -beyond > tolerance:
+            return Outcome.FAILS, tolerance, ""
+        return Outcome.UNDECIDED, tolerance, f"within {sigmas:g} standard errors of the bound; more seeds would tell"
+
+    return judged
+
+
+def _findings(
+    id: str, what: str, sign: str, measured: Estimate, target: Number, judged: Judge, limit: Number, at: At | None
+) -> list[Finding]:
+    """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
+    findings = []
+    for where, (m, s, p, most) in _elements(measured, target, limit):
+        coordinates = {**where, **(at or {})}
+        shown = p
+        if measured.logarithmic:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                p = float(np.log(p))
+        outcome, tolerance, advice = judged(m, s, p, most)
+        if measured.logarithmic:
+            m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
+        phrase = f"{what} within {most:.4g} of {shown:.4g}" if sign == "near" else f"{what} {sign} {shown:.4g}"
+        name, words = _named(id, phrase, coordinates)
+        findings.append(Finding(name, words, shown, m, s, tolerance, outcome, advice))
+    return findings
+
+
+def _elements(measured: Estimate, *others: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
+    """Coordinates and numbers of each element of the estimate, with those of what goes with it."""
+    value = measured.value
+    arrays = [value, measured.error]
+    for other in others:
+        if isinstance(other, xr.DataArray):
+            like, array = xr.align(value, other, join="exact")  # other coordinates are refused, not matched by place
+            arrays.append(array.broadcast_like(like).transpose(*value.dims))
+        else:
+            arrays.append(value.copy(data=np.broadcast_to(np.asarray(other, dtype=float), value.shape)))
+    names = [str(name) for name in value.coords if value[name].ndim == 0 or name in value.dims]
+    for index in np.ndindex(value.shape):
+        at = dict(zip(map(str, value.dims), index, strict=True))
+        where = {
+            name: value[name].values[at[name]].item() if name in at else value[name].values.item() for name in names
+        }
+        yield where, tuple(float(array.values[index]) for array in arrays)
+
+
+def _named(id: str, what: str, at: At) -> tuple[str, str]:
+    spelled = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in at.items()]
+    return (f"{id}[{','.join(spelled)}]", f"{what}, {', '.join(spelled)}") if spelled else (id, what)
+
+
+# BEGIN OLD: used until every claim is converted
 def agreement(
     what: str,
     predicted: float,
@@ -100,13 +290,15 @@ def agreement(
         outcome, advice = Outcome.UNDECIDED, f"the standard error exceeds {largest_error:.3g}; more seeds would tell"
     else:
         outcome, advice = Outcome.HOLDS, ""
-    return Finding(what, float(predicted), float(measured), float(standard_error), float(tolerance), outcome, advice)
+    return Finding(
+        what, what, float(predicted), float(measured), float(standard_error), float(tolerance), outcome, advice
+    )
 
 
 def exactly(what: str, predicted: float, measured: float, *, otherwise: Outcome = Outcome.FAILS) -> Finding:
     """A statement without statistical error: a count, a position on a grid."""
     outcome = Outcome.HOLDS if measured == predicted else otherwise
-    return Finding(what, float(predicted), float(measured), 0.0, 0.0, outcome)
+    return Finding(what, what, float(predicted), float(measured), 0.0, 0.0, outcome)
 
 
 def exceeds(what: str, measured: float, standard_error: float, *, bound: float = 0.0, sigmas: float = 3.0) -> Finding:
@@ -121,7 +313,7 @@ def exceeds(what: str, measured: float, standard_error: float, *, bound: float =
         outcome, advice = Outcome.FAILS, ""
     else:
         outcome, advice = Outcome.UNDECIDED, f"within {sigmas:g} standard errors of {bound:g}; more seeds would tell"
-    return Finding(what, float(bound), float(measured), float(standard_error), float(tolerance), outcome, advice)
+    return Finding(what, what, float(bound), float(measured), float(standard_error), float(tolerance), outcome, advice)
 
 
 def within(
@@ -137,7 +329,7 @@ def within(
         outcome, advice = Outcome.FAILS, ""
     elif away + reach <= margin:
         outcome, advice = Outcome.HOLDS, ""
-    return Finding(what, float(predicted), float(measured), float(standard_error), float(margin), outcome, advice)
+    return Finding(what, what, float(predicted), float(measured), float(standard_error), float(margin), outcome, advice)
 
 
 def apart(

@@ -24,7 +24,7 @@ def run(
     axes: Mapping[str, Sequence[Any]] | None = None,
     seeds: int | None = None,
     out: str | Path = OUT,
-    world: str | None = None,
+    control: str | None = None,
     claims: str | Path | None = None,
     fresh: bool = False,
     workers: int = 1,
@@ -32,20 +32,20 @@ def run(
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
     Args:
-        claim: ``room/finding``.
+        claim: ``subject/finding``.
         size: ``smoke``, ``small``, ``medium`` or ``full``.
         axes: Other values for some axes, or one other value for a fixed number.
         seeds: Number of independent repetitions.
         out: Where results are kept.
-        world: One of the claim's wrong worlds.
+        control: One of the claim's negative controls.
         claims: A folder with claims of your own.
         fresh: Start again; the old results get another name.
         workers: Number of processes.
 
     Returns:
-        A Dataset whose dimensions are named in ``icl.core.axes``, with the claim's theory beside it.
+        A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
     """
-    request = requested(claim, size, axes=axes, seeds=seeds, out=out, world=world, claims=claims)
+    request = requested(claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims)
     return execute(request, workers=workers, fresh=fresh).dataset
 
 
@@ -54,13 +54,13 @@ def check(
     size: str | None = None,
     *,
     out: str | Path = OUT,
-    world: str | None = None,
+    control: str | None = None,
     claims: str | Path | None = None,
 ) -> "Verdict":
     """Judge the results that are already under ``out`` (the largest size there, unless one is named)."""
     from icllab.experiments.results import judge
 
-    request = stored_request(claim, size, out=out, world=world, claims=claims)
+    request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
     return judge(request.experiment(), dataset, notes)
 
@@ -76,5 +76,5 @@ def draw(dataset: "xr.Dataset", *, claims: str | Path | None = None) -> "Figure"
 
 def cite(claim: str, *, claims: str | Path | None = None) -> str:
     """BibTeX of a claim's sources."""
-
-    return bibliography(registry.load(claim, claims).sources)
+    experiment = registry.load(claim, claims)
+    return bibliography(experiment.reference(key) for key in experiment.sources)

@@ -1,15 +1,18 @@
 """A claim as data: what is said, on which axes, at which sizes, how it is measured and checked."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from icllab.core.axes import AXES
+from icllab.core.axes import Axis, Quantity
 from icllab.core.errors import expected, unknown
-from icllab.core.grid import Coordinates, Grid, Value, canonical
+from icllab.core.grid import Coordinates, Grid, Named, Seeds, Value, canonical
+from icllab.core.sources import Reference, parsed, references
+from icllab.experiments.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -18,19 +21,40 @@ if TYPE_CHECKING:
     from icllab.experiments.checks import Finding
 
 SIZES = ("smoke", "small", "medium", "full")
-Measure: TypeAlias = Callable[..., Mapping[str, tuple[tuple[str, ...], Any]]]
+WORDS = 30
+"""Words of a claim at most; its conditions are a field of their own."""
+Measure: TypeAlias = Callable[..., Mapping[str, Named]]
+Theory: TypeAlias = Callable[["xr.Dataset"], "xr.Dataset"]
 
 
 @dataclass(frozen=True)
-class World:
-    """A way in which the claim would be wrong: another simulation or another formula.
+class Control:
+    """A negative control: a world in which the claim is false. The check must say ``fails`` in it.
 
-    The check must say ``fails`` in each of them; a test runs them all.
+    Attributes:
+        meaning: What is otherwise, in a few words.
+        measure: Keyword arguments that ``measure`` gets: another simulation.
+        theory: Another formula in the place of the claim's ``theory``.
+        axes: Values in the place of those of the size: as much as it takes to see the check fail.
+        size: The smallest size at which the check fails.
     """
 
     meaning: str
-    measure: Measure | None = None
-    theory: "Callable[[xr.Dataset], xr.Dataset] | None" = None
+    measure: Mapping[str, Any] = field(default_factory=dict)
+    theory: Theory | None = None
+    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    size: str = "smoke"
+
+    def __post_init__(self) -> None:
+        if not self.measure and self.theory is None:
+            raise expected("control", "another measurement or another formula", self.meaning)
+        if self.size not in SIZES:
+            raise unknown("size", self.size, SIZES)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether something else is measured, rather than the same compared with another formula."""
+        return bool(self.measure)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,85 +62,123 @@ class Experiment:
     """One claim.
 
     Attributes:
-        claim: The finding, as a sentence that can be false.
-        sources: Keys of ``references.bib``.
-        static: The axes that are shapes: looped, one saved cell per combination. All other axes are
-            inside each cell.
-        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7.
+        claim: The finding: one sentence of at most 30 words that can be false.
+        conditions: Where it was found: sizes, seeds, optimiser.
+        sources: Keys of ``references.bib`` or of ``references``.
+        references: BibTeX of the sources that only this claim has.
+        axes: The axes that only this claim has.
+        quantities: What is measured and predicted: names that are shared, and the rows of those that only this claim
+            has. A standard error, a closed form or a line (``width_error``, ``width_theory``, ``width_line``) needs no
+            row of its own.
+        static: The axes that are shapes: looped, one saved cell per combination. All others are inside each cell.
+        outputs: The axes that nothing is swept over: the coordinates of what is measured, such as steps of a curve.
+        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells.
         fixed: The numbers that are not axes.
-        measure: ``measure(point, *, key)`` computes one cell: ``point`` has every fixed value, static
-            coordinate and traced axis (a tuple) as an attribute; it returns
-            ``{quantity: (traced axes, values)}``.
         theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX.
         check: A pure function of the Dataset, returning its findings.
         figure: A pure function of the Dataset, returning a figure.
+        controls: Negative controls by name.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
         shows: The smallest size that can show the effect; at smaller ones the verdict may be ``undecided``.
-        worlds: Wrong worlds by name.
-        name: ``room/finding``, set by the registry from the file's place.
+        measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate
+            and other axis (a tuple) as an attribute; it returns ``{quantity: (axes, values)}``. None: the function of
+            this name in ``measure.py`` beside the claim.
+        name: ``subject/finding``, set by the registry from the folder's place.
     """
 
     claim: str
+    conditions: str = ""
     sources: tuple[str, ...]
+    references: str = ""
+    axes: tuple[Axis, ...] = ()
+    quantities: tuple[str | Quantity, ...]
     static: tuple[str, ...]
-    sizes: Mapping[str, Mapping[str, Sequence[Value] | int]]
-    fixed: Mapping[str, Value]
-    measure: Measure
+    outputs: tuple[str, ...] = ()
+    sizes: Mapping[str, Mapping[str, Sequence[Value] | int | Seeds]]
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    theory: Theory | None = None
     check: "Callable[[xr.Dataset], Sequence[Finding]]"
     figure: "Callable[[xr.Dataset], Figure]"
-    theory: "Callable[[xr.Dataset], xr.Dataset] | None" = None
+    controls: Mapping[str, Control] = field(default_factory=dict)
     precision: Literal["float32", "float64"] = "float32"
     key: int = 0
     shows: str = "small"
-    worlds: Mapping[str, World] = field(default_factory=dict)
+    measure: Measure | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
+        if len(self.claim.split()) > WORDS:
+            raise expected("claim", f"a sentence of at most {WORDS} words", len(self.claim.split()))
         if self.shows not in SIZES:
             raise unknown("size", self.shows, SIZES)
+        vocabulary = self.vocabulary
+        for name in self.outputs:
+            vocabulary.axis(name)
+        if both := set(self.outputs) & set(self.static):
+            raise expected("outputs", "axes that are not swept", sorted(both))
         for size, axes in self.sizes.items():
             if size not in SIZES:
                 raise unknown("size", size, SIZES)
-            for name in self.static:
+            for name in (*self.static, *self.outputs):
                 if name not in axes:
-                    raise expected(f"size {size!r}", f"values of the static axis {name!r}", list(axes))
-            self._admit({name: values for name, values in axes.items() if not isinstance(values, int)})
-        self._admit({name: (value,) for name, value in self.fixed.items()})
+                    raise expected(f"size {size!r}", f"values of the axis {name!r}", list(axes))
+            for name, values in axes.items():
+                self._admit(name, values, vocabulary.axis(name))
+        for name, value in self.fixed.items():
+            self._admit(name, (value,), vocabulary.axes.get(name))
+        for key in self.sources:
+            self.reference(key)
 
-    def _admit(self, values: Mapping[str, Sequence[Any]]) -> None:
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The names of the axes and quantities that the claim may use."""
+        return Vocabulary.of(self.axes, self.quantities)
+
+    def reference(self, key: str) -> Reference:
+        """One of the claim's sources; an unknown key is refused."""
+        known = {**references(), **parsed(self.references, "references")}
+        if key not in known:
+            raise unknown("source", key, known)
+        return known[key]
+
+    def _admit(self, name: str, values: "Sequence[Value] | int | Seeds", row: Axis | None) -> None:
         """Refuse what is no number or name, and numbers outside the range of the axis they belong to."""
-        for name, some in values.items():
-            for value in some:
-                if isinstance(value, bool) or not isinstance(value, int | float | str):
-                    raise expected(name, "numbers or names", value)
-            if name in AXES:
-                AXES[name].require(some)
+        if isinstance(values, int | Seeds):
+            if name != "seed":
+                raise expected(name, "a sequence of values; only seeds may be counted", values)
+            return
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise expected(name, "numbers or names", value)
+        if row is not None:
+            row.require(values)
 
     def grid(self, size: str, chosen: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
         """The cells of a size, with some axes' values replaced by ``chosen`` and the number of seeds by ``seeds``."""
         if size not in self.sizes:
             raise unknown(f"size of {self.name}", size, self.sizes)
-        axes = {
-            name: tuple(range(values)) if isinstance(values, int) else tuple(values)
-            for name, values in self.sizes[size].items()
-        }
+        axes = {name: _listed(values) for name, values in self.sizes[size].items()}
         for name, values in (chosen or {}).items():
             if name in axes:
                 # Written as 1 or 1.5, the values of an axis are of one kind: a number if any has a fraction.
                 example = next((v for v in axes[name] if isinstance(v, float)), axes[name][0])
                 axes[name] = tuple(like(name, example, value) for value in values)
+                self._admit(name, axes[name], self.vocabulary.axis(name))
             elif name not in self.fixed:
                 raise unknown(f"axis of {self.name}", name, [*axes, *self.fixed])
         if seeds is not None:
-            if seeds < 1:
-                raise expected("seeds", "an integer of at least 1", seeds)
-            axes["seed"] = tuple(range(seeds))
-        self._admit({name: values for name, values in axes.items() if name in (chosen or {})})
+            axes["seed"] = _listed(Seeds(seeds, 1))
         return Grid(
             static={name: axes[name] for name in self.static},
             traced={name: values for name, values in axes.items() if name not in self.static},
+            block=self.block(size),
         )
+
+    def block(self, size: str) -> int | None:
+        """Seeds of a cell at a size; None where a cell has all of them."""
+        seeds = self.sizes[size].get("seed")
+        return seeds.block if isinstance(seeds, Seeds) else None
 
     def with_fixed(self, chosen: Mapping[str, Sequence[Any]] | None) -> "Experiment":
         """The experiment with those of ``chosen`` that are fixed values replaced: another configuration."""
@@ -128,18 +190,30 @@ class Experiment:
                 new[name] = like(name, self.fixed[name], values[0])
         return dataclasses.replace(self, fixed={**self.fixed, **new})
 
-    def in_world(self, world: str | None) -> "Experiment":
-        """The experiment in one of its wrong worlds."""
-        if world is None:
+    def under(self, control: str | None) -> "Experiment":
+        """The experiment under one of its negative controls."""
+        if control is None:
             return self
-        if world not in self.worlds:
-            raise unknown(f"world of {self.name}", world, self.worlds)
-        other = self.worlds[world]
-        return dataclasses.replace(self, measure=other.measure or self.measure, theory=other.theory or self.theory)
+        if control not in self.controls:
+            raise unknown(f"control of {self.name}", control, self.controls)
+        other = self.controls[control]
+        assert self.measure is not None  # the registry has set it
+        return dataclasses.replace(
+            self,
+            measure=functools.partial(self.measure, **other.measure) if other.simulated else self.measure,
+            theory=other.theory or self.theory,
+            sizes={size: {**axes, **other.axes} for size, axes in self.sizes.items()},
+        )
 
     def point(self, cell: Coordinates, traced: Mapping[str, tuple[Value, ...]]) -> SimpleNamespace:
         """What ``measure`` sees of a cell."""
-        return SimpleNamespace(**self.fixed, **cell, **traced)
+        return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **traced)
+
+
+def _listed(values: "Sequence[Value] | int | Seeds") -> tuple[Value, ...]:
+    if isinstance(values, Seeds):
+        values = values.count
+    return tuple(range(values)) if isinstance(values, int) else tuple(values)
 
 
 def like(name: str, example: Value, value: Any) -> Value:

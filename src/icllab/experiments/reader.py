@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icllab.core.axes import require_axes
 from icllab.core.errors import InputError
 from icllab.experiments.store import sound_payload
 
@@ -34,8 +33,7 @@ def read_foreign(path: Path) -> "xr.Dataset":
     """The Dataset in a netCDF file of unknown origin.
 
     Raises:
-        InputError: It is no netCDF file, too large, has a dimension that is not in the axis table, or
-            crashes the library that reads it.
+        InputError: It is no netCDF file, too large, or crashes the library that reads it.
         DamagedFile: It is a file of ours with another checksum than its own.
     """
     if not path.is_file():
@@ -84,14 +82,9 @@ def _assembled(path: Path, answer: bytes) -> "xr.Dataset":
         variables = {name: (dims[name], values[name]) for name in dims}
         coords = {name: variables.pop(name) for name in map(str, header["coords"])}
         attributes = {str(name): _plain(value) for name, value in header["attrs"].items()}
-        dataset = xr.Dataset(variables, coords, attributes)
+        return xr.Dataset(variables, coords, attributes)
     except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, MemoryError) as error:
         raise InputError(f"{path}: expected arrays with named axes, got {type(error).__name__}: {error}") from error
-    try:
-        require_axes(map(str, dataset.dims))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return dataset
 
 
 def _plain(value: Any) -> str | int | float:

@@ -1,77 +1,121 @@
-"""Which claims there are: a file is a claim, its name is its room and its file name.
+"""Which claims there are: a folder with a ``claim.py`` is a claim, its name is its subject and its own name.
 
-Claims ship in ``icllab/experiments/<room>/``; a folder of the user's own may hold more, as
-``FOLDER/<finding>.py`` (room: the folder's name) or ``FOLDER/<room>/<finding>.py``. A user's file is
-Python that the user asked to run; nothing else is ever imported from such a folder.
+Claims ship in ``icllab/claims/<subject>/<finding>/``. A folder of the user's own may hold more, each a folder with a
+``claim.py`` (and a ``measure.py``), or one file ``<finding>.py``: directly, where the folder's name is the subject, or
+in a folder for each subject. A user's file is Python that the user asked to run; nothing else is ever imported from
+such a folder.
 """
 
 import dataclasses
+import importlib
 import importlib.util
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from icllab.core.errors import InputError, unknown
-from icllab.core.sources import reference
-from icllab.experiments.experiment import Experiment
+from icllab.experiments.experiment import Experiment, Measure
 
 BUILT_IN = Path(__file__).parents[1] / "claims"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def _claim_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.glob("*.py") if _NAME.fullmatch(p.stem))
-
-
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
-    """``room/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
+    """``subject/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
     found = {f"{p.parents[1].name}/{p.parent.name}": p for p in sorted(BUILT_IN.glob("*/*/claim.py"))}
     if folder is None:
         return found
-    folder = Path(folder)
+    folder = Path(folder).resolve()
     if not folder.is_dir():
-        raise InputError(f"--claims: expected a folder of claim files, got {str(folder)!r}, which is not a folder")
-    own = [
-        *_claim_files(folder),
-        *(p for room in sorted(folder.iterdir()) if room.is_dir() for p in _claim_files(room)),
-    ]
+        raise InputError(f"--claims: expected a folder of claims, got {str(folder)!r}, which is not a folder")
+    own = _within(folder)
+    for subject in sorted(folder.iterdir()):
+        if subject.is_dir() and not (subject / "claim.py").is_file():
+            own |= _within(subject)
     if not own:
-        raise InputError(f"--claims: expected at least one <finding>.py in {str(folder)!r}, found none")
-    for path in own:
-        name = f"{path.resolve().parent.name}/{path.stem}"
+        raise InputError(
+            f"--claims: expected at least one <finding>/claim.py or <finding>.py in {str(folder)!r}, found none"
+        )
+    for name, path in own.items():
         if name in found:
             raise InputError(f"--claims: expected a name of its own, got {name!r} twice; rename {path}")
-        found[name] = path
-    return found
+    return found | own
+
+
+def _within(subject: Path) -> dict[str, Path]:
+    """The claims right in a folder of the user's: folders with a ``claim.py``, and files; or it is one itself."""
+    if (subject / "claim.py").is_file():
+        return {f"{subject.parent.name}/{subject.name}": subject / "claim.py"}
+    files = [path for path in sorted(subject.glob("*.py")) if _NAME.fullmatch(path.stem)]
+    folders = [path for path in sorted(subject.glob("*/claim.py")) if _NAME.fullmatch(path.parent.name)]
+    found = {f"{subject.name}/{path.stem}": path for path in files}
+    return found | {f"{subject.name}/{path.parent.name}": path for path in folders}
 
 
 def load(name: str, folder: str | Path | None = None) -> Experiment:
-    """The experiment of a claim file, with its name and sources checked."""
+    """The experiment of a claim, named, with the ``measure`` of the file beside it."""
     known = claims(folder)
     if name not in known:
         raise unknown("claim", name, known, "" if folder else "(claims of your own: --claims DIR)")
     path = known[name]
-    experiment = getattr(_module(name, path), "experiment", None)
+    experiment = getattr(_module(path), "experiment", None)
     if not isinstance(experiment, Experiment):
         raise InputError(f"{path}: expected a module-level `experiment = Experiment(...)`, got {experiment!r}")
-    for key in experiment.sources:
-        reference(key)
-    return dataclasses.replace(experiment, name=name)
+    return dataclasses.replace(experiment, name=name, measure=experiment.measure or _beside(path))
 
 
-def _module(name: str, path: Path) -> ModuleType:
+def measure_file(path: Path) -> Path:
+    """The file in which a claim is measured: ``measure.py`` beside it, or its own."""
+    beside = path.with_name("measure.py")
+    return beside if path.name == "claim.py" and beside.is_file() else path
+
+
+def _beside(path: Path) -> Measure:
+    """The function ``measure`` of ``measure.py``, which is imported when it is first called."""
+    source = measure_file(path)
+    if source == path:
+        raise InputError(f"{path}: expected a measure.py beside it, or Experiment(measure=...), got neither")
+
+    def measure(point: Any, *, key: Any, **changes: Any) -> Any:
+        return _module(source).measure(point, key=key, **changes)
+
+    return measure
+
+
+def _module(path: Path) -> ModuleType:
     if path.is_relative_to(BUILT_IN):
-        return importlib.import_module("icllab.claims." + name.replace("/", ".") + ".claim")
+        return importlib.import_module("icllab.claims." + ".".join(path.relative_to(BUILT_IN).with_suffix("").parts))
     # Named by its full path, so that two folders' claims of one name stay two modules.
-    spec = importlib.util.spec_from_file_location("icllab_claim_" + re.sub(r"\W", "_", str(path.resolve())), path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: expected a Python file, got one that cannot be imported")
+    whole = "icllab_claim_" + re.sub(r"\W", "_", str(path.parent if path.stem in ("claim", "measure") else path))
+    try:
+        if path.stem in ("claim", "measure") and (path.parent / "claim.py").is_file():
+            _package(whole, path.parent)
+            return importlib.import_module(f"{whole}.{path.stem}")
+        return _loaded(whole, path)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path}: expected a claim file that imports, got {type(error).__name__}: {error}") from error
+
+
+def _package(name: str, folder: Path) -> None:
+    """A folder of the user's as a package: its files may import each other as ``.claim`` and ``.measure``."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_loader(name, None, is_package=True)
+        assert spec is not None
+        spec.submodule_search_locations = [str(folder)]
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         del sys.modules[spec.name]
-        raise InputError(f"{path}: expected a claim file that imports, got {type(error).__name__}: {error}") from error
+        raise
     return module

@@ -21,27 +21,27 @@ class Request:
     axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     seeds: int | None = None
     out: str = OUT
-    world: str | None = None
+    control: str | None = None
     claims: str | None = None
 
     def experiment(self) -> Experiment:
-        """The claim, with the fixed values and the world asked for."""
-        return registry.load(self.claim, self.claims).with_fixed(self.axes).in_world(self.world)
+        """The claim, with the fixed values and the control asked for."""
+        return registry.load(self.claim, self.claims).with_fixed(self.axes).under(self.control)
 
     @property
     def root(self) -> Path:
         """Where its store is."""
-        return store_root(self.out, self.claim, self.size, self.world)
+        return store_root(self.out, self.claim, self.size, self.control)
 
 
-def store_root(out: str | Path, claim: str, size: str, world: str | None = None) -> Path:
-    """``OUT/<room>/<finding>/<size>``; a wrong world has a directory of its own."""
-    return Path(out, *claim.split("/"), size if world is None else f"{size}@{world}")
+def store_root(out: str | Path, claim: str, size: str, control: str | None = None) -> Path:
+    """``OUT/<room>/<finding>/<size>``; a negative control has a directory of its own."""
+    return Path(out, *claim.split("/"), size if control is None else f"{size}@{control}")
 
 
-def sizes_present(out: str | Path, claim: str, world: str | None = None) -> list[str]:
+def sizes_present(out: str | Path, claim: str, control: str | None = None) -> list[str]:
     """The sizes at which a claim has results under ``out``, the largest last."""
-    return [s for s in SIZES if (store_root(out, claim, s, world) / "configuration.json").is_file()]
+    return [s for s in SIZES if (store_root(out, claim, s, control) / "configuration.json").is_file()]
 
 
 def requested(
@@ -51,13 +51,13 @@ def requested(
     axes: Mapping[str, Sequence[Any]] | None = None,
     seeds: int | None = None,
     out: str | Path = OUT,
-    world: str | None = None,
+    control: str | None = None,
     claims: str | Path | None = None,
 ) -> Request:
     """A request from the values a user gave; names are checked."""
     folder = None if claims is None else str(Path(claims).resolve())
     chosen = {name: tuple(values) for name, values in (axes or {}).items()}
-    request = Request(claim, size, chosen, seeds, str(out), world, folder)
+    request = Request(claim, size, chosen, seeds, str(out), control, folder)
     request.experiment().grid(size, chosen, seeds)
     return request
 
@@ -67,18 +67,18 @@ def stored_request(
     size: str | None = None,
     *,
     out: str | Path = OUT,
-    world: str | None = None,
+    control: str | None = None,
     claims: str | Path | None = None,
 ) -> Request:
     """The request that reads what is under ``out``."""
     folder = None if claims is None else str(Path(claims).resolve())
-    registry.load(claim, folder).in_world(world)
+    registry.load(claim, folder).under(control)
     if size is not None and size not in SIZES:
         raise unknown("size", size, SIZES)
-    present = sizes_present(out, claim, world)
+    present = sizes_present(out, claim, control)
     if not present or (size is not None and size not in present):
         wanted = claim + (f" at size {size}" if size else "")
         raise CellsMissing(
             f"{wanted}: expected results under {str(out)!r}, found none; `icl run {claim}` computes them"
         )
-    return Request(claim, size or present[-1], out=str(out), world=world, claims=folder)
+    return Request(claim, size or present[-1], out=str(out), control=control, claims=folder)

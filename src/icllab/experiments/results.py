@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from icllab.core.axes import QUANTITIES, axis, quantity
 from icllab.core.errors import CellsMissing, IclError
-from icllab.core.grid import Coordinates, Grid, Value, canonical
+from icllab.core.grid import Coordinates, Grid, Named, Value, canonical
 from icllab.experiments.checks import Verdict
 from icllab.experiments.experiment import Experiment
 
@@ -18,28 +17,32 @@ if TYPE_CHECKING:
 
 
 def as_cell(
-    measured: Mapping[str, tuple[tuple[str, ...], Any]],
+    experiment: Experiment,
+    measured: Mapping[str, Named],
     traced: Mapping[str, Sequence[Any]],
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """What ``measure`` returned, as a Dataset over the traced axes; a shape that does not fit is refused."""
+    """What ``measure`` returned, as a Dataset over the traced axes; what does not fit is refused."""
     variables = {}
     for name, (dims, values) in measured.items():
+        experiment.vocabulary.quantity(name)
         values = np.asarray(values)
         wanted = tuple(len(traced[d]) if d in traced else -1 for d in dims)
-        if values.shape != wanted or name not in QUANTITIES:
+        if values.shape != wanted:
             raise IclError(
-                f"measure: expected known quantities over traced axes { {d: len(v) for d, v in traced.items()} }, "
+                f"measure: expected values over traced axes { {d: len(v) for d, v in traced.items()} }, "
                 f"got {name!r} with axes {dims} and shape {values.shape}"
             )
         variables[name] = (dims, values)
     return xr.Dataset(variables, coords={d: list(v) for d, v in traced.items()}, attrs=dict(attributes))
 
 
-def missing_part(cell: xr.Dataset | None, traced: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]] | None:
+def missing_part(
+    cell: xr.Dataset | None, traced: Mapping[str, tuple[Any, ...]], outputs: Sequence[str] = ()
+) -> dict[str, tuple[Any, ...]] | None:
     """Which traced values a stored cell still lacks, as a block that can be measured and merged.
 
-    None: it lacks nothing. Where values are new on one axis only, that axis has just the new values and
+    None: it lacks nothing. Where values are new on one swept axis only, that axis has just the new values and
     the others all that is stored; otherwise the block is the whole union, measured again.
     """
     if cell is None:
@@ -49,7 +52,7 @@ def missing_part(cell: xr.Dataset | None, traced: Mapping[str, tuple[Any, ...]])
     growing = [name for name, values in new.items() if values]
     if not growing:
         return None
-    if len(growing) == 1:
+    if len(growing) == 1 and growing[0] not in outputs:
         return {**stored, growing[0]: new[growing[0]]}
     return {name: stored[name] + new[name] for name in traced}
 
@@ -67,16 +70,18 @@ def merged(cell: xr.Dataset | None, block: xr.Dataset) -> xr.Dataset:
     return grown.assign_attrs({**block.attrs, **kept})
 
 
-def assemble(grids: Sequence[Grid], cells: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> xr.Dataset:
+def assemble(
+    experiment: Experiment, grids: Sequence[Grid], cells: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]
+) -> xr.Dataset:
     """One Dataset over the union of the grids' axes; NaN where nothing was asked for.
 
-    ``cells`` maps :func:`label` of the static coordinates to the stored cell.
+    ``cells`` maps :func:`label` of a cell's coordinates to the stored cell.
     """
     static = {name: _union(g.static[name] for g in grids) for name in grids[0].static}
     traced = {name: _union(g.traced[name] for g in grids) for name in grids[0].traced}
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for coordinates, cell in ((c, cells[label(c)]) for g in grids for c in g.cells()):
-        at = tuple(static[name].index(value) for name, value in coordinates.items())
+        at = tuple(values.index(coordinates[name]) for name, values in static.items())
         for name, variable in cell.data_vars.items():
             dims = tuple(map(str, variable.dims))
             if str(name) not in variables:
@@ -86,17 +91,14 @@ def assemble(grids: Sequence[Grid], cells: Mapping[str, xr.Dataset], attributes:
             pairs = [[(traced[d].index(v), i) for i, v in enumerate(_values(cell, d)) if v in traced[d]] for d in dims]
             to, taken = ([[pair[end] for pair in axis] for axis in pairs] for end in (0, 1))
             variables[str(name)][1][(*at, *np.ix_(*to))] = variable.values[np.ix_(*taken)]
-    dataset = xr.Dataset(variables, coords={**static, **traced}, attrs=dict(attributes))
-    for name in dataset.coords:
-        row = axis(str(name))
-        dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
-    return described(dataset)
+    names = json.dumps(experiment.vocabulary.described())
+    return xr.Dataset(variables, coords={**static, **traced}, attrs={**attributes, "names": names})
 
 
-def described(dataset: xr.Dataset) -> xr.Dataset:
-    """The Dataset with every quantity's symbol, meaning and unit from the axis table."""
-    for name in dataset.data_vars:
-        row = quantity(str(name))
+def described(experiment: Experiment, dataset: xr.Dataset) -> xr.Dataset:
+    """The Dataset with the symbol, meaning and unit of every axis and quantity; an unknown name is refused."""
+    for name in dataset.variables:
+        row = experiment.vocabulary.row(str(name))
         dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
     return dataset
 

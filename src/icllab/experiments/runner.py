@@ -6,6 +6,7 @@ import datetime
 import functools
 import json
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import icllab
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
 from icllab.core.files import DamagedFile, disk_faults
 from icllab.core.grid import Coordinates, Grid, cell_key
-from icllab.experiments import provenance, registry
+from icllab.experiments import digests, provenance, registry
 from icllab.experiments.experiment import Experiment
 from icllab.experiments.pools import Submit, pool
 from icllab.experiments.requests import Request
@@ -68,7 +69,7 @@ def execute(
     done = total - len(todo)
     try:
         with pool(workers, scheduler) as submit:
-            for cell, failure in _finished(submit, request, grid.traced, todo):
+            for cell, failure in _finished(submit, request, grid, todo):
                 if failure:
                     failures.append((cell, failure))
                 else:
@@ -93,7 +94,7 @@ def read(request: Request) -> tuple["xr.Dataset", list[str]]:
     if "fixed" not in stored or stored.get("schema") != SCHEMA:
         raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
     experiment = experiment.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
-    store = Store.open(store.root, provenance.configuration(experiment, request.size, request.world, SCHEMA))
+    store = Store.open(store.root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
     dataset, _ = _collected(request, experiment, store.requested())
     return dataset, _staleness(request, dataset)
 
@@ -115,7 +116,7 @@ def _failed(request: Request, grid: Grid, failures: Sequence[tuple[Coordinates, 
 def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -> list[str]:
     root = request.root
     aside = Store(root).set_aside() if fresh else None
-    store = Store.open(root, provenance.configuration(experiment, request.size, request.world, SCHEMA))
+    store = Store.open(root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
     store.request(grid)
     return [f"the old results are now in {aside}"] if aside else []
 
@@ -125,6 +126,7 @@ def _unfinished(request: Request, grid: Grid) -> tuple[list[Coordinates], list[P
     from icllab.experiments.results import missing_part
 
     store, todo, damaged = Store(request.root), [], []
+    outputs = request.experiment().outputs
     for cell in grid.cells():
         try:
             stored = store.read(cell)
@@ -135,7 +137,7 @@ def _unfinished(request: Request, grid: Grid) -> tuple[list[Coordinates], list[P
                 path.replace(path.with_suffix(".nc.damaged"))
             damaged.append(path)
             stored = None
-        if missing_part(stored, grid.traced) is not None:
+        if missing_part(stored, grid.inside(cell), outputs) is not None:
             todo.append(cell)
     return todo, damaged
 
@@ -148,43 +150,46 @@ def compute_cell(request: Request, cell: Coordinates, traced: Mapping[str, tuple
     """
     from icllab.experiments.results import merged, missing_part
 
-    store = Store(request.root)
+    store, experiment = Store(request.root), request.experiment()
     while True:
         version, stored = store.version(cell), store.read(cell)
-        block = missing_part(stored, traced)
+        block = missing_part(stored, traced, experiment.outputs)
         if block is None:  # another process was faster
             return
-        measured = _measured(request, cell, block)
+        measured = _measured(request, experiment, cell, block)
         with store.locked():
             if store.version(cell) == version:
                 store.write(cell, merged(stored, measured))
                 return
 
 
-def _measured(request: Request, cell: Coordinates, block: Mapping[str, tuple[Any, ...]]) -> "xr.Dataset":
+def _measured(
+    request: Request, experiment: Experiment, cell: Coordinates, block: Mapping[str, tuple[Any, ...]]
+) -> "xr.Dataset":
     """One block of a cell, with where it comes from; the sources are those before it was measured."""
     import jax
 
     from icllab.experiments.results import as_cell
 
-    experiment = request.experiment()
     origin = {
         "claim": experiment.name,
         "sources": json.dumps(experiment.sources),
         "cell": json.dumps(cell, sort_keys=True),
         "package_version": icllab.__version__,
         "git_commit": provenance.commit(),
-        "sources_digest": provenance.sources_digest(registry.claims(request.claims)[request.claim]),
+        "sources_digest": _digest(request),
         "precision": experiment.precision,
         "key": experiment.key,
-        "configuration": json.dumps(provenance.configuration(experiment, request.size, request.world, SCHEMA)),
+        "configuration": json.dumps(provenance.configuration(experiment, request.size, request.control, SCHEMA)),
         **provenance.machine(),
     }
     with jax.enable_x64(experiment.precision == "float64"):
         key = cell_key(jax.random.key(experiment.key), cell)
+        began = time.perf_counter()
         measured = experiment.measure(experiment.point(cell, block), key=key)
+        seconds = time.perf_counter() - began
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return as_cell(measured, block, {**origin, "created": created})
+    return as_cell(experiment, measured, block, {**origin, "seconds": seconds, "created": created})
 
 
 def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) -> tuple["xr.Dataset", Path]:
@@ -196,31 +201,39 @@ def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) 
         for cell in grid.cells():
             wanted += 1
             stored = store.read(cell)
-            if stored is None or missing_part(stored, grid.traced) is not None:
+            if stored is None or missing_part(stored, grid.inside(cell), experiment.outputs) is not None:
                 missing.append(cell)
             else:
                 cells[label(cell)] = stored
     require_complete(request.claim, missing, wanted)
-    dataset = assemble(grids, cells, _shared_attributes(list(cells.values())))
+    dataset = assemble(experiment, grids, cells, _shared_attributes(list(cells.values())))
     if experiment.theory is not None:
-        dataset = described(experiment.theory(dataset))
-    return dataset, store.root
+        dataset = experiment.theory(dataset)
+    return described(experiment, dataset), store.root
 
 
 def _shared_attributes(cells: Sequence["xr.Dataset"]) -> dict[str, Any]:
-    """One value where all cells agree, all values as JSON where they do not; the latest ``created``."""
+    """One value where all cells agree, all values as JSON where they do not; the latest ``created``; the sum of
+    ``seconds``.
+    """
     attributes: dict[str, Any] = {}
     for name in cells[0].attrs:
         values = sorted({str(cell.attrs.get(name, "")) for cell in cells})
         if name == "created":
             attributes[name] = values[-1]
+        elif name == "seconds":
+            attributes[name] = sum(float(cell.attrs[name]) for cell in cells)
         elif name != "cell":
             attributes[name] = values[0] if len(values) == 1 else json.dumps(values)
     return attributes
 
 
+def _digest(request: Request) -> str:
+    return digests.measurement(registry.measure_file(registry.claims(request.claims)[request.claim]))
+
+
 def _staleness(request: Request, dataset: "xr.Dataset") -> list[str]:
-    now = provenance.sources_digest(registry.claims(request.claims)[request.claim])
+    now = _digest(request)
     if dataset.attrs["sources_digest"] == now:
         return []
     return ["stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"]
@@ -233,7 +246,7 @@ def _spelled(cell: Coordinates) -> str:
 
 
 def _finished(
-    submit: Submit | None, request: Request, traced: Mapping[str, tuple[Any, ...]], todo: Sequence[Coordinates]
+    submit: Submit | None, request: Request, grid: Grid, todo: Sequence[Coordinates]
 ) -> Iterator[tuple[Coordinates, Exception | None]]:
     """Each cell as it ends, with why it failed (None where it did not).
 
@@ -241,7 +254,7 @@ def _finished(
     a worker that was killed takes its pool along: these end the run.
     """
     try:
-        for cell, call in _calls(submit, request, traced, todo):
+        for cell, call in _calls(submit, request, grid, todo):
             try:
                 call()
             except (EnvironmentFault, concurrent.futures.BrokenExecutor):
@@ -259,13 +272,13 @@ def _finished(
 
 
 def _calls(
-    submit: Submit | None, request: Request, traced: Mapping[str, tuple[Any, ...]], todo: Sequence[Coordinates]
+    submit: Submit | None, request: Request, grid: Grid, todo: Sequence[Coordinates]
 ) -> Iterator[tuple[Coordinates, Callable[[], None]]]:
     """Each cell with what yields or raises its outcome: in order here, as they end elsewhere."""
     if submit is None:
         for cell in todo:
-            yield cell, functools.partial(compute_cell, request, cell, traced)
+            yield cell, functools.partial(compute_cell, request, cell, grid.inside(cell))
     else:
-        futures = {submit(compute_cell, request, cell, traced): cell for cell in todo}
+        futures = {submit(compute_cell, request, cell, grid.inside(cell)): cell for cell in todo}
         for future in concurrent.futures.as_completed(futures):
             yield futures[future], future.result

@@ -33,7 +33,7 @@ except ImportError:  # not a Unix
 if TYPE_CHECKING:
     import xarray as xr
 
-SCHEMA = 1
+SCHEMA = 2
 _BLOCK = 512
 
 
@@ -114,7 +114,7 @@ class Store:
 
     def request(self, grid: Grid) -> None:
         """Note that ``grid`` was asked for; what is asked for and not there is *missing*."""
-        content = _json({"static": grid.static, "traced": grid.traced})
+        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
         path = self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
         if not path.exists():
             write_atomically(path, content)
@@ -124,7 +124,7 @@ class Store:
 
         A store that is left empty takes any configuration.
         """
-        content = _json({"static": grid.static, "traced": grid.traced})
+        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
         with disk_faults(f"cannot withdraw a grid from {self.root}"), self.locked():
             (self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json").unlink(missing_ok=True)
             if not any((self.root / "grids").iterdir()) and not any((self.root / "cells").iterdir()):
@@ -135,7 +135,11 @@ class Store:
         with disk_faults(f"cannot read {self.root}"):
             paths = sorted((self.root / "grids").glob("*.json"))
         return [
-            Grid(*({name: tuple(v) for name, v in grid[part].items()} for part in ("static", "traced")))
+            Grid(
+                static={name: tuple(values) for name, values in grid["static"].items()},
+                traced={name: tuple(values) for name, values in grid["traced"].items()},
+                block=grid["block"],
+            )
             for grid in map(_read_json, paths)
         ]
 

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from icllab.core.axes import Axis as Row
-from icllab.core.axes import axis, quantity
+from icllab.core.axes import Quantity
 from icllab.core.errors import expected, unknown
 from icllab.core.statistics import mean_and_error
 from icllab.figures import style
+from icllab.figures.labels import named, valued
 
 Scale: TypeAlias = Literal["linear", "log"]
 Limits: TypeAlias = tuple[float, float]
@@ -51,10 +51,9 @@ class Panel:
         """The variable that the vertical axis is named after."""
         return self.y or self.line or ""
 
-    @property
-    def corner(self) -> str:
+    def corner(self, dataset: xr.Dataset) -> str:
         """What tells the panel from the others."""
-        return ", ".join(_valued(name, value) for name, value in self.at.items())
+        return ", ".join(valued(dataset, name, value) for name, value in self.at.items())
 
     def of(self, dataset: xr.Dataset) -> xr.Dataset:
         """The part of the dataset that the panel shows."""
@@ -92,13 +91,12 @@ def curves(
     xscale: Scale = "linear",
     yscale: Scale = "linear",
     vertical: float | None = None,
-    title: str | None = None,
     ylim: Limits | None = None,
 ) -> Figure:
     """One panel: points with error bars and, where a ``line`` is named, its closed form.
 
     Args:
-        dataset: Its dimensions are axes, its variables quantities, of ``core.axes``.
+        dataset: Its dimensions and variables have shared names, or a claim's own (attribute ``names``).
         x: The dimension along the horizontal axis.
         y: The variable drawn as points: means over ``over`` with standard errors, NaN left out. None: only a line.
         hue: A dimension told apart by colour and marker.
@@ -109,7 +107,6 @@ def curves(
         xscale: ``"linear"`` or ``"log"``.
         yscale: ``"linear"`` or ``"log"``.
         vertical: Where a thin dashed line stands, such as a divergence.
-        title: A short title; in a paper the caption says it better.
         ylim: Lower and upper end; points beyond are marked at the frame.
 
     Raises:
@@ -125,7 +122,6 @@ def curves(
         line_name=line_name,
         xscale=xscale,
         vertical=vertical,
-        title=title,
     )
 
 
@@ -159,7 +155,10 @@ def panels(
         grid: list[Axes] = list(figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0])
         for axes, row, some, theory in zip(grid, rows, points, lines, strict=True):
             _draw(axes, row, some, theory, xscale, vertical)
-        grid[-1].set_xlabel(axis(x).label)
+            axes.set_ylabel(_wrapped(named(dataset, row.shown)))
+            if row.at:
+                axes.set_title(row.corner(dataset), loc="right", fontsize="medium")
+        grid[-1].set_xlabel(named(dataset, x).label)
         _legend(figure, title, points[0], next((some for some in lines if some), []), line_name)
     return figure
 
@@ -182,10 +181,10 @@ def _points(dataset: xr.Dataset, y: str, x: str, hue: str | None, over: str) -> 
     if x not in values.dims:
         raise expected(y, f"a variable over {x}", [str(d) for d in values.dims])
     if over not in values.dims:
-        return _curves(values, xr.full_like(values, np.nan), x, hue)
+        return _curves(dataset, values, xr.full_like(values, np.nan), x, hue)
     like = values.isel({over: 0}, drop=True)
     mean, error = mean_and_error(values.transpose(*like.dims, over).to_numpy())
-    return _curves(like.copy(data=mean), like.copy(data=error), x, hue)
+    return _curves(dataset, like.copy(data=mean), like.copy(data=error), x, hue)
 
 
 def _lines(dataset: xr.Dataset, line: str, hue: str | None, line_x: str | None) -> list[_Curve]:
@@ -196,10 +195,10 @@ def _lines(dataset: xr.Dataset, line: str, hue: str | None, line_x: str | None) 
     if line_x not in own:
         raise expected("line_x", f"a dimension of {line} ({', '.join(own) or 'it has none'})", line_x)
     values = _variable(dataset, line, (line_x, hue))
-    return _curves(values, xr.full_like(values, np.nan), line_x, hue)
+    return _curves(dataset, values, xr.full_like(values, np.nan), line_x, hue)
 
 
-def _curves(mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) -> list[_Curve]:
+def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) -> list[_Curve]:
     at = mean[x].to_numpy().astype(float)
     order = np.argsort(at)
     if hue is None or hue not in mean.dims:
@@ -207,7 +206,7 @@ def _curves(mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) ->
     values = mean[hue].to_numpy().tolist()
     return [
         _Curve(
-            _valued(hue, value),
+            valued(dataset, hue, value),
             colour,
             style.marker(i),
             style.dashes(i),
@@ -217,11 +216,6 @@ def _curves(mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) ->
         )
         for i, (value, colour) in enumerate(zip(values, style.colours(values), strict=True))
     ]
-
-
-def _valued(name: str, value: float | str) -> str:
-    """``$d = 40$`` for a number; a name speaks for itself."""
-    return f"${axis(name).symbol} = {value:g}$" if isinstance(value, int | float) else str(value)
 
 
 def _draw(
@@ -263,9 +257,6 @@ def _draw(
             )
     if vertical is not None:
         axes.axvline(vertical, color=style.FAINT, linewidth=0.7, dashes=(4, 3), zorder=1)
-    axes.set_ylabel(_wrapped(quantity(row.shown)))
-    if row.corner:
-        axes.set_title(row.corner, loc="right", fontsize="medium")
     for scale, ruler in ((xscale, axes.xaxis), (row.yscale, axes.yaxis)):
         if scale == "log":
             _log_ticks(ruler)
@@ -300,7 +291,7 @@ def _limits(points: Sequence[_Curve], lines: Sequence[_Curve], scale: Scale) -> 
     return low - margin, high + margin
 
 
-def _wrapped(row: Row) -> str:
+def _wrapped(row: Quantity) -> str:
     """A quantity's label in lines short enough for the height of a panel."""
     text = row.label.replace(f"${row.symbol}$", "@@@")
     text = textwrap.fill(text, 34, break_long_words=False, break_on_hyphens=False)

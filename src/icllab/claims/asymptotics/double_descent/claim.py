@@ -7,14 +7,14 @@ smallest singular value reaches zero), so theory and simulation are compared whe
 :math:`|\tau - 1| \ge 1/2`, and the peak is located by mean logarithms.
 """
 
-import functools
-
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolate, extrapolated_mean, mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.core.statistics import extrapolate
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import linear_attention
@@ -25,31 +25,6 @@ APART = 0.5
 LARGEST = 0.07  # relative standard error: three of them still tell the formulas of the wrong worlds from the right one
 NEAR = np.geomspace(1e-4, 0.1, 30)
 LINE = np.unique(np.concatenate([np.geomspace(0.2, 4.0, 161), 1 - NEAR, [1.0], 1 + NEAR]))
-
-
-def measure(point, *, key, shuffled=False):
-    """Fit Gamma once per seed and return its exact population errors; each seed has a task pool of its own."""
-    import jax
-
-    from icllab.models import reduced
-    from icllab.tasks import LinearRegression
-
-    prompts = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
-    rows = []
-    for seed in point.seed:
-        of_pool, of_contexts, of_shuffle = jax.random.split(jax.random.fold_in(key, seed), 3)
-        task = LinearRegression.from_scaling(
-            dim=point.dim, alpha=point.alpha, kappa=point.kappa, rho=point.rho, key=of_pool
-        )
-        samples = reduced.sample(task, prompts=prompts, key=of_contexts)
-        if shuffled:
-            samples = samples.shuffled(key=of_shuffle)
-        fitted = reduced.fit_features(task, samples, ridge=0.0)
-        rows.append((fitted.icl_error(), fitted.idg_error(), fitted.converged))
-    columns = np.array(rows, dtype=float).T
-    return {
-        name: (("seed",), column) for name, column in zip(("icl_error", "idg_error", "converged"), columns, strict=True)
-    }
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -65,20 +40,15 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Agreement in the limit of large d, the place of the peak at every d, and its limit."""
-    return [*_agreement(dataset), *_peak(dataset), _solved(dataset)]
-
-
-def _agreement(dataset: xr.Dataset) -> list[Finding]:
-    """Seed means, taken to :math:`1/d \to 0` with a quadratic in 1/d, against the closed forms."""
     findings = []
+    compared = dataset.sel(tau=np.abs(dataset.tau - 1) >= APART)
     for kind in ("icl", "idg"):
-        samples = dataset[f"{kind}_error"].transpose("tau", "dim", "seed").values
-        for tau, predicted, own in zip(dataset.tau.values, dataset[f"{kind}_theory"].values, samples, strict=True):
-            if abs(tau - 1) >= APART:
-                limit, uncertainty = extrapolated_mean(dataset.dim.values, own)
-                what = f"{kind.upper()} error, tau={tau:g}, d to infinity"
-                findings.append(agreement(what, predicted, limit, uncertainty, largest_error=LARGEST * predicted))
-    return findings
+        limits = estimates.limit(estimates.mean(compared[f"{kind}_error"]), order=2)
+        line = compared[f"{kind}_theory"]
+        what = f"{kind.upper()} error, d to infinity"
+        findings += checks.covers(f"{kind}_error", what, limits, line, largest_error=LARGEST * line)
+    solved = int((compared["converged"] == 0).sum()) == 0
+    return [*findings, *_peak(dataset), *checks.complete("solved", "every solve compared met its tolerance", solved)]
 
 
 def _peak(dataset: xr.Dataset) -> list[Finding]:
@@ -89,35 +59,28 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
     out: that happens where the problem is singular to float64 and the error largest, so the peak loses.
     """
     dims, taus = dataset.dim.values, dataset.tau.values
-    solved = dataset["icl_error"].where(dataset["converged"] == 1)
-    findings, places, errors = [], [], []
-    for dim, logarithms in zip(dims, np.log(solved.transpose("dim", "tau", "seed").values), strict=True):
-        mean, error = mean_and_error(logarithms)
+    solved = dataset["icl_error"].where(dataset["converged"] == 1).transpose("dim", "tau", "seed")
+    logarithms = estimates.mean(np.log(solved))
+    findings, places, errors = [], np.full(len(dims), np.nan), np.full(len(dims), np.nan)
+    for i, dim in enumerate(dims):
+        here, at = logarithms.sel(dim=dim), {"dim": int(dim)}
+        mean, error = here.value.values, here.error.values
         around_it = np.isfinite(mean) & np.isfinite(error)
-        if not (1.0 in taus[around_it] and taus[around_it].min() < 1 < taus[around_it].max()):
-            what = f"n/(d(d+1)) of the peak, d={dim}"
-            findings.append(Finding(what, 1.0, np.nan, np.nan, np.nan, Outcome.UNDECIDED, "no tau=1 with neighbours"))
-            places.append(np.nan)
-            errors.append(np.nan)
+        enough = bool(1.0 in taus[around_it] and taus[around_it].min() < 1 < taus[around_it].max())
+        findings += checks.complete("peak_covered", "solved at tau = 1 and on both sides", enough, at=at)
+        if not enough:
             continue
         top, second = np.argsort(np.where(np.isnan(mean), -np.inf, mean))[:-3:-1]
-        margin, spread = float(mean[top] - mean[second]), float(np.hypot(error[top], error[second]))
-        clear = margin > 3 * spread
-        what = f"n/(d(d+1)) of the peak, d={dim}"
-        findings.append(exactly(what, 1.0, taus[top], otherwise=Outcome.FAILS if clear else Outcome.UNDECIDED))
-        findings.append(exceeds(f"log error there above n={taus[second]:.4g}d(d+1)", margin, spread))
+        margin = Estimate(mean[top] - mean[second], np.hypot(error[top], error[second]))
+        clear = bool(margin.value > 3 * margin.error)
+        otherwise = Outcome.FAILS if clear else Outcome.UNDECIDED
+        findings += checks.equal("peak", "n/(d(d+1)) of the peak", taus[top], 1.0, otherwise=otherwise, at=at)
+        findings += checks.above("peak_height", f"log error there - at tau={taus[second]:.4g}", margin, at=at)
         around = taus[[max(top - 1, 0), min(top + 1, taus.size - 1)]]
-        places.append(taus[top] * (dim + 1) / dim if clear else np.nan)
-        errors.append(np.ptp(around) / 2 / np.sqrt(12) * (dim + 1) / dim)
-    limit, uncertainty = extrapolate(dims, places, errors)
-    return [*findings, agreement("n/d^2 of the peak, d to infinity", 1.0, limit, uncertainty, largest_error=0.05)]
-
-
-def _solved(dataset: xr.Dataset) -> Finding:
-    """An error of an unconverged solve is no measurement of the mean."""
-    compared = dataset["converged"].sel(tau=np.abs(dataset.tau - 1) >= APART)
-    unsolved = int((compared == 0).sum())
-    return exactly("solves compared that missed their tolerance", 0.0, unsolved, otherwise=Outcome.UNDECIDED)
+        places[i] = taus[top] * (dim + 1) / dim if clear else np.nan
+        errors[i] = np.ptp(around) / 2 / np.sqrt(12) * (dim + 1) / dim
+    limit = Estimate(*extrapolate(dims, places, errors))
+    return [*findings, *checks.covers("peak_limit", "n/d^2 of the peak, d to infinity", limit, 1.0, largest_error=0.05)]
 
 
 def figure(dataset: xr.Dataset):
@@ -160,10 +123,12 @@ def _with_formula(**changes):
 
 experiment = Experiment(
     claim=(
-        "The in-context error of ridgeless linear attention has a double descent in the number of pretraining "
-        "contexts: it peaks at n = d(d+1), which tends to tau = n/d^2 = 1, and follows the closed form on both sides."
+        "The ICL error of ridgeless linear attention peaks at n = d(d+1) pretraining contexts and follows the closed "
+        "form on both sides of the peak."
     ),
+    conditions="alpha = 10, kappa = 0.5, rho = 0.01; the limit of large d, from three dimensions.",
     sources=("Lu24", "Letey24"),
+    quantities=("icl_error", "idg_error", "converged", "icl_theory", "idg_theory", "icl_line", "idg_line"),
     static=("dim", "tau"),
     fixed={"alpha": 10.0, "kappa": 0.5, "rho": 0.01},
     # The grids hold n = d^2, which is tau = d/(d+1), for every d (smoke: for the middle one); kappa d is whole.
@@ -172,21 +137,17 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), "tau": (*BELOW, 10 / 11, 20 / 21, 40 / 41, *ABOVE), "seed": 48},
         "medium": {"dim": (20, 40, 80), "tau": (*BELOW, 0.9, 20 / 21, 40 / 41, 80 / 81, *ABOVE), "seed": 64},
     },
-    precision="float32",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "slide_q": World(
+    controls={
+        "slide_q": Control(
             "q* = (1+rho)/rho, as the slides print, instead of (1+rho)/alpha",
             theory=_with_formula(q=lambda alpha, kappa, rho: (1 + rho) / rho),
         ),
-        "pool_ratio": World(
+        "pool_ratio": Control(
             "kappa in place of kappa/tau inside mu*", theory=_with_formula(pool_ratio=lambda alpha, kappa, rho: kappa)
         ),
-        "shuffled_labels": World(
-            "the labels of the pretraining contexts are permuted", measure=functools.partial(measure, shuffled=True)
-        ),
+        "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),
     },
 )
