@@ -12,19 +12,29 @@ if TYPE_CHECKING:
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import Ensemble, ensemble
     from icllab.training.fitting import fit
+    from icllab.training.minibatches import Fixed, Fresh
+    from icllab.training.records import Record
     from icllab.training.runs import Run
-    from icllab.training.stopping import Divergence, Plateau, TargetLoss
+    from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until
+    from icllab.training.store import CheckpointStore
+    from icllab.training.sweeps import Sweep
     from icllab.training.trajectory import Trajectory
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "CheckpointStore": "store",
         "Divergence": "stopping",
         "Ensemble": "ensembles",
+        "Fixed": "minibatches",
+        "Fresh": "minibatches",
         "Plateau": "stopping",
+        "Record": "records",
         "Run": "runs",
+        "Sweep": "sweeps",
         "TargetLoss": "stopping",
         "Trajectory": "trajectory",
+        "Until": "stopping",
         "cache_compilations": "compilation",
         "ensemble": "ensembles",
         "fit": "fitting",
@@ -39,6 +49,7 @@ __getattr__, __dir__, __all__ = attach(
         "minibatches",
         "modes",
         "objective",
+        "plans",
         "progress",
         "records",
         "repairs",

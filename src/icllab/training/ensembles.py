@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.core.protocols import declared
 from icllab.training.sweeps import product, seed_numbers, swept_values
 
 
@@ -107,6 +108,17 @@ def _needs_a_constant(error: Exception) -> bool:
     """Whether a number that is traced was used where Python or a shape needs its value."""
     words = ("concrete", "Tracer", "traced", "integer", "ShapedArray", "static", "Shapes must be")
     return isinstance(error, jax.errors.JAXTypeError) or any(word in str(error) for word in words)
+
+
+def ensemble_of(predictor: Any) -> Ensemble:
+    """An ensemble as it is, a single predictor as an ensemble of one, of seed 0; what cannot be trained is refused."""
+    if not callable(predictor) and not isinstance(predictor, Ensemble):
+        raise expected("predictor", "a function of a prompt, or an ensemble of them", type(predictor).__name__)
+    members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
+    for what in ("traceable", "differentiable"):
+        if not declared(members.member(0), what):
+            raise expected("predictor", f"one that is {what}", type(members.member(0)).__name__)
+    return members
 
 
 def alone(predictor: Any) -> Ensemble:

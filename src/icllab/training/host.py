@@ -1,9 +1,7 @@
 """The host's side of a run: stretches of steps, records, checkpoints, progress, and nothing inside a stretch."""
 
-import dataclasses
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,38 +14,17 @@ from icllab.core.errors import InputError
 from icllab.training import progress as bars
 from icllab.training.ensembles import Ensemble
 from icllab.training.identity import configuration
-from icllab.training.loop import CAPACITY, Own, Program, State, advanced, evaluated, started
+from icllab.training.loop import CAPACITY, State, advanced, evaluated, started
 from icllab.training.modes import chosen_mode
-from icllab.training.records import Records, Schedule
+from icllab.training.plans import Plan
+from icllab.training.records import Records
 from icllab.training.repairs import repaired
 from icllab.training.runs import Run
 from icllab.training.stopping import RUNNING, STATUS
-from icllab.training.store import Checkpoints, named, restored, wanted_versions
+from icllab.training.store import Checkpoints, CheckpointStore, named, restored, wanted_versions
 from icllab.training.trajectory import Trajectory
 
 STRETCH_SECONDS = 1.0  # how long the host may not look
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """All that decides a run: see :func:`icllab.training.fit`."""
-
-    program: Program
-    own: Own
-    params: Any
-    members: Ensemble
-    steps: int
-    schedule: Schedule
-    recorded: str
-    held_out: Any
-    held_out_shared: bool
-    keep: tuple[int, ...]
-    key: jax.Array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Members and positions."""
-        return self.members.size, len(self.program.positions)
 
 
 class _Loop:
@@ -92,7 +69,7 @@ class _Loop:
     @property
     def due(self) -> list[int]:
         """The steps to be recorded."""
-        return self.plan.schedule.upto(self.plan.steps)
+        return self.plan.record.due(self.plan.steps)
 
     @property
     def running(self) -> int:
@@ -102,21 +79,22 @@ class _Loop:
     def evaluate(self) -> tuple[np.ndarray, np.ndarray]:
         """Held-out loss of the present parameters, and its standard error."""
         plan = self.plan
-        mean, error = evaluated(plan.program, plan.own, self.state.params, plan.held_out, plan.held_out_shared)
+        shared = plan.record.shared is not None
+        mean, error = evaluated(plan.program, plan.own, self.state.params, plan.held_out, shared)
         return np.asarray(mean), np.asarray(error)
 
     def look(self, checkpoints: Checkpoints | None) -> None:
         """What is due at the present step besides the losses of the steps themselves."""
         if self.plan.held_out is not None and self.step in self.due and self.step not in self.records.held_out:
             self.records.held_out[self.step], self.records.held_out_error[self.step] = self.evaluate()
-        if self.step in self.plan.keep and self.step not in self.kept:
+        if self.step in self.plan.record.keep and self.step not in self.kept:
             self.kept[self.step] = jax.tree.map(np.asarray, self.state.params)
             if checkpoints is not None:
                 checkpoints.write_kept(self.step, named(self.kept[self.step], "params"))
 
     def boundaries(self) -> list[int]:
         """Where the host must look: the last step, steps of held-out losses, and those to keep."""
-        return sorted({self.plan.steps, *self.plan.keep, *(self.due if self.plan.held_out is not None else [])})
+        return sorted({self.plan.steps, *self.plan.record.keep, *(self.due if self.plan.held_out is not None else [])})
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint of the present step."""
@@ -135,7 +113,7 @@ class _Loop:
             {k.removeprefix("records."): v for k, v in arrays.items() if k.startswith("records.")}
         )
         self.step, self.mode = header["step"], header["mode"]
-        for step in self.plan.keep:
+        for step in self.plan.record.keep:
             stored = checkpoints.read_kept(step)
             if stored is not None:
                 kept = restored(self.plan.params, "params", stored, checkpoints.path(step, "kept"))
@@ -147,16 +125,17 @@ class _Loop:
                 )
 
 
-def train(plan: Plan, *, mode: str, store: str | Path | None, checkpoint_seconds: float, progress: bool | None) -> Run:
+def train(plan: Plan, *, mode: str, store: CheckpointStore | None) -> Run:
     """Run a plan to its end."""
     loop = _Loop(plan)
     checkpoints = None
     if store is not None:
-        checkpoints = Checkpoints(store, configuration(plan, loop.state))
+        checkpoints = Checkpoints(store.path, configuration(plan, loop.state))
         loop.resume(checkpoints)
         if loop.mode and mode not in ("auto", loop.mode):
             raise InputError(
-                f"mode: expected {loop.mode!r}, in which the run in {store} began, got {mode!r}; choose another store"
+                f"mode: expected {loop.mode!r}, in which the run in {store.path} began, got {mode!r}; "
+                "choose another store"
             )
     begun = loop.step
     if loop.running and loop.step < plan.steps:
@@ -164,9 +143,9 @@ def train(plan: Plan, *, mode: str, store: str | Path | None, checkpoint_seconds
             loop.mode or mode, plan.program, plan.own, loop.state, loop.step, plan.members.size
         )
     loop.mode = loop.mode or ("map" if mode == "auto" else mode)
-    with bars.shown(plan.steps, loop.step, plan.members.size, progress) as show:
+    with bars.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
         try:
-            _drive(loop, checkpoints, checkpoint_seconds, show)
+            _drive(loop, checkpoints, store.seconds if store else 0.0, show)
         except KeyboardInterrupt:
             if checkpoints is not None:
                 loop.save(checkpoints)
@@ -174,8 +153,8 @@ def train(plan: Plan, *, mode: str, store: str | Path | None, checkpoint_seconds
     return _finished(loop, begun)
 
 
-def _drive(loop: _Loop, checkpoints: Checkpoints | None, checkpoint_seconds: float, show: bars.Progress) -> None:
-    """Stretches of about a second until all steps are made or no member is left to make one."""
+def _drive(loop: _Loop, checkpoints: Checkpoints | None, apart: float, show: bars.Progress) -> None:
+    """Stretches of about a second until all steps are made or no member is left; checkpoints ``apart`` seconds."""
     stretch, saved_at, saved = 8, time.monotonic(), loop.step
     bounds = loop.boundaries()
     loop.look(checkpoints)
@@ -187,7 +166,7 @@ def _drive(loop: _Loop, checkpoints: Checkpoints | None, checkpoint_seconds: flo
         stretch = int(np.clip(STRETCH_SECONDS * steps / spent, 1, min(4 * stretch, CAPACITY)))
         loop.look(checkpoints)
         show(loop.step, float(np.mean(np.asarray(loop.state.loss))), loop.running)
-        if checkpoints is not None and time.monotonic() - saved_at >= checkpoint_seconds:
+        if checkpoints is not None and time.monotonic() - saved_at >= apart:
             loop.save(checkpoints)
             saved_at, saved = time.monotonic(), loop.step
     if checkpoints is not None and (saved != loop.step or not checkpoints.steps()):
@@ -245,5 +224,5 @@ def _finished(loop: _Loop, begun: int) -> Run:
     )
     rest = eqx.combine(plan.own.frozen, plan.program.static)
     trained = Ensemble(eqx.combine(state.params, rest), plan.members.coordinates)
-    kept = tuple(step for step in plan.keep if step in loop.kept)
+    kept = tuple(step for step in plan.record.keep if step in loop.kept)
     return Run(trained, dataset, header, Trajectory(kept, loop.kept, rest, plan.members.coordinates))

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.training.loop import State
-
-if TYPE_CHECKING:
-    from icllab.training.host import Plan
+from icllab.training.plans import Plan
 
 
-def configuration(plan: "Plan", state: State) -> dict[str, Any]:
+def configuration(plan: Plan, state: State) -> dict[str, Any]:
     """What a store is checked against before anything is read from it. ``steps`` is no part: a run may be extended.
 
     ``program`` is a digest of one member's step as JAX writes it out. It knows what cannot be compared otherwise: the
@@ -26,7 +24,7 @@ def configuration(plan: "Plan", state: State) -> dict[str, Any]:
         "batch": program.stream.batch,
         "prompts": program.stream.name,
         "positions": list(program.positions),
-        "record": plan.recorded,
+        "record": repr(plan.record.losses),
         "members": {name: np.asarray(values).tolist() for name, values in plan.members.coordinates.items()},
         "key": np.asarray(jax.random.key_data(plan.key)).tolist(),
         "generator": str(jax.random.key_impl(plan.key)),
@@ -51,7 +49,7 @@ def digest(tree: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def _program(plan: "Plan", state: State) -> str:
+def _program(plan: Plan, state: State) -> str:
     own, first = jax.tree.map(lambda leaf: leaf[0], (plan.own, state))
 
     def step(program: Any, own: Any, state: State) -> State:

@@ -4,17 +4,70 @@ What a member sees at a step depends on its key and on the step alone, so that a
 number generator to go on.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import Prompt
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Prompts drawn afresh from the task.
+
+    Attributes:
+        reuse: Steps in a row that have the same prompts before others are drawn.
+    """
+
+    reuse: int = 1
+
+    def __post_init__(self) -> None:
+        require_integer("reuse", self.reuse)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A fixed set of prompts, of which every step takes some.
+
+    Attributes:
+        prompts: Stacked on a leading axis: one set for all members. Or how many every seed draws once for itself.
+        minibatches: ``"epochs"``: without replacement, each epoch in another order; the ``n mod batch`` prompts that
+            fill no batch at its end are not used in it. ``"replacement"``: drawn with replacement.
+    """
+
+    prompts: Prompt | int
+    minibatches: str = "epochs"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prompts, bool) or self.size < 1:
+            raise expected("data", "at least one prompt", self.size)
+        if self.minibatches not in ("epochs", "replacement"):
+            raise expected("minibatches", "'epochs' or 'replacement'", self.minibatches)
+
+    @property
+    def shared(self) -> Prompt | None:
+        """The set that all members share; None where every seed has its own."""
+        return None if isinstance(self.prompts, int | np.integer) else self.prompts
+
+    @property
+    def size(self) -> int:
+        """Prompts of the set."""
+        return int(self.prompts) if isinstance(self.prompts, int | np.integer) else set_size("data", self.prompts)
+
+
+def source_of(data: Prompt | int | Fresh | Fixed | None) -> Fresh | Fixed:
+    """What ``fit``'s ``data`` stands for: None for fresh prompts, prompts or their number for a fixed set."""
+    if data is None:
+        return Fresh()
+    return data if isinstance(data, Fresh | Fixed) else Fixed(data)
 
 
 class Stream(eqx.Module):
@@ -70,32 +123,28 @@ class Stream(eqx.Module):
         return task.sample_many(self.batch, key=jax.random.fold_in(key, number))
 
 
-def stream_of(data: Prompt | int | None, batch: int | None, minibatches: str, reuse: int = 1) -> Stream:
-    """The stream that ``fit``'s arguments describe."""
-    if batch is not None and batch < 1:
+def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
+    """The stream of so many prompts a step from a source; None: the whole fixed set."""
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1):
         raise expected("batch", "an integer of at least 1, or None for the whole fixed set", batch)
-    if minibatches not in ("epochs", "replacement"):
-        raise expected("minibatches", "'epochs' or 'replacement'", minibatches)
-    if reuse < 1 or (reuse > 1 and data is not None):
-        wanted = "an integer of at least 1" if data is None else "1 with a fixed set, which is used again anyway"
-        raise expected("reuse", wanted, reuse)
-    if data is None:
+    if isinstance(source, Fresh):
         if batch is None:
             raise expected("batch", "an integer: prompts drawn afresh have no whole set", batch, "give data=")
-        return Stream("fresh", batch, reuse=reuse)
-    size = data if isinstance(data, int) else set_size(data)
-    if size < 1:
-        raise expected("data", "at least one prompt", size)
+        return Stream("fresh", int(batch), reuse=source.reuse)
+    size, replacement = source.size, source.minibatches == "replacement"
     if batch is None or batch >= size:
+        if replacement:
+            wanted = f"an integer below {size}, the size of the set, to draw with replacement"
+            raise expected("batch", wanted, batch)
         return Stream("full", size, size)
-    return Stream("replacement" if minibatches == "replacement" else "epochs", batch, size)
+    return Stream("replacement" if replacement else "epochs", int(batch), size)
 
 
-def set_size(data: Prompt) -> int:
-    """How many prompts a stack of them holds."""
-    leaves = [leaf for leaf in jax.tree.leaves(data) if eqx.is_array(leaf)]
+def set_size(name: str, prompts: Prompt) -> int:
+    """How many prompts a stack of them holds; ``name`` is that of the argument."""
+    leaves = [leaf for leaf in jax.tree.leaves(prompts) if eqx.is_array(leaf)]
     sizes = {leaf.shape[0] if leaf.ndim else -1 for leaf in leaves}
     if len(sizes) != 1 or -1 in sizes:
         shapes = [list(leaf.shape) for leaf in leaves]
-        raise expected("data", "prompts stacked on one leading axis", shapes, "jax.vmap(task.sample) makes them")
+        raise expected(name, "prompts stacked on one leading axis", shapes, "jax.vmap(task.sample) makes them")
     return sizes.pop()

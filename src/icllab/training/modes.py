@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from icllab.core.errors import expected
 from icllab.training.loop import CAPACITY, Mode, Own, Program, State, advanced
 
 SECONDS = 0.3  # how long each mode is tried, its compilation apart
@@ -21,8 +20,6 @@ def chosen_mode(
     ``"auto"`` runs a few steps both ways from the present state, keeps none of them, and takes the faster. The
     programs are those of the run itself: the winner is not compiled again.
     """
-    if mode not in ("auto", "map", "vmap"):
-        raise expected("mode", "'auto', 'map' or 'vmap'", mode)
     modes: tuple[Mode, ...] = ("map",) if mode == "auto" and members == 1 else ("map", "vmap")
     modes = modes if mode == "auto" else (("map",) if mode == "map" else ("vmap",))
     timings: dict[str, Any] = {}

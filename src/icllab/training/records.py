@@ -1,39 +1,85 @@
-"""What is written down while training, and when: losses at log-spaced steps."""
+"""What is written down while training, and when: losses at log-spaced steps, parameters, losses on other prompts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
+from icllab.training.minibatches import set_size
 
 
-class Schedule:
-    """The steps at which losses are recorded, whatever the length of the run.
+@dataclass(frozen=True)
+class Record:
+    """What a run writes down on its way, and whether it shows how far it is. None of it changes the training.
 
-    ``16`` means so many log-spaced steps in each factor of ten, and step 0; ``"every"`` all of them; a sequence
-    those. A longer run has the same steps and more. The last step of a run is always recorded.
+    Attributes:
+        losses: When losses are recorded. 16: so many log-spaced steps in each factor of ten, and step 0; ``"every"``
+            step; or those given. A longer run has the same steps and more. The last step is always recorded.
+        keep: Numbers of updates after which parameters are kept, as ``run.trajectory``.
+        held_out: Prompts, stacked on a leading axis, on which the loss is recorded too, without training on them; or
+            how many to draw for that from each member's task. 0: none.
+        progress: Whether a bar is shown on stderr; None: if that is a terminal.
     """
 
-    def __init__(self, record: int | str | Iterable[int]) -> None:
-        if record == "every":
-            self._upto: Callable[[int], set[int]] = lambda steps: set(range(steps))
-        elif isinstance(record, int) and record > 0:
-            self._upto = lambda steps: {
-                0,
-                *(round(10 ** (k / record)) for k in range(int(record * np.log10(max(steps, 1))) + 1)),
-            }
-        elif isinstance(record, str | int):
-            raise expected("record", "a number of steps per factor of ten, 'every', or steps", record)
-        else:
-            chosen = {int(step) for step in record}
-            if any(step < 0 for step in chosen):
-                raise expected("record", "steps >= 0", sorted(chosen)[:3])
-            self._upto = lambda steps: chosen
+    losses: int | str | Iterable[int] = 16
+    keep: Iterable[int] = ()
+    held_out: Prompt | int = 0
+    progress: bool | None = None
 
-    def upto(self, steps: int) -> list[int]:
-        """The recorded steps before ``steps``."""
-        return sorted(step for step in self._upto(steps) if step < steps)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "losses", _losses(self.losses))
+        object.__setattr__(self, "keep", _steps("keep", self.keep))
+        if not isinstance(self.held_out, int | np.integer):
+            if set_size("held_out", self.held_out) < 1:
+                raise expected("held_out", "at least one prompt", 0)
+        elif isinstance(self.held_out, bool) or self.held_out < 0:
+            raise expected("held_out", "prompts, or a number >= 0", self.held_out)
+        if not isinstance(self.progress, bool | None):
+            raise expected("progress", "True, False or None", self.progress)
+
+    @property
+    def shared(self) -> Prompt | None:
+        """The held-out prompts that all members share; None where each has its own, or none."""
+        return None if isinstance(self.held_out, int | np.integer) else self.held_out
+
+    def require_within(self, steps: int) -> None:
+        """Refuse parameters that are to be kept after more than ``steps`` updates."""
+        if any(step > steps for step in self.keep):
+            raise expected("keep", f"steps from 0 to {steps}", list(self.keep))
+
+    def due(self, steps: int) -> list[int]:
+        """The steps before ``steps`` whose losses are recorded."""
+        if isinstance(self.losses, str):
+            return list(range(steps))
+        if isinstance(self.losses, int):
+            count = int(self.losses * np.log10(max(steps, 1))) + 1
+            due = {0, *(round(10 ** (k / self.losses)) for k in range(count))}
+        else:
+            due = set(self.losses)
+        return sorted(step for step in due if step < steps)
+
+
+def _losses(losses: int | str | Iterable[int]) -> int | str | tuple[int, ...]:
+    """As given, steps ascending."""
+    if not isinstance(losses, str | bool | int | np.integer):
+        return _steps("record", losses)
+    if losses == "every":
+        return "every"
+    if isinstance(losses, str | bool) or losses < 1:
+        raise expected("record", "a number of steps per factor of ten, 'every', or steps", losses)
+    return int(losses)
+
+
+def _steps(name: str, steps: Iterable[int]) -> tuple[int, ...]:
+    """Different steps, ascending."""
+    given = tuple(steps)
+    for step in given:
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
+            raise expected(name, "steps >= 0", list(given)[:3])
+    return tuple(sorted({int(step) for step in given}))
 
 
 class Records:

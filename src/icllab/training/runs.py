@@ -23,7 +23,7 @@ class Run:
             ``status`` and ``ended`` for each member; ``ended`` is the number of updates it made.
         header: How it was run: mode, member block, generator, versions, device, threads, times. In the dataset's
             attributes as JSON too.
-        trajectory: Parameters at the steps asked for with ``keep``.
+        trajectory: Parameters at the steps asked for with ``Record(keep=...)``.
     """
 
     members: Ensemble

@@ -7,13 +7,14 @@ step's own prompts, which is noisy; ``memory`` steps of exponential averaging ma
 """
 
 import abc
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 STATUS = ("ok", "stopped", "diverged")
@@ -101,3 +102,27 @@ class Plateau(AbstractRule):
         bar = (1 - self.improvement.astype(loss.dtype)) * anchor
         ended = due & jnp.isfinite(anchor) & (mean > bar)
         return (mean, jnp.where(due, mean, anchor), jnp.where(due, now, since)), ended
+
+
+@dataclass(frozen=True, init=False)
+class Until:
+    """How long to train: at most so many updates, and for each member no longer than its rules let it.
+
+    ``fit(..., steps=Until(5000, TargetLoss(0.1)))`` ends a member at the first rule that is met. A loss that is not a
+    number ends one under any rules.
+
+    Attributes:
+        steps: Updates at most, at least 1.
+        rules: Stop rules, such as :class:`TargetLoss`, :class:`Plateau` and :class:`Divergence`.
+    """
+
+    steps: int
+    rules: tuple[AbstractRule, ...]
+
+    def __init__(self, steps: int, *rules: AbstractRule) -> None:
+        require_integer("steps", steps)
+        for rule in rules:
+            if not isinstance(rule, AbstractRule):
+                raise expected("rules", "stop rules, such as TargetLoss(0.1)", type(rule).__name__)
+        object.__setattr__(self, "steps", int(steps))
+        object.__setattr__(self, "rules", rules)

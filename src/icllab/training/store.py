@@ -1,7 +1,7 @@
 r"""Checkpoints: a JSON header that is checked before a byte of the arrays is read, then the arrays.
 
     DIR/checkpoint-000000000512.icl     the state after 512 steps; the last two are kept
-    DIR/kept-000000000100.icl           parameters asked for with ``keep``
+    DIR/kept-000000000100.icl           parameters asked for with ``Record(keep=...)``
 
 A file is one line of text, one line of JSON with every array's path, type and shape, and the arrays' bytes in that
 order. The first line has the SHA-256 of all that follows. Nothing is unpickled. Files are written under a temporary
@@ -13,6 +13,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import InputError
+from icllab.core.errors import InputError, expected, require_number
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
 
 SCHEMA = 1
 KEPT = "the last checkpoint is kept"
 _MAGIC = "icl-lab checkpoint"
+
+
+@dataclass(frozen=True)
+class CheckpointStore:
+    """Where the checkpoints of a run are kept, and how often one is written.
+
+    Attributes:
+        path: A directory of the run's own, made where it is missing.
+        seconds: A checkpoint is written no sooner than so long after the one before; infinite: at the end only. The
+            last state always is.
+    """
+
+    path: str | Path
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | Path) or not str(self.path):
+            raise expected("store", "a directory", self.path)
+        require_number("seconds", self.seconds, "a number of seconds >= 0", lambda seconds: seconds >= 0)
 
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:

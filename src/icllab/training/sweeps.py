@@ -3,6 +3,7 @@
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,38 @@ import numpy as np
 from icllab.core.errors import expected, unknown
 
 PLACES = ("optimizer", "predictor", "task")
+MODES = ("auto", "map", "vmap")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What members differ in, and how they are run.
+
+    Attributes:
+        values: Name -> values, crossed with each other and with the members that are there. Names are
+            ``optimizer.<keyword>`` of a factory, ``task.<attribute>`` and ``predictor.<attribute>`` (an initial
+            value); dots lead further down. Empty: an ensemble's members as they are.
+        mode: ``"map"``: members one after the other; ``"vmap"``: side by side; ``"auto"``: the faster of the two in a
+            short timing.
+    """
+
+    values: Mapping[str, Sequence[float] | np.ndarray] = field(default_factory=dict)
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise expected("mode", "'auto', 'map' or 'vmap'", self.mode)
+        for name, values in self.values.items():
+            place, _, path = name.partition(".")
+            if place not in PLACES or not path:
+                raise expected("sweep", "names like 'optimizer.rate' or 'task.noise_variance'", name)
+            swept_values(name, values)
+        object.__setattr__(self, "values", dict(self.values))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The values of each name in JAX's own float type."""
+        return {name: swept_values(name, values) for name, values in self.values.items()}
 
 
 def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
@@ -44,8 +77,6 @@ def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer
     """Refuse a swept name that leads nowhere, or to something that is not a number."""
     for name in names:
         place, _, path = name.partition(".")
-        if place not in PLACES or not path:
-            raise expected("sweep", "names like 'optimizer.rate' or 'task.noise_variance'", name)
         if place == "optimizer":
             _require_keyword(name, path, optimizer)
             continue
@@ -53,6 +84,15 @@ def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer
         if not eqx.is_inexact_array(leaf) or leaf.ndim != 0:
             came = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
             raise expected(name, "a number that is a leaf", came, "a shape or an array is not swept in one ensemble")
+
+
+def require_optimizer(optimizer: Any, names: Iterable[str]) -> None:
+    """Refuse what is no optimiser and is not made one by what is swept."""
+    if any(name.startswith("optimizer.") for name in names):
+        return  # a factory: `require_places` has seen it
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        hint = "call it, or sweep its arguments" if callable(optimizer) else "optax has them"
+        raise expected("optimizer", "an optax optimiser, or a factory that is swept", optimizer, hint)
 
 
 def _require_keyword(name: str, keyword: str, optimizer: Any) -> None:

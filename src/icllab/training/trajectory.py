@@ -38,7 +38,7 @@ class Trajectory:
     def at(self, step: int) -> Ensemble:
         """All members as they were after ``step`` updates."""
         if step not in self.params:
-            raise expected("step", f"one of the kept steps {list(self.steps)}", step, "fit(..., keep=...)")
+            raise expected("step", f"one of the kept steps {list(self.steps)}", step, "keep it: Record(keep=...)")
         params = jax.tree.map(jnp.asarray, self.params[step])
         return Ensemble(eqx.combine(params, self.rest), self.coordinates)
 

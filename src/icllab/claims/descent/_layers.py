@@ -24,6 +24,7 @@ from icllab.core.errors import unknown
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
 from icllab.models import LinearAttention
+from icllab.training import Record, Sweep
 
 FORMS = ("full", "blocks", "sparse")
 RISE = 0.05  # share of the training in which the rate rises
@@ -74,10 +75,8 @@ def trained(
         key=of_prompts,
         batch=batch,
         optimizer=optimizer(form, task.dim, steps, rate, clip),
-        record=[0],
-        keep=keep,
-        mode="map",
-        progress=False,
+        sweep=Sweep(mode="map"),
+        record=Record([0], keep=keep, progress=False),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import icllab as icl
 from icllab.claims.induction import _networks as induction_networks
-from icllab.training import TargetLoss
+from icllab.training import Record, TargetLoss, Until
 
 TOGETHER = 256  # prompts that are answered side by side
 RATE, BATCH = 0.1, 128
@@ -31,22 +31,18 @@ def trained_until(
         memory: Over how many steps the loss is averaged.
         steps: At most so many.
         key: Of the prompts.
-        keep: As in :func:`icllab.fit`, as are the further arguments.
-        **how: Such as ``trainable``.
+        keep: Numbers of updates after which parameters are kept.
+        **how: Further arguments of :func:`icllab.fit`, such as ``trainable``.
     """
     return icl.fit(
         network,
         law,
-        steps=steps,
+        steps=Until(steps, TargetLoss(loss, memory=float(memory))),
         key=key,
         batch=BATCH,
         optimizer=induction_networks.descent(),
         sweep={"optimizer.rate": [RATE]},
-        record=[0],
-        keep=keep,
-        stop=[TargetLoss(loss, memory=float(memory))],
-        mode="map",
-        progress=False,
+        record=Record([0], keep=keep, progress=False),
         **how,
     )
 

@@ -20,6 +20,7 @@ from icllab import models
 from icllab.diagnostics.behaviour import heads
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
+from icllab.training import Record, Sweep
 
 REDUCED = {"classes": None, "labels": 16, "pairs": 4, "dim": 31, "no_repeats": True}
 DECAY = 1e-6  # of the weights, in every step
@@ -85,9 +86,9 @@ def trained(
         key=key,
         batch=batch,
         optimizer=descent(),
-        sweep={"optimizer.rate": list(rates)},
-        keep=steps,
-        **{"record": [0], "mode": "map", "progress": False, **how},
+        sweep=Sweep({"optimizer.rate": list(rates)}, mode="map"),
+        record=Record([0], keep=steps, progress=False),
+        **how,
     )
 
 

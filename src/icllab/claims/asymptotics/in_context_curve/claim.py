@@ -37,6 +37,7 @@ def measure(point, *, key, trained=True, noise=False):
     from icllab.models.networks.embedding import Joined
     from icllab.tasks import LinearRegression
     from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights
+    from icllab.training import Record, Sweep
 
     dim, longest, length = point.dim, max(point.position), round(point.alpha * point.dim)
     variances = np.asarray(point.ratio) ** -np.arange(dim)
@@ -53,10 +54,8 @@ def measure(point, *, key, trained=True, noise=False):
             Joined(answers="every", causal=True, query_is_key=True),
             dim=dim,
             width=point.width,
-            heads=2,
             layers=2,
-            mlp=(2 * point.width,),
-            norm="pre",
+            block=BlockOptions(heads=2, mlp=(2 * point.width,), norm="pre"),
             positions=TRANSFORMERS[name],
             length=longest,
             key=key,
@@ -81,9 +80,8 @@ def measure(point, *, key, trained=True, noise=False):
             key=of_prompts,
             batch=point.batch,
             optimizer=optimizer,
-            record=[0],
-            mode="map",
-            progress=False,
+            sweep=Sweep(mode="map"),
+            record=Record([0], progress=False),
         )
         predictors[name] = [run.member(i) for i in range(run.size)]
     losses = np.empty((len(point.predictor), len(point.position), len(seeds)))

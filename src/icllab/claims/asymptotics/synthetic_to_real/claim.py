@@ -95,6 +95,7 @@ def _trained(point, key, trained, most_explained):
 
     import icllab as icl
     from icllab.tasks import HierarchicalRegression
+    from icllab.training import Record, Sweep
 
     of_weights, of_prompts = jax.random.split(key)
     words = tuple(jax.random.key_data(of_weights).tolist())
@@ -105,9 +106,8 @@ def _trained(point, key, trained, most_explained):
         key=of_prompts,
         batch=point.batch,
         optimizer=_optimizer(point.rate, point.step),
-        record=[0],
-        mode="map",
-        progress=False,
+        sweep=Sweep(mode="map"),
+        record=Record([0], progress=False),
     )
     return [run.member(i) for i in range(run.size)]
 
@@ -119,7 +119,7 @@ def _networks(dim, width, layers, members, words):
     import jax.numpy as jnp
 
     import icllab as icl
-    from icllab.models import Transformer
+    from icllab.models import BlockOptions, Transformer
     from icllab.models.networks.embedding import Joined
 
     def network(key):
@@ -127,10 +127,8 @@ def _networks(dim, width, layers, members, words):
             Joined(answers="every", causal=True, query_is_key=True),
             dim=dim,
             width=width,
-            heads=2,
             layers=layers,
-            mlp=(2 * width,),
-            norm="pre",
+            block=BlockOptions(heads=2, mlp=(2 * width,), norm="pre"),
             positions="none",
             key=key,
         )

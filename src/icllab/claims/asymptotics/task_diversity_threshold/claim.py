@@ -47,6 +47,7 @@ def measure(point, *, key, trained=True):
     from icllab import algorithms
     from icllab.tasks import LinearRegression
     from icllab.tasks.regression_laws import GaussianWeights, WeightPool
+    from icllab.training import Record
 
     dim, steps = point.dim, max(point.step)
     fresh = LinearRegression.convention("raventos", dim=dim, length=round(point.alpha * dim))
@@ -72,10 +73,7 @@ def measure(point, *, key, trained=True):
             key=of_prompts,
             batch=point.batch,
             optimizer=optimizer,
-            record=[0],
-            keep=point.step if trained else [0, 1],
-            mode="map",
-            progress=False,
+            record=Record([0], keep=point.step if trained else [0, 1], progress=False),
         )
         rivals = {
             "dMMSE": algorithms.bayes_optimal(task),
@@ -109,14 +107,15 @@ def _compiled_once(dim, width, layers):
     import equinox as eqx
     import jax
 
-    from icllab.models import Transformer
+    from icllab.models import BlockOptions, Transformer
     from icllab.models.networks.embedding import Joined
 
     @eqx.filter_jit
     def network(key):
         arrangement = Joined(answers="every", causal=True, query_is_key=True)
-        shape = {"width": width, "heads": 2, "layers": layers, "mlp": (2 * width,)}
-        return Transformer(arrangement, dim=dim, **shape, norm="pre", positions="none", key=key)
+        block = BlockOptions(heads=2, mlp=(2 * width,), norm="pre")
+        shape = {"dim": dim, "width": width, "layers": layers, "block": block}
+        return Transformer(arrangement, **shape, positions="none", key=key)
 
     @eqx.filter_jit
     def drawn(task, keys):

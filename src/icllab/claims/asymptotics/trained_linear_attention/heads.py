@@ -6,7 +6,7 @@ All minimise, over :math:`\Gamma` or over the factors it is a product of,
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from icllab.models import LinearAttention, ReducedLinearAttention, reduced
 from icllab.models.reduced.samples import Samples
 from icllab.tasks import LinearRegression
 from icllab.tasks.attention_features import features
+from icllab.training import Record, Sweep
 
 DECADES = 8  # natural logarithms by which plain descent shrinks its slowest part
 MOST = 40_000  # steps of it
@@ -86,10 +87,11 @@ class Contexts(NamedTuple):
             "training_error": float(np.mean(residuals**2) / np.mean(y**2)),
         }
 
-    def trained(self, model: Any, key: Any, **how: Any) -> Any:
+    def trained(self, model: Any, key: Any, sweep: Mapping[str, Sequence[float]] | None = None, **how: Any) -> Any:
         """The run of a model on all contexts at every step; what is answered is their queries."""
-        shared = {"key": key, "batch": None, "data": self.prompts, "positions": "last", "mode": "map", "record": [0]}
-        return icl.fit(model, self.task, progress=False, **shared, **how)
+        shared = {"key": key, "batch": None, "data": self.prompts, "positions": "last"}
+        shared |= {"record": Record([0], progress=False), "sweep": Sweep(sweep or {}, mode="map")}
+        return icl.fit(model, self.task, **shared, **how)
 
 
 def by_descent(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:

@@ -36,6 +36,7 @@ def measure(point, *, key, everything=False):
     import icllab as icl
     from icllab.models import Transformer
     from icllab.tasks import FixedPrompts, LinearRegression
+    from icllab.training import Record, Sweep
 
     dim = point.dim
     counts = np.array([max(1, round(ratio * dim**2)) for ratio in point.prompt_ratio])
@@ -58,15 +59,16 @@ def measure(point, *, key, everything=False):
             key=of_batches,
             batch=point.batch,
             optimizer=optimizer,
-            sweep={
-                "task.size": np.full(len(counts), counts.max()) if everything else counts,
-                "optimizer.rate": [point.rate],
-                "optimizer.steps": [steps],
-            },
+            sweep=Sweep(
+                {
+                    "task.size": np.full(len(counts), counts.max()) if everything else counts,
+                    "optimizer.rate": [point.rate],
+                    "optimizer.steps": [steps],
+                },
+                mode="map",
+            ),
             positions="last",
-            record=[0],
-            mode="map",
-            progress=False,
+            record=Record([0], progress=False),
         )
         for t, count in enumerate(counts):
             fresh_error[t, s] = np.mean(losses(run.member(t), task, test.prompts))

@@ -43,6 +43,7 @@ def measure(point, *, key, everything=False):
     from icllab import algorithms
     from icllab.models import Transformer
     from icllab.tasks import FixedPrompts, LinearRegression, WeightPool
+    from icllab.training import Record
 
     dim = point.dim
     optimizer, errors = _compiled_once()
@@ -75,9 +76,7 @@ def measure(point, *, key, everything=False):
                 optimizer=optimizer,
                 sweep={"optimizer.rate": [point.rate], "optimizer.steps": [steps]},
                 positions="last",
-                record=[0],
-                mode="map",
-                progress=False,
+                record=Record([0], progress=False),
             )
             for law, prompts in tests.items():
                 found[f"{law}_error"][t, s] = errors(run.predictor, prompts)

@@ -51,6 +51,7 @@ def measure(point, *, key, trained=True):
     from icllab import algorithms
     from icllab.models.networks.parameters import parameter_count, width_for
     from icllab.tasks import LinearRegression
+    from icllab.training import Record, Sweep
 
     dim, length, name = point.dim, round(point.alpha * point.dim), point.predictor
     task = LinearRegression.convention("raventos", dim=dim, length=length)
@@ -74,10 +75,8 @@ def measure(point, *, key, trained=True):
             key=of_prompts,
             batch=point.batch,
             optimizer=_optimizer(point.step),
-            sweep={"optimizer.rate": point.rate},
-            record=[0],
-            mode="map",
-            progress=False,
+            sweep=Sweep({"optimizer.rate": point.rate}, mode="map"),
+            record=Record([0], progress=False),
         )
         predictors, used = [run.member(i) for i in range(run.size)], parameter_count(run.member(0))
     for s, seed in enumerate(point.seed):
@@ -92,7 +91,7 @@ def measure(point, *, key, trained=True):
 
 def built(name, width, *, dim, length, key):
     """A network of one kind and width; attention works on the whole width whatever the number of heads."""
-    from icllab.models import DeepSets, PromptPerceptron, Recurrent, Transformer
+    from icllab.models import BlockOptions, DeepSets, PromptPerceptron, Recurrent, Transformer
     from icllab.models.networks.embedding import Joined
 
     if name == "perceptron":
@@ -107,11 +106,8 @@ def built(name, width, *, dim, length, key):
         Joined(answers="every", causal=True, query_is_key=True),
         dim=dim,
         width=width,
-        heads=heads,
-        head_dim=max(1, width // heads),
         layers=layers,
-        mlp=(2 * width,),
-        norm="pre",
+        block=BlockOptions(heads=heads, head_dim=max(1, width // heads), mlp=(2 * width,), norm="pre"),
         positions="none",
         key=key,
     )

@@ -131,6 +131,7 @@ def _everything(point, task, of_prompts, of_weights):
 
     import icllab as icl
     from icllab.models import GeneralisedAttention
+    from icllab.training import Record
 
     start = GeneralisedAttention.drawn(
         dim=point.dim,
@@ -154,9 +155,7 @@ def _everything(point, task, of_prompts, of_weights):
         optimizer=_optimizer(point.steps, point.rate),
         positions="last",
         trainable=lambda m: (m.value, m.key, m.query),
-        record=[0],
-        mode="map",
-        progress=False,
+        record=Record([0], progress=False),
     )
     return run.predictor
 

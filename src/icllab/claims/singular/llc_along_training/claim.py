@@ -45,6 +45,7 @@ def measure(point, *, key):
     from icllab.models.networks.embedding import Interleaved
     from icllab.tasks import LinearRegression
     from icllab.tasks.regression_laws import GaussianWeights, WeightPool
+    from icllab.training import Record, Sweep
 
     of_pool, of_weights, of_prompts, of_test, of_chains = jax.random.split(key, 5)
     fresh = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
@@ -55,10 +56,9 @@ def measure(point, *, key):
     layers = 2 if steps >= LONG else 1  # a short training only shows that the loss falls
 
     def network(key):
-        shape = {"width": point.width, "heads": 4, "layers": layers, "mlp": (point.width,), "nonlinearity": "relu"}
-        return Transformer(
-            Interleaved(), dim=point.dim, **shape, norm="pre", positions="learned", length=point.length, key=key
-        )
+        block = BlockOptions(heads=4, mlp=(point.width,), norm="pre", nonlinearity="relu")
+        shape = {"dim": point.dim, "width": point.width, "layers": layers, "block": block}
+        return Transformer(Interleaved(), **shape, positions="learned", length=point.length, key=key)
 
     checkpoints = [step for step in point.checkpoint if step <= steps]
     run = icl.fit(
@@ -68,11 +68,8 @@ def measure(point, *, key):
         key=of_prompts,
         batch=point.batch,
         optimizer=optax.adam(point.rate),
-        record=point.step,
-        held_out=point.prompts,
-        keep=checkpoints,
-        mode="map",
-        progress=False,
+        sweep=Sweep(mode="map"),
+        record=Record(point.step, keep=checkpoints, held_out=point.prompts, progress=False),
     )
     held_out = run.dataset["held_out_loss"].mean("position").sel(step=list(point.step))
     shape = (len(point.checkpoint), len(point.seed))

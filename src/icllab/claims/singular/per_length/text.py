@@ -19,6 +19,7 @@ from icllab import models
 from icllab.algorithms import NGram
 from icllab.tasks import HigherOrderChain, Text, text_files
 from icllab.tasks.text import PRINTABLE
+from icllab.training import Record
 
 CHAIN = {"vocabulary": 6, "order": 3, "share": 0.3, "concentration": 0.1}
 LONGEST = 3  # of the n-grams that are counted in a text
@@ -63,8 +64,9 @@ def chain(tokens: int, key: Any) -> Source:
 def network(source: Source, *, width: int, layers: int, key: Any) -> Any:
     """The transformer, before training."""
     size, length = source.training.vocabulary, source.training.length
-    how = {"heads": 4, "layers": layers, "mlp": (4 * width,), "norm": "pre", "positions": "learned", "length": length}
-    return models.Transformer(models.Tokens(size), dim=size, width=width, **how, key=key)
+    block = models.BlockOptions(heads=4, mlp=(4 * width,), norm="pre")
+    shape = {"dim": size, "width": width, "layers": layers, "block": block}
+    return models.Transformer(models.Tokens(size), **shape, positions="learned", length=length, key=key)
 
 
 @functools.cache
@@ -86,10 +88,7 @@ def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, ba
         batch=batch,
         optimizer=adam(max(steps)),
         sweep={"optimizer.rate": [rate]},
-        keep=steps,
-        mode="map",
-        record=[0],
-        progress=False,
+        record=Record([0], keep=steps, progress=False),
     )
     rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
     return jax.tree.map(jnp.asarray, run.trajectory.stacked(0)), rest
