@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.experiments.checks import Finding, Outcome, Verdict, agreement, apart, exactly, exceeds, within, worst
+from icllab.experiments import checks
+from icllab.experiments.checks import Finding, Outcome, Verdict, worst
+from icllab.experiments.estimates import Estimate, geometric_mean
 
 HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
+
+
+def only(findings):
+    (finding,) = findings
+    return finding
 
 
 def test_the_worst_of_outcomes_is_the_least_in_their_order():
@@ -39,36 +46,48 @@ def test_the_worst_of_outcomes_is_the_least_in_their_order():
         (1.0, 1.0 + 1e-15, 0.0, FAILS),
     ],
 )
-def test_agreement(predicted, measured, error, outcome):
-    finding = agreement("x", predicted, measured, error, largest_error=0.1)
+def test_covers(predicted, measured, error, outcome):
+    finding = only(checks.covers("x", "x", Estimate(measured, error), predicted, largest_error=0.1))
     assert finding.outcome is outcome
     assert bool(finding.advice) == (outcome is UNDECIDED)
     assert finding.tolerance == pytest.approx(3 * error, nan_ok=True)
+    assert finding.about == "claim"
 
 
-def test_agreement_errs_as_often_as_a_normal_law_says():
+def test_covers_errs_as_often_as_a_normal_distribution_says():
     """At two standard errors a true prediction fails in 4.55 % of many trials, within three standard errors."""
     trials, z = 4000, np.random.default_rng(1).normal(size=4000)
-    failed = sum(agreement("x", 0.0, m, 1.0, largest_error=1.0, sigmas=2.0).outcome is FAILS for m in z)
+    estimate = Estimate(xr.DataArray(z, dims="trial"), 1.0)
+    findings = checks.covers("x", "x", estimate, 0.0, largest_error=1.0, sigmas=2.0)
+    failed = sum(finding.outcome is FAILS for finding in findings)
     p = 1 - math.erf(2 / math.sqrt(2))
+    assert len(findings) == trials
     assert abs(failed / trials - p) < 3 * math.sqrt(p * (1 - p) / trials)
 
 
 @pytest.mark.parametrize(
     ("measured", "outcome"), [(0.31, HOLDS), (0.3, UNDECIDED), (-0.3, UNDECIDED), (-0.31, FAILS), (math.nan, UNDECIDED)]
 )
-def test_exceeds(measured, outcome):
-    finding = exceeds("x", measured, 0.1)
-    assert finding.outcome is outcome
-    assert bool(finding.advice) == (outcome is UNDECIDED)
+def test_above_and_below_are_each_others_mirror(measured, outcome):
+    up = only(checks.above("x", "x", Estimate(measured, 0.1)))
+    down = only(checks.below("x", "x", Estimate(2 - measured, 0.1), 2.0))
+    for finding in (up, down):
+        assert finding.outcome is outcome
+        assert bool(finding.advice) == (outcome is UNDECIDED)
+    assert (down.predicted, down.measured) == (2.0, pytest.approx(2 - measured, nan_ok=True))
+    assert only(checks.above("x", "x", Estimate(0.15, 0.1), sigmas=1.0)).outcome is HOLDS
 
 
-def test_exactly():
-    assert exactly("x", 2, 2).outcome is HOLDS
-    assert exactly("x", 2, 3).outcome is FAILS
-    assert exactly("x", 2, 3, otherwise=UNDECIDED).outcome is UNDECIDED
-    assert exactly("x", 2, math.nan).outcome is FAILS
-    assert (exactly("x", 2, 3).standard_error, exactly("x", 2, 3).tolerance) == (0.0, 0.0)
+def test_equal_and_complete():
+    assert only(checks.equal("x", "x", 2, 2)).outcome is HOLDS
+    assert only(checks.equal("x", "x", 3, 2)).outcome is FAILS
+    assert only(checks.equal("x", "x", 3, 2, otherwise=UNDECIDED)).outcome is UNDECIDED
+    assert only(checks.equal("x", "x", math.nan, 2)).outcome is FAILS
+    finding = only(checks.equal("x", "x", 3, 2))
+    assert (finding.predicted, finding.measured, finding.standard_error, finding.tolerance) == (2.0, 3.0, 0.0, 0.0)
+    assert only(checks.complete("x", "x", True)).outcome is HOLDS
+    assert only(checks.complete("x", "x", False)).outcome is UNDECIDED
+    assert only(checks.complete("x", "x", False)).about == "data"
 
 
 @pytest.mark.parametrize(
@@ -85,27 +104,71 @@ def test_exactly():
         (2.0, math.nan, UNDECIDED),
     ],
 )
-def test_within(measured, error, outcome):
-    finding = within("x", 2.0, measured, error, margin=0.5)
+def test_near(measured, error, outcome):
+    finding = only(checks.near("x", "x", Estimate(measured, error), 2.0, margin=0.5))
     assert finding.outcome is outcome
     assert bool(finding.advice) == (outcome is UNDECIDED)
     assert (finding.predicted, finding.tolerance) == (2.0, 0.5)
-    assert within("x", 2.0, 2.3, 0.1, margin=0.5, sigmas=1.0).outcome is HOLDS
+    assert only(checks.near("x", "x", Estimate(2.3, 0.1), 2.0, margin=0.5, sigmas=1.0)).outcome is HOLDS
 
 
-def test_one_phase_less_another_and_its_error():
-    phases = xr.DataArray([[1.0, 2.0], [5.0, 4.0], [7.0, 7.0]], coords={"phase": list("abc")}, dims=("phase", "n"))
-    dataset = xr.Dataset({"energy": phases, "energy_error": 3.0 * (phases > 4) + 4.0 * (phases < 4), "line": phases})
-    value, error = apart(dataset.expand_dims(seed=[0]), "energy", "b", "a", dims=("n", "seed"))
-    np.testing.assert_array_equal(value, [[4.0], [2.0]])
-    np.testing.assert_array_equal(error, [[5.0], [4.0]])
-    value, error = apart(dataset, "line", "a", "b", dims=("n",))
-    np.testing.assert_array_equal(value, [-4.0, -2.0])
-    np.testing.assert_array_equal(error, [0.0, 0.0])
+def test_an_array_gives_a_finding_for_each_element_with_its_own_numbers():
+    dims, coords = ("rate", "kind"), {"rate": [0.1, 0.3], "kind": ["a", "b"], "depth": 2}
+    value = xr.DataArray([[1.0, 2.0], [3.0, 4.0]], coords, dims)
+    error = xr.DataArray([0.1, 0.2], {"kind": ["a", "b"]}, "kind")
+    bound = value.T + xr.DataArray(
+        [[-1.0, 1.0], [-1.0, 1.0]], {"kind": ["a", "b"], "rate": [0.1, 0.3]}, ("kind", "rate")
+    )
+    findings = checks.above("width", "width", Estimate(value, error), bound, at={"seeds": 4})
+    assert [f.id for f in findings] == [
+        f"width[rate={r},kind={k},depth=2,seeds=4]" for r in (0.1, 0.3) for k in ("a", "b")
+    ]
+    assert [f.measured for f in findings] == [1.0, 2.0, 3.0, 4.0]
+    assert [f.standard_error for f in findings] == [0.1, 0.2, 0.1, 0.2]
+    assert [f.predicted for f in findings] == [0.0, 1.0, 4.0, 5.0]
+    assert [f.outcome for f in findings] == [HOLDS, HOLDS, FAILS, FAILS]
+
+
+def test_numbers_that_belong_to_other_coordinates_are_refused():
+    value = xr.DataArray([1.0, 2.0], {"dim": [10, 20]}, "dim")
+    with pytest.raises(ValueError, match="align"):
+        checks.above("x", "x", Estimate(value, 0.1), value.assign_coords(dim=[10, 30]))
+
+
+def test_a_finding_is_phrased_as_the_comparison_and_its_id_stays():
+    width = Estimate(xr.DataArray([0.5], {"rate": [0.1]}, "rate"), 0.01)
+    said = [
+        only(checks.below("width_ratio", "relative width / softmax's", width, 3)),
+        only(checks.above("width_ratio", "relative width", width, 0.25)),
+        only(checks.covers("width_ratio", "width", width, 0.5, largest_error=1)),
+        only(checks.near("width_ratio", "width", width, 0.5, margin=0.1)),
+    ]
+    assert [f.what for f in said] == [
+        "relative width / softmax's < 3, rate=0.1",
+        "relative width > 0.25, rate=0.1",
+        "width = 0.5, rate=0.1",
+        "width within 0.1 of 0.5, rate=0.1",
+    ]
+    assert {f.id for f in said} == {"width_ratio[rate=0.1]"}
+
+
+def test_geometric_means_are_compared_as_logarithms_and_reported_as_numbers():
+    samples = xr.DataArray(np.exp([0.9, 1.0, 1.1]), dims="seed")
+    mean = geometric_mean(samples)
+    error = 0.1 / math.sqrt(3)
+    finding = only(checks.below("x", "x", mean, 3.3))
+    assert finding.outcome is HOLDS  # ln 3.3 = 1.194 > 1 + 3 * 0.0577 = 1.173
+    assert only(checks.below("x", "x", mean, 3.2)).outcome is UNDECIDED  # ln 3.2 = 1.163
+    assert finding.measured == pytest.approx(math.e)
+    assert finding.standard_error == pytest.approx(math.e * error)
+    assert finding.predicted == 3.3
 
 
 def test_a_verdict_is_its_worst_finding_and_plain_values():
-    findings = (exactly("a", 1, 1), agreement("b", 1.0, 2.0, 0.1, largest_error=1.0))
+    findings = (
+        *checks.equal("a", "a", 1, 1),
+        *checks.covers("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0),
+    )
     verdict = Verdict("room/finding", findings, ("a note",))
     assert verdict.outcome is FAILS
     assert Verdict("room/finding", ()).outcome is UNDECIDED

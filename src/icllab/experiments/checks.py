@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xarray as xr
 
-from icllab.experiments.estimates import Estimate
+from icllab.experiments.estimates import Estimate, Number
 
 SIGMAS = 3.0
 """Standard errors that a comparison allows."""
@@ -95,7 +95,6 @@ class Verdict:
         }
 
 
-Number: TypeAlias = float | np.ndarray | xr.DataArray
 At: TypeAlias = Mapping[str, Any]
 
 

@@ -7,7 +7,7 @@ are symmetric, and reported as numbers.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -15,8 +15,10 @@ import xarray as xr
 from icllab.core.errors import expected
 from icllab.core.statistics import extrapolate, mean_and_error
 
+Number: TypeAlias = float | np.ndarray | np.number | xr.DataArray
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, init=False)
 class Estimate:
     """A value and its standard error for every element of an array with named axes.
 
@@ -30,26 +32,25 @@ class Estimate:
     error: xr.DataArray
     logarithmic: bool = False
 
-    def __post_init__(self) -> None:
-        value = _array(self.value)
-        error = _array(self.error)
-        error = error.broadcast_like(value).transpose(*value.dims) if error.dims != value.dims else error
-        object.__setattr__(self, "value", value)
-        object.__setattr__(self, "error", error)
+    def __init__(self, value: Number, error: Number, logarithmic: bool = False) -> None:
+        value, error = _array(value), _array(error)
+        error = error if error.dims == value.dims else error.broadcast_like(value).transpose(*value.dims)
+        for name, part in (("value", value), ("error", error), ("logarithmic", logarithmic)):
+            object.__setattr__(self, name, part)
 
-    def __sub__(self, other: "Estimate | xr.DataArray | float") -> "Estimate":
+    def __sub__(self, other: "Estimate | Number") -> "Estimate":
         """The difference of independent estimates; of geometric means it is not defined, but their ratio is."""
         other = _estimate(other)
         if self.logarithmic or other.logarithmic:
             raise expected("difference", "estimates of numbers", "a geometric mean", "take the ratio")
         return Estimate(self.value - other.value, _hypot(self.error, other.error))
 
-    def __add__(self, other: "Estimate | xr.DataArray | float") -> "Estimate":
+    def __add__(self, other: "Estimate | Number") -> "Estimate":
         """The sum of independent estimates."""
         other = _estimate(other)
         return self - Estimate(-other.value, other.error, other.logarithmic)
 
-    def __truediv__(self, other: "Estimate | xr.DataArray | float") -> "Estimate":
+    def __truediv__(self, other: "Estimate | Number") -> "Estimate":
         """The ratio of independent estimates, to first order in the errors; exact for geometric means."""
         other = _estimate(other)
         if self.logarithmic:
@@ -107,11 +108,11 @@ def stored(dataset: xr.Dataset, name: str) -> Estimate:
     return Estimate(dataset[name], dataset[error] if error in dataset else xr.zeros_like(dataset[name], dtype=float))
 
 
-def _array(value: Any) -> xr.DataArray:
+def _array(value: Number) -> xr.DataArray:
     return value if isinstance(value, xr.DataArray) else xr.DataArray(np.asarray(value, dtype=float))
 
 
-def _estimate(value: Any) -> Estimate:
+def _estimate(value: Estimate | Number) -> Estimate:
     return value if isinstance(value, Estimate) else Estimate(value, xr.zeros_like(_array(value), dtype=float))
 
 
