@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from icllab import algorithms
 from icllab.experiments import registry
 from icllab.models import (
+    BlockOptions,
     DeepSets,
     GeneralisedAttention,
     Interleaved,
@@ -126,9 +127,10 @@ def _generalised():
     )
 
 
-def _transformer(arrangement, **fields):
-    small = {"dim": 4, "width": 8, "heads": 2, "layers": 1, "mlp": None, "norm": "none", "positions": "none"}
-    return Transformer(arrangement, **(small | fields), key=KEY)
+def _transformer(arrangement, *, layers=1, positions="none", length=None, mlp=None, norm="none", **options):
+    block = BlockOptions(heads=2, mlp=mlp, norm=norm, **options)
+    shape = {"dim": 4, "width": 8, "layers": layers, "positions": positions, "length": length}
+    return Transformer(arrangement, **shape, block=block, key=KEY)
 
 
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)

@@ -21,7 +21,7 @@ import numpy as np
 
 from icllab.core.errors import expected, require_integer, require_number
 from icllab.models.networks.embedding import Tokens
-from icllab.models.networks.transformer import Transformer
+from icllab.models.networks.transformer import BlockOptions, Transformer
 
 
 class HeadBounds(NamedTuple):
@@ -117,14 +117,10 @@ def induction_head(
         Tokens(vocabulary),
         dim=vocabulary,
         width=width,
-        heads=1,
         layers=2,
-        mlp=None,
-        norm="none",
+        block=BlockOptions(heads=1, mlp=None, norm="none", head_dim=dim, scale=1.0),
         positions="one_hot",
         length=tokens - 1,
-        head_dim=dim,
-        scale=1.0,
         key=jax.random.key(0),  # no weight is drawn
     )
     return eqx.tree_at(_weights, shape, [jnp.asarray(part) for part in (*first.parts, *second.parts, *dense)])

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
     from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
     from icllab.models.networks.parameters import parameter_count, width_for
-    from icllab.models.networks.transformer import Transformer
+    from icllab.models.networks.transformer import BlockOptions, Transformer
     from icllab.models.reduced import ReducedLinearAttention
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Attention": "networks.attention",
+        "BlockOptions": "networks.transformer",
         "Classifier": "networks.classifier",
         "DeepSets": "networks.controls",
         "Edited": "interventions.edits",

@@ -20,7 +20,7 @@ from icllab.diagnostics.behaviour.heads import (
     target_attention,
     target_induction_score,
 )
-from icllab.models import DeepSets, ItemLabelNetwork, MinimalHead, Tokens, Transformer
+from icllab.models import BlockOptions, DeepSets, ItemLabelNetwork, MinimalHead, Tokens, Transformer
 from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens
 from icllab.theory import induction_landscape
 
@@ -147,9 +147,8 @@ def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
 
 def test_scores_of_all_heads_of_a_transformer(getkey):
     task = RepeatedTokens(vocabulary=6, period=4)
-    model = Transformer(
-        Tokens(6), dim=6, width=8, heads=2, layers=2, mlp=None, norm="none", positions="learned", length=8, key=getkey()
-    )
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    model = Transformer(Tokens(6), dim=6, width=8, layers=2, block=block, positions="learned", length=8, key=getkey())
     found = head_scores(model, task, key=getkey(), prompts=64)
     assert list(found["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
     for name in ("previous_token_score", "prefix_matching_score", "induction_score"):

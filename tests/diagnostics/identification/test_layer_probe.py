@@ -15,7 +15,7 @@ from icllab.algorithms import (
 from icllab.core.errors import InputError
 from icllab.diagnostics import probe_layers
 from icllab.diagnostics.identification.layer_probe import stopped
-from icllab.models import DeepSets, Interleaved, Joined, Transformer
+from icllab.models import BlockOptions, DeepSets, Interleaved, Joined, Transformer
 from icllab.tasks import LinearRegression
 
 DIM, LENGTH = 2, 6
@@ -75,10 +75,8 @@ def transformer(arrangement, layers=2):
         arrangement,
         dim=DIM,
         width=8,
-        heads=2,
         layers=layers,
-        mlp=None,
-        norm="none",
+        block=BlockOptions(heads=2, mlp=None, norm="none"),
         positions="none",
         key=jax.random.key(3),
     )

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.models import Interleaved, Transformer, parameter_count, width_for
+from icllab.models import BlockOptions, Interleaved, Transformer, parameter_count, width_for
 from icllab.models.networks.dense import Perceptron
 
 
@@ -18,10 +18,8 @@ def test_the_count_of_a_transformer():
         Interleaved(),
         dim=3,
         width=8,
-        heads=2,
         layers=2,
-        mlp=(16,),
-        norm="pre",
+        block=BlockOptions(heads=2, mlp=(16,), norm="pre"),
         positions="learned",
         length=5,
         key=jax.random.key(0),

@@ -1,5 +1,7 @@
 """The transformer is what its formula says, causal at every setting, and open to edits at every name."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,10 +10,11 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.models import Interleaved, Joined, Transformer, edited
+from icllab.models import BlockOptions, Interleaved, Joined, Transformer, edited
 from icllab.models.networks.transformer import LayerNorm
 
-SMALL = {"dim": 3, "width": 8, "heads": 2, "layers": 2, "mlp": (5,), "norm": "pre", "positions": "none"}
+BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
+SMALL = {"dim": 3, "width": 8, "layers": 2, "positions": "none"}
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +29,11 @@ def prompt(getkey):
 
 
 def small(key, arrangement=None, **fields):
-    return Transformer(arrangement or Interleaved(), **(SMALL | fields), key=key)
+    """Fields of the blocks and of the transformer, told apart by their names."""
+    options = {field.name for field in dataclasses.fields(BlockOptions)}
+    block = dataclasses.replace(BLOCK, **{name: value for name, value in fields.items() if name in options})
+    others = {name: value for name, value in fields.items() if name not in options}
+    return Transformer(arrangement or Interleaved(), **(SMALL | others), block=block, key=key)
 
 
 def joined(answers="every", causal=True, query_is_key=False):

@@ -10,6 +10,7 @@ read: the tokens at which no answer is read serve it as keys and values, not as 
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import equinox as eqx
@@ -72,12 +73,51 @@ def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
     return normal, rate * (change - means)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions:
+    r"""What the blocks of a transformer are; papers differ in every one of these.
+
+    Attributes:
+        heads: Number of heads of the attention.
+        mlp: Widths of the hidden dense layers; ``()`` for one affine map, None for attention only.
+        norm: Where layer norms are: ``"none"``, ``"pre"`` or ``"post"``.
+        nonlinearity: Nonlinearity of the dense layers.
+        head_dim: Dimension of a head; None: the width over ``heads``.
+        weighting: As in :class:`~icllab.models.networks.attention.Attention`, and so are the next three.
+        similarity: A function of a query and a key, or None for ``scale`` times their product.
+        scale: Factor of the product; None: one over the root of the head's dimension.
+        normalisation: ``"none"``, or ``"examples"`` for one over the number of examples seen.
+
+    Raises:
+        InputError: The norm is not known.
+    """
+
+    heads: int
+    mlp: tuple[int, ...] | None
+    norm: str
+    nonlinearity: str | Callable[[Array], Array] = "gelu"
+    head_dim: int | None = None
+    weighting: Weighting = "softmax"
+    similarity: Similarity | None = None
+    scale: float | None = None
+    normalisation: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise unknown("norm", self.norm, NORMS)
+
+    @property
+    def parts(self) -> int:
+        """How many parts of a block write into the residual stream."""
+        return 1 if self.mlp is None else 2
+
+
 class Block(eqx.Module):
     """Attention and, where there are any, dense layers; each added to the residual stream.
 
     Attributes:
-        attention: Of the tokens over each other.
-        mlp: Of every token on its own; None for an attention-only block.
+        attention: Attention of the tokens over each other.
+        mlp: Dense layers of every token on its own; None for an attention-only block.
         norms: The layer norm of each of the two.
         norm: ``"none"``, ``"pre"`` or ``"post"``.
     """
@@ -86,6 +126,47 @@ class Block(eqx.Module):
     mlp: Perceptron | None
     norms: tuple[LayerNorm, ...]
     norm: str = eqx.field(static=True)
+
+    @classmethod
+    def drawn(
+        cls, options: BlockOptions, width: int, *, rotary: bool, std: float | None, writers: int, key: PRNGKeyArray
+    ) -> "Block":
+        """Weights of standard deviation ``std``, or by the number of inputs where it is None.
+
+        Args:
+            options: What the block is.
+            width: Width of the residual stream.
+            rotary: Whether queries and keys are turned by their place.
+            std: Standard deviation of the weights.
+            writers: Number of parts of the whole network that write into the stream: what writes is drawn smaller by
+                its root.
+            key: Key of the weights.
+        """
+
+        def smaller(inner: int) -> float:
+            return (inner**-0.5 if std is None else std) / writers**0.5
+
+        of_attention, of_mlp = jax.random.split(key)
+        attention = Attention(
+            width,
+            options.heads,
+            dim=options.head_dim,
+            weighting=options.weighting,
+            similarity=options.similarity,
+            scale=options.scale,
+            normalisation=options.normalisation,
+            rotary=rotary,
+            std=std,
+            output_std=smaller(width if options.head_dim is None else options.heads * options.head_dim),
+            key=of_attention,
+        )
+        mlp = None
+        if options.mlp is not None:
+            last = smaller(options.mlp[-1] if options.mlp else width)
+            fields = {"nonlinearity": options.nonlinearity, "std": std, "last_std": last}
+            mlp = Perceptron(width, options.mlp, width, **fields, key=of_mlp)
+        norms = () if options.norm == "none" else tuple(LayerNorm(width) for _ in range(options.parts))
+        return cls(attention, mlp, norms, options.norm)
 
     def __call__(
         self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
@@ -134,18 +215,10 @@ class Transformer(AbstractModel):
         *,
         dim: int,
         width: int | None,
-        heads: int,
         layers: int,
-        mlp: tuple[int, ...] | None,
-        norm: str,
+        block: BlockOptions,
         positions: str,
         length: int | None = None,
-        head_dim: int | None = None,
-        nonlinearity: str | Callable[[Array], Array] = "gelu",
-        weighting: Weighting = "softmax",
-        similarity: Similarity | None = None,
-        scale: float | None = None,
-        normalisation: str = "none",
         std: float | None = None,
         key: PRNGKeyArray,
     ):
@@ -156,27 +229,17 @@ class Transformer(AbstractModel):
         Args:
             arrangement: How the prompt becomes tokens.
             dim: Input dimension of the prompts; of token ids, the vocabulary.
-            width: Of the residual stream; None to put the tokens into it as they are.
-            heads: Of each attention layer.
+            width: Width of the residual stream; None to put the tokens into it as they are.
             layers: Number of blocks.
-            mlp: Widths of the hidden dense layers; ``()`` for one affine map, None for attention only.
-            norm: ``"none"``, ``"pre"`` or ``"post"``.
-            positions: See :class:`~icllab.models.networks.embedding.Embedding`.
+            block: What each of them is.
+            positions: Positional code; see :class:`~icllab.models.networks.embedding.Embedding`.
             length: The longest context, for learned and one-hot positions.
-            head_dim: By default ``width / heads``.
-            nonlinearity: Of the dense layers.
-            weighting: See :class:`~icllab.models.networks.attention.Attention`, also for the next three.
-            similarity: Likewise.
-            scale: Likewise.
-            normalisation: Likewise.
             std: Standard deviation of the weights.
-            key: Of the weights.
+            key: Key of the weights.
 
         Raises:
             InputError: A name is unknown, or the widths do not fit.
         """
-        if norm not in NORMS:
-            raise unknown("norm", norm, NORMS)
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         of_embedding, of_readout, *of_blocks = jax.random.split(key, 2 + layers)
@@ -184,35 +247,9 @@ class Transformer(AbstractModel):
             arrangement, dim=dim, width=width, positions=positions, length=length, std=std, key=of_embedding
         )
         stream = self.embedding.width
-        writers = (layers * (1 if mlp is None else 2)) ** 0.5
-
-        def smaller(inner: int) -> float:
-            return (inner**-0.5 if std is None else std) / writers
-
-        blocks = []
-        for of_block in of_blocks:
-            of_attention, of_mlp = jax.random.split(of_block)
-            attention = Attention(
-                stream,
-                heads,
-                dim=head_dim,
-                weighting=weighting,
-                similarity=similarity,
-                scale=scale,
-                normalisation=normalisation,
-                rotary=positions == "rotary",
-                std=std,
-                output_std=smaller(stream if head_dim is None else heads * head_dim),
-                key=of_attention,
-            )
-            dense = None
-            if mlp is not None:
-                last = smaller(mlp[-1] if mlp else stream)
-                dense = Perceptron(stream, mlp, stream, nonlinearity=nonlinearity, std=std, last_std=last, key=of_mlp)
-            norms = () if norm == "none" else tuple(LayerNorm(stream) for _ in range(1 if mlp is None else 2))
-            blocks.append(Block(attention, dense, norms, norm))
-        self.blocks = tuple(blocks)
-        self.final_norm = LayerNorm(stream) if norm == "pre" else None
+        drawn = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
+        self.blocks = tuple(Block.drawn(block, stream, **drawn, key=of_block) for of_block in of_blocks)
+        self.final_norm = LayerNorm(stream) if block.norm == "pre" else None
         self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
 
     @classmethod
@@ -227,10 +264,8 @@ class Transformer(AbstractModel):
             Interleaved(),
             dim=dim,
             width=width,
-            heads=heads,
             layers=layers,
-            mlp=(4 * width,),
-            norm="pre",
+            block=BlockOptions(heads=heads, mlp=(4 * width,), norm="pre"),
             positions="learned",
             length=length,
             std=0.02,
@@ -243,9 +278,9 @@ class Transformer(AbstractModel):
 
         Args:
             dim: Input dimension; the residual stream is as wide.
-            layers: Blocks.
+            layers: Number of blocks.
             dense: Whether each block ends in one affine map, without a hidden nonlinearity.
-            key: Of the weights.
+            key: Key of the weights.
 
         Source: [Lu24].
         """
@@ -253,10 +288,8 @@ class Transformer(AbstractModel):
             Joined(answers="last", causal=True, query_is_key=True),
             dim=dim,
             width=dim,
-            heads=1,
             layers=layers,
-            mlp=() if dense else None,
-            norm="post",
+            block=BlockOptions(heads=1, mlp=() if dense else None, norm="post"),
             positions="none",
             key=key,
         )

@@ -33,7 +33,7 @@ def measure(point, *, key, trained=True, noise=False):
 
     import icllab as icl
     from icllab import algorithms, diagnostics
-    from icllab.models import LinearAttention, Transformer
+    from icllab.models import BlockOptions, LinearAttention, Transformer
     from icllab.models.networks.embedding import Joined
     from icllab.tasks import LinearRegression
     from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights
