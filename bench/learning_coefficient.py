@@ -205,7 +205,7 @@ def trained():
     import optax
 
     import icllab as icl
-    from icllab.models import Interleaved, Transformer
+    from icllab.models import BlockOptions, Interleaved, Transformer
     from icllab.tasks import LinearRegression
 
     task = LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
@@ -215,11 +215,8 @@ def trained():
             Interleaved(),
             dim=DIM,
             width=WIDTH,
-            heads=HEADS,
             layers=LAYERS,
-            mlp=(WIDTH,),
-            nonlinearity="relu",
-            norm="pre",
+            block=BlockOptions(heads=HEADS, mlp=(WIDTH,), nonlinearity="relu", norm="pre"),
             positions="learned",
             length=LENGTH,
             key=key,
