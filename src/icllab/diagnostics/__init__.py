@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from icllab.diagnostics.curves.transition_times import transitions
     from icllab.diagnostics.identification.comparison import identify, identify_over
     from icllab.diagnostics.identification.layer_probe import probe_layers
+    from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance
+    from icllab.diagnostics.sampling.hmc import HMC
+    from icllab.diagnostics.sampling.mala import MALA
+    from icllab.diagnostics.sampling.nuts import NUTS
+    from icllab.diagnostics.sampling.sgld import SGLD
+    from icllab.diagnostics.sampling.smc import SMC
     from icllab.diagnostics.singular.free_energies import annealed_coefficient, free_energy, free_energy_slope
     from icllab.diagnostics.singular.learning_machines import LearningMachine
     from icllab.diagnostics.singular.length_divergences import divergences
@@ -25,8 +31,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "HMC": "sampling.hmc",
         "LearningMachine": "singular.learning_machines",
+        "MALA": "sampling.mala",
+        "NUTS": "sampling.nuts",
+        "SGLD": "sampling.sgld",
+        "SMC": "sampling.smc",
         "StatedHead": "behaviour.heads",
+        "VerdictRule": "identification.verdicts",
         "annealed_coefficient": "singular.free_energies",
         "change_points": "curves.breakpoints",
         "delay": "curves.survival",

@@ -16,17 +16,17 @@ STEPS = np.array([0, 500, 1000, 2000, 4000, 8000])
 
 
 def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03), other=1.5):
-    """A world in which the network is at the place ``logistic(log2 k, step)``, off the line by ``error``.
+    """A world in which the network is at the relative distance ``logistic(log2 k, step)``, off the line by ``error``.
 
-    Distances follow from the place: (1 - p)^2 S + e from dMMSE and p^2 S + e from ridge.
+    Distances follow from it: (1 - p)^2 S + e from dMMSE and p^2 S + e from ridge.
     """
     rng = np.random.default_rng(0)
     x, t = np.log2(TASKS)[:, None, None], STEPS[None, :, None]
     shape = (len(TASKS), len(STEPS), seeds)
-    place = np.broadcast_to(logistic(x, t), shape) + noise * rng.normal(size=shape)
+    relative = np.broadcast_to(logistic(x, t), shape) + noise * rng.normal(size=shape)
     scale = np.broadcast_to((2.0 / TASKS)[:, None], (len(TASKS), seeds))
     s, e = scale[:, None, :], np.asarray(error)[None, :, None] * np.exp(noise * rng.normal(size=shape))
-    distance = np.stack([(1 - place) ** 2 * s + e, place**2 * s + e, other * np.ones(shape)])[None, None]
+    distance = np.stack([(1 - relative) ** 2 * s + e, relative**2 * s + e, other * np.ones(shape)])[None, None]
     dims = ("dim", "layers", "predictor", "tasks", "step", "seed")
     scales = (("dim", "layers", "tasks", "seed"), scale[None, None])
     return claim.theory(
@@ -50,7 +50,7 @@ def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03
 
 
 def falls_at(end, slope=0.5):
-    """The place falls through 1/2 at log2 k = ``end`` at the last step, and ``slope`` lower for half the steps."""
+    """The relative distance falls through 1/2 at log2 k = ``end`` at the last step, and ``slope`` lower for half the steps."""
 
     def logistic(x, t):
         middle = end + slope * np.log2(np.maximum(t, 1) / STEPS[-1])
@@ -71,20 +71,20 @@ def test_it_holds_where_all_is_as_claimed():
     assert set(outcomes(placed(falls_at(3.0))).values()) == {Outcome.HOLDS}
 
 
-def test_the_place_is_what_the_distances_were_made_of():
-    place = placed(falls_at(3.0), noise=0.0)["fresh_place"].squeeze().isel(seed=0)
-    assert np.allclose(place.transpose("tasks", "step"), falls_at(3.0)(np.log2(TASKS)[:, None], STEPS[None]))
+def test_the_relative_distance_is_what_the_distances_were_made_of():
+    relative = placed(falls_at(3.0), noise=0.0)["fresh_relative_distance"].squeeze().isel(seed=0)
+    assert np.allclose(relative.transpose("tasks", "step"), falls_at(3.0)(np.log2(TASKS)[:, None], STEPS[None]))
 
 
 def test_it_fails_where_the_network_answers_pools_of_all_sizes_as_ridge_does():
     found = failing(placed(lambda x, t: 0.05 + 0 * x * t))
-    assert "place between ridge and dMMSE on fresh tasks, 2 in the pool, d=4" in found
-    assert "place between ridge and dMMSE on pool tasks, 2 in the pool, d=4" in found
+    assert "relative distance from ridge to dMMSE on fresh tasks, 2 in the pool, d=4" in found
+    assert "relative distance from ridge to dMMSE on pool tasks, 2 in the pool, d=4" in found
 
 
 def test_it_fails_where_the_network_memorises_pools_of_all_sizes():
     found = failing(placed(lambda x, t: 0.95 + 0 * x * t))
-    assert "place between dMMSE and ridge on fresh tasks, 64 in the pool, d=4" in found
+    assert "relative distance from dMMSE to ridge on fresh tasks, 64 in the pool, d=4" in found
     assert "log distance of dMMSE from ridge above that of the network, d=4" in found
 
 
@@ -138,10 +138,10 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 
 def test_the_crossing_is_interpolated_and_ends_with_the_grid():
-    place = np.array([0.9, 0.8, 0.6, 0.2, 0.1])[:, None]
-    assert claim.crossing(TASKS, place) == pytest.approx(3.25)
-    assert claim.crossing(TASKS, place - 0.5) == 1.0
-    assert claim.crossing(TASKS, place + 0.5) == 6.0
+    relative = np.array([0.9, 0.8, 0.6, 0.2, 0.1])[:, None]
+    assert claim.crossing(TASKS, relative) == pytest.approx(3.25)
+    assert claim.crossing(TASKS, relative - 0.5) == 1.0
+    assert claim.crossing(TASKS, relative + 0.5) == 6.0
 
 
 def test_the_bootstrap_gives_the_standard_error_of_a_mean():

@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and what plain descent and the factors conserve."""
+"""What is particular to this claim: its check on made-up worlds, and what gradient descent and the factors conserve."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_it_holds_where_all_is_as_claimed():
 
 def test_it_fails_where_one_minimum_is_not_reached():
     failing = [f.what for f in claim.check(made_up(off=0.02)) if f.outcome is Outcome.FAILS]
-    assert len(failing) == 3 * 3 + 1  # everything where there is one minimum, plain descent where there are many
+    assert len(failing) == 3 * 3 + 1  # everything where there is one minimum, gradient descent where there are many
     assert all("distance" in what for what in failing)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to this claim: its verdicts and its check on made-up worlds, and its rivals."""
+"""What is particular to this claim: its verdicts and its check on made-up worlds, and its candidates."""
 
 import equinox as eqx
 import jax
@@ -15,27 +15,27 @@ LEFT = {"1 step": (0.45, 0.4, 0.35), "ridge": (0.3, 0.12, 0.06), "4 steps": (0.3
 
 
 def made_up(seeds=3, scatter=0.02, width=1.1, steps=4000, **changed):
-    """Shares left at three depths; ``changed`` replaces some (names with underscores)."""
+    """Fractions unexplained at three depths; ``changed`` replaces some (names with underscores)."""
     rng = np.random.default_rng(0)
     left = LEFT | {name.replace("_", " "): value for name, value in changed.items()}
-    u = np.array([left[name] for name in LEFT]).T[:, None, None, :, None]  # layers, rho, step, rival, seed
+    u = np.array([left[name] for name in LEFT]).T[:, None, None, :, None]  # layers, rho, step, candidate, seed
     u = u * np.exp(scatter * rng.normal(size=(*u.shape[:-1], seeds)))
     ends = np.stack([u / width, u * width], axis=-1)
-    among = np.stack([ends[..., 1] <= share for share in (claim.STRICT, claim.LOOSE)], axis=3)
+    among = np.stack([ends[..., 1] <= tolerance for tolerance in (claim.STRICT, claim.LOOSE)], axis=3)
     dims = ("layers", "rho", "step")
     return xr.Dataset(
         {
-            "unexplained": ((*dims, "rival", "seed"), u),
-            "unexplained_interval": ((*dims, "rival", "seed", "bound"), ends),
-            "accepted": ((*dims, "share", "rival", "seed"), among.astype(float)),
-            "among": ((*dims, "share", "rival", "seed"), among.astype(float)),
+            "fraction_unexplained": ((*dims, "candidate", "seed"), u),
+            "fraction_unexplained_interval": ((*dims, "candidate", "seed", "bound"), ends),
+            "accepted": ((*dims, "tolerance", "candidate", "seed"), among.astype(float)),
+            "among": ((*dims, "tolerance", "candidate", "seed"), among.astype(float)),
         },
         coords={
             "layers": LAYERS,
             "rho": [0.25],
             "step": [steps],
-            "rival": list(LEFT),
-            "share": [claim.STRICT, claim.LOOSE],
+            "candidate": list(LEFT),
+            "tolerance": [claim.STRICT, claim.LOOSE],
             "bound": ["low", "high"],
         },
     )
@@ -49,7 +49,7 @@ def test_it_holds_where_all_is_as_claimed():
     assert {finding.outcome for finding in claim.check(made_up())} == {Outcome.HOLDS}
 
 
-def test_it_fails_where_a_rival_is_named():
+def test_it_fails_where_a_candidate_is_named():
     assert failing(made_up(**{"4_steps": (0.35, 0.2, 0.002)})) == [
         "networks that are not none of these at 0.01, 4 layers, rho=0.25"
     ]
@@ -57,16 +57,16 @@ def test_it_fails_where_a_rival_is_named():
 
 def test_it_fails_where_one_step_is_nearer_than_ridge():
     found = failing(made_up(ridge=(0.9, 0.12, 0.06)))
-    assert found == ["log share that 1 step leaves above that of ridge, 1 layers, rho=0.25"]
+    assert found == ["log fraction unexplained, 1 step above ridge, 1 layers, rho=0.25"]
 
 
 def test_it_fails_where_depth_does_not_help_ridge_or_helps_one_step_as_much():
     said = "from 1 to 4 layers, rho=0.25"
-    assert f"fall of the log share that ridge leaves, {said}" in failing(made_up(ridge=(0.1, 0.12, 0.2)))
+    assert f"fall of the log fraction unexplained by ridge, {said}" in failing(made_up(ridge=(0.1, 0.12, 0.2)))
     found = failing(made_up(**{"1_step": (0.95, 0.4, 0.1)}))
     assert set(found) == {
-        f"that fall above the fall of what 1 step leaves, {said}",
-        f"log 2 above the fall of the log share that 1 step leaves, {said}",
+        f"that fall above the fall of 1 step, {said}",
+        f"log 2 above the fall of the log fraction unexplained by 1 step, {said}",
     }
 
 
@@ -89,8 +89,8 @@ def test_all_verdicts_are_told_apart():
 def test_one_step_is_named_where_it_takes_the_place_of_the_networks():
     world = claim._itself(made_up())
     assert world["among"].dims == made_up()["among"].dims
-    for share in (claim.STRICT, claim.LOOSE):
-        assert set(claim.verdicts(world.isel(rho=0, step=0), share).values.ravel()) == {"1 step"}
+    for tolerance in (claim.STRICT, claim.LOOSE):
+        assert set(claim.verdicts(world.isel(rho=0, step=0), tolerance).values.ravel()) == {"1 step"}
     assert len([what for what in failing(world) if what.startswith("networks that are not")]) == len(LAYERS)
 
 
@@ -100,13 +100,15 @@ def test_after_a_short_training_only_verdicts_are_judged():
     assert all(finding.what.startswith(("networks", "several")) for finding in short)
 
 
-@pytest.mark.parametrize("name", claim.RIVALS)
-def test_every_rival_answers_every_position_and_has_its_free_numbers(name, getkey):
-    rivals, free = claim.rivals_of((name,), 2)
+@pytest.mark.parametrize("name", claim.CANDIDATES)
+def test_every_candidate_answers_every_position_and_has_its_fitted_parameters(name, getkey):
+    candidates, fitted = claim.candidates_of((name,), 2)
     prompt = LinearRegression.convention("garg", dim=2, length=4).sample(key=getkey())
-    answers = eqx.filter_jit(rivals[name])(prompt)
+    answers = eqx.filter_jit(candidates[name])(prompt)
     assert answers.shape == (5,)
     assert float(answers[0]) == 0
-    assert all(jax.numpy.issubdtype(getattr(rivals[name], path).dtype, np.floating) for path in free.get(name, []))
+    assert all(
+        jax.numpy.issubdtype(getattr(candidates[name], path).dtype, np.floating) for path in fitted.get(name, [])
+    )
     if name == "mean of labels":
         np.testing.assert_allclose(answers[-1], np.mean(prompt.y[:-1]), rtol=1e-6)

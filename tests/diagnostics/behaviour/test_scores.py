@@ -12,7 +12,7 @@ from icllab.diagnostics import icl_scores
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 
 TASK = LinearRegression(3, 8, GaussianInputs(jnp.ones(())), GaussianWeights(jnp.ones(())), 0.25)
-NAMES = ("loss_drop", "closer", "gain")
+NAMES = ("early_minus_late", "win_rate", "context_benefit")
 
 
 def nothing(prompt):
@@ -47,10 +47,10 @@ class OnTheHost(AbstractPredictor):
 
 def test_a_predictor_that_ignores_its_context_scores_one_half_and_zero(getkey):
     result = icl_scores({"nothing": nothing}, TASK, key=getkey(), prompts=5000)
-    assert float(result.closer[0]) == 0.5
-    assert float(result.gain[0]) == 0
-    assert float(result.gain_error[0]) == 0
-    assert abs(float(result.loss_drop[0])) < 4.5 * float(result.loss_drop_error[0])
+    assert float(result.win_rate[0]) == 0.5
+    assert float(result.context_benefit[0]) == 0
+    assert float(result.context_benefit_error[0]) == 0
+    assert abs(float(result.early_minus_late[0])) < 4.5 * float(result.early_minus_late_error[0])
 
 
 def test_known_scores_within_their_errors(getkey):
@@ -60,16 +60,20 @@ def test_known_scores_within_their_errors(getkey):
     independent normals of one variance, so u/v is Cauchy.
     """
     result = icl_scores({"before": the_label_before, "cheat": cheat}, TASK, key=getkey(), prompts=20_000)
-    known = {"loss_drop": [3.25 - 6.5, 3.25], "closer": [np.arctan(2) / np.pi, 1.0], "gain": [3.25 - 6.5, 3.25]}
+    known = {
+        "early_minus_late": [3.25 - 6.5, 3.25],
+        "win_rate": [np.arctan(2) / np.pi, 1.0],
+        "context_benefit": [3.25 - 6.5, 3.25],
+    }
     for name in NAMES:
         assert np.all(np.abs(result[name] - known[name]) < 4.5 * result[f"{name}_error"]), name
         assert np.all(result[f"{name}_error"] > 0)
     # The error of closer is binomial, and not 0 where all prompts agree.
-    smoothed = (result.closer.values * 20_000 + 1) / 20_002
-    np.testing.assert_allclose(result.closer_error, np.sqrt(smoothed * (1 - smoothed) / 20_000), rtol=1e-12)
-    assert float(result.closer[1]) == 1.0
-    assert float(result.closer_error.max()) < 0.005
-    assert float(result.gain_error.max()) < 0.15
+    smoothed = (result.win_rate.values * 20_000 + 1) / 20_002
+    np.testing.assert_allclose(result.win_rate_error, np.sqrt(smoothed * (1 - smoothed) / 20_000), rtol=1e-12)
+    assert float(result.win_rate[1]) == 1.0
+    assert float(result.win_rate_error.max()) < 0.005
+    assert float(result.context_benefit_error.max()) < 0.15
     assert (result.attrs["early"], result.attrs["late"]) == (0, 8)
 
 
@@ -80,8 +84,8 @@ def test_the_error_of_a_difference_is_that_of_differences(getkey):
         return prompt.y - prompt.y[0]
 
     result = icl_scores({"first": first_label}, TASK, key=getkey(), early=2, late=6)
-    assert float(result.loss_drop[0]) == pytest.approx(0, abs=1e-6)
-    assert float(result.loss_drop_error[0]) < 1e-6
+    assert float(result.early_minus_late[0]) == pytest.approx(0, abs=1e-6)
+    assert float(result.early_minus_late_error[0]) < 1e-6
 
 
 def test_every_kind_of_predictor_has_the_same_scores(getkey):
@@ -115,7 +119,7 @@ def test_token_prompts_and_questions_of_several_tokens(getkey):
     assert [float(result[name][0]) for name in NAMES] == [1.0, 1.0, 1.0]
     # The token before the question is kept; what could be copied is still gone.
     longer = icl_scores({"copies": copies}, Questions(), key=getkey(), prompts=50, size=2)
-    assert float(longer.gain[0]) == 1.0
+    assert float(longer.context_benefit[0]) == 1.0
 
 
 def test_a_nan_is_no_tie(getkey):

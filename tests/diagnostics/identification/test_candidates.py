@@ -1,4 +1,4 @@
-"""Free numbers against least squares that can be written down."""
+"""Fitted parameters against least squares that can be written down."""
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import drawn
-from icllab.diagnostics.identification.candidates import fitted_rival, free_numbers
+from icllab.diagnostics.identification.candidates import fitted_candidate, fitted_parameters
 from icllab.tasks import LinearRegression
 
 
@@ -38,9 +38,9 @@ def prompts(getkey):
         yield drawn(task(), key=getkey(), prompts=30, block=30)
 
 
-def fitted(rival, paths, answers, prompts):
-    (free,) = free_numbers({"it": rival}, {"it": paths}, answers=answers.size).values()
-    return fitted_rival(rival, free, prompts, answers, (3,)), free
+def fitted(candidate, paths, answers, prompts):
+    (parameters,) = fitted_parameters({"it": candidate}, {"it": paths}, answers=answers.size).values()
+    return fitted_candidate(candidate, parameters, prompts, answers, (3,)), parameters
 
 
 def test_linear_numbers_are_those_of_least_squares(prompts):
@@ -48,41 +48,41 @@ def test_linear_numbers_are_those_of_least_squares(prompts):
     x = np.asarray(prompts.x)[:, 3]
     answers = np.sin(3 * x[:, :1]) + x[:, 1:]
     exact = np.linalg.lstsq(x, answers[:, 0], rcond=None)[0]
-    found, free = fitted(Planes(jnp.array([-1.0, 1.0]), jnp.asarray(1.0)), ["slopes"], answers, prompts)
+    found, parameters = fitted(Planes(jnp.array([-1.0, 1.0]), jnp.asarray(1.0)), ["slopes"], answers, prompts)
     np.testing.assert_allclose(found.slopes, exact, rtol=1e-9)
     assert float(found.scale) == 1.0
-    assert free.logarithms == (False,)
-    np.testing.assert_allclose(free.values(found)["slopes"], exact, rtol=1e-9)
+    assert parameters.logarithms == (False,)
+    np.testing.assert_allclose(parameters.values(found)["slopes"], exact, rtol=1e-9)
 
 
 def test_a_number_that_starts_positive_stays_positive(prompts):
     """The best is -2; of those above zero the least is best. Where the best is positive, it is found from afar."""
-    rival = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
+    candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
     answers = np.asarray(prompts.x)[:, 3, :1]
-    found, free = fitted(rival, ["scale"], -2 * answers, prompts)
-    assert free.logarithms == (True,)
+    found, parameters = fitted(candidate, ["scale"], -2 * answers, prompts)
+    assert parameters.logarithms == (True,)
     assert 0 < float(found.scale) < 0.1
-    near, _ = fitted(rival, ["scale"], 1e-3 * answers, prompts)
+    near, _ = fitted(candidate, ["scale"], 1e-3 * answers, prompts)
     assert float(near.scale) == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_numbers_that_are_no_numbers_fit_nothing(prompts):
-    rival = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
-    found, _ = fitted(rival, ["scale"], np.full((30, 1), np.nan), prompts)
-    assert found is rival
+    candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
+    found, _ = fitted(candidate, ["scale"], np.full((30, 1), np.nan), prompts)
+    assert found is candidate
 
 
 def test_bad_input_is_refused_in_a_line(prompts):
-    rival = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
-    for free, said in (
-        ({"other": ["scale"]}, "unknown rival 'other'; known: it"),
+    candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
+    for paths, said in (
+        ({"other": ["scale"]}, "unknown candidate 'other'; known: it"),
         ({"it": ["scales"]}, "unknown part of 'it': 'scales'; did you mean 'scale'?"),
-        ({"it": ["host"]}, "free['it']: expected names of floating-point arrays, got 'host'"),
-        ({"it": []}, "free['it']: expected a sequence of names, got []"),
-        ({"it": ["slopes", "scale"]}, "fitting: expected at least 10 answers for each of 3 numbers of 'it', got 29"),
+        ({"it": ["host"]}, "fitted['it']: expected names of floating-point arrays, got 'host'"),
+        ({"it": []}, "fitted['it']: expected a sequence of names, got []"),
+        ({"it": ["slopes", "scale"]}, "fitting: expected at least 10 answers for each of 3 parameters of 'it', got 29"),
     ):
         with pytest.raises(InputError) as caught:
-            free_numbers({"it": rival}, free, answers=29)
+            fitted_parameters({"it": candidate}, paths, answers=29)
         assert str(caught.value).startswith(said)
-    with pytest.raises(InputError, match="expected a rival that can be traced, got 'Planes'"):
-        free_numbers({"it": Planes(rival.slopes, rival.scale, host=True)}, {"it": ["scale"]}, answers=50)
+    with pytest.raises(InputError, match="expected a candidate that can be traced, got 'Planes'"):
+        fitted_parameters({"it": Planes(candidate.slopes, candidate.scale, host=True)}, {"it": ["scale"]}, answers=50)

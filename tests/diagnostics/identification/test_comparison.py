@@ -1,4 +1,4 @@
-"""A verdict names a construction, tells no rivals apart that are equal, and is not fooled."""
+"""A verdict names a construction, tells no candidates apart that are equal, and is not fooled."""
 
 import json
 
@@ -20,19 +20,20 @@ from icllab.algorithms import (
     Ridge,
     from_sklearn,
 )
-from icllab.core.axes import QUANTITIES, require_axes
+from icllab.core.axes import QUANTITIES, derived, require_axes
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics import identify, identify_over
+from icllab.diagnostics import VerdictRule, identify, identify_over
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Ensemble, Run, Trajectory
 
 DIM, LENGTH = 3, 24
 SHAPE = {"dim": DIM, "normalised": True, "half": True}
+RULE = VerdictRule(resamples=200)
 # One block for all: what is compiled for one test serves the others.
-FEW = {"prompts": 60, "fitting": 40, "block": 100, "resamples": 200}
-SOME = {"prompts": 400, "fitting": 100, "block": 100, "resamples": 200}
+FEW = {"prompts": 60, "fitting": 40, "block": 100, "rule": RULE}
+SOME = {"prompts": 400, "fitting": 100, "block": 100, "rule": RULE}
 
 
 @pytest.fixture
@@ -95,24 +96,24 @@ def algorithms():
 
 
 def test_every_construction_is_recovered(task, getkey):
-    """Twice: every construction is one member, so that each rival is asked once; weights are found where they are."""
-    rivals = algorithms()
+    """Twice: by its answers, and by its weights where there are any."""
+    candidates = algorithms()
     key = getkey()
-    for name, algorithm in rivals.items():
+    for name, algorithm in candidates.items():
         network = constructions.gradient_descent(algorithm, answers="last")
-        found = identify(network, rivals, task, key=key, **FEW)
-        of_rival = found.sel(rival=name)
+        found = identify(network, candidates, task, key=key, **FEW)
+        of_candidate = found.sel(candidate=name)
         assert str(found.verdict.values) == name
-        assert int(of_rival["rank"]) == 1
-        assert float(of_rival.unexplained) < 1e-20
-        assert float(of_rival.mean_difference) < 1e-10
-        assert float(of_rival.slope_difference) < 1e-10
-        assert float(of_rival.cosine) == pytest.approx(1, abs=1e-12)
-        others = found.drop_sel(rival=name)
-        assert np.all(others.unexplained_interval.sel(bound="low") > 0.01)
+        assert int(of_candidate["rank"]) == 1
+        assert float(of_candidate.fraction_unexplained) < 1e-20
+        assert float(of_candidate.mean_difference) < 1e-10
+        assert float(of_candidate.gradient_difference) < 1e-10
+        assert float(of_candidate.cosine) == pytest.approx(1, abs=1e-12)
+        others = found.drop_sel(candidate=name)
+        assert np.all(others.fraction_unexplained_interval.sel(bound="low") > 0.01)
         if name != "kernel":
-            assert float(of_rival.weight_distance) < 1e-12
-            linear = found.weight_distance.drop_sel(rival=["kernel", name])
+            assert float(of_candidate.weight_distance) < 1e-12
+            linear = found.weight_distance.drop_sel(candidate=["kernel", name])
             assert np.all(linear > 1e-3)
         else:
             assert np.isnan(found.weight_distance).all()
@@ -121,24 +122,24 @@ def test_every_construction_is_recovered(task, getkey):
 def test_what_is_saved_is_in_the_tables(task, getkey):
     found = identify(LeastSquares(), {"a": LeastSquares(), "b": Ridge(1.0)}, task, key=getkey(), **FEW)
     require_axes(found.sizes)
-    assert set(found.data_vars) <= set(QUANTITIES)
-    assert found.sizes == {"rival": 2, "bound": 2, "other_rival": 2}
+    assert all(derived(name, QUANTITIES) for name in found.data_vars)
+    assert found.sizes == {"candidate": 2, "bound": 2, "other_candidate": 2}
 
 
 def rivals_with_free_numbers():
-    rivals = {"GD": GradientDescent(0.1, layers=2, **SHAPE), "ridge": Ridge(1.0), "small ridge": Ridge(1e-3)}
-    return rivals, {"GD": ["rate"], "ridge": ["ridge"]}
+    candidates = {"GD": GradientDescent(0.1, layers=2, **SHAPE), "ridge": Ridge(1.0), "small ridge": Ridge(1e-3)}
+    return candidates, {"GD": ["rate"], "ridge": ["ridge"]}
 
 
-def test_free_numbers_are_found(task, getkey):
-    rivals, free = rivals_with_free_numbers()
+def test_fitted_parameters_are_found(task, getkey):
+    candidates, fitted = rivals_with_free_numbers()
     network = constructions.gradient_descent(GradientDescent(0.37, layers=2, **SHAPE), answers="last")
-    found = identify(network, rivals, task, key=getkey(), free=free, **FEW)
+    found = identify(network, candidates, task, key=getkey(), fitted=fitted, **FEW)
     assert str(found.verdict.values) == "GD"
-    assert json.loads(str(found.fitted.sel(rival="GD").values))["rate"] == pytest.approx(0.37, rel=1e-9)
-    assert float(found.weight_distance.sel(rival="GD")) < 1e-9
-    np.testing.assert_array_equal(found.free_numbers, [1, 1, 0])
-    assert json.loads(str(found.fitted.sel(rival="small ridge").values)) == {}
+    assert json.loads(str(found.fitted_values.sel(candidate="GD").values))["rate"] == pytest.approx(0.37, rel=1e-9)
+    assert float(found.weight_distance.sel(candidate="GD")) < 1e-9
+    np.testing.assert_array_equal(found.fitted_parameters, [1, 1, 0])
+    assert json.loads(str(found.fitted_values.sel(candidate="small ridge").values)) == {}
 
 
 def random_network():
@@ -159,22 +160,22 @@ def lasso():
 
 @pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)
 def test_none_of_these(network, task, getkey):
-    """And no near miss: the best rival leaves at least three times what it may."""
-    rivals, free = rivals_with_free_numbers()
-    found = identify(network(), rivals, task, key=getkey(), free=free, **SOME)
+    """And no near miss: the best candidate leaves at least three times what it may."""
+    candidates, fitted = rivals_with_free_numbers()
+    found = identify(network(), candidates, task, key=getkey(), fitted=fitted, **SOME)
     assert str(found.verdict.values) == "none of these"
     assert not found.accepted.any()
     assert not found.among.any()
-    assert float(found.unexplained_interval.sel(bound="low").min()) > 0.03
+    assert float(found.fraction_unexplained_interval.sel(bound="low").min()) > 0.03
     # The answers alone say it too.
-    assert float(found.prediction_interval.sel(bound="low").min()) > 0.03
+    assert float(found.prediction_discrepancy_interval.sel(bound="low").min()) > 0.03
 
 
-def test_a_half_and_half_mixture_is_none_even_where_both_halves_are_rivals(task, getkey):
+def test_a_half_and_half_mixture_is_none_even_where_both_halves_are_candidates(task, getkey):
     found = identify(Halves(), {"ridge": Ridge(0.1), "neighbour": Neighbour()}, task, key=getkey(), **SOME)
     assert str(found.verdict.values) == "none of these"
     # Both halves are off by half of what is between them.
-    squares = found.prediction.values / np.mean(found.prediction.values)
+    squares = found.prediction_discrepancy.values / np.mean(found.prediction_discrepancy.values)
     np.testing.assert_allclose(squares, 1, rtol=1e-12)
 
 
@@ -190,38 +191,38 @@ def noisy(noise):
 )
 def test_indistinguishable(other, getkey):
     with jax.enable_x64(True):
-        rivals = {"itself": LeastSquares(), "other": other(), "far": Ridge(100.0)}
-        found = identify(LeastSquares(), rivals, noisy(0.01), key=getkey(), **FEW)
+        candidates = {"itself": LeastSquares(), "other": other(), "far": Ridge(100.0)}
+        found = identify(LeastSquares(), candidates, noisy(0.01), key=getkey(), **FEW)
     assert str(found.verdict.values) == "indistinguishable"
     np.testing.assert_array_equal(found.among, [True, True, False])
-    assert float(found.mutual.sel(rival="itself", other_rival="other")) < 1e-6
-    assert float(found.unexplained.sel(rival="itself")) == 0
-    assert float(found.unexplained.sel(rival="other")) > 0
+    assert float(found.mutual.sel(candidate="itself", other_candidate="other")) < 1e-6
+    assert float(found.fraction_unexplained.sel(candidate="itself")) == 0
+    assert float(found.fraction_unexplained.sel(candidate="other")) > 0
 
 
-def test_the_share_is_what_the_formula_says(task, getkey):
-    """For answers x·(w + v) against x·w both shares are |v|² over E|w|² plus |v|², the query being isotropic.
+def test_the_fraction_is_what_the_formula_says(task, getkey):
+    """For answers x·(w + v) against x·w both fractions are |v|² over E|w|² plus |v|², the query being isotropic.
 
-    The trivial part, x·v, is taken from the scale: E(f - t)² = E|w - Ew|². The share of the slopes is exact,
+    The baselines' part, x·v, is taken from the scale: E(f - t)² = E|w - Ew|². The fraction of the gradients is exact,
     and so up to sampling is that of the answers.
     """
     off = jnp.array([0.3, 0.0, 0.0])
     found = identify(Linear(off), {"w": LeastSquares()}, task, key=getkey(), **SOME)
     size = 3.0  # E|w|², least squares being exact without noise
     wide = 4 * float(np.sqrt(2 / 3 / 400)) + 0.03  # |w|² has relative variance 2/3; the fit of t
-    assert float(found.sensitivity[0]) == pytest.approx(0.09 / size, rel=wide)
-    assert float(found.prediction[0]) == pytest.approx(0.09 / size, rel=3 * wide)
+    assert float(found.input_gradient_discrepancy[0]) == pytest.approx(0.09 / size, rel=wide)
+    assert float(found.prediction_discrepancy[0]) == pytest.approx(0.09 / size, rel=3 * wide)
     assert float(found.mean_difference[0]) == pytest.approx(0.3 * np.sqrt(2 / np.pi), rel=4 * 0.75 / 20)
-    assert float(found.slope_difference[0]) == pytest.approx(0.3, rel=1e-10)
+    assert float(found.gradient_difference[0]) == pytest.approx(0.3, rel=1e-10)
     assert str(found.verdict.values) == "none of these"
 
 
-def test_trivial_answers_are_no_rivals(task, getkey):
+def test_what_a_baseline_answers_is_no_candidate(task, getkey):
     for network in (Constant(), Constant(2.0)):
         found = identify(network, {"itself": network, "ridge": Ridge(0.1)}, task, key=getkey(), **FEW)
         assert str(found.verdict.values) == "none of these"
-        assert "the trivial alternatives leave nothing" in str(found.warning.values)
-        assert float(found.trivial) == 1
+        assert "the baselines leave nothing" in str(found.warning.values)
+        assert float(found.baseline_explained) == 1
 
 
 def test_intervals_cover_the_truth(task, getkey):
@@ -230,7 +231,7 @@ def test_intervals_cover_the_truth(task, getkey):
     for seed in range(40):
         key = jax.random.fold_in(getkey(), seed)
         found = identify(Linear(jnp.array([0.3, 0.0, 0.0])), {"w": LeastSquares()}, task, key=key, **FEW)
-        interval = found.sensitivity_interval.values[0]
+        interval = found.input_gradient_discrepancy_interval.values[0]
         low, high = [*low, interval[0]], [*high, interval[1]]
     covered = np.mean((np.array(low) < 0.03) & (np.array(high) > 0.03))
     # 95 % less four standard errors of 40 draws, and the skew of 60 prompts.
@@ -241,10 +242,10 @@ def test_intervals_cover_the_truth(task, getkey):
 def test_every_position_and_the_last_of_a_shorter_prompt(task, getkey):
     """A predictor that answers the last position is asked earlier by shorter prompts."""
     network = constructions.gradient_descent(GradientDescent(0.4, layers=1, **SHAPE), answers="last")
-    rivals = {"GD": GradientDescent(0.4, layers=1, **SHAPE), "half": GradientDescent(0.2, layers=1, **SHAPE)}
-    found = identify(network, rivals, task, key=getkey(), positions=(2, 5), **FEW)
+    candidates = {"GD": GradientDescent(0.4, layers=1, **SHAPE), "half": GradientDescent(0.2, layers=1, **SHAPE)}
+    found = identify(network, candidates, task, key=getkey(), positions=(2, 5), **FEW)
     assert str(found.verdict.values) == "GD"
-    assert float(found.unexplained[0]) < 1e-20
+    assert float(found.fraction_unexplained[0]) < 1e-20
     assert found.attrs["positions"] == [2, 5]
 
 
@@ -253,7 +254,7 @@ def test_members_of_an_ensemble(task, getkey):
     assert isinstance(members, Ensemble)
     found = identify(members, {"half": Ridge(0.5), "four": Ridge(4.0)}, task, key=getkey(), **FEW)
     assert found.verdict.values.tolist() == ["half", "four"]
-    assert found.unexplained.dims == ("member", "rival")
+    assert found.fraction_unexplained.dims == ("member", "candidate")
     np.testing.assert_array_equal(found.ridge, [0.5, 4.0])
 
 
@@ -264,18 +265,18 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     params = {0: Ridge(np.full(3, 3.0)), 5: Ridge(ends)}
     none = eqx.filter(members.stacked, eqx.is_array, inverse=True)
     run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, none, members.coordinates))
-    rivals = {"start": Ridge(3.0), "any": Ridge(1.0)}
-    found = identify(run, rivals, task, key=getkey(), free={"any": ["ridge"]}, **FEW)
+    candidates = {"start": Ridge(3.0), "any": Ridge(1.0)}
+    found = identify(run, candidates, task, key=getkey(), fitted={"any": ["ridge"]}, **FEW)
     assert found.verdict.dims == ("member", "step")
     np.testing.assert_array_equal(found.step, [0, 5])
     np.testing.assert_array_equal(found.seed, [0, 1, 2])
     assert found.verdict.values[:, 0].tolist() == ["indistinguishable"] * 3
     assert found.verdict.values[:, 1].tolist() == ["indistinguishable", "any", "any"]
-    learned = [json.loads(fitted)["ridge"] for fitted in found.fitted.sel(step=5, rival="any").values]
+    learned = [json.loads(fitted)["ridge"] for fitted in found.fitted_values.sel(step=5, candidate="any").values]
     np.testing.assert_allclose(learned, ends, rtol=1e-6)
 
 
-def test_along_an_axis_rivals_fitted_in_training_fail_at_another_scale(getkey):
+def test_along_an_axis_candidates_fitted_in_training_fail_at_another_scale(getkey):
     """A step that depends on the size of its inputs is a fixed step only where it was fitted."""
 
     class Normed(AbstractPredictor):
@@ -289,28 +290,28 @@ def test_along_an_axis_rivals_fitted_in_training_fail_at_another_scale(getkey):
             law = GaussianWeights(jnp.ones(()))
             return LinearRegression(DIM, LENGTH, GaussianInputs(jnp.asarray(scale**2)), law, jnp.asarray(0.0))
 
-        rivals = {"one step": GradientDescent(0.1, layers=1, **SHAPE)}
+        candidates = {"one step": GradientDescent(0.1, layers=1, **SHAPE)}
 
         def case(scale):
-            return Normed(), rivals, scaled(scale)
+            return Normed(), candidates, scaled(scale)
 
-        options = {"fit_on": scaled(1.0), "free": {"one step": ["rate"]}, "share": 0.2, **FEW}
+        options = {"fit_on": scaled(1.0), "fitted": {"one step": ["rate"]}, **FEW, "rule": RULE._replace(tolerance=0.2)}
         found = identify_over("input_scale", [0.5, 1.0, 2.0], case, key=getkey(), **options)
     assert found.verdict.values.tolist() == ["none of these", "one step", "none of these"]
     # A rate of 1/2 for inputs of unit variance answers 4 times too little, or too much, at half and twice the scale.
     # Of 60 prompts: a mean of so many squares of normal numbers is known to sqrt(2 / 60), a half of this tolerance.
-    by_scale = found.unexplained.sel(rival="one step").values
+    by_scale = found.fraction_unexplained.sel(candidate="one step").values
     np.testing.assert_allclose(by_scale[[0, 2]], [0.75**2, 3**2], rtol=0.35)
-    assert found.unexplained.dims == ("input_scale", "rival")
+    assert found.fraction_unexplained.dims == ("input_scale", "candidate")
     assert found.attrs["prompts"] == FEW["prompts"]
 
 
-def test_rivals_without_slopes_are_judged_by_answers(task, getkey):
-    rivals = {"neighbour": neighbour(), "ridge": Ridge(1.0)}
-    found = identify(Neighbour(), rivals, task, key=getkey(), **FEW)
+def test_candidates_without_slopes_are_judged_by_answers(task, getkey):
+    candidates = {"neighbour": neighbour(), "ridge": Ridge(1.0)}
+    found = identify(Neighbour(), candidates, task, key=getkey(), **FEW)
     assert str(found.verdict.values) == "neighbour"
-    assert np.isnan(found.sensitivity.sel(rival="neighbour"))
-    assert float(found.prediction.sel(rival="neighbour")) == 0
+    assert np.isnan(found.input_gradient_discrepancy.sel(candidate="neighbour"))
+    assert float(found.prediction_discrepancy.sel(candidate="neighbour")) == 0
 
 
 class Endless(AbstractPredictor):
@@ -323,8 +324,8 @@ class Endless(AbstractPredictor):
 def test_what_is_no_number_explains_nothing(task, getkey):
     found = identify(LeastSquares(), {"endless": Endless(), "it": LeastSquares()}, task, key=getkey(), **FEW)
     assert str(found.verdict.values) == "it"
-    assert float(found.unexplained.sel(rival="endless")) == np.inf
-    broken = identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), free={}, **FEW)
+    assert float(found.fraction_unexplained.sel(candidate="endless")) == np.inf
+    broken = identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), fitted={}, **FEW)
     assert str(broken.verdict.values) == "none of these"
     assert "no number" in str(broken.warning.values)
 
@@ -332,25 +333,25 @@ def test_what_is_no_number_explains_nothing(task, getkey):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"rivals": {}}, "rivals: expected at least one, by name, got {}"),
+        ({"rivals": {}}, "rivals: expected at least one candidate, by name, got {}"),
         ({"rivals": {"none of these": Ridge(1.0)}}, "rivals: expected names that are no other verdict, got"),
-        ({"free": {"rigde": ["ridge"]}}, "unknown rival 'rigde'; did you mean 'ridge'?"),
-        ({"free": {"ridge": ["rigde"]}}, "unknown part of 'ridge': 'rigde'; did you mean 'ridge'?"),
-        ({"free": {"ridge": "ridge"}}, "free['ridge']: expected a sequence of names, got 'ridge'"),
-        ({"share": 0.0}, "share: expected a number between 0 and 1, got 0.0"),
-        ({"share": 1e-9}, "resolution: expected a number from 0 to the share, got 1e-06"),
+        ({"fitted": {"rigde": ["ridge"]}}, "unknown candidate 'rigde'; did you mean 'ridge'?"),
+        ({"fitted": {"ridge": ["rigde"]}}, "unknown part of 'ridge': 'rigde'; did you mean 'ridge'?"),
+        ({"fitted": {"ridge": "ridge"}}, "fitted['ridge']: expected a sequence of names, got 'ridge'"),
+        ({"rule": VerdictRule(tolerance=0.0)}, "tolerance: expected a number between 0 and 1, got 0.0"),
+        ({"rule": VerdictRule(tolerance=1e-9)}, "resolution: expected a number from 0 to the tolerance, got 1e-06"),
         ({"prompts": 5}, "prompts: expected an integer of at least 10, got 5"),
     ],
 )
 def test_bad_input_is_refused_in_a_line(change, said, task, getkey):
     arguments = {"rivals": {"ridge": Ridge(1.0)}, "key": getkey(), **FEW} | change
-    rivals = arguments.pop("rivals")
+    candidates = arguments.pop("rivals")
     with pytest.raises(InputError) as caught:
-        identify(Ridge(2.0), rivals, task, **arguments)
+        identify(Ridge(2.0), candidates, task, **arguments)
     assert str(caught.value).startswith(said)
 
 
-def test_too_many_free_numbers_are_refused(task, getkey):
-    rivals = {"steps": PreconditionedDescent(matrices(0, 0.1, 2), layers=2, **SHAPE)}
-    with pytest.raises(InputError, match="expected at least 10 answers for each of 18 numbers of 'steps', got 40"):
-        identify(LeastSquares(), rivals, task, key=getkey(), free={"steps": ["preconditioner"]}, **FEW)
+def test_too_many_fitted_parameters_are_refused(task, getkey):
+    candidates = {"steps": PreconditionedDescent(matrices(0, 0.1, 2), layers=2, **SHAPE)}
+    with pytest.raises(InputError, match="expected at least 10 answers for each of 18 parameters of 'steps', got 40"):
+        identify(LeastSquares(), candidates, task, key=getkey(), fitted={"steps": ["preconditioner"]}, **FEW)

@@ -1,4 +1,4 @@
-"""Answers, slopes and trivial alternatives of predictors for which they are known exactly."""
+"""Answers, gradients and baselines of predictors for which they are known exactly."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,13 @@ from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import answers_to, drawn
-from icllab.diagnostics.identification.responses import Response, Trivial, asked_positions, circumstances, responses
+from icllab.diagnostics.identification.responses import (
+    Baselines,
+    Response,
+    asked_positions,
+    baseline_features,
+    responses,
+)
 from icllab.tasks import LinearRegression
 
 DIM, LENGTH = 2, 4
@@ -48,21 +54,21 @@ def prompts(getkey):
         yield drawn(task(), key=getkey(), prompts=11, block=8)
 
 
-def test_slopes_are_the_weights(prompts):
+def test_gradients_are_the_weights(prompts):
     found = seen(Weighted(), (1, 3), prompts)
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
     for i, position in enumerate((1, 3)):
         w = np.einsum("pi,pid->pd", y[:, :position], x[:, :position])
-        np.testing.assert_allclose(found.slopes[:, i], w, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found.gradients[:, i], w, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(found.values[:, i], (x[:, position] * w).sum(1), rtol=1e-12, atol=1e-13)
 
 
 def test_one_that_answers_the_last_position_is_asked_by_shorter_prompts(prompts):
     every, last = (seen(one, (0, 2, LENGTH), prompts) for one in (Weighted(), Last()))
     np.testing.assert_allclose(last.values, every.values, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(last.slopes, every.slopes, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(last.gradients, every.gradients, rtol=1e-12, atol=1e-13)
     host = seen(Host(), (0, 2, LENGTH), prompts)
-    assert host.slopes is None
+    assert host.gradients is None
     np.testing.assert_allclose(host.values, every.values, rtol=1e-12, atol=1e-13)
 
 
@@ -74,28 +80,30 @@ def test_blocks_and_prompts_drawn_once_are_those_of_answers(getkey):
     np.testing.assert_allclose(there, answers(question, Weighted(), task(), key=key, prompts=11), rtol=1e-6)
 
 
-def test_trivial_alternatives_leave_nothing_of_themselves(prompts):
+def test_baselines_leave_nothing_of_themselves(prompts):
     """An affine function of the query and of the mean label is left with exactly nothing, another with something."""
-    given = circumstances(prompts, (2, 4))
+    given = baseline_features(prompts, (2, 4))
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
     np.testing.assert_array_equal(given[:, 1, 0], 1)
     np.testing.assert_array_equal(given[:, 1, 1:-1], x[:, 4])
     np.testing.assert_allclose(given[:, 1, -1], y[:, :4].mean(1), rtol=1e-12)
-    from_nothing = circumstances(prompts, (0,))
+    from_nothing = baseline_features(prompts, (0,))
     np.testing.assert_array_equal(from_nothing[..., -1], 0)
     found = seen(Weighted(), (2, 4), prompts)
     slope = np.array([0.5, -1.0])
-    trivial = found._replace(
-        values=given @ np.array([0.3, 0.5, -1.0, 2.0]), slopes=np.broadcast_to(slope, found.slopes.shape)
+    affine = found._replace(
+        values=given @ np.array([0.3, 0.5, -1.0, 2.0]), gradients=np.broadcast_to(slope, found.gradients.shape)
     )
-    fitted = Trivial.fitted(trivial, given)
+    fitted = Baselines.fitted(affine, given)
     np.testing.assert_allclose(fitted.coefficients, [0.3, 0.5, -1.0, 2.0], rtol=1e-10)
-    of_values, of_slopes = fitted.left(trivial, given)
+    of_values, of_gradients = fitted.left(affine, given)
     np.testing.assert_array_equal(of_values, 0)
-    np.testing.assert_array_equal(of_slopes, 0)
-    of_values, of_slopes = Trivial.fitted(found, given).left(found, given)
+    np.testing.assert_array_equal(of_gradients, 0)
+    of_values, of_gradients = Baselines.fitted(found, given).left(found, given)
     assert of_values.min() > 0
-    assert of_slopes.mean() == pytest.approx(((found.slopes - found.slopes.mean((0, 1))) ** 2).sum(2).mean(), rel=1e-12)
+    assert of_gradients.mean() == pytest.approx(
+        ((found.gradients - found.gradients.mean((0, 1))) ** 2).sum(2).mean(), rel=1e-12
+    )
 
 
 def test_bad_input_is_refused_in_a_line(getkey, prompts):

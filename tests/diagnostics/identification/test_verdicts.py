@@ -3,15 +3,23 @@
 import numpy as np
 import pytest
 
-from icllab.diagnostics.identification.verdicts import Evidence, interval, judged, mutual_shares, resamplings, shares
+from icllab.diagnostics.identification.verdicts import (
+    Evidence,
+    VerdictRule,
+    interval,
+    judged,
+    mutual_unexplained,
+    resamplings,
+    unexplained,
+)
 
 PROMPTS = 400
 WEIGHTS = resamplings(PROMPTS, resamples=500, seed=[1])
-RULE = {"share": 0.01, "resolution": 1e-6, "confidence": 0.95}
+RULE = VerdictRule()
 
 
-def evidence(*factors, mutual=1.0, spread=0.5, scale=1.0, slopes=None, slopes_scale=1.0):
-    """Squares with means in the given proportion to the scale's, and rivals that far from each other."""
+def evidence(*factors, mutual=1.0, spread=0.5, scale=1.0, gradients=None, gradients_scale=1.0):
+    """Squares with means in the given proportion to the scale's, and candidates that far from each other."""
     rng = np.random.default_rng(0)
     common = 1 + spread * rng.uniform(-1, 1, size=(PROMPTS, 1))
     own = 1 + spread * rng.uniform(-1, 1, size=(PROMPTS, len(factors)))
@@ -19,16 +27,16 @@ def evidence(*factors, mutual=1.0, spread=0.5, scale=1.0, slopes=None, slopes_sc
     return Evidence(
         answers=np.array(factors) * own,
         answers_scale=scale * common[:, 0],
-        slopes=np.full((PROMPTS, len(factors)), np.nan) if slopes is None else np.array(slopes) * own,
-        slopes_scale=np.full(PROMPTS, np.nan) if slopes is None else slopes_scale * common[:, 0],
+        gradients=np.full((PROMPTS, len(factors)), np.nan) if gradients is None else np.array(gradients) * own,
+        gradients_scale=np.full(PROMPTS, np.nan) if gradients is None else gradients_scale * common[:, 0],
         mutual_answers=np.broadcast_to(mutual, (len(factors), len(factors))) * (1 - np.eye(len(factors))),
-        mutual_slopes=none if slopes is None else np.zeros_like(none),
+        mutual_gradients=none if gradients is None else np.zeros_like(none),
     )
 
 
 def verdict(made_up, names="abc", **rule):
     names = tuple(names[: made_up.answers.shape[1]])
-    return judged(shares(made_up, WEIGHTS), mutual_shares(made_up), names, **(RULE | rule))
+    return judged(unexplained(made_up, WEIGHTS), mutual_unexplained(made_up), names, RULE._replace(**rule))
 
 
 @pytest.mark.parametrize(
@@ -45,19 +53,19 @@ def verdict(made_up, names="abc", **rule):
         # Equal to all purposes, whatever is resolved.
         (evidence(0.0, 9e-7, mutual=9e-7), "indistinguishable", [True, True]),
         (evidence(0.0, 2e-6, mutual=2e-6), "a", [True, False]),
-        # A rival that is refused is never meant, however near to the leader.
+        # A candidate that is refused is never meant, however near to the best.
         (evidence(0.009, 0.02, mutual=0.001), "a", [True, False]),
-        # The interval holds the share itself: more prompts would say.
+        # The interval holds the tolerance itself: more prompts would say.
         (evidence(0.01, 0.1), "undecided", [False, False]),
         # One accepted, the other not refused, and near: it may be meant as well.
         (evidence(0.0094, 0.01, mutual=0.001), "indistinguishable", [True, True]),
         # Slopes count as much as answers do.
-        (evidence(0.001, 0.002, slopes=(0.03, 0.003)), "b", [False, True]),
-        (evidence(0.001, slopes=(0.03,)), "none of these", [False]),
-        # A scale of nothing: no rival explains nothing, but equal slopes are equal.
+        (evidence(0.001, 0.002, gradients=(0.03, 0.003)), "b", [False, True]),
+        (evidence(0.001, gradients=(0.03,)), "none of these", [False]),
+        # A scale of nothing: no candidate explains nothing, but equal gradients are equal.
         (evidence(0.0, scale=0.0), "none of these", [False]),
-        (evidence(0.001, slopes=(0.0,), slopes_scale=0.0), "a", [True]),
-        (evidence(0.001, slopes=(0.1,), slopes_scale=0.0), "none of these", [False]),
+        (evidence(0.001, gradients=(0.0,), gradients_scale=0.0), "a", [True]),
+        (evidence(0.001, gradients=(0.1,), gradients_scale=0.0), "none of these", [False]),
     ],
 )
 def test_the_rule(made_up, said, among):
@@ -66,22 +74,24 @@ def test_the_rule(made_up, said, among):
     np.testing.assert_array_equal(found.among, among)
 
 
-def test_a_network_between_two_rivals_is_said_to_be():
-    """|a - b|² = 4 |f - a|² = 4 |f - b|²: the network is the mean of two rivals, both of which are accepted."""
+def test_a_network_between_two_candidates_is_said_to_be():
+    """|a - b|² = 4 |f - a|² = 4 |f - b|²: the network is the mean of two candidates, both of which are accepted."""
     between = verdict(evidence(0.002, 0.002, mutual=0.008))
     assert between.verdict == "indistinguishable"
     assert between.warning in ("the answers lie between those of a and b", "the answers lie between those of b and a")
     assert verdict(evidence(0.002, 0.002, mutual=0.003)).warning == ""
 
 
-def test_shares_and_their_intervals():
+def test_fractions_and_their_intervals():
     """Means of ratios of means; the interval of a mean of N has the width of its standard error."""
     made_up = evidence(0.3, spread=0.5)
-    found = shares(made_up, WEIGHTS)
-    assert found.prediction[0, 0] == pytest.approx(made_up.answers.mean() / made_up.answers_scale.mean(), rel=1e-12)
-    assert np.isnan(found.sensitivity).all()
-    np.testing.assert_array_equal(found.unexplained, found.prediction)
-    low, high = interval(found.unexplained, 0.95)[0]
+    found = unexplained(made_up, WEIGHTS)
+    assert found.prediction_discrepancy[0, 0] == pytest.approx(
+        made_up.answers.mean() / made_up.answers_scale.mean(), rel=1e-12
+    )
+    assert np.isnan(found.input_gradient_discrepancy).all()
+    np.testing.assert_array_equal(found.fraction_unexplained, found.prediction_discrepancy)
+    low, high = interval(found.fraction_unexplained, 0.95)[0]
     # Numerator and denominator have the relative standard error 0.5/sqrt(3 N) each, and are independent.
     exact = 2 * 1.96 * 0.3 * np.sqrt(2) * 0.5 / np.sqrt(3 * PROMPTS)
     assert high - low == pytest.approx(exact, rel=0.15)
@@ -98,14 +108,16 @@ def test_resamplings_are_draws_with_replacement():
 
 
 def test_differences_are_paired():
-    """Two rivals whose squares differ by 1 % in every prompt are resolved, though each is known to 5 % only."""
+    """Two candidates whose squares differ by 1 % in every prompt are resolved, though each is known to 5 % only."""
     made_up = evidence(0.004, 0.004)
     paired = made_up._replace(answers=np.stack([made_up.answers[:, 0], 1.01 * made_up.answers[:, 0]], axis=1))
     found = verdict(paired)
     assert found.verdict == "a"
-    low, high = found.behind_interval[1]
-    assert 0 < low <= found.behind[1] <= high
-    assert found.behind[1] == pytest.approx(0.01 * shares(paired, WEIGHTS).unexplained[0, 0], rel=1e-9)
+    low, high = found.gap_to_best_interval[1]
+    assert 0 < low <= found.gap_to_best[1] <= high
+    assert found.gap_to_best[1] == pytest.approx(
+        0.01 * unexplained(paired, WEIGHTS).fraction_unexplained[0, 0], rel=1e-9
+    )
 
 
 def test_what_is_no_number_is_refused():
@@ -113,6 +125,6 @@ def test_what_is_no_number_is_refused():
     made_up.answers[3, 1] = np.nan
     found = verdict(made_up)
     assert found.verdict == "a"
-    assert shares(made_up, WEIGHTS).unexplained[0, 1] == np.inf
+    assert unexplained(made_up, WEIGHTS).fraction_unexplained[0, 1] == np.inf
     made_up.answers_scale[3] = np.inf
     assert verdict(made_up).verdict == "none of these"

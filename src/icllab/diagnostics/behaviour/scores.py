@@ -59,14 +59,14 @@ def icl_scores(
 ) -> xr.Dataset:
     r"""How much each predictor learns in context: by position, and by context taken away.
 
-    .. math:: \mathtt{loss\_drop} &= L^{(e)} - L^{(l)} \\
-              \mathtt{closer} &= P\big(\mathrm{loss}(T(c, x), y) < \mathrm{loss}(T(x), y)\big)
+    .. math:: \mathtt{early\_minus\_late} &= L^{(e)} - L^{(l)} \\
+              \mathtt{win\_rate} &= P\big(\mathrm{loss}(T(c, x), y) < \mathrm{loss}(T(x), y)\big)
               + \tfrac12 P\big(\mathrm{loss}(T(c, x), y) = \mathrm{loss}(T(x), y)\big) \\
-              \mathtt{gain} &= E\,\big[\mathrm{loss}(T(x), y) - \mathrm{loss}(T(c, x), y)\big]
+              \mathtt{context\_benefit} &= E\,\big[\mathrm{loss}(T(x), y) - \mathrm{loss}(T(c, x), y)\big]
 
     for the early position e, the late one l, and the query ``x`` of position l with target ``y`` after the
     context ``c`` of l examples. All three are positive where a context helps; Olsson et al.'s score is
-    ``-loss_drop``. A predictor that ignores its context has ``closer`` 1/2 and ``gain`` 0, exactly.
+    ``-early_minus_late``. A predictor that ignores its context has ``win_rate`` 1/2 and ``context_benefit`` 0, exactly.
 
     Args:
         predictors: name -> any ``predictor(prompt) -> prediction``. One that answers the last position only is
@@ -81,9 +81,10 @@ def icl_scores(
         block: How many are held in memory at once.
 
     Returns:
-        ``loss_drop``, ``closer`` and ``gain`` over ``predictor``, each with an ``_error``: a standard error
-        from differences within a prompt. That of ``closer`` is binomial at :math:`(N p + 1)/(N + 2)`, so that it
-        is not 0 where all prompts agree. A score is NaN where the predictor has answered NaN.
+        ``early_minus_late``, ``win_rate`` and ``context_benefit`` over ``predictor``, each with an ``_error``: a
+        standard error from differences within a prompt. That of ``win_rate`` is binomial at
+        :math:`(N p + 1)/(N + 2)`, so that it is not 0 where all prompts agree. A score is NaN where the predictor has
+        answered NaN.
 
     Raises:
         InputError: No predictor, fewer than two prompts, or positions that are not there.
@@ -122,11 +123,11 @@ def _scores(
     """Means and errors of the three scores from the losses of every prompt."""
     gains = alone - late
     # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
-    samples = {"loss_drop": early - late, "closer": (1 + np.sign(gains)) / 2, "gain": gains}
+    samples = {"early_minus_late": early - late, "win_rate": (1 + np.sign(gains)) / 2, "context_benefit": gains}
     scores: dict[str, float] = {}
     for name, values in samples.items():
         mean, error = mean_and_error(values)
         scores[name], scores[f"{name}_error"] = float(mean), float(error)
-    smoothed = (scores["closer"] * gains.size + 1) / (gains.size + 2)
-    scores["closer_error"] = float(np.sqrt(smoothed * (1 - smoothed) / gains.size))
+    smoothed = (scores["win_rate"] * gains.size + 1) / (gains.size + 2)
+    scores["win_rate_error"] = float(np.sqrt(smoothed * (1 - smoothed) / gains.size))
     return scores

@@ -1,8 +1,8 @@
-r"""The free numbers of a rival, fitted to what a network answers.
+r"""The parameters of a candidate algorithm, fitted to what a network answers.
 
 .. math:: \hat\theta = \arg\min_\theta \sum_{\text{prompts}} \bigl(f - r_\theta\bigr)^2
 
-An algorithm with a step size or a ridge is a family, and the network may run any member of it. Few numbers are
+An algorithm with a step size or a ridge is a family, and the network may run any member of it. A few parameters are
 fitted, by Gauss and Newton's method with a trust region: the same start gives the same numbers.
 """
 
@@ -23,34 +23,34 @@ from icllab.core.protocols import Predictor, declared
 from icllab.diagnostics.identification.responses import Response
 from icllab.training.sweeps import attribute
 
-_PER_NUMBER = 10  # answers that a free number needs at least
+_PER_PARAMETER = 10  # answers that a fitted parameter needs at least
 _FACTOR = math.log(10.0)
 _EVALUATIONS = 100
 
 
-class FreeNumbers(NamedTuple):
-    """Which numbers of a rival are free.
+class FittedParameters(NamedTuple):
+    """Which parameters of a candidate are fitted.
 
     Attributes:
         paths: Dotted attributes, each an array.
-        shapes: Of the arrays.
-        logarithms: Whether an array is fitted by its logarithm.
-        start: All numbers in a row, as they are fitted.
+        shapes: Shapes of the arrays.
+        logarithms: Whether each array is fitted by its logarithm.
+        start: All parameters in a row, as they are fitted.
     """
 
     paths: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     logarithms: tuple[bool, ...]
-    start: Float[np.ndarray, " number"]
+    start: Float[np.ndarray, " parameter"]
 
     @classmethod
-    def of(cls, name: str, rival: Predictor, paths: Sequence[str]) -> "FreeNumbers":
-        """The arrays at ``paths`` of a rival; one whose numbers are all positive stays so."""
+    def of(cls, name: str, candidate: Predictor, paths: Sequence[str]) -> "FittedParameters":
+        """The arrays at ``paths`` of a candidate; one whose numbers are all positive stays so."""
         shapes, logarithms, start = [], [], []
         for path in paths:
-            leaf = attribute(rival, path, name)
+            leaf = attribute(candidate, path, name)
             if not eqx.is_inexact_array(leaf):
-                raise expected(f"free[{name!r}]", "names of floating-point arrays", path)
+                raise expected(f"fitted[{name!r}]", "names of floating-point arrays", path)
             values = np.asarray(leaf, dtype=float)
             # Numbers that start equal and play the same part would stay equal.
             values = values * (1 + 0.1 * np.linspace(-1, 1, values.size).reshape(values.shape) * (values.size > 1))
@@ -60,83 +60,85 @@ class FreeNumbers(NamedTuple):
             start.append((np.log(values) if positive else values).ravel())
         return cls(tuple(paths), tuple(shapes), tuple(logarithms), np.concatenate(start))
 
-    def starts(self) -> list[Float[np.ndarray, " number"]]:
+    def starts(self) -> list[Float[np.ndarray, " parameter"]]:
         """The start, and the same with all positive arrays ten times smaller and larger."""
         sizes = [math.prod(shape) for shape in self.shapes]
         moved = np.repeat(np.asarray(self.logarithms, float), sizes)
         return [self.start + shift * moved for shift in ((0.0, -_FACTOR, _FACTOR) if moved.any() else (0.0,))]
 
-    def put(self, rival: Any, numbers: Array) -> Any:
-        """The rival with these numbers."""
+    def put(self, candidate: Any, numbers: Array) -> Any:
+        """The candidate with these numbers."""
         first = 0
         for path, shape, logarithm in zip(self.paths, self.shapes, self.logarithms, strict=True):
             values = numbers[first : first + math.prod(shape)].reshape(shape)
             first += math.prod(shape)
             where = _getter(path)
-            rival = eqx.tree_at(where, rival, (jnp.exp(values) if logarithm else values).astype(where(rival).dtype))
-        return rival
+            candidate = eqx.tree_at(
+                where, candidate, (jnp.exp(values) if logarithm else values).astype(where(candidate).dtype)
+            )
+        return candidate
 
-    def values(self, rival: Any) -> dict[str, Any]:
-        """path -> the numbers a rival has there, as lists."""
-        return {path: np.asarray(_getter(path)(rival)).tolist() for path in self.paths}
+    def values(self, candidate: Any) -> dict[str, Any]:
+        """path -> the numbers a candidate has there, as lists."""
+        return {path: np.asarray(_getter(path)(candidate)).tolist() for path in self.paths}
 
 
-def free_numbers(
-    rivals: Mapping[str, Predictor], free: Mapping[str, Sequence[str]], *, answers: int
-) -> dict[str, FreeNumbers]:
-    """name of a rival -> its free numbers, for those that have some.
+def fitted_parameters(
+    candidates: Mapping[str, Predictor], fitted: Mapping[str, Sequence[str]], *, answers: int
+) -> dict[str, FittedParameters]:
+    """Name of a candidate -> its fitted parameters, for those that have some.
 
     Raises:
-        InputError: A name is not known or no floating-point array; a rival cannot be traced; or there are fewer than
-            ten ``answers`` for each number.
+        InputError: A name is unknown or names no floating-point array; a candidate cannot be traced; or there are
+            fewer than ten ``answers`` for each parameter.
     """
     found = {}
-    for name, paths in free.items():
-        if name not in rivals:
-            raise unknown("rival", name, rivals)
+    for name, paths in fitted.items():
+        if name not in candidates:
+            raise unknown("candidate", name, candidates)
         if isinstance(paths, str) or not paths:
-            raise expected(f"free[{name!r}]", "a sequence of names", paths)
-        if not declared(rivals[name], "traceable"):
-            raise expected(f"free[{name!r}]", "a rival that can be traced", type(rivals[name]).__name__)
-        found[name] = FreeNumbers.of(name, rivals[name], paths)
-        if answers < _PER_NUMBER * found[name].start.size:
-            wanted = f"at least {_PER_NUMBER} answers for each of {found[name].start.size} numbers of {name!r}"
-            raise expected("fitting", wanted, answers, "take more prompts, or leave fewer numbers free")
+            raise expected(f"fitted[{name!r}]", "a sequence of names", paths)
+        if not declared(candidates[name], "traceable"):
+            raise expected(f"fitted[{name!r}]", "a candidate that can be traced", type(candidates[name]).__name__)
+        found[name] = FittedParameters.of(name, candidates[name], paths)
+        if answers < _PER_PARAMETER * found[name].start.size:
+            wanted = f"at least {_PER_PARAMETER} answers for each of {found[name].start.size} parameters of {name!r}"
+            raise expected("fitting", wanted, answers, "take more prompts, or fit fewer parameters")
     return found
 
 
-def fitted_rival(
-    rival: Predictor,
-    free: FreeNumbers,
+def fitted_candidate(
+    candidate: Predictor,
+    fitted: FittedParameters,
     prompts: Any,
     answers: Float[np.ndarray, "prompt position"],
     positions: tuple[int, ...],
 ) -> Predictor:
-    r"""The member of a rival's family whose answers are nearest to those given, in mean square.
+    r"""The member of a candidate's family whose answers are nearest to those given, in mean square.
 
-    Numbers of an array that starts positive are fitted by their logarithms. The least of the results of three starts is
-    taken: a minimum near them, which need not be the least of all.
+    An array that starts positive is fitted by its logarithm. The least of the results of three starts is taken: a
+    minimum near them, which need not be the least of all.
 
     Args:
-        rival: Where the search starts.
-        free: What may change.
-        prompts: Stacked on a leading axis.
-        answers: Of the network on these prompts.
-        positions: Where, counted from 0.
+        candidate: The candidate where the search starts.
+        fitted: Which of its parameters may change.
+        prompts: Prompts stacked on a leading axis.
+        answers: The network's answers to them.
+        positions: Positions of the answers, counted from 0.
 
-    Derived: docs/identification.md, Free numbers.
+    Derived: docs/identification.md, Fitted parameters.
     """
     if not np.isfinite(answers).all():
-        return rival
+        return candidate
     target = jnp.asarray(answers)
     dtype = target.dtype
 
-    free_parts = (free.paths, free.shapes, free.logarithms)
+    parts = (fitted.paths, fitted.shapes, fitted.logarithms)
 
     @functools.lru_cache(maxsize=2)
     def both(numbers: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
         at = jnp.asarray(numbers, dtype)
-        slopes, off = _slopes_and_residuals(at, rival, free_parts, prompts, target, positions)
+        slopes, off = _slopes_and_residuals(at, candidate, parts, prompts, target, positions)
         return np.asarray(off, float), np.asarray(slopes, float)
 
     def residuals(numbers: np.ndarray) -> np.ndarray:
@@ -144,8 +146,8 @@ def fitted_rival(
 
     slopes: Any = lambda numbers: both(tuple(numbers))[1]  # noqa: E731 - scipy's stubs know no callable here
 
-    best, least = free.start, math.inf
-    for start in free.starts():
+    best, least = fitted.start, math.inf
+    for start in fitted.starts():
         if not np.isfinite(residuals(start)).all():
             continue
         # Twelve digits of the numbers, or a step that changes nothing, end the search.
@@ -154,19 +156,19 @@ def fitted_rival(
         )
         if found.cost < least:
             best, least = found.x, float(found.cost)
-    return free.put(rival, jnp.asarray(best, dtype))
+    return fitted.put(candidate, jnp.asarray(best, dtype))
 
 
 def _off(
-    numbers: Array, rival: Any, free: tuple, prompts: Any, target: Array, positions: tuple[int, ...]
+    numbers: Array, candidate: Any, parts: tuple, prompts: Any, target: Array, positions: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    member = FreeNumbers(*free, start=np.zeros(0)).put(rival, numbers)
+    member = FittedParameters(*parts, start=np.zeros(0)).put(candidate, numbers)
     question = Response(positions, False)
     off = (jax.vmap(lambda prompt: question.of(member, prompt)[0])(prompts) - target).reshape(-1)
     return off, off
 
 
-# Together: numbers are few, and one program is compiled.
+# Together: parameters are few, and one program is compiled.
 _slopes_and_residuals = eqx.filter_jit(jax.jacfwd(_off, has_aux=True))
 
 

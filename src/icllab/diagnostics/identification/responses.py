@@ -2,8 +2,8 @@ r"""How a predictor responds to a query: its answer, and the answer's derivative
 
 .. math:: f_i = f(x_1, y_1, \dots, x_i, y_i;\; x_{i+1}), \qquad g_i = \frac{\partial f_i}{\partial x_{i+1}}
 
-Two predictors are compared by both. What both are measured against are the trivial alternatives: answers that do not
-use the examples and the query together.
+Two predictors are compared by both. What both are measured against are the baselines: answers that do not use the
+examples and the query together.
 """
 
 from typing import Any, NamedTuple
@@ -29,11 +29,11 @@ class Responses(NamedTuple):
 
     Attributes:
         values: The answers.
-        slopes: Their derivatives with respect to the query; None of a predictor that has none.
+        gradients: Their derivatives with respect to the query; None for a predictor that has none.
     """
 
     values: Float[np.ndarray, "prompt position"]
-    slopes: Float[np.ndarray, "prompt position dim"] | None
+    gradients: Float[np.ndarray, "prompt position dim"] | None
 
 
 class Response(Question):
@@ -41,16 +41,16 @@ class Response(Question):
 
     Attributes:
         positions: Which, counted from 0.
-        slopes: Whether derivatives are taken.
+        gradients: Whether derivatives are taken.
     """
 
     positions: tuple[int, ...] = eqx.field(static=True)
-    slopes: bool = eqx.field(static=True)
+    gradients: bool = eqx.field(static=True)
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         """All answers, and all derivatives in a row."""
-        values, slopes = self.of(predictor, prompt)
-        return values if slopes is None else jnp.concatenate([values, slopes.reshape(-1)])
+        values, gradients = self.of(predictor, prompt)
+        return values if gradients is None else jnp.concatenate([values, gradients.reshape(-1)])
 
     def of(
         self, predictor: Predictor, prompt: RegressionPrompt
@@ -66,7 +66,7 @@ class Response(Question):
                 return jnp.stack([_numbers(found)[-1] for found in each])
             return _numbers(predictor(asked))[jnp.asarray(self.positions)]
 
-        if not self.slopes:
+        if not self.gradients:
             return answer(prompt.x), None
         values, pull = jax.vjp(answer, prompt.x)
         (of_inputs,) = jax.vmap(pull)(jnp.eye(len(self.positions), dtype=values.dtype))
@@ -89,62 +89,62 @@ def responses(
     Derivatives are taken of predictors that are traceable and differentiable.
 
     Args:
-        predictor: Any ``predictor(prompt) -> prediction`` of numbers.
-        task: What the prompts are of.
+        predictor: Any ``predictor(prompt) -> prediction`` with one number for each position.
+        task: The task that the prompts come from.
         prompts: The prompts.
-        positions: Where, counted from 0.
-        block: How many prompts are asked at once.
+        positions: Positions compared, counted from 0.
+        block: Number of prompts asked at once.
     """
-    slopes = bool(declared(predictor, "traceable") and declared(predictor, "differentiable"))
-    found = answers_to(Response(positions, slopes), predictor, task, prompts, block=block)
-    if not slopes:
+    gradients = bool(declared(predictor, "traceable") and declared(predictor, "differentiable"))
+    found = answers_to(Response(positions, gradients), predictor, task, prompts, block=block)
+    if not gradients:
         return Responses(found, None)
     first = len(positions)
     return Responses(found[:, :first], found[:, first:].reshape(len(found), first, -1))
 
 
-class Trivial(NamedTuple):
-    r"""What of a predictor's answers the trivial alternatives explain, fitted on prompts of their own.
+class Baselines(NamedTuple):
+    r"""What of a predictor's answers the baselines explain, fitted on prompts of their own.
 
     .. math:: t = c_0 + c_1^\top x + c_2\,\bar y, \qquad \nabla_xt = c
 
-    with least squares for the answers, and the mean slope for the slopes. Neither uses the examples and the query
+    with least squares for the answers, and the mean gradient for the gradients. Neither uses the examples and the query
     together, as an algorithm that learns in context has to.
 
     Attributes:
         coefficients: :math:`(c_0, c_1, c_2)`.
-        slope: c, or None.
+        gradient: c, or None.
     """
 
     coefficients: Float[np.ndarray, " feature"]
-    slope: Float[np.ndarray, " dim"] | None
+    gradient: Float[np.ndarray, " dim"] | None
 
     @classmethod
-    def fitted(cls, seen: Responses, circumstances: Float[np.ndarray, "prompt position feature"]) -> "Trivial":
+    def fitted(cls, seen: Responses, features: Float[np.ndarray, "prompt position feature"]) -> "Baselines":
         """The best on these prompts, all positions together."""
-        features = circumstances.reshape(-1, circumstances.shape[-1])
-        # A network whose answers are no numbers has no coefficients, and no rival.
+        rows = features.reshape(-1, features.shape[-1])
+        # A network whose answers are no numbers has no coefficients, and no candidate explains them.
         usable = np.isfinite(seen.values).all()
-        found = np.linalg.lstsq(features, seen.values.ravel(), rcond=None)[0] if usable else features[0] * np.nan
-        return cls(found, None if seen.slopes is None else seen.slopes.mean((0, 1)))
+        found = np.linalg.lstsq(rows, seen.values.ravel(), rcond=None)[0] if usable else rows[0] * np.nan
+        return cls(found, None if seen.gradients is None else seen.gradients.mean((0, 1)))
 
     def left(
-        self, seen: Responses, circumstances: Float[np.ndarray, "prompt position feature"]
+        self, seen: Responses, features: Float[np.ndarray, "prompt position feature"]
     ) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, " prompt"] | None]:
-        """The squares of what they leave of answers and of slopes, on each prompt; 0 where that is rounding."""
+        """The squares of what they leave of answers and of gradients, on each prompt; 0 where that is rounding."""
         with np.errstate(over="ignore", invalid="ignore"):
-            of_values = ((seen.values - circumstances @ self.coefficients) ** 2).mean(1)
+            of_values = ((seen.values - features @ self.coefficients) ** 2).mean(1)
             values = _unless_rounding(of_values, (seen.values**2).mean())
-            if seen.slopes is None or self.slope is None:
+            if seen.gradients is None or self.gradient is None:
                 return values, None
-            of_slopes = ((seen.slopes - self.slope) ** 2).sum(2).mean(1)
-            return values, _unless_rounding(of_slopes, (seen.slopes**2).sum(2).mean())
+            of_gradients = ((seen.gradients - self.gradient) ** 2).sum(2).mean(1)
+            return values, _unless_rounding(of_gradients, (seen.gradients**2).sum(2).mean())
 
 
-def circumstances(
+def baseline_features(
     prompts: RegressionPrompt, positions: tuple[int, ...]
 ) -> Float[np.ndarray, "prompt position feature"]:
-    """What the trivial alternatives see of each prompt: a constant, the query, and the mean of the labels before it."""
+    """What the baselines see of each prompt: a constant, the query, and the mean of the labels before it."""
     x, y, at = np.asarray(prompts.x, float), np.asarray(prompts.y, float), np.asarray(positions)
     before = np.concatenate([np.zeros_like(y[:, :1]), np.cumsum(y, axis=1)], axis=1)[:, at]
     means = (before / np.maximum(at, 1))[..., None]

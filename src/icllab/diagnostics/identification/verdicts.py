@@ -1,6 +1,6 @@
-r"""Which rival explains a network's answers: shares left unexplained, their intervals, and a verdict.
+r"""Which candidate algorithm explains a network's answers: fractions of variance unexplained, and a verdict.
 
-Everything here is arithmetic on squared differences, one row for each prompt; which network, rivals and task they
+Everything here is arithmetic on squared differences, one row for each prompt; which network, candidates and task they
 come from is the business of :mod:`icllab.diagnostics.identification.comparison`.
 """
 
@@ -8,64 +8,91 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+
+from icllab.core.errors import require_integer, require_number
 
 NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"
+
+
+class VerdictRule(NamedTuple):
+    r"""What a verdict requires, and how its intervals are made.
+
+    Attributes:
+        tolerance: :math:`\epsilon`, the largest fraction of variance unexplained of a candidate that is named.
+        resolution: :math:`\epsilon_0`; candidates with a smaller fraction between them are one to all purposes.
+        confidence: Level of the bootstrap intervals over prompts.
+        resamples: Number of bootstrap resamples, at least 20.
+    """
+
+    tolerance: float = 0.01
+    resolution: float = 1e-6
+    confidence: float = 0.95
+    resamples: int = 1000
+
+    def require(self) -> None:
+        """Refuse numbers that make no rule."""
+        require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
+        require_number(
+            "resolution", self.resolution, "a number from 0 to the tolerance", lambda v: 0 <= v <= self.tolerance
+        )
+        require_number("confidence", self.confidence, "a number between 0 and 1", lambda v: 0 < v < 1)
+        require_integer("resamples", self.resamples, least=20)
 
 
 class Evidence(NamedTuple):
     """Squared differences on each prompt, means over the positions compared.
 
     Attributes:
-        answers: Between network and rival.
-        answers_scale: What the trivial alternatives leave of the network's answers.
-        slopes: As ``answers``, of the derivatives; NaN for a rival without.
-        slopes_scale: As ``answers_scale``; NaN for a network without.
-        mutual_answers: Between two rivals, the mean over prompts.
-        mutual_slopes: Likewise, NaN where one has none.
+        answers: Between network and candidate.
+        answers_scale: What the baselines leave of the network's answers.
+        gradients: As ``answers``, between input gradients; NaN for a candidate without.
+        gradients_scale: As ``answers_scale``; NaN for a network without.
+        mutual_answers: Between two candidates, the mean over prompts.
+        mutual_gradients: Likewise, NaN where one has none.
     """
 
-    answers: Float[np.ndarray, "prompt rival"]
+    answers: Float[np.ndarray, "prompt candidate"]
     answers_scale: Float[np.ndarray, " prompt"]
-    slopes: Float[np.ndarray, "prompt rival"]
-    slopes_scale: Float[np.ndarray, " prompt"]
-    mutual_answers: Float[np.ndarray, "rival rival"]
-    mutual_slopes: Float[np.ndarray, "rival rival"]
+    gradients: Float[np.ndarray, "prompt candidate"]
+    gradients_scale: Float[np.ndarray, " prompt"]
+    mutual_answers: Float[np.ndarray, "candidate candidate"]
+    mutual_gradients: Float[np.ndarray, "candidate candidate"]
 
 
-class Shares(NamedTuple):
-    """Shares left unexplained, for every resampling of the prompts; the first row is the sample itself.
+class Unexplained(NamedTuple):
+    """Fractions of variance unexplained, for every resample of the prompts; the first row is the sample itself.
 
     Attributes:
-        prediction: Of the answers.
-        sensitivity: Of the derivatives; NaN where there are none.
-        unexplained: The larger of the two.
+        prediction_discrepancy: Fraction for the answers.
+        input_gradient_discrepancy: Fraction for the derivatives with respect to the query; NaN where there are none.
+        fraction_unexplained: The larger of the two.
     """
 
-    prediction: Float[np.ndarray, "resample rival"]
-    sensitivity: Float[np.ndarray, "resample rival"]
-    unexplained: Float[np.ndarray, "resample rival"]
+    prediction_discrepancy: Float[np.ndarray, "resample candidate"]
+    input_gradient_discrepancy: Float[np.ndarray, "resample candidate"]
+    fraction_unexplained: Float[np.ndarray, "resample candidate"]
 
 
 class Judgement(NamedTuple):
     """What is concluded.
 
     Attributes:
-        verdict: A rival's name, or one of three others.
-        accepted: The rivals that explain enough.
-        among: The rivals that could be meant: one, several, or none.
-        leader: The rival of least share, by number.
-        behind: By how much more each rival leaves than the leader; [rival].
-        behind_interval: Its interval, [rival, bound].
-        warning: That the network lies between two rivals, or is explained by trivial alternatives; or nothing.
+        verdict: A candidate's name, or one of three others.
+        accepted: Which candidates explain enough.
+        among: Which candidates could be meant: one, several, or none.
+        best: Number of the candidate with the least fraction unexplained.
+        gap_to_best: Each candidate's fraction unexplained minus that of the best one.
+        gap_to_best_interval: Its interval.
+        warning: A sentence where the network lies between two candidates; else nothing.
     """
 
     verdict: str
-    accepted: np.ndarray
-    among: np.ndarray
-    leader: int
-    behind: np.ndarray
-    behind_interval: np.ndarray
+    accepted: Bool[np.ndarray, " candidate"]
+    among: Bool[np.ndarray, " candidate"]
+    best: int
+    gap_to_best: Float[np.ndarray, " candidate"]
+    gap_to_best_interval: Float[np.ndarray, "candidate bound"]
     warning: str
 
 
@@ -75,33 +102,32 @@ def resamplings(prompts: int, *, resamples: int, seed: Sequence[int]) -> Float[n
     return np.concatenate([np.ones((1, prompts)), drawn]) / prompts
 
 
-def shares(evidence: Evidence, weights: Float[np.ndarray, "resample prompt"]) -> Shares:
-    r"""The shares of the network's answers and slopes that each rival leaves unexplained.
+def unexplained(evidence: Evidence, weights: Float[np.ndarray, "resample prompt"]) -> Unexplained:
+    r"""The fractions of the variance of answers and input gradients that each candidate leaves unexplained.
 
     .. math:: \delta_k = \frac{E\,(f - r_k)^2}{E\,(f - t)^2}, \qquad
               \gamma_k = \frac{E\,|g_f - g_k|^2}{E\,|g_f - c|^2}, \qquad u_k = \max(\delta_k, \gamma_k)
 
-    with t and c the trivial alternatives of :class:`~icllab.diagnostics.identification.responses.Trivial`. Where
-    these leave nothing
-    of the answers, no rival explains anything and :math:`\delta_k = \infty`; where they leave nothing of the slopes
-    and the rival neither, :math:`\gamma_k = 0`. Answers that are no numbers explain nothing.
+    with t and c the baselines of :class:`~icllab.diagnostics.identification.responses.Baselines`. Where these leave
+    nothing of the answers, no candidate explains anything and :math:`\delta_k = \infty`; where they leave nothing of
+    the gradients and the candidate neither, :math:`\gamma_k = 0`. Answers that are no numbers explain nothing.
 
     Args:
         evidence: Squared differences.
-        weights: Of the prompts, one row for each resampling.
+        weights: Weights of the prompts, one row for each resample.
 
-    Source: distances by answers and by slopes [vonOswald23].
-    Derived: docs/identification.md, The share left unexplained.
+    Source: distances by answers and by input gradients [vonOswald23].
+    Derived: docs/identification.md, The fraction of variance unexplained.
     """
-    prediction = _ratio(evidence.answers, evidence.answers_scale, weights, of_nothing=np.inf)
-    sensitivity = _ratio(evidence.slopes, evidence.slopes_scale, weights, of_nothing=0.0)
-    known = ~np.isnan(evidence.slopes).all(0) & ~np.isnan(evidence.slopes_scale).all()
-    sensitivity = np.where(known, sensitivity, np.nan)
-    return Shares(prediction, sensitivity, np.fmax(prediction, sensitivity))
+    answers = _ratio(evidence.answers, evidence.answers_scale, weights, of_nothing=np.inf)
+    gradients = _ratio(evidence.gradients, evidence.gradients_scale, weights, of_nothing=0.0)
+    known = ~np.isnan(evidence.gradients).all(0) & ~np.isnan(evidence.gradients_scale).all()
+    gradients = np.where(known, gradients, np.nan)
+    return Unexplained(answers, gradients, np.fmax(answers, gradients))
 
 
-def mutual_shares(evidence: Evidence) -> Float[np.ndarray, "rival rival"]:
-    """How far two rivals are from each other, on the same scales as the network from them."""
+def mutual_unexplained(evidence: Evidence) -> Float[np.ndarray, "candidate candidate"]:
+    """How far two candidates are from each other, on the same scales as the network from them."""
     one = np.ones((1, 1))
 
     def part(between: np.ndarray, scale: np.ndarray, of_nothing: float) -> np.ndarray:
@@ -109,15 +135,15 @@ def mutual_shares(evidence: Evidence) -> Float[np.ndarray, "rival rival"]:
         return found.reshape(between.shape)
 
     answers = part(evidence.mutual_answers, evidence.answers_scale, np.inf)
-    slopes = part(evidence.mutual_slopes, evidence.slopes_scale, 0.0)
-    known = ~np.isnan(evidence.mutual_slopes) & ~np.isnan(evidence.slopes_scale).all()
-    found = np.fmax(answers, np.where(known, slopes, np.nan))
+    gradients = part(evidence.mutual_gradients, evidence.gradients_scale, 0.0)
+    known = ~np.isnan(evidence.mutual_gradients) & ~np.isnan(evidence.gradients_scale).all()
+    found = np.fmax(answers, np.where(known, gradients, np.nan))
     np.fill_diagonal(found, 0.0)
     return found
 
 
 def interval(samples: Float[np.ndarray, "resample *rest"], confidence: float) -> Float[np.ndarray, "*rest bound"]:
-    """The middle part of the resamplings (not of the first row, the sample itself)."""
+    """The middle part of the resamples (not of the first row, the sample itself)."""
     outside = (1 - confidence) / 2
     # No interpolation between neighbours: both may be infinite.
     low, high = np.quantile(samples[1:], [outside, 1 - outside], axis=0, method="nearest")
@@ -125,63 +151,56 @@ def interval(samples: Float[np.ndarray, "resample *rest"], confidence: float) ->
 
 
 def judged(
-    found: Shares,
-    mutual: Float[np.ndarray, "rival rival"],
-    names: Sequence[str],
-    *,
-    share: float,
-    resolution: float,
-    confidence: float,
+    found: Unexplained, mutual: Float[np.ndarray, "candidate candidate"], names: Sequence[str], rule: VerdictRule
 ) -> Judgement:
-    r"""The verdict, from shares, their intervals, and how far rivals are from one another.
+    r"""The verdict, from fractions unexplained, their intervals, and how far candidates are from one another.
 
-    Rival k is *accepted* where the upper end of the interval of :math:`u_k` is at most the share :math:`\epsilon`, and
-    *refused* where the lower end is above. With the accepted rival of least :math:`u_k`, the leader, are *meant* all j
-    that are not refused and
+    Candidate k is *accepted* where the upper end of the interval of :math:`u_k` is at most the tolerance
+    :math:`\epsilon`, and *refused* where the lower end is above. The accepted candidate of least :math:`u_k` is the
+    *best*. With it are *meant* all j that are not refused and
 
     .. math:: 0 \in \mathrm{interval}(u_j - u_k) \qquad\text{or}\qquad
               m_{jk} \le \max(u_k, \epsilon_0),
 
-    m their mutual share: the data do not resolve which is nearer, or the two are nearer to each other than the
-    network is to the leader, or one rival to all purposes. One is meant: its name. Several: ``"indistinguishable"``.
-    No rival accepted: ``"none of these"``, or ``"undecided"`` if one is not refused, and more prompts would decide.
+    m their mutual fraction: the data do not resolve which is nearer, or the two are nearer to each other than the
+    network is to the best, or one candidate to all purposes. One is meant: its name. Several:
+    ``"indistinguishable"``. No candidate accepted: ``"none of these"``, or ``"undecided"`` if one is not refused, and
+    more prompts would decide.
 
     Args:
-        found: Shares with their resamplings.
+        found: Fractions with their resamples.
         mutual: :math:`m_{jk}`.
-        names: Of the rivals.
-        share: :math:`\epsilon`.
-        resolution: :math:`\epsilon_0`.
-        confidence: Of the intervals.
+        names: Names of the candidates.
+        rule: :math:`\epsilon`, :math:`\epsilon_0` and the level of the intervals.
 
     Derived: docs/identification.md, The verdict.
     """
-    u = found.unexplained[0]
-    low, high = np.moveaxis(interval(found.unexplained, confidence), -1, 0)
-    accepted, refused = high <= share, low > share
-    leader = int(np.argmin(np.where(accepted, u, np.inf) if accepted.any() else u))
-    behind, of_behind = _behind(found.unexplained, leader, confidence)
+    u = found.fraction_unexplained[0]
+    low, high = np.moveaxis(interval(found.fraction_unexplained, rule.confidence), -1, 0)
+    accepted, refused = high <= rule.tolerance, low > rule.tolerance
+    best = int(np.argmin(np.where(accepted, u, np.inf) if accepted.any() else u))
+    gap, of_gap = _gap_to_best(found.fraction_unexplained, best, rule.confidence)
     if not accepted.any():
         verdict = NONE if refused.all() else UNDECIDED
-        return Judgement(verdict, accepted, accepted, leader, behind, of_behind, "")
-    near = mutual[leader] <= max(u[leader], resolution)
-    among = ~refused & ((of_behind[:, 0] <= 0) & (of_behind[:, 1] >= 0) | near)
-    among[leader] = True
-    verdict = names[leader] if among.sum() == 1 else MANY
+        return Judgement(verdict, accepted, accepted, best, gap, of_gap, "")
+    near = mutual[best] <= max(u[best], rule.resolution)
+    among = ~refused & ((of_gap[:, 0] <= 0) & (of_gap[:, 1] >= 0) | near)
+    among[best] = True
+    verdict = names[best] if among.sum() == 1 else MANY
     # |a - b|^2 > |f - a|^2 + |f - b|^2: seen from the network, the two stand on opposite sides.
-    apart = among & (mutual[leader] > np.maximum(u[leader] + u, resolution))
+    apart = among & (mutual[best] > np.maximum(u[best] + u, rule.resolution))
     between = [name for name, is_apart in zip(names, apart, strict=True) if is_apart]
-    warning = f"the answers lie between those of {names[leader]} and {between[0]}" if between else ""
-    return Judgement(verdict, accepted, among, leader, behind, of_behind, warning)
+    warning = f"the answers lie between those of {names[best]} and {between[0]}" if between else ""
+    return Judgement(verdict, accepted, among, best, gap, of_gap, warning)
 
 
-def _behind(unexplained: np.ndarray, leader: int, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Each rival's share above the leader's; infinite where the rival's is."""
-    finite = np.isfinite(unexplained)
-    usable = finite & finite[:, [leader]]
-    left = np.where(usable, unexplained, 0.0) - np.where(finite[:, [leader]], unexplained[:, [leader]], 0.0)
+def _gap_to_best(fractions: np.ndarray, best: int, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Each candidate's fraction above that of the best; infinite where the candidate's is."""
+    finite = np.isfinite(fractions)
+    usable = finite & finite[:, [best]]
+    left = np.where(usable, fractions, 0.0) - np.where(finite[:, [best]], fractions[:, [best]], 0.0)
     left = np.where(usable, left, np.inf)
-    left[:, leader] = 0.0
+    left[:, best] = 0.0
     return left[0], interval(left, confidence)
 
 

@@ -6,7 +6,7 @@ ridge. A network in training has seen only the pool. How far it is from either i
 
 .. math:: \Delta(T, R) = \frac1d\, E\, \frac{1}{\ell + 1} \sum_{i=0}^{\ell} (T_i - R_i)^2,
 
-and its place between the two, 1 at dMMSE and 0 at ridge,
+and its relative distance from ridge, 0 at ridge and 1 at dMMSE,
 
 .. math:: p = \frac12 \Big( 1 - \frac{\Delta(T, \text{dMMSE}) - \Delta(T, \text{ridge})}
                                      {\Delta(\text{dMMSE}, \text{ridge})} \Big)
@@ -129,12 +129,12 @@ def _compiled_once(dim, width, layers):
 
 
 def theory(dataset: xr.Dataset, names: tuple[str, ...] = RIVALS) -> xr.Dataset:
-    """The network's place between ridge and dMMSE; in a wrong world ``names`` has the rivals in another order."""
+    """The network's relative distance, 0 at ridge and 1 at dMMSE; a control gives ``names`` in another order."""
     dataset = dataset.assign_coords(predictor=[names[RIVALS.index(name)] for name in dataset.predictor.values])
     for law in ("fresh", "pool"):
         distance = dataset[f"{law}_distance"]
         ahead = distance.sel(predictor="dMMSE") - distance.sel(predictor="ridge")
-        dataset = dataset.assign({f"{law}_place": 0.5 * (1 - ahead / dataset[f"{law}_scale"])})
+        dataset = dataset.assign({f"{law}_relative_distance": 0.5 * (1 - ahead / dataset[f"{law}_scale"])})
     return dataset
 
 
@@ -145,10 +145,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         part, at = dataset.sel(dim=dim).isel(layers=-1).transpose("tasks", "predictor", "step", "seed"), f"d={dim}"
         few, many = int(part.tasks[0]), int(part.tasks[-1])
         for law in ("fresh", "pool"):
-            what = f"place between ridge and dMMSE on {law} tasks, {few} in the pool, {at}"
-            findings.append(exceeds(what, *_mean(part[f"{law}_place"][0, -1]), bound=0.5))
-        what = f"place between dMMSE and ridge on fresh tasks, {many} in the pool, {at}"
-        findings.append(exceeds(what, *_mean(1 - part["fresh_place"][-1, -1]), bound=0.5))
+            what = f"relative distance from ridge to dMMSE on {law} tasks, {few} in the pool, {at}"
+            findings.append(exceeds(what, *_mean(part[f"{law}_relative_distance"][0, -1]), bound=0.5))
+        what = f"relative distance from dMMSE to ridge on fresh tasks, {many} in the pool, {at}"
+        findings.append(exceeds(what, *_mean(1 - part["fresh_relative_distance"][-1, -1]), bound=0.5))
         findings += [*_learned(part, at), *_thresholds(part, at)]
         if part.step[-1] >= TRAINED:
             findings += _not_bayesian(part, at)
@@ -196,13 +196,13 @@ def _thresholds(part: xr.Dataset, at: str) -> list[Finding]:
     early = int(np.argmin(np.abs(steps - steps[-1] / EARLY)))
     least, most = np.log2(tasks[[0, -1]].astype(float))
     for law in ("fresh", "pool"):
-        place = part[f"{law}_place"].transpose("step", "tasks", "seed").values
-        last, error = bootstrapped(lambda p: crossing(tasks, p[-1]), place)
+        relative = part[f"{law}_relative_distance"].transpose("step", "tasks", "seed").values
+        last, error = bootstrapped(lambda p: crossing(tasks, p[-1]), relative)
         what = f"log2 of the threshold on {law} tasks"
         findings.append(exceeds(f"{what}, {at}", last, error, bound=least))
         findings.append(exceeds(f"log2 of {tasks[-1]} above {what}, {at}", most - last, error))
         if law == "pool" or steps[-1] >= LONG:
-            growth = bootstrapped(lambda p: crossing(tasks, p[-1]) - crossing(tasks, p[early]), place)
+            growth = bootstrapped(lambda p: crossing(tasks, p[-1]) - crossing(tasks, p[early]), relative)
             findings.append(exceeds(f"growth of the {what} from step {steps[early]} to {steps[-1]}, {at}", *growth))
     return findings
 
@@ -229,9 +229,9 @@ def best_for_others(values: np.ndarray) -> np.ndarray:
     return np.array([np.argmax(some.mean(1)) for some in others])
 
 
-def crossing(tasks: np.ndarray, place: np.ndarray) -> float:
-    """log2 of the number of tasks at which the mean place falls through 1/2 for the last time, or an end."""
-    x, above = np.log2(tasks.astype(float)), place.mean(-1) - 0.5
+def crossing(tasks: np.ndarray, relative: np.ndarray) -> float:
+    """log2 of the number of tasks at which the mean falls through 1/2 for the last time, or an end."""
+    x, above = np.log2(tasks.astype(float)), relative.mean(-1) - 0.5
     if above[-1] > 0:
         return float(x[-1])
     falls = np.flatnonzero(above[:-1] > 0)
@@ -252,10 +252,10 @@ def bootstrapped(statistic, values: np.ndarray) -> tuple[float, float]:
 
 
 def figure(dataset: xr.Dataset):
-    """The place between ridge and dMMSE on fresh tasks and on those of the pool, against the size of the pool."""
+    """The relative distance on fresh tasks and on those of the pool, against the size of the pool."""
     shown = dataset.isel(dim=-1, layers=-1, step=np.flatnonzero(dataset.step.values > 0))
     halfway = xr.full_like(shown["fresh_scale"].isel(seed=0, drop=True), 0.5)
-    rows = [Panel(f"{law}_place", "halfway_line", ylim=(0.0, 1.0)) for law in ("fresh", "pool")]
+    rows = [Panel(f"{law}_relative_distance", "halfway_line", ylim=(0.0, 1.0)) for law in ("fresh", "pool")]
     return panels(
         shown.assign(halfway_line=halfway),
         rows,
@@ -264,7 +264,7 @@ def figure(dataset: xr.Dataset):
         line_x="tasks",
         line_name="equally far from both",
         xscale="log",
-        title="place of the transformer: 1 at dMMSE, 0 at ridge",
+        title="relative distance of the transformer: 0 at ridge, 1 at dMMSE",
     )
 
 

@@ -6,7 +6,7 @@ One head on n contexts minimises, over :math:`\Gamma` or over the P and Q it is 
 
 For :math:`\tau > 1` or :math:`\lambda > 0` the minimum is one matrix, whatever finds it. For :math:`\tau < 1` and
 :math:`\lambda = 0` a whole plane of matrices fits the contexts exactly. The closed form is that of the one of least
-norm: plain gradient descent on :math:`\Gamma` from zero never leaves the span of the contexts, which has one
+norm: gradient descent on :math:`\Gamma` from zero never leaves the span of the contexts, which has one
 interpolator only, and Adam and the product leave it.
 
 The full layer is this head where the part :math:`v_{21}` of its values is zero, so there it is held at zero. A layer
@@ -71,7 +71,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Where there is one minimum all reach it; elsewhere plain descent alone; and what it reaches obeys theory."""
+    """Where there is one minimum all reach it; elsewhere gradient descent alone; and what it reaches obeys theory."""
     findings = []
     for tau in dataset.tau.values:
         for ridge in dataset.ridge.values:
@@ -120,13 +120,13 @@ def _reaches(part: xr.Dataset, way: str, where: str) -> Finding:
 
 
 def _closed_form(part: xr.Dataset, where: str) -> list[Finding]:
-    """The error of what plain descent finds, taken to infinite dimension with a quadratic in 1/d."""
+    """The error of what gradient descent finds, taken to infinite dimension with a quadratic in 1/d."""
     if part.sizes["dim"] < 3:
         return []
     samples = part["icl_error"].sel(training="descent").transpose("dim", "seed").values
     limit = extrapolated_mean(part.dim.values, samples)
     predicted = float(part["icl_theory"])
-    what = f"ICL error after plain descent, {where}, d to infinity"
+    what = f"ICL error after gradient descent, {where}, d to infinity"
     return [agreement(what, predicted, *limit, largest_error=LARGEST * predicted)]
 
 
@@ -142,8 +142,8 @@ def figure(dataset: xr.Dataset):
 experiment = Experiment(
     claim=(
         "Trained on more contexts than it has parameters, or with a ridge, linear attention reaches the minimum of the "
-        "closed form by plain descent, by Adam and, without a ridge, as a full layer of factors P and Q with v21 held "
-        "at zero. On fewer contexts plain gradient descent on the merged matrix from zero does so too; Adam and the "
+        "closed form by gradient descent, by Adam and, without a ridge, as a full layer of factors P and Q with v21 "
+        "held at zero. On fewer contexts gradient descent on the merged matrix from zero does so too; Adam and the "
         "factors fit the contexts as well, but with a larger norm and a larger error on fresh tasks."
     ),
     sources=("Lu24",),
@@ -188,7 +188,7 @@ experiment = Experiment(
     check=check,
     figure=figure,
     worlds={
-        "random_start": World("plain descent starts at a random matrix", measure=functools.partial(measure, start=0.5)),
+        "random_start": World("descent starts at a random matrix", measure=functools.partial(measure, start=0.5)),
         "free_values": World("the layer trains v21 too", measure=functools.partial(measure, free=True)),
     },
 )

@@ -24,7 +24,7 @@ from icllab.tasks import LinearRegression
 from icllab.tasks.attention_features import features
 from icllab.training import Record, Sweep
 
-DECADES = 8  # natural logarithms by which plain descent shrinks its slowest part
+DECADES = 8  # natural logarithms by which gradient descent shrinks its slowest part
 MOST = 40_000  # steps of it
 
 
@@ -95,7 +95,7 @@ class Contexts(NamedTuple):
 
 
 def by_descent(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:
-    """For every ridge, the matrix trained by plain descent, at a rate and for a time that its curvatures say."""
+    """For every ridge, the matrix trained by gradient descent, at a rate and for a time that its curvatures say."""
     decays = _decays(point)
     largest, smallest = contexts.curvatures()
     rate = 1 / (largest + max(decays))

@@ -4,12 +4,12 @@ r"""Which algorithm do softmax transformers implement, across depth and noise, a
           \quad \epsilon_i \sim N(0, \rho)
 
 Transformers of one width and several depths answer the query after :math:`\ell = 2d` examples.
-:func:`~icllab.diagnostics.identification.comparison.identify` measures the share :math:`u_k` of each network's
-answers and slopes
-that a rival leaves unexplained, its free numbers fitted to the network, and names a rival only if :math:`u_k` is below
-a share :math:`\epsilon`. Rivals are steps of gradient descent with a fitted rate, one step with a fitted matrix, two
-steps of GD++ with fitted matrices, ridge regression, least squares, a softmax smoother, kernel ridge regression and
-the mean of the labels. Two verdicts are given: at :math:`\epsilon` = 1 % and at 5 %.
+:func:`~icllab.diagnostics.identification.comparison.identify` measures the fraction :math:`u_k` of the variance of
+each network's answers and input gradients that a candidate algorithm leaves unexplained, its parameters fitted to the
+network. It names a candidate only if :math:`u_k` is below a tolerance :math:`\epsilon`. Candidates are steps of
+gradient descent with a fitted rate, one step with a fitted matrix, two steps of GD++ with fitted matrices, ridge
+regression, least squares, a softmax smoother, kernel ridge regression and the mean of the labels. Two verdicts are
+given: at :math:`\epsilon` = 1 % and at 5 %.
 
 At large T the exponential kernel tends to the linear one and a constant, so kernel ridge regression comes near to ridge
 regression.
@@ -28,7 +28,7 @@ from icllab.experiments.checks import Finding, Outcome, exactly, exceeds
 from icllab.experiments.experiment import Experiment, World
 from icllab.figures.curves import Panel, panels
 
-RIVALS = (
+CANDIDATES = (
     "1 step",
     "2 steps",
     "4 steps",
@@ -41,11 +41,11 @@ RIVALS = (
     "mean of labels",
 )
 SHOWN = ("1 step", "4 steps", "GD++, 2 steps", "ridge", "softmax smoother", "kernel ridge")  # in the figure
-NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"  # verdicts that name no rival
-STRICT, LOOSE = 0.01, 0.05  # shares left unexplained of a rival that is named
+NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"  # verdicts that name no candidate
+STRICT, LOOSE = 0.01, 0.05  # largest fractions unexplained of a candidate that is named
 YLIM = (0.008, 1.2)  # of the figure
-LONG = 1000  # steps of training from which rivals are compared
-LITTLE = float(np.log(2.0))  # fall of the logarithm of a share that counts as little
+LONG = 1000  # steps of training from which candidates are compared
+LITTLE = float(np.log(2.0))  # fall of the logarithm of a fraction that counts as little
 
 
 def measure(point, *, key, constructed=False):
@@ -56,49 +56,48 @@ def measure(point, *, key, constructed=False):
 
     from icllab import constructions
     from icllab.algorithms import GradientDescent
-    from icllab.diagnostics import identify
+    from icllab.diagnostics import VerdictRule, identify
     from icllab.tasks import LinearRegression
 
     base = LinearRegression.convention("garg", dim=point.dim, length=2 * point.dim)
     task = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
-    rivals, free = rivals_of(point.rival, point.dim)
+    candidates, fitted = candidates_of(point.candidate, point.dim)
     if constructed:
         shape = {"layers": point.layers, "dim": point.dim, "normalised": True, "half": True}
         networks = [constructions.gradient_descent(GradientDescent(0.5, **shape), answers="last")] * len(point.seed)
     else:
         networks = _trained(point, task, key)
-    sizes = (len(point.rival), len(point.seed))
-    found = {"unexplained": np.empty(sizes), "unexplained_interval": np.empty((*sizes, len(point.bound)))}
-    found |= {name: np.empty((len(point.share), *sizes)) for name in ("accepted", "among")}
+    sizes = (len(point.candidate), len(point.seed))
+    unexplained, ends = np.empty(sizes), np.empty((*sizes, len(point.bound)))
+    found = {name: np.empty((len(point.tolerance), *sizes)) for name in ("accepted", "among")}
     for s, network in enumerate(networks):
-        own, fits = rivals, free
-        for e, share in enumerate(point.share):
+        own, fits = candidates, fitted
+        for e, tolerance in enumerate(point.tolerance):
             one = identify(
                 network,
                 own,
                 task,
                 key=jax.random.fold_in(key, point.seed[s]),
-                free=fits,
+                fitted=fits,
                 prompts=point.prompts,
                 fitting=point.fitting,
-                share=share,
-                resamples=500,
+                rule=VerdictRule(tolerance=tolerance, resamples=500),
             )
-            if e == 0:  # what is fitted does not depend on the share
-                own, fits = _fitted(rivals, free, one), {}
-                found["unexplained"][:, s] = one.unexplained
-                found["unexplained_interval"][:, s] = one.unexplained_interval.sel(bound=list(point.bound))
+            if e == 0:  # what is fitted does not depend on the tolerance
+                own, fits = _with_values(candidates, fitted, one), {}
+                unexplained[:, s] = one.fraction_unexplained
+                ends[:, s] = one.fraction_unexplained_interval.sel(bound=list(point.bound))
             found["accepted"][e, :, s], found["among"][e, :, s] = one.accepted, one.among
     return {
-        "unexplained": (("rival", "seed"), found["unexplained"]),
-        "unexplained_interval": (("rival", "seed", "bound"), found["unexplained_interval"]),
-        "accepted": (("share", "rival", "seed"), found["accepted"]),
-        "among": (("share", "rival", "seed"), found["among"]),
+        "fraction_unexplained": (("candidate", "seed"), unexplained),
+        "fraction_unexplained_interval": (("candidate", "seed", "bound"), ends),
+        "accepted": (("tolerance", "candidate", "seed"), found["accepted"]),
+        "among": (("tolerance", "candidate", "seed"), found["among"]),
     }
 
 
-def rivals_of(names, dim):
-    """The rivals of these names, and which of their numbers are free."""
+def candidates_of(names, dim):
+    """The candidates of these names, and which of their parameters are fitted."""
     import jax.numpy as jnp
 
     from icllab import algorithms
@@ -135,20 +134,20 @@ def rivals_of(names, dim):
         "mean of labels": (lambda: mean_of_labels, []),
     }
     chosen = {name: built[name] for name in names}
-    return {name: make() for name, (make, _) in chosen.items()}, {n: free for n, (_, free) in chosen.items() if free}
+    return {name: make() for name, (make, _) in chosen.items()}, {n: paths for n, (_, paths) in chosen.items() if paths}
 
 
-def _fitted(rivals, free, found):
-    """The rivals with the numbers that were fitted."""
+def _with_values(candidates, fitted, found):
+    """The candidates with the parameters that were fitted."""
     import json
     import operator
 
     import equinox as eqx
     import jax.numpy as jnp
 
-    own = dict(rivals)
-    for name, paths in free.items():
-        numbers = json.loads(str(found.fitted.sel(rival=name).item()))
+    own = dict(candidates)
+    for name, paths in fitted.items():
+        numbers = json.loads(str(found.fitted_values.sel(candidate=name).item()))
         for path in paths:
             where = operator.attrgetter(path)
             own[name] = eqx.tree_at(where, own[name], jnp.asarray(numbers[path], where(own[name]).dtype))
@@ -160,8 +159,9 @@ def _trained(point, task, key):
     import jax
 
     import icllab as icl
-    from icllab.models import Transformer
+    from icllab.models import BlockOptions, Transformer
     from icllab.models.networks.embedding import Joined
+    from icllab.training import Record, Sweep
 
     of_weights, of_prompts = jax.random.split(key)
 
@@ -170,10 +170,8 @@ def _trained(point, task, key):
             Joined(answers="last", causal=False, query_is_key=True),
             dim=point.dim,
             width=point.width,
-            heads=2,
             layers=point.layers,
-            mlp=(2 * point.width,),
-            norm="pre",
+            block=BlockOptions(heads=2, mlp=(2 * point.width,), norm="pre"),
             positions="none",
             key=key,
         )
@@ -189,9 +187,8 @@ def _trained(point, task, key):
         batch=point.batch,
         optimizer=_optimizer(point.step, point.rate),
         positions="last",
-        record=[0],
-        mode="map",
-        progress=False,
+        sweep=Sweep(mode="map"),
+        record=Record([0], progress=False),
     )
     return [run.member(i) for i in range(run.size)]
 
@@ -203,22 +200,23 @@ def _optimizer(steps, rate):
     return optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, steps // 20, steps))
 
 
-def verdicts(dataset: xr.Dataset, share: float) -> xr.DataArray:
-    """The verdict on every network: a rival's name, or one of three others."""
-    among = dataset["among"].sel(share=share) > 0
-    low = dataset["unexplained_interval"].sel(bound="low")
-    names = np.asarray([str(name) for name in dataset.rival.values], object)
-    several, refused = among.sum("rival"), (low > share).all("rival")
-    named = xr.apply_ufunc(lambda one: names[one.argmax(-1)], among, input_core_dims=[["rival"]])
+def verdicts(dataset: xr.Dataset, tolerance: float) -> xr.DataArray:
+    """The verdict on every network: a candidate's name, or one of three others."""
+    among = dataset["among"].sel(tolerance=tolerance) > 0
+    low = dataset["fraction_unexplained_interval"].sel(bound="low")
+    names = np.asarray([str(name) for name in dataset.candidate.values], object)
+    several, refused = among.sum("candidate"), (low > tolerance).all("candidate")
+    named = xr.apply_ufunc(lambda one: names[one.argmax(-1)], among, input_core_dims=[["candidate"]])
     without = xr.where(refused, NONE, UNDECIDED).astype(object)
     return xr.where(several == 1, named, xr.where(several > 1, MANY, without))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """No rival is named; ridge is nearer than one step, and nearer in deeper networks; and what else depth does."""
+    """No candidate is named; ridge is nearer than one step, and nearer in deeper networks; and what else depth does."""
     findings = []
     dataset = dataset.isel(step=-1)
-    log = dataset["unexplained"].copy(data=np.log(np.maximum(dataset["unexplained"].values, 1e-12)))
+    unexplained = dataset["fraction_unexplained"]
+    log = unexplained.copy(data=np.log(np.maximum(unexplained.values, 1e-12)))
     for rho in dataset.rho.values:
         for depth in dataset.layers.values:
             part, at = dataset.sel(rho=rho, layers=depth), f"{depth} layers, rho={rho:g}"
@@ -227,8 +225,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             above = log.sel(rho=rho, layers=depth)
             if dataset.step < LONG:
                 continue
-            behind = (above.sel(rival="1 step") - above.sel(rival="ridge")).values
-            findings.append(_above(f"log share that 1 step leaves above that of ridge, {at}", behind))
+            apart = (above.sel(candidate="1 step") - above.sel(candidate="ridge")).values
+            findings.append(_above(f"log fraction unexplained, 1 step above ridge, {at}", apart))
         if dataset.sizes["layers"] > 1 and dataset.step >= LONG:
             findings += _over_depth(log.sel(rho=rho), f"rho={rho:g}")
     depths = dataset.sizes["layers"] > 1
@@ -239,19 +237,19 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def _over_depth(log: xr.DataArray, at: str) -> list[Finding]:
     """From the shallowest to the deepest; networks of two depths share no seed, so that their errors add."""
     ends = [log.isel(layers=i) for i in (0, -1)]
-    means, errors = zip(*(mean_and_error(end.transpose("rival", "seed").values) for end in ends), strict=True)
+    means, errors = zip(*(mean_and_error(end.transpose("candidate", "seed").values) for end in ends), strict=True)
     fall, error = means[0] - means[1], np.hypot(*errors)
     said = f"from {log.layers.values[0]} to {log.layers.values[-1]} layers, {at}"
-    place = {str(name): i for i, name in enumerate(log.rival.values)}
+    place = {str(name): i for i, name in enumerate(log.candidate.values)}
     ridge, step = place["ridge"], place["1 step"]
-    gained = (ends[0] - ends[0].sel(rival="1 step"), ends[1] - ends[1].sel(rival="1 step"))
-    (before, of_before), (after, of_after) = (mean_and_error(one.sel(rival="ridge").values) for one in gained)
+    gained = (ends[0] - ends[0].sel(candidate="1 step"), ends[1] - ends[1].sel(candidate="1 step"))
+    (before, of_before), (after, of_after) = (mean_and_error(one.sel(candidate="ridge").values) for one in gained)
     more, of_more = float(before - after), float(np.hypot(of_before, of_after))
     return [
-        exceeds(f"fall of the log share that ridge leaves, {said}", float(fall[ridge]), float(error[ridge])),
-        exceeds(f"that fall above the fall of what 1 step leaves, {said}", more, of_more),
+        exceeds(f"fall of the log fraction unexplained by ridge, {said}", float(fall[ridge]), float(error[ridge])),
+        exceeds(f"that fall above the fall of 1 step, {said}", more, of_more),
         exceeds(
-            f"log 2 above the fall of the log share that 1 step leaves, {said}",
+            f"log 2 above the fall of the log fraction unexplained by 1 step, {said}",
             LITTLE - float(fall[step]),
             float(error[step]),
         ),
@@ -263,25 +261,27 @@ def _above(what: str, samples: np.ndarray) -> Finding:
 
 
 def figure(dataset: xr.Dataset):
-    """What some rivals leave unexplained against depth, one panel for each noise."""
+    """Fraction of variance unexplained against depth, one panel for each noise."""
     dataset = dataset.isel(step=-1)
-    names = [name for name in SHOWN if name in dataset.rival]
-    shown = xr.Dataset({"unexplained": dataset["unexplained"].sel(rival=names)})
-    shown["unexplained_line"] = xr.full_like(shown.layers, STRICT, dtype=float)
-    rows = [Panel("unexplained", "unexplained_line", "log", YLIM, {"rho": float(rho)}) for rho in dataset.rho.values]
+    names = [name for name in SHOWN if name in dataset.candidate]
+    shown = xr.Dataset({"fraction_unexplained": dataset["fraction_unexplained"].sel(candidate=names)})
+    shown["fraction_unexplained_line"] = xr.full_like(shown.layers, STRICT, dtype=float)
+    drawn = ("fraction_unexplained", "fraction_unexplained_line")
+    rows = [Panel(*drawn, "log", YLIM, {"rho": float(rho)}) for rho in dataset.rho.values]
     name = f"{100 * STRICT:g} %"
-    return panels(shown, rows, x="layers", hue="rival", line_x="layers", line_name=name, xscale="log")
+    return panels(shown, rows, x="layers", hue="candidate", line_x="layers", line_name=name, xscale="log")
 
 
 def _itself(dataset: xr.Dataset) -> xr.Dataset:
     """One step in the place of the networks: it leaves nothing of itself."""
-    own = dataset.rival == "1 step"
-    nothing = {name: dataset[name].where(~own, 0.0) for name in ("unexplained", "unexplained_interval")}
+    own = dataset.candidate == "1 step"
+    left = ("fraction_unexplained", "fraction_unexplained_interval")
+    nothing = {name: dataset[name].where(~own, 0.0) for name in left}
     named = {name: xr.where(own, 1.0, 0.0 * dataset[name]) for name in ("accepted", "among")}
     return dataset.assign(**nothing, **{name: named[name].transpose(*dataset[name].dims) for name in named})
 
 
-SMALL = {"rival": RIVALS, "share": (STRICT, LOOSE), "bound": ("low", "high")}
+SMALL = {"candidate": CANDIDATES, "tolerance": (STRICT, LOOSE), "bound": ("low", "high")}
 
 experiment = Experiment(
     claim=(
@@ -297,8 +297,8 @@ experiment = Experiment(
             "layers": (1,),
             "rho": (0.25,),
             "step": (0,),
-            "rival": ("1 step",),
-            "share": (STRICT,),
+            "candidate": ("1 step",),
+            "tolerance": (STRICT,),
             "bound": ("low", "high"),
             "seed": 2,
         },

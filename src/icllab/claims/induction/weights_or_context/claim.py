@@ -209,7 +209,7 @@ def figure(dataset: xr.Dataset):
             axes.tick_params(length=0)
             for spine in axes.spines.values():
                 spine.set_visible(False)
-        figure.colorbar(grid[0].images[0], ax=grid, label="share of right answers", shrink=0.9)
+        figure.colorbar(grid[0].images[0], ax=grid, label="accuracy", shrink=0.9)
     return figure
 
 
