@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icllab.diagnostics.sampling.chain_statistics import difference, statistics
-from icllab.diagnostics.sampling.langevin import Chains
+from icllab.diagnostics.sampling.chains import Chains
 
 FAR = np.array([False, False, True, True])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.diagnostics.sampling.sampling_warnings import warnings
+from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
 
 GOOD = {
     "estimate": 3.0,
@@ -37,7 +37,7 @@ def of_batches(**other):
 
 
 def test_a_good_estimate_has_none():
-    assert warnings(dataset()) == []
+    assert chain_warnings(dataset()) == []
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_good_estimate_has_none():
 )
 def test_a_fault_has_its_sentence(faults, said):
     """That one and no other, but that a negative estimate of chains that are positive is what it is."""
-    found = warnings(dataset(**faults))
+    found = chain_warnings(dataset(**faults))
     assert len(found) == 1
     assert said in found[0]
 
 
 def test_batches_have_noisy_losses_and_the_control_variate_takes_it():
     """A loss of one batch may be low where its noise is told to be small, or nothing."""
-    assert warnings(of_batches(noise_bias=0.05, least_loss=0.5)) == []
-    assert warnings(of_batches(noise_bias=0.0, least_loss=0.5)) == []
-    assert warnings(of_batches(noise_bias=0.2).assign_attrs(control=True)) == []
-    assert "a loss lower by" in warnings(dataset(noise_bias=0.05, least_loss=0.5))[0]
+    assert chain_warnings(of_batches(noise_bias=0.05, least_loss=0.5)) == []
+    assert chain_warnings(of_batches(noise_bias=0.0, least_loss=0.5)) == []
+    assert chain_warnings(of_batches(noise_bias=0.2).assign_attrs(control_variate=True)) == []
+    assert "a loss lower by" in chain_warnings(dataset(noise_bias=0.05, least_loss=0.5))[0]

@@ -12,8 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics import annealed_coefficient, free_energy, free_energy_slope
-from icllab.diagnostics.sampling.annealing import Annealing, Whitened, anneal
+from icllab.diagnostics import SMC, annealed_coefficient, free_energy, free_energy_slope
+from icllab.diagnostics.sampling.smc import Whitened
 from icllab.diagnostics.singular import free_energies
 from icllab.theory import learning_coefficients as exact
 
@@ -57,7 +57,7 @@ def gaussian(t):
 def found():
     """The whole space, and the half of it: by symmetry as much of every posterior."""
     with jax.enable_x64(True):
-        how = {"nbeta": STOPS, "localization": GAMMA, "repeats": 16, "particles": 250}
+        how = {"nbeta": STOPS, "localization": GAMMA, "sampler": SMC(repeats=16, particles=250)}
         at = {"a": jnp.zeros(2), "b": jnp.zeros(())}
         observe = lambda w: jnp.stack([w["a"][0], w["a"][1]])  # noqa: E731
         whole = free_energy(bowl(), at, key=jax.random.key(0), observe=observe, **how)
@@ -126,7 +126,7 @@ class Net(eqx.Module):
 
 def test_a_module_is_its_parameters():
     """Half of the plane of two parameters, of which only positive ones have a loss: a product of Gaussian integrals."""
-    how = {"nbeta": [3.0], "key": jax.random.key(0), "particles": 200, "repeats": 4}
+    how = {"nbeta": [3.0], "key": jax.random.key(0), "sampler": SMC(particles=200, repeats=4)}
     found = free_energy(
         lambda net: net.loss(),
         Net(jnp.zeros(2), jnp.array([1, 0])),
@@ -170,20 +170,11 @@ def test_a_population_that_does_not_move_says_so():
     """No trajectory to speak of, and few particles: correlated losses, few ancestors; and its two routes part."""
     with jax.enable_x64(True):
         loss = Whitened(bowl(), None, jnp.zeros(3), jnp.ones(3), lambda w: w)
-        settings = Annealing(particles=20, repeats=2, leapfrogs=1, moves=(1, 1))
-        path = anneal(loss, stops=np.array([1e4]), key=jax.random.key(2), settings=settings)
+        sampler = SMC(particles=20, repeats=2, leapfrogs=1, moves=(1, 1))
+        path = sampler.path(loss, stops=np.array([1e4]), key=jax.random.key(2))
         assert path.ancestors.max() < 5
         assert path.last.shape == (2, 20, 3)
-        found = free_energy(
-            bowl(),
-            jnp.zeros(3),
-            nbeta=[1e4],
-            key=jax.random.key(2),
-            particles=20,
-            repeats=2,
-            leapfrogs=1,
-            moves=(1, 1),
-        )
+        found = free_energy(bowl(), jnp.zeros(3), nbeta=[1e4], key=jax.random.key(2), sampler=sampler)
     said = " ".join(found.attrs["warnings"])
     assert "temperatures the moves leave losses as they were" in said
     assert "all of a population descends from" in said
@@ -255,14 +246,11 @@ def test_a_point_that_is_no_minimum_says_so():
     [
         ({"nbeta": [0.0, 1.0]}, "nbeta: expected finite numbers above 0, got [0.0, 1.0]"),
         ({"localization": 0.0}, "localization: expected a finite number > 0, got 0.0"),
-        ({"share": 1.0}, "share: expected a number between 0 and 1, got 1.0"),
-        ({"repeats": 1}, "repeats: expected an integer of at least 2, got 1"),
-        ({"moves": (3, 2)}, "moves: expected a least number of at least 1 and a largest not below, got (3, 2)"),
         ({"region": lambda w: w[0] > 9}, "region: expected more than 0.0001 of the prior to have a finite loss in it"),
     ],
 )
 def test_bad_questions(how, said):
-    arguments = {"nbeta": [1.0], "key": jax.random.key(0), "particles": 5000} | how
+    arguments = {"nbeta": [1.0], "key": jax.random.key(0), "sampler": SMC(particles=5000)} | how
     with pytest.raises(InputError) as error:
         free_energy(lambda w: jnp.sum(w**2), jnp.zeros(1), **arguments)
     assert said in str(error.value)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics import LearningMachine
+from icllab.diagnostics import HMC, SMC, LearningMachine
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.theory import quadratic_posterior
 
@@ -55,7 +55,7 @@ def machine(counts=COUNTS):
 @pytest.fixture(scope="module")
 def sampled():
     with jax.enable_x64(True):
-        how = {"localization": 1.0, "mode": "vmap", "method": "hmc", "warm_up": 100, "draws": 500}
+        how = {"localization": 1.0, "sampler": HMC(mode="vmap", warm_up=100, draws=500)}
         return machine()[0].contributions(key=jax.random.key(0), gains=None, **how)
 
 
@@ -111,7 +111,7 @@ def test_a_length_alone_has_a_coefficient_only_at_its_minimum():
     """Of the whole's minimum it says that it is none; at its own it estimates half the number of weights."""
     with jax.enable_x64(True):
         found, h, g = machine()
-        how = {"localization": 1e-3, "mode": "vmap", "method": "hmc", "warm_up": 100, "draws": 500}
+        how = {"localization": 1e-3, "sampler": HMC(mode="vmap", warm_up=100, draws=500)}
         away = found.coefficient_of(1, key=jax.random.key(1), **how)
         assert any("does not minimise the loss at position 1" in said for said in away.attrs["warnings"])
         assert away.attrs["n"] == N * COUNTS[1]
@@ -123,7 +123,7 @@ def test_a_length_alone_has_a_coefficient_only_at_its_minimum():
         assert not any("position 1" in said for said in here.attrs["warnings"])
 
 
-CURVE = {"localization": 1.0, "mode": "vmap", "method": "hmc", "warm_up": 100, "draws": 500}
+CURVE = {"localization": 1.0, "sampler": HMC(mode="vmap", warm_up=100, draws=500)}
 CURVE |= {"nbeta": [3.0, 30.0, 100.0, 300.0]}
 
 
@@ -185,8 +185,8 @@ def test_a_window_of_one_length_has_no_contributions():
             "positions: expected integers from 0 to 2, got -1",
         ),
         (
-            lambda of: of(Linear(jnp.ones(2))).contributions(key=jax.random.key(0), method="smc"),
-            "method: expected one that draws chains, which have terms, got 'smc'",
+            lambda of: of(Linear(jnp.ones(2))).contributions(key=jax.random.key(0), sampler=SMC()),
+            "sampler: expected one that draws chains, which have terms, got SMC(",
         ),
         (
             lambda of: of(lambda prompt: prompt.y).contributions(key=jax.random.key(0)),

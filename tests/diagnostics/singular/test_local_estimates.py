@@ -1,23 +1,18 @@
 """What is found out before and beside the chains."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import learning_coefficient
-from icllab.diagnostics.sampling.posteriors import Posterior
-from icllab.diagnostics.sampling.sampled_losses import at_point, vector_loss
-from icllab.diagnostics.singular import local_estimates
-from icllab.diagnostics.singular.local_estimates import Sampling, decided
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics.singular import neighbourhoods
+from icllab.diagnostics.singular.local_estimates import estimator
+from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 from icllab.theory import quadratic_posterior
-
-
-def settings(**other):
-    given = {"method": "auto", "batch": 8, "localization": None, "step_size": None, "chains": 4, "warm_up": None}
-    given |= {"draws": None, "dispersion": 0.3, "mode": "auto", "control": False, "sensitivity": False}
-    return Sampling(**(given | other))
 
 
 def squares(w, samples):
@@ -25,31 +20,25 @@ def squares(w, samples):
 
 
 def test_the_sampler_is_decided_by_cost_and_says_so(getkey):
-    data = jax.random.normal(getkey(), (20, 3))
-    found = decided(settings(), squares, jnp.ones(3), data, getkey())
-    assert (found.method, found.mode) == ("hmc", "vmap")
+    data, settle = jax.random.normal(getkey(), (20, 3)), functools.partial(estimator, sensitivity=False)
+    found = settle("auto", squares, jnp.ones(3), data, key=getkey())
+    assert (found.sampler, found.mode) == (HMC(), "vmap")
     assert found.reason.startswith("the whole loss and its gradient take ")
     assert found.mode_reason.startswith("a gradient takes ")
-    assert found.steps == (500, 1000)
-    asked = decided(settings(method="sgld", mode="map", warm_up=7), squares, jnp.ones(3), data, getkey())
+    asked = settle(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data, key=getkey())
+    assert (asked.sampler, asked.mode) == (SGLD(mode="map", warm_up=7, batch=8), "map")
     assert (asked.reason, asked.mode_reason) == ("asked for", "asked for")
-    assert asked.steps == (7, 14)
-
-
-def test_steps_that_are_asked_for_are_taken():
-    assert settings(method="mala").steps == (2000, 4000)
-    assert settings(method="mala", warm_up=7).steps == (7, 14)
-    assert settings(method="mala", warm_up=7, draws=0).steps == (7, 0)
+    alone = settle(NUTS(), squares, jnp.ones(3), data, key=getkey())
+    assert (alone.mode, alone.mode_reason) == ("map", "chains that end their trajectories are not kept waiting")
 
 
 def test_a_start_outside_is_moved_inside(getkey):
     """From a third of the starts the loss is infinite: each ends inside, on its own line, and the others stay."""
     with jax.enable_x64(True):
 
-        def starts(loss, how=None):
-            flat, centre = vector_loss(loss, jnp.zeros(2), None)
-            here = local_estimates._Here(how or settings(), flat, centre, at_point(flat, centre, batch=8))
-            return np.asarray(here.starts(0.05, np.arange(40) >= 20, jax.random.key(1)))
+        def starts(loss):
+            here, far = Neighbourhood.of(loss, jnp.zeros(2), None, block=8), np.arange(40) >= 20
+            return np.asarray(here.starts(0.05, far, jax.random.key(1), dispersion=0.3, inside=True))
 
         free = starts(lambda w: jnp.sum(w**2))
         found = starts(lambda w: jnp.where(w[0] > -0.2, jnp.sum(w**2), jnp.inf))
@@ -69,10 +58,8 @@ def test_what_the_localization_is_of_the_largest_curvature():
     with jax.enable_x64(True):
 
         def narrowness(loss, gamma, places):
-            flat, centre = vector_loss(loss, jnp.zeros(2), None)
-            here = local_estimates._Here(settings(), flat, centre, at_point(flat, centre, batch=8))
-            seen = Posterior(flat, centre, jnp.asarray(100.0), jnp.asarray(gamma))
-            return here.narrowness(seen, jnp.asarray(places), gamma, jax.random.key(0))
+            here = Neighbourhood.of(loss, jnp.zeros(2), None, block=8)
+            return here.narrowness(here.posterior(100.0, gamma), jnp.asarray(places), gamma, jax.random.key(0))
 
         both = [[0.0, 0.0], [2.0, 0.0]]
         for gamma in (1.0, 100.0):
@@ -90,7 +77,7 @@ def test_a_region_that_the_starts_do_not_know():
     def loss(w):
         return jnp.where(w[0] > -0.2, jnp.sum(w**2) / 2, jnp.inf)
 
-    how = {"n": 1e6, "localization": 0.05, "warm_up": 150, "draws": 400, "method": "hmc", "key": jax.random.key(3)}
+    how = {"n": 1e6, "localization": 0.05, "sampler": HMC(warm_up=150, draws=400), "key": jax.random.key(3)}
     with jax.enable_x64(True):
         found = learning_coefficient(loss, jnp.zeros(3), **how)
     assert found["mcse"] < 0.09
@@ -103,7 +90,11 @@ def test_a_localization_that_is_all_there_is_says_so():
     """A point that is nearly zero makes the default 5e11; the whole estimate is its own."""
     with jax.enable_x64(True):
         found = learning_coefficient(
-            lambda w: jnp.sum(w**2) / 2, jnp.full(3, 1.4e-6), n=1e6, warm_up=150, draws=150, key=jax.random.key(0)
+            lambda w: jnp.sum(w**2) / 2,
+            jnp.full(3, 1.4e-6),
+            n=1e6,
+            sampler=HMC(warm_up=150, draws=150),
+            key=jax.random.key(0),
         )
     assert found.attrs["localization"] == pytest.approx(5.1e11, rel=0.01)
     assert found["estimate"] < 1e-5
@@ -123,7 +114,7 @@ def test_the_noise_of_batches_is_what_they_add():
         def loss(w, samples):
             return jnp.mean((samples[0] @ w - samples[1]) ** 2) / 2
 
-        how = {"data": (x, y), "localization": 1.0, "method": "sgld", "key": key}
+        how = {"data": (x, y), "localization": 1.0, "sampler": SGLD(), "key": key}
         found = learning_coefficient(loss, at, nbeta=5000.0, **how)
         plain = learning_coefficient(loss, at, **how)
         h = np.linalg.eigvalsh(x.T @ x / 300)
@@ -142,7 +133,7 @@ def test_the_noise_of_batches_is_what_they_add():
 def test_the_hessians_share_by_random_probes(monkeypatch):
     """Of a diagonal Hessian, vectors of signs make it exact: the same as written out."""
     h = np.geomspace(1e-4, 1, 12)
-    how = {"nbeta": 1000.0, "localization": 1.0, "warm_up": 20, "draws": 20, "key": jax.random.key(0)}
+    how = {"nbeta": 1000.0, "localization": 1.0, "sampler": HMC(warm_up=20, draws=20), "key": jax.random.key(0)}
     with jax.enable_x64(True):
 
         def share():
@@ -153,7 +144,7 @@ def test_the_hessians_share_by_random_probes(monkeypatch):
             )
 
         exact = share()
-        monkeypatch.setattr(local_estimates, "MOST_EIGENVALUES", 5)
+        monkeypatch.setattr(neighbourhoods, "DENSE", 5)
         assert share() == pytest.approx(exact, rel=1e-9)
         assert 0.1 < exact < 10
 
@@ -166,15 +157,20 @@ def test_annealing_is_reached(getkey):
         def asked(**how):
             at = jnp.zeros(2)
             return learning_coefficient(
-                lambda w: jnp.stack([w[0] ** 2, w[1] ** 2]) / 2, at, localization=1.0, method="smc", key=getkey(), **how
+                lambda w: jnp.stack([w[0] ** 2, w[1] ** 2]) / 2,
+                at,
+                localization=1.0,
+                sampler=SMC(),
+                key=getkey(),
+                **how,
             )
 
         found = asked(nbeta=1e5)
-        assert found.attrs["method"] == "smc"
+        assert found.attrs["sampler"] == "SMC"
         assert found["mcse"] < 0.03
         assert abs(found["estimate"] - 1) < 4 * found["mcse"] + 0.01
         assert "chain_estimate" not in found
-        assert {"chains", "draws", "dispersion", "mode", "control", "sensitivity"} <= set(found.attrs["ignored"])
+        assert not {"mode", "dispersion", "draws", "warm_up"} & set(found.attrs)
         assert 0 < found["localization_share"] < 0.01
-        with pytest.raises(InputError, match="nbeta: expected one number with method 'smc'"):
+        with pytest.raises(InputError, match="nbeta: expected one number with SMC"):
             asked(n=None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.diagnostics import learning_coefficient
+from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 
@@ -87,7 +87,7 @@ def test_hamiltonian_chains_have_the_exact_value_and_nothing_to_warn_of(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_langevin_dynamics_have_the_biased_value_of_their_step(share):
-    found = estimated("quadratic", method="sgld", step_size=share / NBETA)
+    found = estimated("quadratic", sampler=SGLD(step_size=share / NBETA))
     wanted = quadratic_posterior.learning_coefficient(
         [1.0] * 10, nbeta=NBETA, localization=1.0, step_size=share / NBETA
     )
@@ -101,24 +101,22 @@ def test_langevin_dynamics_have_the_biased_value_of_their_step(share):
 @pytest.mark.parametrize(
     ("name", "how", "said"),
     [
+        pytest.param("crossing", {"sampler": SGLD(step_size=0.1 / NBETA)}, "chains disagree", marks=pytest.mark.slow),
         pytest.param(
-            "crossing", {"method": "sgld", "step_size": 0.1 / NBETA}, "chains disagree", marks=pytest.mark.slow
+            "deep linear", {"sampler": SGLD(step_size=0.1 / NBETA)}, "chains disagree", marks=pytest.mark.slow
         ),
         pytest.param(
-            "deep linear", {"method": "sgld", "step_size": 0.1 / NBETA}, "chains disagree", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "reduced rank", {"method": "sgld", "step_size": 1 / NBETA}, "the step is too large", marks=pytest.mark.slow
+            "reduced rank", {"sampler": SGLD(step_size=1 / NBETA)}, "the step is too large", marks=pytest.mark.slow
         ),
         pytest.param("quadratic", {"away": 0.01}, "the gradient there is not zero", marks=pytest.mark.slow),
         pytest.param("deep linear", {"away": 0.01}, "the estimate is negative", marks=pytest.mark.slow),
         pytest.param(
             "crossing",
-            {"method": "sgld", "step_size": 1e6 / NBETA, "dispersion": 3.0},
+            {"sampler": SGLD(step_size=1e6 / NBETA, dispersion=3.0)},
             "ran to infinity",
             marks=pytest.mark.slow,
         ),
-        ("quadratic", {"method": "sgld", "step_size": 1 / NBETA}, "the step is too large"),
+        ("quadratic", {"sampler": SGLD(step_size=1 / NBETA)}, "the step is too large"),
     ],
 )
 def test_bad_runs_say_so(name, how, said):
@@ -137,8 +135,6 @@ def test_terms_of_a_quadratic():
             nbeta=1e6,
             key=jax.random.key(2),
             localization=1.0,
-            warm_up=200,
-            draws=600,
         )
     np.testing.assert_allclose(found["term_estimate"].sum(), found["estimate"], rtol=1e-12)
     assert (found["term_mcse"] < 0.05 * np.array([3.0, 2.0])).all()
@@ -148,7 +144,7 @@ def test_terms_of_a_quadratic():
     np.testing.assert_array_less(np.abs(found["term_covariance"] - np.diag([3.0, 2.0])), 4 * error)
     assert found["hessian_share"] == pytest.approx(5 / float(found["estimate"]), rel=1e-4)
     assert found.attrs["warnings"] == []
-    assert (found.attrs["method"], found.attrs["mode"]) == ("hmc", "vmap")
+    assert (found.attrs["sampler"], found.attrs["mode"]) == ("HMC", "vmap")
     assert "below 5" in found.attrs["reason"]
     assert "n" not in found.attrs
 
@@ -156,11 +152,13 @@ def test_terms_of_a_quadratic():
 @pytest.mark.slow
 def test_starts_at_the_point_alone_do_not_see_that_they_are_wrong():
     """The deep linear network without a test: far below 3 with nothing to warn of, and warned of from both starts."""
-    how = {"method": "sgld", "step_size": 0.1 / NBETA, "draws": 2000}
-    alone = estimated("deep linear", dispersion=1e-9, **how)
+    how = {"step_size": 0.1 / NBETA, "draws": 2000}
+    alone = estimated("deep linear", sampler=SGLD(dispersion=1e-9, **how))
     assert alone.attrs["warnings"] == []
     assert alone["estimate"] < 3 - 4 * alone["mcse"]
-    assert any("chains disagree" in sentence for sentence in estimated("deep linear", **how).attrs["warnings"])
+    assert any(
+        "chains disagree" in sentence for sentence in estimated("deep linear", sampler=SGLD(**how)).attrs["warnings"]
+    )
 
 
 @pytest.mark.slow
@@ -174,9 +172,9 @@ def test_batches_and_all_of_the_data_say_the_same():
         def loss(w, samples):
             return jnp.mean((samples[0] @ w["w"] - samples[1]) ** 2) / 2
 
-        how = {"data": (x, y), "batch": 100, "localization": 1.0, "key": jax.random.key(2)}
-        whole = learning_coefficient(loss, at, method="hmc", **how)
-        some = learning_coefficient(loss, at, method="sgld", control=True, draws=8000, **how)
+        how = {"data": (x, y), "localization": 1.0, "key": jax.random.key(2)}
+        whole = learning_coefficient(loss, at, sampler=HMC(), **how)
+        some = learning_coefficient(loss, at, sampler=SGLD(batch=100, control_variate=True, draws=8000), **how)
         h, level = np.linalg.eigvalsh(x.T @ x / 600), float(loss(at, (x, y)))
     assert whole.attrs["n"] == some.attrs["n"] == 600
     assert some.attrs["batch"] == 100
@@ -224,7 +222,7 @@ def test_a_curve_over_temperatures():
 def test_the_no_u_turn_sampler_agrees(name):
     """The referee: blackjax, within three combined errors, each below 4 per cent."""
     pytest.importorskip("blackjax")
-    ours, theirs = estimated(name), estimated(name, method="nuts")
+    ours, theirs = estimated(name), estimated(name, sampler=NUTS())
     error = float(np.hypot(ours["mcse"], theirs["mcse"]))
     assert theirs["mcse"] < 0.04 * ours["estimate"]
     assert abs(ours["estimate"] - theirs["estimate"]) < 3 * error
@@ -238,7 +236,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
     def of_vector(w):
         return w[0] ** 2 * jnp.sum(w[1:] ** 2)
 
-    how = {"n": 100.0, "warm_up": 20, "draws": 30, "localization": 1.0, "method": "mala"}
+    how = {"n": 100.0, "localization": 1.0, "sampler": MALA(warm_up=20, draws=30)}
     one = learning_coefficient(of_tree, {"a": jnp.zeros(()), "b": jnp.zeros(2)}, key=jax.random.key(0), **how)
     two = learning_coefficient(of_vector, jnp.zeros(3), key=jax.random.key(0), **how)
     np.testing.assert_allclose(one["loss_trace"], two["loss_trace"], rtol=1e-5)
@@ -252,15 +250,20 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
     ("how", "said"),
     [
         ({"n": 1.0}, "n: expected a finite number > 1, got 1.0"),
-        ({"method": "gibbs"}, "unknown method 'gibbs'"),
+        ({"sampler": "gibbs"}, "unknown sampler 'gibbs'; known: auto or give one, such as HMC()"),
+        (
+            {"sampler": SMC(), "sensitivity": True},
+            "sensitivity: expected False with SMC, which has no chains, got True",
+        ),
+        ({"task": "regression"}, "task: expected a training run as the loss, whose it would be, got 'regression'"),
+        ({"positions": "last"}, "positions: expected a training run as the loss, whose it would be, got 'last'"),
+        ({"per_position": True}, "per_position: expected a training run as the loss, whose it would be, got True"),
+        (
+            {"sampler": SGLD(control_variate=True)},
+            "control_variate: expected more samples than a batch has, got '1 in batches of 256'",
+        ),
         ({"nbeta": 0.0}, "nbeta: expected a finite number > 0, got 0.0"),
         ({"nbeta": (1.0, 2.0)}, "nbeta: expected one number, or at least 4 that ascend"),
-        ({"step_size": 0.0}, "step_size: expected a finite number > 0, got 0.0"),
-        ({"batch": 0}, "batch: expected an integer of at least 1, got 0"),
-        ({"warm_up": 0}, "warm_up: expected an integer of at least 1, got 0"),
-        ({"warm_up": -5}, "warm_up: expected an integer of at least 1, got -5"),
-        ({"draws": 0}, "draws: expected an integer of at least 8, got 0"),
-        ({"dispersion": float("nan")}, "dispersion: expected a finite number >= 0, got nan"),
         (
             {"loss": lambda w: jnp.outer(w, w)},
             "loss: expected a scalar, or a vector of terms whose sum it is, got (2, 2)",
@@ -273,9 +276,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
             {"loss": lambda w, x: jnp.sum((x @ w) ** 2), "data": jnp.ones((20, 2))},
             "loss: expected the mean over samples",
         ),
-        ({"mode": "both"}, "mode: expected 'auto', 'map' or 'vmap', got 'both'"),
         ({"localization": -1.0}, "localization: expected a finite number > 0, got -1.0"),
-        ({"chains": 3}, "chains: expected at least 4, two for each kind of start, got 3"),
         ({"loss": lambda w: jnp.sum(w) / 0}, "loss: expected a finite number at the point given"),
     ],
 )
@@ -289,4 +290,4 @@ def test_bad_questions(how, said):
 def test_without_blackjax(monkeypatch):
     monkeypatch.setitem(sys.modules, "blackjax", None)
     with pytest.raises(EnvironmentFault, match=r"nuts: expected blackjax, got none; pip install 'icl-lab\[singular\]'"):
-        estimated("crossing", method="nuts", warm_up=10, draws=10)
+        estimated("crossing", sampler=NUTS(warm_up=10, draws=10))

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.integrate import quad
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import free_energy, phase_weights, sampled_crossings
+from icllab.diagnostics import SMC, free_energy, phase_weights, sampled_crossings
 from icllab.theory import free_energy as asymptotic
 from icllab.theory.learning_coefficients import LearningCoefficient
 
@@ -69,7 +69,11 @@ def test_two_wells_have_the_weights_of_their_integrals():
     with jax.enable_x64(True):
         for name, side in (("left", -1.0), ("right", 1.0)):
             sampled[name] = free_energy(
-                Wells(jnp.asarray(side)), jnp.zeros(()), nbeta=n, key=jax.random.key(int(side) + 1), particles=300
+                Wells(jnp.asarray(side)),
+                jnp.zeros(()),
+                nbeta=n,
+                key=jax.random.key(int(side) + 1),
+                sampler=SMC(particles=300),
             )
     found = phase_weights(sampled)
 
@@ -107,7 +111,7 @@ def test_a_well_that_is_nearly_lost_inside_a_region_is_warned_of():
     known = -np.log(np.trapezoid(along / (1 + n * (x + 1) ** 2) ** 2, x))
     with jax.enable_x64(True):
         few, many = (
-            free_energy(loss, jnp.zeros(5), nbeta=[30, 100, n], key=jax.random.key(0), particles=count)
+            free_energy(loss, jnp.zeros(5), nbeta=[30, 100, n], key=jax.random.key(0), sampler=SMC(particles=count))
             for count in (400, 4000)
         )
     assert any("a part of it may be lost" in sentence for sentence in few.attrs["warnings"])

@@ -7,11 +7,12 @@ import pytest
 
 import icllab as icl
 from icllab.core.errors import InputError
-from icllab.diagnostics import learning_coefficient
-from icllab.diagnostics.sampling.langevin import sample
+from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics.sampling.chains import run_chains
 from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted_steps
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
+from icllab.training import Record, Sweep
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,8 @@ def trained():
         steps=3,
         key=jax.random.key(2),
         batch=8,
-        keep=(1, 2),
-        sweep={"task.noise_variance": [0.1, 0.5]},
-        mode="map",
+        sweep=Sweep({"task.noise_variance": [0.1, 0.5]}, mode="map"),
+        record=Record(keep=(1, 2)),
     )
     return task, run, task.sample_many(20, key=jax.random.key(3))
 
@@ -82,14 +82,20 @@ def test_what_is_drawn_and_which_steps(trained):
 def test_steps_and_members_share_a_program(trained):
     """Two members at two steps; the second call, at another step, compiles no sampler again."""
     task, run, prompts = trained
-    how = {"task": task, "data": prompts, "warm_up": 8, "draws": 24, "mode": "vmap"}
+    how = {"task": task, "data": prompts, "sampler": HMC(warm_up=8, draws=24, mode="vmap")}
     found = learning_coefficient(run, [1, 2], key=jax.random.key(4), **how)
     assert found["estimate"].sizes == {"member": 2, "step": 2}
     assert found.attrs["n"] == 20
     assert found.attrs["warnings"][0].startswith("member 0: step 1: ")
     assert np.isfinite(found["estimate"]).all()
-    compiled = sample._cached._cache_size()
+    compiled = run_chains._cached._cache_size()
     one = learning_coefficient(run, np.int64(2), key=jax.random.key(4), **how)
-    assert sample._cached._cache_size() == compiled
+    assert run_chains._cached._cache_size() == compiled
     np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
     assert "step" not in one.dims
+
+
+def test_annealing_has_no_terms(trained):
+    task, run, prompts = trained
+    with pytest.raises(InputError, match="per_position: expected False with SMC, which has no terms, got True"):
+        learning_coefficient(run, task=task, data=prompts, per_position=True, sampler=SMC(), key=jax.random.key(4))

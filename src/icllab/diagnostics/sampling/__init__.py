@@ -1,1 +1,26 @@
-"""Chains and particles that draw from a tempered posterior, and what says whether they have converged."""
+"""Samplers of a tempered posterior, one a file, and what says whether they have converged."""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.diagnostics.sampling.hmc import HMC
+    from icllab.diagnostics.sampling.mala import MALA
+    from icllab.diagnostics.sampling.nuts import NUTS
+    from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
+    from icllab.diagnostics.sampling.sgld import SGLD
+    from icllab.diagnostics.sampling.smc import SMC
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "HMC": "hmc",
+        "MALA": "mala",
+        "NUTS": "nuts",
+        "SGLD": "sgld",
+        "SMC": "smc",
+        "ChainSampler": "samplers",
+        "Sampler": "samplers",
+    },
+)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from icllab.diagnostics.sampling import convergence
-from icllab.diagnostics.sampling.langevin import Chains
+from icllab.diagnostics.sampling.chains import Chains
 
 NUMBERS = ("estimate", "mcse", "rhat", "ess", "distance_rhat", "acceptance", "least_loss", "distance")
 DIFFERENCES = ("start_gap", "drift")

@@ -18,6 +18,7 @@ from icllab.core.errors import expected
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector
 
 GROUPS, MOST_GROUPS = 64, 1024  # of samples, whose gradients' scatter is looked at
+BLOCK = 256  # samples that are evaluated at once, where all of them count
 FEW = 8  # samples whose mean is compared with what the loss says of them
 
 
@@ -162,7 +163,7 @@ class AtPoint(eqx.Module):
         return np.asarray(self.terms, np.float64).mean(0)
 
 
-def at_point(loss: VectorLoss, w: Vector, *, batch: int) -> AtPoint:
+def at_point(loss: VectorLoss, w: Vector, *, batch: int = BLOCK) -> AtPoint:
     """Losses and gradient of all the data, a batch at a time."""
     if loss.data is None:
         terms, slope = _alone(loss, w)

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
-from icllab.diagnostics.sampling.langevin import chain_groups, over_chains
+from icllab.diagnostics.sampling.chains import chain_groups, over_chains
+from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.posteriors import Posterior
 from icllab.diagnostics.sampling.sampled_losses import Batches
+from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.sgld import SGLD
 from icllab.training.modes import timed
 
 QUICK = 5e-3  # seconds of a whole loss with its gradient below which nothing is gained by batches
@@ -19,48 +21,40 @@ OVERHEAD = 2e-3  # seconds of a gradient below which a step is mostly overhead, 
 WORK = 0.1  # seconds above which they gain nothing, and need the memory of all at once
 
 
-def chosen_method(seconds: float, parameters: int, samples: int, batch: int) -> tuple[str, str]:
-    """Hamiltonian Monte Carlo, or Langevin dynamics on batches; and why, in a sentence.
+def chosen_sampler(seconds: float, parameters: int, samples: int) -> tuple[ChainSampler, str]:
+    """Hamiltonian Monte Carlo, or Langevin dynamics on batches, with their defaults; and why, in a sentence.
 
     Args:
-        seconds: Of the whole loss and its gradient.
+        seconds: Time that the whole loss and its gradient take.
         parameters: How many.
-        samples: In the data; 0 where the loss has none of its own.
-        batch: Samples of a batch.
+        samples: Number in the data; 0 where the loss has none of its own.
     """
     cost = f"the whole loss and its gradient take {1e3 * seconds:.2g} ms"
+    sgld = SGLD()
     if seconds < QUICK:
-        return "hmc", f"{cost}, below {1e3 * QUICK:g}"
+        return HMC(), f"{cost}, below {1e3 * QUICK:g}"
     if not samples:
-        return "hmc", f"{cost}, and there are no data to draw batches of"
-    if samples <= batch:
-        return "hmc", f"{cost}, and all {samples} samples are one batch"
+        return HMC(), f"{cost}, and there are no data to draw batches of"
+    if samples <= sgld.batch:
+        return HMC(), f"{cost}, and all {samples} samples are one batch"
     if parameters <= FEW and seconds < BEARABLE:
-        return "hmc", f"{cost}, below {1e3 * BEARABLE:g}, at {parameters} parameters, not above {FEW}"
-    return "sgld", f"{cost}, of {samples} samples with {parameters} parameters: batches of {batch} cost less"
+        return HMC(), f"{cost}, below {1e3 * BEARABLE:g}, at {parameters} parameters, not above {FEW}"
+    return sgld, f"{cost}, of {samples} samples with {parameters} parameters: batches of {sgld.batch} cost less"
 
 
 def chosen_mode(
-    mode: str, target: Posterior | Batches, starts: Float[Array, "chain parameter"], seconds: float, key: PRNGKeyArray
+    target: Posterior | Batches, starts: Float[Array, "chain parameter"], seconds: float, key: PRNGKeyArray
 ) -> tuple[str, str]:
     """``"vmap"`` or ``"map"``, and why.
 
-    ``"auto"`` takes a few gradients of all chains both ways, unless one costs so little that a step is overhead.
+    A few gradients of all chains are taken both ways, unless one costs so little that a step is overhead.
 
     Args:
-        mode: ``"auto"``, or which.
         target: Whose gradients.
-        starts: Where.
-        seconds: That one gradient takes, about.
+        starts: Where they are taken.
+        seconds: Time that one gradient takes, about.
         key: Of the batches.
-
-    Raises:
-        InputError: The mode is unknown.
     """
-    if mode not in ("auto", "map", "vmap"):
-        raise expected("mode", "'auto', 'map' or 'vmap'", mode)
-    if mode != "auto":
-        return mode, "asked for"
     if seconds < OVERHEAD:
         return "vmap", f"a gradient takes {1e3 * seconds:.2g} ms, below {1e3 * OVERHEAD:g}"
     if seconds > WORK:

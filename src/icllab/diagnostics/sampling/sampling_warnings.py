@@ -4,9 +4,18 @@ import math
 
 import numpy as np
 import xarray as xr
+from scipy.stats import chi2 as chi_squared
+from scipy.stats import norm as normal
+from scipy.stats import t as student
 
-ERRORS = 3.0  # standard errors beyond which two numbers differ
+from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.smc import SMC
+
+ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 MOST_PULL = 0.2  # of the largest curvature that may be the localization's
+REFUSED = 0.3  # acceptance below which moves are said to be refused
+MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
+RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
 def too_narrow(share: float) -> str:
@@ -14,7 +23,17 @@ def too_narrow(share: float) -> str:
     return f"the localization decides: it is {share:.2g} of the curvature where that is largest: give a smaller one"
 
 
-def warnings(dataset: xr.Dataset) -> list[str]:
+def no_minimum(lower: float) -> str:
+    """That a loss below that of the point was drawn."""
+    return f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn"
+
+
+def errors_of_few(repeats: int) -> float:
+    """What Student's law of a mean over repeats exceeds as rarely as a normal one three errors."""
+    return float(student.isf(normal.sf(ERRORS), repeats - 1))
+
+
+def chain_warnings(dataset: xr.Dataset) -> list[str]:
     """What is wrong with an estimate, a sentence for each; empty where nothing is seen.
 
     Args:
@@ -38,7 +57,7 @@ def warnings(dataset: xr.Dataset) -> list[str]:
     found = {
         f"{lost} chains ran to infinity and are left out: take a smaller step": lost > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
-        f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn": lower > max(1.0, estimate / 2),
+        no_minimum(lower): lower > max(1.0, estimate / 2),
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
         f"{negative} chains have a negative estimate: the point is no minimum at this resolution": negative > 0
         and estimate >= -2 * mcse,
@@ -53,6 +72,36 @@ def warnings(dataset: xr.Dataset) -> list[str]:
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
-        "control=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control", False),
+        "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),
     }
     return [sentence for sentence, wrong in found.items() if wrong]
+
+
+def annealing_warnings(found: xr.Dataset, sampler: SMC) -> list[str]:
+    """What is wrong with a free energy, a sentence for each; empty where nothing is seen.
+
+    Args:
+        found: As :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` returns it.
+        sampler: What moved the populations.
+    """
+    gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
+    rungs = found.isel(rung=slice(1, None))
+    count = rungs.sizes["rung"]
+    stuck = int((rungs["correlation"] > sampler.forgotten).sum())
+    worst = float(rungs["correlation"].max())
+    refused = int((rungs["acceptance"] < REFUSED).sum())
+    spread = mean_and_error(found["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
+    apart = float((spread / found["weight_error"].values).max())
+    most = math.sqrt(MEMORY * chi_squared.isf(RARELY, sampler.repeats - 1) / (sampler.repeats - 1))
+    few = int(found["ancestors"].min())
+    seen = {
+        f"at {stuck} of {count} temperatures the moves leave losses as they were, with a correlation of up to "
+        f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
+        f"at {refused} of {count} temperatures most of the moves are refused": refused > max(1, 0.05 * count),
+        f"the two routes differ by {gap:+.2g}: take more particles": abs(gap)
+        > max(errors_of_few(sampler.repeats) * gap_error, 0.02),
+        f"populations differ {apart:.2g} times as much as their weights explain: a part of it may be lost": apart
+        > most,
+        f"all of a population descends from {few} particles: take more": few < 5,
+    }
+    return [sentence for sentence, wrong in seen.items() if wrong]

@@ -16,22 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
-from scipy.stats import chi2 as chi_squared
-from scipy.stats import norm as normal
-from scipy.stats import t as student
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.errors import expected, require_number
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.annealing import Annealing, Path, Whitened, anneal
 from icllab.diagnostics.sampling.sampled_losses import vector_loss
+from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
+from icllab.diagnostics.sampling.smc import SMC, Path, Whitened
 
-ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 MULTIPLICITIES = (1, 2, 3)
 DECADES = 3  # of inverse temperature, at most, that a slope is fitted to
 POINTS = 13
-REFUSED = 0.3  # acceptance below which moves are said to be refused
-MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
-RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
+USUAL = SMC()
 
 
 def free_energy(
@@ -43,11 +38,7 @@ def free_energy(
     localization: float = 1.0,
     region: Callable[[Any], Any] | None = None,
     observe: Callable[[Any], Any] | None = None,
-    particles: int = 500,
-    repeats: int = 8,
-    share: float = 0.9,
-    leapfrogs: int = 8,
-    moves: tuple[int, int] = (2, 10),
+    sampler: SMC = USUAL,
 ) -> xr.Dataset:
     r"""The free energy of a region under a Gaussian prior, at several temperatures of one run.
 
@@ -71,11 +62,7 @@ def free_energy(
         localization: :math:`\gamma`.
         region: A function of parameters, true inside. None: everywhere.
         observe: A function of parameters, of one number or several, whose posterior means are wanted.
-        particles: Of each population.
-        repeats: Populations, at least two.
-        share: Effective particles that a step of temperature leaves, over particles.
-        leapfrogs: Mean length of a trajectory.
-        moves: Least and largest number of trajectories at a temperature.
+        sampler: How many populations there are, of how many particles, and how these are moved.
 
     Returns:
         Over ``nbeta``: ``free_energy`` and ``integrated``, its second route, and ``route_gap``, the second less the
@@ -96,21 +83,17 @@ def free_energy(
     """
     stops = _stops(nbeta)
     require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
-    require_number("share", share, "a number between 0 and 1", lambda x: 0 < x < 1)
-    require_integer("particles", particles, least=10)
-    require_integer("repeats", repeats, least=2)
-    require_integer("leapfrogs", leapfrogs)
-    if not 1 <= moves[0] <= moves[1]:
-        raise expected("moves", "a least number of at least 1 and a largest not below", moves)
     whole, centre = vector_loss(loss, at, None)
     scale = jnp.full_like(centre, localization**-0.5)
-    settings = Annealing(particles, repeats, share, leapfrogs, moves)
     whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
-    path = anneal(whitened, stops=stops, key=key, settings=settings, observe=observe)
+    path = sampler.path(whitened, stops=stops, key=key, observe=observe)
     found = _dataset(path, stops).assign_attrs(
-        parameters=int(centre.size), localization=float(localization), particles=particles, repeats=repeats
+        parameters=int(centre.size),
+        localization=float(localization),
+        particles=sampler.particles,
+        repeats=sampler.repeats,
     )
-    return found.assign_attrs(warnings=warnings(found, settings))
+    return found.assign_attrs(warnings=annealing_warnings(found, sampler))
 
 
 def annealed_coefficient(
@@ -120,8 +103,7 @@ def annealed_coefficient(
     nbeta: float,
     localization: float,
     key: PRNGKeyArray,
-    particles: int = 500,
-    repeats: int = 8,
+    sampler: SMC = USUAL,
 ) -> xr.Dataset:
     r"""The learning coefficient near a point from the slope of its free energy.
 
@@ -138,8 +120,7 @@ def annealed_coefficient(
         nbeta: The largest inverse temperature, at least 10.
         localization: :math:`\gamma`.
         key: Of everything that is drawn.
-        particles: Of each population.
-        repeats: Populations.
+        sampler: How many populations there are, of how many particles, and how these are moved.
 
     Returns:
         What :func:`free_energy` and :func:`free_energy_slope` return, and numbers: ``estimate`` and ``mcse``, the
@@ -154,8 +135,7 @@ def annealed_coefficient(
     """
     require_number("nbeta", nbeta, "a finite number of at least 10", lambda x: 10 <= x < math.inf)
     grid = np.geomspace(max(math.sqrt(nbeta), nbeta / 10**DECADES), nbeta, POINTS)
-    how = {"localization": localization, "particles": particles, "repeats": repeats}
-    found = free_energy(loss, at, nbeta=grid, key=key, **how)
+    found = free_energy(loss, at, nbeta=grid, key=key, localization=localization, sampler=sampler)
     baseline = float(jnp.sum(loss(at)))
     slopes = free_energy_slope(found, baseline=baseline)
     upper, lower = (
@@ -177,9 +157,9 @@ def annealed_coefficient(
     )
     lower_by = nbeta * (baseline - float(found["least_loss"]))
     seen = {
-        f"the point is no minimum: a loss lower by {lower_by:.2g}/nbeta was drawn": lower_by > max(1.0, abs(above) / 2),
+        no_minimum(lower_by): lower_by > max(1.0, abs(above) / 2),
         f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to": abs(change)
-        > max(_errors(repeats) * change_error, 0.05 * abs(float(first["slope"]))),
+        > max(errors_of_few(sampler.repeats) * change_error, 0.05 * abs(float(first["slope"]))),
     }
     more = [sentence for sentence, wrong in seen.items() if wrong]
     return found.assign_attrs(warnings=[*found.attrs["warnings"], *more])
@@ -224,36 +204,6 @@ def free_energy_slope(
         {name: ("multiplicity", c) for name, c in zip(("slope", "slope_error", "residual"), columns, strict=True)},
         coords={"multiplicity": list(multiplicities)},
     )
-
-
-def warnings(found: xr.Dataset, settings: Annealing) -> list[str]:
-    """What is wrong with a free energy, a sentence for each; empty where nothing is seen."""
-    gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
-    rungs = found.isel(rung=slice(1, None))
-    count = rungs.sizes["rung"]
-    stuck = int((rungs["correlation"] > settings.forgotten).sum())
-    worst = float(rungs["correlation"].max())
-    refused = int((rungs["acceptance"] < REFUSED).sum())
-    spread = mean_and_error(found["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
-    apart = float((spread / found["weight_error"].values).max())
-    most = math.sqrt(MEMORY * chi_squared.isf(RARELY, settings.repeats - 1) / (settings.repeats - 1))
-    few = int(found["ancestors"].min())
-    seen = {
-        f"at {stuck} of {count} temperatures the moves leave losses as they were, with a correlation of up to "
-        f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
-        f"at {refused} of {count} temperatures most of the moves are refused": refused > max(1, 0.05 * count),
-        f"the two routes differ by {gap:+.2g}: take more particles": abs(gap)
-        > max(_errors(settings.repeats) * gap_error, 0.02),
-        f"populations differ {apart:.2g} times as much as their weights explain: a part of it may be lost": apart
-        > most,
-        f"all of a population descends from {few} particles: take more": few < 5,
-    }
-    return [sentence for sentence, wrong in seen.items() if wrong]
-
-
-def _errors(repeats: int) -> float:
-    """What Student's law of a mean over repeats exceeds as rarely as a normal one three errors."""
-    return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 
 def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:

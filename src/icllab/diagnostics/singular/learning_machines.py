@@ -25,6 +25,7 @@ from icllab.core.errors import expected, require_integer, unknown
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error
 from icllab.diagnostics.behaviour.lengths import counts_of
+from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 
 COUNTS = ("windows", "prefixes")
@@ -122,16 +123,18 @@ class LearningMachine(eqx.Module):
             several ``nbeta`` all but the samples and the loss is also over ``nbeta``.
 
         Raises:
-            InputError: The windows have one length only, a position is not among them, the method is ``"smc"``, which
-                has no terms, or as ``learning_coefficient``.
+            InputError: The windows have one length only, a position is not among them, the sampler has no chains
+                and so no terms, or as ``learning_coefficient``.
 
         Derived: docs/learning-machine.md, Contributions of terms that share parameters.
         """
         often, n = self._often(count), self.samples(count)
         if len(often) < 2:
             raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
-        if how.get("method") == "smc":
-            raise expected("method", "one that draws chains, which have terms", "smc", "'hmc' is the usual one")
+        if not isinstance(how.get("sampler", "auto"), ChainSampler | str):
+            raise expected(
+                "sampler", "one that draws chains, which have terms", how["sampler"], "HMC() is the usual one"
+            )
         asked = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
         found = learning_coefficient(loss, parameters, n=n, key=key, data=self.windows, **how)

@@ -50,7 +50,7 @@ def measure(point, *, key):
     import jax
     import jax.numpy as jnp
 
-    from icllab.diagnostics import learning_coefficient
+    from icllab.diagnostics import HMC, learning_coefficient
 
     @functools.cache  # one function of each, which is compiled once for all temperatures
     def contexts(chosen):
@@ -65,13 +65,13 @@ def measure(point, *, key):
         return terms
 
     at = {"a": jnp.zeros((MOST, MOST)), "b": jnp.zeros((point.dim, MOST))}
-    steps = {"chains": point.chains, "warm_up": point.warm_up, "draws": point.draws}
+    sampler = HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws)
 
     @functools.cache
     def estimated(chosen, nbeta):
         own = jax.random.fold_in(jax.random.fold_in(key, int(nbeta)), sum(map(ord, repr(chosen))))
         return learning_coefficient(
-            contexts(chosen), at, n=nbeta, nbeta=nbeta, localization=1.0, method="hmc", key=own, **steps
+            contexts(chosen), at, n=nbeta, nbeta=nbeta, localization=1.0, sampler=sampler, key=own
         )
 
     shape = (len(point.arrangement), len(point.nbeta))

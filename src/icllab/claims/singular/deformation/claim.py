@@ -43,7 +43,7 @@ def measure(point, *, key):
     import jax
     import jax.numpy as jnp
 
-    from icllab.diagnostics import free_energy
+    from icllab.diagnostics import SMC, free_energy
 
     class Wells(eqx.Module):
         tilt: jax.Array
@@ -76,9 +76,7 @@ def measure(point, *, key):
                 key=jax.random.fold_in(jax.random.fold_in(key, round(1000 * (tilt + 1))), SIDES.index(side)),
                 region=Half(jnp.asarray(2.0 * SIDES.index(side) - 1)),
                 observe=place,
-                particles=point.particles,
-                repeats=point.repeats,
-                moves=(2, 40),
+                sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 40)),
             )
             for name, source in (("phase_free_energy", "free_energy"), ("phase_place", "observed")):
                 for end in ("", "_error"):

@@ -118,7 +118,7 @@ def measure(point, *, key):
     """One cell: free energies of every repeat, and the estimate of chains where there is no region."""
     import jax
 
-    from icllab.diagnostics import free_energy, learning_coefficient
+    from icllab.diagnostics import HMC, SMC, free_energy, learning_coefficient
 
     loss, at, precision, region = _loss(point.model)
     of_annealing, of_chains = jax.random.split(key)
@@ -129,15 +129,12 @@ def measure(point, *, key):
         key=of_annealing,
         localization=precision,
         region=region,
-        repeats=len(point.seed),
-        particles=point.particles,
-        moves=(2, 20),
+        sampler=SMC(repeats=len(point.seed), particles=point.particles, moves=(2, 20)),
     )
     estimate, error, warned = np.nan, np.nan, 0
     if region is None:
-        how = {"chains": point.chains, "draws": point.draws, "localization": precision}
-        how["warm_up"] = min(point.warm_up, point.draws)
-        chains = learning_coefficient(loss, at, n=point.samples, key=of_chains, method="hmc", **how)
+        sampler = HMC(chains=point.chains, draws=point.draws, warm_up=min(point.warm_up, point.draws))
+        chains = learning_coefficient(loss, at, n=point.samples, key=of_chains, sampler=sampler, localization=precision)
         estimate, error = float(chains["estimate"]), float(chains["mcse"])
         warned = len(chains.attrs["warnings"])
     return {

@@ -41,7 +41,7 @@ def measure(point, *, key):
     import jax.numpy as jnp
 
     from icllab.core.prompt import RegressionPrompt
-    from icllab.diagnostics import learning_coefficient
+    from icllab.diagnostics import HMC, learning_coefficient
     from icllab.models import Attention, Joined
 
     dim, width, rank = point.dim, point.key_width, point.task_rank
@@ -83,9 +83,7 @@ def measure(point, *, key):
         n=point.samples,
         localization=1.0,
         key=of_chains,
-        chains=point.chains,
-        warm_up=point.warm_up,
-        draws=point.draws,
+        sampler=HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws),
     )
     return {
         "loss_mismatch": ((), worst),

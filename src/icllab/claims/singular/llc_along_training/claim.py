@@ -40,8 +40,8 @@ def measure(point, *, key):
 
     import icllab as icl
     from icllab import algorithms
-    from icllab.diagnostics import learning_coefficient
-    from icllab.models import Transformer
+    from icllab.diagnostics import SGLD, learning_coefficient
+    from icllab.models import BlockOptions, Transformer
     from icllab.models.networks.embedding import Interleaved
     from icllab.tasks import LinearRegression
     from icllab.tasks.regression_laws import GaussianWeights, WeightPool
@@ -79,8 +79,9 @@ def measure(point, *, key):
         prompts = fresh.sample_many(point.prompts, key=of_test)
         answer = eqx.filter_jit(lambda predictor: jax.lax.map(predictor, prompts, batch_size=256))
         rivals = [answer(algorithms.bayes_optimal(one)) for one in (task, fresh)]
-        how = {"method": "sgld", "chains": point.chains, "warm_up": point.warm_up, "draws": 2 * point.warm_up}
-        how |= {"localization": point.localization, "step_size": point.step_size, "dispersion": 0.1, "batch": 64}
+        how = {"chains": point.chains, "warm_up": point.warm_up, "draws": 2 * point.warm_up}
+        sampler = SGLD(batch=64, step_size=point.step_size, dispersion=0.1, **how)
+        how = {"localization": point.localization, "sampler": sampler, "key": of_chains}
         for c, checkpoint in enumerate(checkpoints):
             for s in range(len(point.seed)):
                 own = answer(run.trajectory.at(checkpoint).member(s))
@@ -88,9 +89,7 @@ def measure(point, *, key):
             for b, nbeta in enumerate(point.nbeta):
                 if b and checkpoint != checkpoints[-1]:
                     continue
-                found = learning_coefficient(
-                    run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, key=of_chains, **how
-                )
+                found = learning_coefficient(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
                 numbers["coefficient"][b, c] = found["estimate"].values
                 numbers["error"][b, c] = found["mcse"].values
                 numbers["warned"][b, c] = len(found.attrs["warnings"])

@@ -49,7 +49,7 @@ def measure(point, *, key):
     import jax
     import jax.numpy as jnp
 
-    from icllab.diagnostics import free_energy
+    from icllab.diagnostics import SMC, free_energy
 
     products = point.products
     truth = np.zeros(products + 2)
@@ -86,9 +86,7 @@ def measure(point, *, key):
                     nbeta=[float(n)],
                     key=jax.random.fold_in(jax.random.fold_in(own, n), PHASES.index(phase)),
                     region=Side(jnp.asarray(2.0 * PHASES.index(phase) - 1)),
-                    particles=point.particles,
-                    repeats=point.repeats,
-                    moves=(2, 20),
+                    sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 20)),
                 )
                 found[i, j, k], error[i, j, k] = float(one["free_energy"][0]), float(one["free_energy_error"][0])
                 warned[i, j, k] = len(one.attrs["warnings"])

@@ -38,7 +38,7 @@ def measure(point, *, key):
     import jax
     import jax.numpy as jnp
 
-    from icllab.diagnostics import free_energy, hessian_spectrum, learning_coefficient
+    from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum, learning_coefficient
 
     def loss(w):
         g = w["weights"].T @ w["weights"]
@@ -51,8 +51,9 @@ def measure(point, *, key):
         return jnp.sum(own / 3 - 2 * own * (g * cube + b * square) + answered) / FEATURES
 
     def coefficient(at, key):
-        how = {"n": point.n, "nbeta": point.n, "localization": point.localization, "method": "hmc", "dispersion": 0.1}
-        return learning_coefficient(loss, at, **how, key=key, warm_up=point.warm_up, draws=2 * point.warm_up)
+        sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
+        how = {"n": point.n, "nbeta": point.n, "localization": point.localization, "sampler": sampler}
+        return learning_coefficient(loss, at, **how, key=key)
 
     def there(name):
         found = superposition.polygon(POLYGONS[name][0], features=FEATURES, positive=POLYGONS[name][1])
@@ -107,7 +108,9 @@ def measure(point, *, key):
     share, of_annealing = np.full((2, len(point.nbeta), len(COUNTS)), np.nan), np.nan
     if len(point.nbeta) > 1:
         origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
-        found = free_energy(loss, origin, nbeta=point.nbeta, key=of_posterior, observe=corners, repeats=point.repeats)
+        found = free_energy(
+            loss, origin, nbeta=point.nbeta, key=of_posterior, observe=corners, sampler=SMC(repeats=point.repeats)
+        )
         share[:], of_annealing = (found["observed"], found["observed_error"]), len(found.attrs["warnings"])
     return (
         {name: (("polygon",), row) for name, row in rows.items()}

@@ -1,20 +1,7 @@
-r"""Sequential Monte Carlo: a population that follows a tempered posterior from the prior to a low temperature.
-
-At the inverse temperature t the target is
-
-.. math:: \pi_t(w) \propto e^{-tL(w)}\,\varphi(w), \qquad \varphi = \mathcal N(w_0, \gamma^{-1}I)
-          \text{ restricted to a region},
-
-and :math:`Z(t) = \int_W e^{-tL}\varphi`. From t to :math:`t+\delta` every particle is weighted with
-:math:`e^{-\delta L}`, whose mean estimates :math:`Z(t+\delta)/Z(t)`; then the population is resampled,
-systematically, and moved by Hamiltonian Monte Carlo until its losses have forgotten where they started. Steps
-:math:`\delta` are as long as the weights of the worst population allow, a stated share of effective particles.
-
-Several populations go side by side. They share the temperatures and the step sizes and no random number, so that
-their spread is the error of their mean.
-"""
+"""Sequential Monte Carlo: populations that follow a tempered posterior from the prior to a low temperature."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer, require_number
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
+from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
 GAIN = 0.7  # of the logarithm of the step size, after every move
@@ -33,26 +21,6 @@ SPREAD = 0.7  # half-width, in logarithms, of the step sizes of one move
 FIRST = 0.01  # of the usual loss of effective particles is the first step's: losses have heavy tails under the prior
 RATIO = 2.0  # of neighbouring temperatures, at most
 LEAST_MASS = 1e-4  # of the prior inside the region, below which nobody looks on
-
-
-class Annealing(NamedTuple):
-    """How a population is moved.
-
-    Attributes:
-        particles: Of each population.
-        repeats: Populations.
-        share: Effective particles after a step of temperature, over particles.
-        leapfrogs: Mean number of leapfrog steps of a trajectory.
-        moves: Least and largest number of trajectories at a temperature.
-        forgotten: The correlation of losses with those before the moves, below which there are no more moves.
-    """
-
-    particles: int = 500
-    repeats: int = 8
-    share: float = 0.9
-    leapfrogs: int = 8
-    moves: tuple[int, int] = (2, 10)
-    forgotten: float = 0.3
 
 
 class Moved(NamedTuple):
@@ -135,46 +103,99 @@ class Whitened(eqx.Module):
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
-def anneal(
-    loss: Whitened,
-    *,
-    stops: np.ndarray,
-    key: PRNGKeyArray,
-    settings: Annealing,
-    observe: Callable[[Any], Any] | None = None,
-) -> Path:
-    """Take populations from the prior through all ``stops``, which are temperatures that are never stepped over.
+@dataclass(frozen=True, kw_only=True)
+class SMC(Sampler):
+    r"""Sequential Monte Carlo: populations that follow a tempered posterior from the prior to a low temperature.
+
+    At the inverse temperature t the target is
+
+    .. math:: \pi_t(w) \propto e^{-tL(w)}\,\varphi(w), \qquad \varphi = \mathcal N(w_0, \gamma^{-1}I)
+              \text{ restricted to a region},
+
+    and :math:`Z(t) = \int_W e^{-tL}\varphi`. From t to :math:`t+\delta` every particle is weighted with
+    :math:`e^{-\delta L}`, whose mean estimates :math:`Z(t+\delta)/Z(t)`; then the population is resampled,
+    systematically, and moved by Hamiltonian Monte Carlo until its losses have forgotten where they started. Steps
+    :math:`\delta` are as long as the weights of the worst population allow, a stated share of effective particles.
+    Several populations go side by side. They share the temperatures and the step sizes and no random number, so that
+    their spread is the error of their mean.
+
+    What is drawn is no chain: a learning coefficient is the slope of the free energy :math:`-\log Z(t)` on
+    :math:`\log t`, see :func:`annealed_coefficient <icllab.diagnostics.singular.free_energies.annealed_coefficient>`.
+
+    Attributes:
+        particles: Number of particles of each population, at least 10.
+        repeats: Number of populations, at least 2.
+        share: Effective particles after a step of temperature, over particles.
+        leapfrogs: Mean number of leapfrog steps of a trajectory.
+        moves: Least and largest number of trajectories at a temperature.
+        forgotten: Correlation of losses with those before the moves, below which there are no more moves.
 
     Raises:
-        InputError: Less than one in ten thousand draws of the prior has a finite loss in the region, or the region
-            is no function of one boolean.
+        InputError: A number is out of its range.
 
     Source: [DelMoral06].
     """
-    _require_one_boolean(loss)
-    # Drawn on the host: a random generator takes longer to compile than most losses.
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    z, losses, mass = _inside(loss, generator, settings)
-    ancestors = np.tile(np.arange(settings.particles), (settings.repeats, 1))
-    size, nothing = START, np.zeros(settings.repeats)
-    still = Moved(np.nan, size, 0, np.nan)
-    rungs = [Rung(0.0, nothing, nothing + 1, *_measured(loss, observe, z, losses), still)]
-    ends, reached = list(np.sort(stops)), 0.0
-    while ends:
-        left = ends[0] - reached
-        share = settings.share if reached else 1 - FIRST * (1 - settings.share)
-        step = _longest(losses, share, min(left, reached * (RATIO - 1)) if reached else left)
-        # What is nearly there goes there.
-        new = ends.pop(0) if step > 0.999 * left else reached + step
-        increment, share = _weighed(losses, new - reached)
-        kept = _systematic(losses, new - reached, generator.random((settings.repeats, 1)))
-        ancestors = np.take_along_axis(ancestors, kept, axis=1)
-        z = np.take_along_axis(z, kept[..., None], axis=1)
-        z, losses, moved = _moved(_tempered(loss, new), z, size, generator, settings)
-        size, reached = moved.step_size, float(new)
-        rungs.append(Rung(reached, increment, share, *_measured(loss, observe, z, losses), moved))
-    descended = np.asarray([np.unique(row).size for row in ancestors])
-    return Path(rungs, mass, descended, z)
+
+    particles: int = 500
+    repeats: int = 8
+    share: float = 0.9
+    leapfrogs: int = 8
+    moves: tuple[int, int] = (2, 10)
+    forgotten: float = 0.3
+
+    def __post_init__(self) -> None:
+        require_number("share", self.share, "a number between 0 and 1", lambda x: 0 < x < 1)
+        require_integer("particles", self.particles, least=10)
+        require_integer("repeats", self.repeats, least=2)
+        require_integer("leapfrogs", self.leapfrogs)
+        if not 1 <= self.moves[0] <= self.moves[1]:
+            raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
+        require_number("forgotten", self.forgotten, "a number between 0 and 1", lambda x: 0 < x < 1)
+
+    def path(
+        self,
+        loss: Whitened,
+        *,
+        stops: np.ndarray,
+        key: PRNGKeyArray,
+        observe: Callable[[Any], Any] | None = None,
+    ) -> Path:
+        """Take populations from the prior through all ``stops``, temperatures that are never stepped over.
+
+        Args:
+            loss: What is tempered, over a standard normal prior.
+            stops: Inverse temperatures above 0.
+            key: Of everything that is drawn.
+            observe: A function of parameters whose means are wanted.
+
+        Raises:
+            InputError: Less than one in ten thousand draws of the prior has a finite loss in the region, or the region
+                is no function of one boolean.
+        """
+        _require_one_boolean(loss)
+        # Drawn on the host: a random generator takes longer to compile than most losses.
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        z, losses, mass = _inside(loss, generator, self)
+        ancestors = np.tile(np.arange(self.particles), (self.repeats, 1))
+        size, nothing = START, np.zeros(self.repeats)
+        still = Moved(np.nan, size, 0, np.nan)
+        rungs = [Rung(0.0, nothing, nothing + 1, *_measured(loss, observe, z, losses), still)]
+        ends, reached = list(np.sort(stops)), 0.0
+        while ends:
+            left = ends[0] - reached
+            share = self.share if reached else 1 - FIRST * (1 - self.share)
+            step = _longest(losses, share, min(left, reached * (RATIO - 1)) if reached else left)
+            # What is nearly there goes there.
+            new = ends.pop(0) if step > 0.999 * left else reached + step
+            increment, share = _weighed(losses, new - reached)
+            kept = _systematic(losses, new - reached, generator.random((self.repeats, 1)))
+            ancestors = np.take_along_axis(ancestors, kept, axis=1)
+            z = np.take_along_axis(z, kept[..., None], axis=1)
+            z, losses, moved = _moved(_tempered(loss, new), z, size, generator, self)
+            size, reached = moved.step_size, float(new)
+            rungs.append(Rung(reached, increment, share, *_measured(loss, observe, z, losses), moved))
+        descended = np.asarray([np.unique(row).size for row in ancestors])
+        return Path(rungs, mass, descended, z)
 
 
 def _require_one_boolean(loss: Whitened) -> None:
@@ -195,18 +216,16 @@ def _tempered(loss: Whitened, nbeta: float) -> Posterior:
     return Posterior(loss, centre, jnp.asarray(np.asarray(nbeta, dtype)), jnp.asarray(np.ones((), dtype)))
 
 
-def _inside(
-    loss: Whitened, generator: np.random.Generator, settings: Annealing
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _inside(loss: Whitened, generator: np.random.Generator, sampler: SMC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draws of the prior with a finite loss, their losses, and the share of all draws that they are."""
-    repeats, particles = settings.repeats, settings.particles
+    repeats, particles = sampler.repeats, sampler.particles
     prior, dtype = _tempered(loss, 0.0), np.dtype(loss.centre.dtype)
     points: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     losses: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     found, drawn = np.zeros(repeats, int), 0
     while found.min() < particles:
         z = generator.standard_normal((repeats, particles, loss.centre.size)).astype(dtype)
-        values = _losses(_evaluated(prior, jnp.asarray(z.reshape(repeats * particles, -1))), settings)
+        values = _losses(_evaluated(prior, jnp.asarray(z.reshape(repeats * particles, -1))), sampler)
         drawn += particles
         for i, inside in enumerate(np.isfinite(values)):
             points[i].append(z[i][inside])
@@ -259,29 +278,29 @@ def _systematic(losses: np.ndarray, delta: float, offsets: np.ndarray) -> np.nda
 
 
 def _moved(
-    posterior: Posterior, z: np.ndarray, size: float, generator: np.random.Generator, settings: Annealing
+    posterior: Posterior, z: np.ndarray, size: float, generator: np.random.Generator, sampler: SMC
 ) -> tuple[np.ndarray, np.ndarray, Moved]:
     """Trajectories for all, until the losses have forgotten where they started or there have been enough."""
-    (least, most), middle = settings.moves, settings.leapfrogs
+    (least, most), middle = sampler.moves, sampler.leapfrogs
     flat = z.reshape(-1, z.shape[-1])
     states = _evaluated(posterior, jnp.asarray(flat))
-    before = losses = _losses(states, settings)
+    before = losses = _losses(states, sampler)
     acceptance, moves, correlation = 0.0, 0, 1.0
-    while moves < least or (correlation > settings.forgotten and moves < most):
+    while moves < least or (correlation > sampler.forgotten and moves < most):
         length = generator.integers(middle - middle // 2, middle + middle // 2 + 1)
         noise = generator.standard_normal(flat.shape)
         sizes = size * np.exp(generator.uniform(-SPREAD, SPREAD, (len(flat), 1)))
         drawn = (jnp.asarray(a.astype(flat.dtype)) for a in (noise, sizes, generator.random(len(flat))))
         states, accepted = _trajectories(posterior, states, jnp.asarray(length), *drawn)
-        losses = _losses(states, settings)
+        losses = _losses(states, sampler)
         together = float(np.asarray(accepted).mean())
         size *= float(np.exp(GAIN * (together - ACCEPTANCE)))
         acceptance, moves, correlation = acceptance + together, moves + 1, _correlation(before, losses)
     return np.asarray(states.w).reshape(z.shape), losses, Moved(acceptance / moves, size, moves, correlation)
 
 
-def _losses(states: ChainState, settings: Annealing) -> np.ndarray:
-    return np.asarray(states.loss, np.float64).reshape(settings.repeats, settings.particles)
+def _losses(states: ChainState, sampler: SMC) -> np.ndarray:
+    return np.asarray(states.loss, np.float64).reshape(sampler.repeats, sampler.particles)
 
 
 def _correlation(before: np.ndarray, now: np.ndarray) -> float:

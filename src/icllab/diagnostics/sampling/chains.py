@@ -1,0 +1,168 @@
+r"""Markov chains of a tempered posterior near a point: the loop that all of them share, and what it writes down.
+
+The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
+
+.. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
+
+All chains take their steps together, at one step size. It is adapted while they warm up, pooled over chains, and held
+after; what comes before is never averaged.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior
+
+LEAST = 1e-3  # acceptance that a chain counts with
+
+
+class Chains(NamedTuple):
+    """What was drawn after the warm-up.
+
+    Attributes:
+        terms: The terms of L at every draw, less those at :math:`w^*`.
+        distance: :math:`|w - w^*|^2`.
+        acceptance: Mean probability, of each chain; of dynamics without a test, what a test would have had.
+        step_size: :math:`\\epsilon`.
+        last: Where each chain ends.
+    """
+
+    terms: Float[Array, "chain draw term"]
+    distance: Float[Array, "chain draw"]
+    acceptance: Float[Array, " chain"]
+    step_size: Float[Array, ""]
+    last: Float[Array, "chain parameter"]
+
+
+class _Adaptation(NamedTuple):
+    """Dual averaging of the logarithm of a step size, towards an acceptance."""
+
+    log_step: Float[Array, ""]
+    log_mean: Float[Array, ""]
+    error: Float[Array, ""]
+    updates: Float[Array, ""]
+
+    def updated(self, acceptance: Float[Array, ""], target: float, start: Float[Array, ""]) -> "_Adaptation":
+        count = self.updates + 1
+        share = 1 / (count + 10)
+        error = (1 - share) * self.error + share * (target - acceptance)
+        log_step = start - jnp.sqrt(count) / 0.05 * error
+        weight = count**-0.75
+        return _Adaptation(log_step, weight * log_step + (1 - weight) * self.log_mean, error, count)
+
+
+class Drawn(NamedTuple):
+    """What has been written down, [draw, chain] first; warm-up and draws are one loop, of one compiled step."""
+
+    terms: Float[Array, "draw chain term"]
+    distance: Float[Array, "draw chain"]
+    acceptance: Float[Array, " chain"]
+
+    @classmethod
+    def empty(cls, draws: int, terms: Array) -> "Drawn":
+        """Place for so many draws of what is like ``terms``."""
+        zero = jnp.zeros_like(terms[:, 0])
+        return cls(jnp.zeros((draws, *terms.shape), terms.dtype), jnp.zeros((draws, *zero.shape), terms.dtype), zero)
+
+    def noted(self, number: Array, terms: Array, distance: Array, acceptance: Array) -> "Drawn":
+        """With a draw; one of the warm-up stands in the first one's place until that comes."""
+        place = jnp.maximum(number, 0)
+        return Drawn(
+            self.terms.at[place].set(terms),
+            self.distance.at[place].set(distance),
+            self.acceptance + jnp.where(number >= 0, acceptance / len(self.terms), 0),
+        )
+
+    def chains(self, baseline: Array, size: Array, last: Array) -> Chains:
+        """In the order of chains, less a baseline."""
+        terms = jnp.swapaxes(self.terms, 0, 1) - baseline[None, None]
+        return Chains(terms, self.distance.T, self.acceptance, size, last)
+
+
+@eqx.filter_jit
+def run_chains(
+    posterior: Posterior,
+    starts: Float[Array, "chain parameter"],
+    *,
+    move: Callable[..., tuple[ChainState, Array]],
+    acceptance: float | None,
+    step_size: Float[Array, ""],
+    warm_up: int | Int[Array, ""],
+    draws: int,
+    mode: str = "vmap",
+    key: PRNGKeyArray,
+) -> Chains:
+    r"""Run chains of one kind of move from their starts.
+
+    Args:
+        posterior: What is sampled.
+        starts: Where each chain begins.
+        move: ``(posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)``.
+        acceptance: What the step size is adapted to during the warm-up, pooled over chains; None: it is kept.
+        step_size: In the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
+            of size s is one of Langevin dynamics with :math:`\epsilon = s^2`.
+        warm_up: Steps that are left out.
+        draws: Steps that count.
+        mode: The gradients of all chains side by side (``"vmap"``), or one after the other (``"map"``).
+        key: Of the chains.
+    """
+    evaluate = over_chains(posterior.evaluated, mode)
+    states = ChainState(starts, *evaluate(starts))
+    begin = jnp.log(step_size)
+    adaptation = _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin))
+
+    def step(number: Array, carry: tuple[ChainState, _Adaptation, Drawn]) -> tuple[ChainState, _Adaptation, Drawn]:
+        states, adaptation, drawn = carry
+        warming = number < warm_up
+        size = step_size
+        if acceptance is not None:
+            size = jnp.exp(jnp.where(warming, adaptation.log_step, adaptation.log_mean))
+        states, accepted = move(posterior, evaluate, states, size, jax.random.fold_in(key, number))
+        if acceptance is not None:
+            # The harmonic mean over chains: one that stands still, far out where the loss is steep, makes it small.
+            together = 1 / jnp.mean(1 / jnp.maximum(accepted, LEAST))
+            after = adaptation.updated(together, acceptance, begin)
+            adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
+        assert states.terms is not None
+        drawn = drawn.noted(number - warm_up, states.terms, squared_distance(posterior, states.w), accepted)
+        return states, adaptation, drawn
+
+    assert states.terms is not None
+    empty = Drawn.empty(draws, states.terms)
+    states, adaptation, drawn = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
+    size = step_size if acceptance is None else jnp.exp(adaptation.log_mean) ** 2
+    return drawn.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
+
+
+def noise_and_chances(states: ChainState, key: PRNGKeyArray) -> tuple[Array, Array]:
+    """Normal momenta of all chains, and one uniform number for the test of each with one more for all of them."""
+    of_noise, of_tests = jax.random.split(key)
+    noise = jax.random.normal(of_noise, states.w.shape, states.w.dtype)
+    # One draw for both uses: every draw is much to compile.
+    return noise, jax.random.uniform(of_tests, (len(states.w) + 1,), states.w.dtype)
+
+
+def chain_groups(chains: int) -> int:
+    """Into how many groups of one size so many chains are shared out: at most the cores of this process."""
+    if jax.default_backend() != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(groups for groups in range(1, min(cores, chains) + 1) if chains % groups == 0)
+
+
+def over_chains(function: Any, mode: str) -> Any:
+    """The function for every chain: side by side, or one after the other."""
+    if mode == "vmap":
+        return jax.vmap(function)
+    return lambda *of_chains: jax.lax.map(lambda own: function(*own), of_chains)
+
+
+def squared_distance(posterior: Posterior, w: Array) -> Array:
+    """:math:`|w - w^*|^2` of every chain."""
+    return jnp.sum((w - posterior.at[None]) ** 2, axis=1)

@@ -1,0 +1,101 @@
+"""The no-U-turn sampler of blackjax, as a referee of our own chains: it shares no code with them."""
+
+import math
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import EnvironmentFault
+from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.samplers import ChainSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS(ChainSampler):
+    r"""The no-U-turn sampler: Hamiltonian trajectories that are doubled until they turn back.
+
+    A trajectory :math:`(w, p)` ends where one of its ends would come nearer to the other,
+
+    .. math:: (w^+ - w^-)\cdot p^- < 0 \quad\text{or}\quad (w^+ - w^-)\cdot p^+ < 0 ,
+
+    and the next draw is one of its states. Every chain adapts a step size and a diagonal of masses of its own while it
+    warms up. The code is blackjax's (the extra ``[singular]``). Chains run one after the other, so that those which end
+    their trajectories are not kept waiting.
+
+    Attributes:
+        chains: Number of chains, at least 4.
+        warm_up: Trajectories that are left out, at least 1.
+        draws: Trajectories that count, of each chain, at least 8; None: twice as many as those of the warm-up.
+        step_size: :math:`s^2` that the adaptation starts from; None: one over the largest curvature.
+        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
+
+    Raises:
+        InputError: A number is out of its range.
+
+    Source: [HoffmanGelman14].
+    """
+
+    mode_reason: ClassVar[str] = "chains that end their trajectories are not kept waiting"
+
+    chains: int = 8
+    warm_up: int = 500
+    draws: int | None = None
+    step_size: float | None = None
+    dispersion: float = 0.3
+    mode: str = field(default="map", init=False)
+
+    def draw(
+        self,
+        target: Any,
+        starts: Float[Array, "chain parameter"],
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+    ) -> Chains:
+        """Run the chains from their starts, see :meth:`ChainSampler.draw`.
+
+        The step size of the answer is the mean square of the chains' own; their masses differ from 1.
+
+        Raises:
+            EnvironmentFault: blackjax is not installed.
+        """
+        try:
+            blackjax: Any = import_module("blackjax")
+        except ImportError:
+            raise EnvironmentFault("nuts: expected blackjax, got none; pip install 'icl-lab[singular]'") from None
+        first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
+
+        def potential(w: Array) -> Array:
+            return target.potential(jnp.sum(target.loss(w)), w)
+
+        def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Array, ...]:
+            of_window, of_draws = jax.random.split(key)
+
+            def density(w: Array) -> Array:
+                return -potential(w)
+
+            window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
+            (state, adapted), _ = window.run(of_window, start, num_steps=warm_up)
+            kernel = blackjax.nuts(density, **adapted)
+
+            def draw(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, ...]]:
+                state, info = kernel.step(key, state)
+                w = state.position
+                terms = jnp.atleast_1d(target.loss(w)) - baseline
+                return state, (terms, jnp.sum((w - target.at) ** 2), info.acceptance_rate)
+
+            state, found = jax.lax.scan(draw, state, jax.random.split(of_draws, self.steps[1]))
+            return *found, adapted["step_size"], state.position
+
+        # blackjax mixes types and ranks on purpose.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            baseline = jnp.atleast_1d(target.loss(target.at))
+            every = jax.jit(lambda starts, keys: jax.lax.map(lambda own: run(own[0], own[1], baseline), (starts, keys)))
+            terms, distance, accepted, size, last = every(starts, jax.random.split(key, len(starts)))
+        return Chains(terms, distance, jnp.mean(accepted, axis=1), jnp.mean(size**2), last)

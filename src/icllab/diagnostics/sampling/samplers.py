@@ -1,0 +1,112 @@
+r"""What a sampler is: the protocol that estimates are made with, and that of samplers that run Markov chains.
+
+A sampler is a frozen value with its own tuning, so that it can be compared, printed and kept in a configuration. A new
+one that runs chains is one file with a subclass of :class:`ChainSampler`: a method, and what it is tuned by.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.convergence import FEWEST
+from icllab.diagnostics.sampling.posteriors import Posterior
+from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches
+
+MODES = ("auto", "map", "vmap")
+
+
+class Sampler:
+    """What draws from a tempered posterior near a point: chains at one temperature, or populations through many."""
+
+    @property
+    def name(self) -> str:
+        """The class's."""
+        return type(self).__name__
+
+    @property
+    def block(self) -> int:
+        """Samples of the data that are evaluated at once where all of them count."""
+        return BLOCK
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSampler(Sampler, ABC):
+    r"""A sampler of Markov chains, which are split between starts at the point and away from it.
+
+    Attributes:
+        tested: Whether a Metropolis test makes the posterior the stationary distribution at any step size. Without
+            one, the same estimate at half the step is part of an estimate.
+        first_step: Step size that is taken where none is given, times the largest curvature of the potential.
+        mode_reason: Why the mode is what it is, where it is not left to a timing.
+        chains: Number of chains, at least 4.
+        warm_up: Steps that are left out, at least 1.
+        draws: Steps that count, of each chain, at least 8; None: twice as many as those of the warm-up.
+        step_size: :math:`\epsilon` of Langevin dynamics; None: from the largest curvature.
+        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
+        mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
+            timing says (``"auto"``).
+    """
+
+    tested: ClassVar[bool] = True
+    first_step: ClassVar[float] = 1.0
+    mode_reason: ClassVar[str] = "asked for"
+
+    chains: int
+    warm_up: int
+    draws: int | None
+    step_size: float | None
+    dispersion: float
+    mode: str
+
+    def __post_init__(self) -> None:
+        if self.step_size is not None:
+            require_number("step_size", self.step_size, "a finite number > 0", lambda x: 0 < x < math.inf)
+        require_integer("warm_up", self.warm_up)
+        if self.draws is not None:
+            require_integer("draws", self.draws, least=FEWEST)
+        require_number("dispersion", self.dispersion, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        if isinstance(self.chains, bool) or not isinstance(self.chains, int) or self.chains < 4:
+            raise expected("chains", "at least 4, two for each kind of start", self.chains)
+        if self.mode not in MODES:
+            raise expected("mode", "'auto', 'map' or 'vmap'", self.mode)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Those of the warm-up, and those that count."""
+        return self.warm_up, 2 * self.warm_up if self.draws is None else self.draws
+
+    def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
+        """What a step sees: the posterior as it is, unless the sampler takes batches.
+
+        Args:
+            posterior: What is sampled.
+            known: Losses and gradient of all the data at the point.
+        """
+        return posterior
+
+    @abstractmethod
+    def draw(
+        self,
+        target: Posterior | Batches,
+        starts: Float[Array, "chain parameter"],
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+    ) -> Chains:
+        r"""Run the chains from their starts.
+
+        Args:
+            target: From :meth:`target`.
+            starts: Where each chain begins.
+            step_size: :math:`\epsilon` of Langevin dynamics; in leapfrog steps the size is :math:`\sqrt\epsilon`.
+            warm_up: Steps that are left out; 0 continues chains that are warm.
+            mode: ``"map"`` or ``"vmap"``.
+            key: Of the chains.
+        """

@@ -1,0 +1,197 @@
+r"""Langevin dynamics without a Metropolis test, on batches of the data where there are more than one."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer
+from icllab.diagnostics.sampling.chains import Chains, Drawn, chain_groups, over_chains, run_chains, squared_distance
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, langevin
+from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
+from icllab.diagnostics.sampling.samplers import ChainSampler
+
+PROBES = 8  # steps on batches whose acceptance is found, which costs a gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLD(ChainSampler):
+    r"""Stochastic gradient Langevin dynamics: a step along the gradient of a batch with noise, always taken.
+
+    .. math:: w \leftarrow w - \frac\epsilon2\Bigl(n\beta\,\nabla L_b(w) + \gamma(w-w^*)\Bigr) + \sqrt\epsilon\,\xi
+
+    at a step size that is kept. Each chain draws its own batch b at every step, with replacement; what a draw counts is
+    the loss of the batch less that of the *same* batch at :math:`w^*`. Without more samples than a batch has, all of
+    the data are seen at every step. A finite step is biased, on a quadratic of curvature a by the factor
+    :math:`1/(1-\epsilon a/4)`: so an estimate is made at half the step too.
+
+    With the control variate the gradient is :math:`\nabla L_b(w) - \nabla L_b(w^*) + \nabla L(w^*)`, at twice the cost
+    of a step, and the noise of batches is of the size of :math:`|w-w^*|`.
+
+    Attributes:
+        batch: Samples of a batch, at least 1.
+        control_variate: Whether batches' gradients have their own at :math:`w^*` as a control variate; there must be
+            more samples than a batch has.
+        step_size: :math:`\epsilon`; None: a tenth over the largest curvature, at the point and where chains start.
+        chains: Number of chains, at least 4.
+        warm_up: Steps that are left out, at least 1.
+        draws: Steps that count, of each chain, at least 8; None: twice as many as those of the warm-up.
+        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
+        mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
+            timing says (``"auto"``).
+
+    Raises:
+        InputError: A number is out of its range.
+
+    Source: [WellingTeh11].
+    Derived: docs/singular-learning.md, Estimates by sampling.
+    """
+
+    tested: ClassVar[bool] = False
+    first_step: ClassVar[float] = 0.1  # a bias of at most 2.6 per cent on a quadratic
+
+    batch: int = 256
+    control_variate: bool = False
+    step_size: float | None = None
+    chains: int = 8
+    warm_up: int = 2000
+    draws: int | None = None
+    dispersion: float = 0.3
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_integer("batch", self.batch)
+
+    @property
+    def block(self) -> int:
+        """As many as a batch has."""
+        return self.batch
+
+    def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
+        """The posterior through batches, if there are more samples than a batch has.
+
+        Args:
+            posterior: What is sampled.
+            known: Losses and gradient of all the data at the point.
+
+        Raises:
+            InputError: There is a control variate for batches that there are not.
+        """
+        if len(known.terms) > self.batch:
+            return Batches(posterior, known.terms, known.slope if self.control_variate else None, self.batch)
+        if self.control_variate:
+            came = f"{len(known.terms)} in batches of {self.batch}"
+            raise expected("control_variate", "more samples than a batch has", came, "leave it out")
+        return posterior
+
+    def draw(
+        self,
+        target: Any,
+        starts: Float[Array, "chain parameter"],
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+    ) -> Chains:
+        """Run the chains from their starts, see :meth:`ChainSampler.draw`."""
+        how: dict[str, Any] = {"step_size": jnp.asarray(step_size, starts.dtype), "warm_up": jnp.asarray(warm_up)}
+        how |= {"draws": self.steps[1], "mode": mode, "key": key}
+        if isinstance(target, Batches):
+            return sample_batches(target, starts, **how)
+        return run_chains(target, starts, move=_step, acceptance=None, **how)
+
+
+def _step(
+    posterior: Posterior, evaluate: Any, states: ChainState, size: Array, key: PRNGKeyArray
+) -> tuple[ChainState, Array]:
+    noise = jax.random.normal(jax.random.split(key)[0], states.w.shape, states.w.dtype)
+    return langevin(posterior, evaluate, states, noise, size)
+
+
+def sample_batches(
+    batches: Batches,
+    starts: Float[Array, "chain parameter"],
+    *,
+    step_size: Float[Array, ""],
+    warm_up: int | Int[Array, ""],
+    draws: int,
+    mode: str = "vmap",
+    key: PRNGKeyArray,
+) -> Chains:
+    r"""Run Langevin dynamics without a test on batches, every chain on its own.
+
+    A draw is the loss of the step's batch at the place where the step begins, less that of the same batch at
+    :math:`w^*`. The acceptance is that of a Metropolis test of the posterior of one batch, over a few steps at the end.
+
+    Chains one after the other (``mode="map"``) are shared out among the cores of this process: each has a key of its
+    own, so that it is the same chain in any company.
+    """
+    keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(len(starts)))
+    groups = chain_groups(len(starts)) if mode == "map" else 1
+    size = len(starts) // groups
+    # A call returns before it is done, so that all groups run at once.
+    parts = [
+        _sample_batches(
+            batches,
+            starts[i * size : (i + 1) * size],
+            keys[i * size : (i + 1) * size],
+            step_size,
+            jnp.asarray(warm_up),
+            draws,
+            mode,
+        )
+        for i in range(groups)
+    ]
+    if groups == 1:
+        return parts[0]
+    return Chains(*(jnp.concatenate(part) if part[0].ndim else part[0] for part in zip(*parts, strict=True)))
+
+
+@eqx.filter_jit
+def _sample_batches(
+    batches: Batches,
+    starts: Float[Array, "chain parameter"],
+    keys: Any,
+    step_size: Float[Array, ""],
+    warm_up: Int[Array, ""],
+    draws: int,
+    mode: str,
+) -> Chains:
+    posterior, count = batches.posterior, len(starts)
+
+    def step(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+        of_batch, of_noise = jax.random.split(key)
+        _, slope, terms = batches.evaluated(w, batches.drawn(of_batch))
+        noise = jax.random.normal(of_noise, w.shape, w.dtype)
+        return w - step_size / 2 * slope + jnp.sqrt(step_size) * noise, terms
+
+    def probe(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+        of_batch, of_noise = jax.random.split(key)
+        batch = batches.drawn(of_batch)
+        noise = jax.random.normal(of_noise, w.shape, w.dtype)[None]
+
+        def evaluate(w: Array) -> tuple[Array, ...]:
+            return tuple(found[None] for found in batches.evaluated(w[0], batch))
+
+        moved, accepted = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
+        return moved.w[0], accepted[0]
+
+    def every(move: Any, w: Array, number: Array) -> tuple[Array, Array]:
+        return over_chains(lambda w, key: move(w, jax.random.fold_in(key, number)), mode)(w, keys)
+
+    def turn(number: Array, carry: tuple[Array, Drawn]) -> tuple[Array, Drawn]:
+        w, drawn = carry
+        after, terms = every(step, w, number)
+        return after, drawn.noted(number - warm_up, terms, squared_distance(posterior, w), jnp.zeros(count, w.dtype))
+
+    empty = Drawn.empty(draws, jnp.zeros((count, batches.baseline.shape[1]), starts.dtype))
+    last = warm_up + draws
+    w, drawn = jax.lax.fori_loop(0, last, turn, (starts, empty))
+    _, accepted = jax.lax.scan(lambda w, i: every(probe, w, i), w, last + jnp.arange(PROBES))
+    chains = drawn.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
+    return chains._replace(acceptance=jnp.mean(accepted, axis=0))

@@ -1,0 +1,155 @@
+r"""A learning coefficient from Markov chains: their mean :math:`n\beta(L - L(w^*))` and what it is worth."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, PRNGKeyArray
+
+from icllab.diagnostics.sampling.chain_statistics import statistics
+from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.posteriors import Posterior
+from icllab.diagnostics.sampling.sampled_losses import Batches
+from icllab.diagnostics.sampling.sampler_choice import chosen_mode
+from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.sampling_warnings import MOST_PULL, chain_warnings
+from icllab.diagnostics.singular.neighbourhoods import Neighbourhood, largest_curvature
+
+PULLS = (0.25, 4.0)  # times the localization, where it is varied
+
+
+@dataclass(frozen=True)
+class ChainEstimator:
+    """A sampler of chains with all that is settled once for every point and temperature.
+
+    Attributes:
+        sampler: Runs the chains.
+        reason: Why this one.
+        mode: ``"map"`` or ``"vmap"``.
+        mode_reason: Why.
+        sensitivity: Whether the localization is varied too.
+    """
+
+    sampler: ChainSampler
+    reason: str
+    mode: str
+    mode_reason: str
+    sensitivity: bool
+
+    @classmethod
+    def settled(
+        cls,
+        sampler: ChainSampler,
+        reason: str,
+        here: Neighbourhood,
+        *,
+        sensitivity: bool,
+        seconds: float,
+        key: PRNGKeyArray,
+    ) -> "ChainEstimator":
+        """With a mode, by what a gradient costs.
+
+        Args:
+            sampler: Runs the chains.
+            reason: Why this one.
+            here: Where the cost is found.
+            sensitivity: Whether the localization is varied too.
+            seconds: Time that the whole loss and its gradient take.
+            key: Of the timing.
+        """
+        target = sampler.target(here.posterior(1.0, 1.0), here.known)
+        if sampler.mode != "auto":
+            return cls(sampler, reason, sampler.mode, sampler.mode_reason, sensitivity)
+        share = target.size / len(here.known.terms) if isinstance(target, Batches) else 1.0
+        starts = jnp.broadcast_to(here.centre, (sampler.chains, here.centre.size))
+        return cls(sampler, reason, *chosen_mode(target, starts, share * seconds, key), sensitivity)
+
+    def __call__(self, here: Neighbourhood, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
+        """The estimate at one point and one temperature."""
+        sampler, gamma, baseline = self.sampler, here.localization, here.known.baseline
+        keys = jax.random.split(key, 7)
+        far = np.arange(sampler.chains) >= sampler.chains // 2
+        posterior, seen = here.posterior(nbeta, gamma), here.posterior(nbeta, gamma, curved=True)
+        target = sampler.target(posterior, here.known)
+        batched = isinstance(target, Batches)
+        starts = here.starts(gamma, far, keys[0], dispersion=sampler.dispersion, inside=not batched)
+        curvature = float(largest_curvature(seen, here.centre, keys[1]))
+        size = sampler.step_size
+        if size is None:
+            # A step that is kept must do where the chains start too.
+            there = 0.0 if sampler.tested else float(largest_curvature(seen, starts[-1], keys[1]))
+            size = sampler.first_step / max(curvature, there, gamma)
+
+        def found(
+            size: float, key: PRNGKeyArray, *, longer: bool = False, pull: float = 1.0
+        ) -> tuple[Chains, dict[str, Any]]:
+            drawn = self._drawn(here, posterior, starts, size, pull * gamma, key, longer=longer)
+            return drawn, statistics(drawn, baseline, nbeta, far)
+
+        drawn, rows = found(size, keys[3])
+        rows["slope"] = nbeta**2 * float(jnp.sum(here.known.slope**2)) / max(curvature, gamma)
+        rows["hessian_share"] = here.hessian_share(nbeta, gamma, rows["estimate"], keys[4])
+        # Of the parameters' directions the localization holds so many, gamma E|w - w*|^2, if the loss is quadratic or
+        # any other: where few, it does not decide, whatever the curvature.
+        held = gamma * rows["distance"] ** 2 / here.centre.size
+        narrow = here.narrowness(seen, drawn.last, curvature, keys[1]) if held > MOST_PULL else held
+        rows["localization_share"] = min(held, narrow)
+        if not sampler.tested:
+            _, halved = found(size / 2, keys[5], longer=True)
+            rows["halved_gap"] = halved["estimate"] - rows["estimate"]
+            rows["halved_gap_error"] = math.hypot(halved["mcse"], rows["mcse"])
+        if batched:
+            rows["noise_bias"] = size * nbeta**2 * here.noise / 8
+        if self.sensitivity:
+            others = [
+                found(size, key, pull=pull)[1] for pull, key in zip(PULLS, jax.random.split(keys[6]), strict=True)
+            ]
+            for name in ("estimate", "mcse"):
+                values = np.array([one[name] for one in others])
+                rows[f"localization_{name}"] = ("localization_factor", values)
+            rows["localization_gap"] = others[0]["estimate"] - others[1]["estimate"]
+            rows["localization_gap_error"] = math.hypot(others[0]["mcse"], others[1]["mcse"])
+        coordinates = {"localization_factor": list(PULLS)} if self.sensitivity else {}
+        warm_up, draws = sampler.steps
+        chosen: dict[str, Any] = {"sampler": sampler.name, "settings": repr(sampler), "reason": self.reason}
+        chosen |= {"mode": self.mode, "mode_reason": self.mode_reason}
+        chosen |= {"nbeta": nbeta, "localization": gamma, "parameters": int(here.centre.size)}
+        chosen |= {"dispersion": float(sampler.dispersion), "warm_up": warm_up, "draws": draws}
+        if isinstance(target, Batches):
+            chosen |= {"batch": target.size, "control_variate": target.slope is not None}
+        dataset = xr.Dataset(rows, coords=coordinates, attrs=chosen)
+        return dataset.assign_attrs(warnings=chain_warnings(dataset))
+
+    def _drawn(
+        self,
+        here: Neighbourhood,
+        posterior: Posterior,
+        starts: Array,
+        size: float,
+        gamma: float,
+        key: PRNGKeyArray,
+        *,
+        longer: bool,
+    ) -> Chains:
+        """Chains from the same starts at any step size; ``longer``: twice as many steps, at no other program."""
+        pulled = eqx.tree_at(lambda p: p.localization, posterior, jnp.asarray(gamma, starts.dtype))
+        target = self.sampler.target(pulled, here.known)
+
+        def go(starts: Array, warm_up: int, key: PRNGKeyArray) -> Chains:
+            return self.sampler.draw(target, starts, step_size=size, warm_up=warm_up, mode=self.mode, key=key)
+
+        warm_up, _ = self.sampler.steps
+        if not longer:
+            return go(starts, warm_up, key)
+        one, two = jax.random.split(key)
+        first = go(starts, 2 * warm_up, one)
+        second = go(first.last, 0, two)
+        return second._replace(
+            terms=jnp.concatenate([first.terms, second.terms], axis=1),
+            distance=jnp.concatenate([first.distance, second.distance], axis=1),
+        )
