@@ -34,6 +34,7 @@ from icllab.tasks import (
     LabelRelations,
     LinearRegression,
     MarkovChain,
+    PromptMixture,
     RepeatedTokens,
     SphereInputs,
     Table,
@@ -81,7 +82,7 @@ TASKS = {
         4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
     ),
     "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
-    "item_label": lambda: _item_label(p_bursty=0.5, p_novel=0.5, zipf_exponent=1.0, no_repeats=True),
+    "item_label": lambda: _item_label(mixture=PromptMixture(0.5, 0.5), zipf_exponent=1.0, no_repeats=True),
     "item_label_novel": lambda: _item_label(classes=None, burstiness=1),
     "label_relations": lambda: LabelRelations.drawn(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
     "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.tasks import ItemLabel
+from icllab.tasks import ItemLabel, PromptMixture
 from icllab.tasks.item_label_levels import levels_of
 
 SIZES = {"classes": 12, "labels": 4, "pairs": 4, "dim": 3, "key": jax.random.key(1)}
@@ -37,7 +37,7 @@ SETS = {
     "in weights": ZIPF.in_weights(),
     "purged": ZIPF.in_weights(purged=True),
     "no repeats": WITHOUT.swapped_labels(),
-    "mixture": ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0, p_bursty=0.5, p_novel=0.3),
+    "mixture": ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0, mixture=PromptMixture(0.5, 0.3)),
 }
 
 
@@ -112,7 +112,7 @@ def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstine
 
 
 def test_labels_vectors_and_places_are_what_they_should_be(getkey):
-    task = ItemLabel.drawn(**SIZES, places=12, burstiness=2, p_bursty=0.5, p_novel=0.3)
+    task = ItemLabel.drawn(**SIZES, places=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
     for law, offset in ((task, 0), (task.swapped_labels(), 1)):
         prompts = drawn(law, 2000, getkey())
         known = np.asarray(prompts.classes) >= 0
@@ -127,7 +127,7 @@ def test_labels_vectors_and_places_are_what_they_should_be(getkey):
 
 
 def test_without_repeats_every_group_has_a_label_of_its_own_and_a_random_order(getkey):
-    task = ItemLabel.drawn(**SIZES, burstiness=2, no_repeats=True, p_novel=0.5)
+    task = ItemLabel.drawn(**SIZES, burstiness=2, no_repeats=True, mixture=PromptMixture(p_novel=0.5))
     prompts = drawn(task, 2000, getkey())
     labels, classes = np.sort(prompts.labels[:, :-1], axis=1), np.asarray(prompts.classes[:, :-1])
     assert np.all(labels[:, 0] == labels[:, 1])
@@ -141,7 +141,8 @@ def test_classes_come_with_the_frequencies_of_their_rank(getkey):
     p = np.arange(1, 13) ** -1.5
     np.testing.assert_allclose(task.frequencies, p / p.sum(), rtol=1e-6)
     wanted = 12_000 * p / p.sum()
-    for law in (task.in_weights(), dataclasses.replace(task.in_weights(), p_bursty=1.0)):  # one program for both
+    plain = task.in_weights()
+    for law in (plain, dataclasses.replace(plain, mixture=PromptMixture())):  # one program for both
         first = np.asarray(drawn(law, 12_000, getkey()).classes[:, 0])
         assert np.sum((np.bincount(first, minlength=12) - wanted) ** 2 / wanted) < 11 + 4 * 22**0.5
 
@@ -188,9 +189,11 @@ def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
         ({"places": 8}, "places: expected at least 9, a place for every token, got 8"),
         ({"pairs": 6, "no_repeats": True}, "labels: expected at least 6, different ones for all classes of a context"),
         ({"labels": 1, "classes": 3}, "labels: expected an integer of at least 2, got 1"),
-        ({"p_bursty": 1.5}, "p_bursty: expected a number from 0 to 1, got 1.5"),
         ({"zipf_exponent": -1.0}, "zipf_exponent: expected a finite number >= 0, got -1.0"),
-        ({"classes": None, "p_novel": 0.5}, "p_novel: expected 1 where classes are infinitely many, got 0.5"),
+        (
+            {"classes": None, "mixture": PromptMixture(p_novel=0.5)},
+            "p_novel: expected 1 where classes are infinitely many, got 0.5",
+        ),
         ({"dim": 0}, "dim: expected an integer of at least 1, got 0"),
     ],
 )
@@ -198,6 +201,20 @@ def test_what_does_not_fit_is_refused_in_one_line(fields, message):
     with pytest.raises(InputError, match=message.replace("(", r"\(")) as error:
         ItemLabel.drawn(**(SIZES | fields))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["p_bursty", "p_novel"])
+def test_a_share_of_prompts_is_a_probability(name):
+    assert (float(PromptMixture().p_bursty), float(PromptMixture().p_novel)) == (1, 0)
+    with pytest.raises(InputError, match=f"{name}: expected a number from 0 to 1, got 1.5"):
+        PromptMixture(**{name: 1.5})
+
+
+def test_without_a_mixture_prompts_are_bursty_or_novel():
+    """Bursty where classes are known, novel where there are infinitely many."""
+    for classes, novel in ((12, 0.0), (None, 1.0)):
+        mixture = ItemLabel.drawn(**(SIZES | {"classes": classes})).mixture
+        assert (float(mixture.p_bursty), float(mixture.p_novel)) == (1.0, novel)
 
 
 @pytest.mark.parametrize("which", ["swapped_labels", "in_weights"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
     from icllab.tasks.higher_order_chain import HigherOrderChain
     from icllab.tasks.integrated_regression import CovariancePrompt, IntegratedRegression
-    from icllab.tasks.item_label import ItemLabel
+    from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.regression_laws import (
@@ -45,6 +45,7 @@ __getattr__, __dir__, __all__ = attach(
         "LabelRelations": "label_relations",
         "LinearRegression": "linear_regression",
         "MarkovChain": "sequences",
+        "PromptMixture": "item_label",
         "RepeatedTokens": "sequences",
         "SphereInputs": "regression_laws",
         "Standardised": "scaling",

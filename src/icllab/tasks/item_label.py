@@ -8,6 +8,8 @@ ways to answer: to find the query's class in the context, and to know the labels
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,6 +23,25 @@ from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
+
+
+class PromptMixture(eqx.Module):
+    r"""How often a prompt is of which kind: novel with :math:`p_C`, bursty with :math:`(1 - p_C)\,p_B`, else plain.
+
+    Attributes:
+        p_bursty: :math:`p_B`, probability that a prompt which is not novel is bursty; a leaf.
+        p_novel: :math:`p_C`, probability that a prompt has classes made up for it; a leaf.
+
+    Raises:
+        InputError: A probability is not from 0 to 1.
+    """
+
+    p_bursty: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), default=1.0)
+    p_novel: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), default=0.0)
+
+    def __check_init__(self) -> None:
+        _require("p_bursty", self.p_bursty, "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
+        _require("p_novel", self.p_novel, "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
 
 
 class ItemLabel(AbstractClassification):
@@ -41,10 +62,10 @@ class ItemLabel(AbstractClassification):
     Attributes:
         means: :math:`\mu_k`, or None where there are infinitely many classes: every prompt is novel.
         label_vectors: One of each label.
-        p_bursty: :math:`p_B`.
-        p_novel: :math:`p_C`.
+        mixture: :math:`p_B` and :math:`p_C`.
         zipf_exponent: :math:`\alpha` of the classes' frequencies; 0: all alike.
-        within_class_noise: :math:`\epsilon`.
+        within_class_noise: :math:`\epsilon`, a standard deviation relative to that of the class means: how much items
+            of a class differ.
         pairs: N (static).
         burstiness: B (static), a divisor of N below N.
         places: P (static), at least 2N + 1.
@@ -57,8 +78,7 @@ class ItemLabel(AbstractClassification):
 
     means: Float[Array, "class dim"] | None
     label_vectors: Float[Array, "label dim"]
-    p_bursty: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
-    p_novel: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    mixture: PromptMixture
     zipf_exponent: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
     within_class_noise: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
     pairs: int = eqx.field(static=True)
@@ -89,18 +109,11 @@ class ItemLabel(AbstractClassification):
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        shares = ("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))
-        sizes = ("a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
-        for name in ("p_bursty", "p_novel", "zipf_exponent", "within_class_noise"):
-            wanted, fits = shares if name.startswith("p_") else sizes
-            value = getattr(self, name)
-            if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.all(fits(np.asarray(value))):
-                raise expected(name, wanted, np.asarray(value).tolist())
-        novel = self.p_novel
-        if self.means is None and isinstance(novel, jax.Array) and not isinstance(novel, Tracer) and np.any(novel != 1):
-            raise expected(
-                "p_novel", "1 where classes are infinitely many", np.asarray(novel).tolist(), "give classes="
-            )
+        for name in ("zipf_exponent", "within_class_noise"):
+            _require(name, getattr(self, name), "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+        if self.means is None:
+            wanted = "1 where classes are infinitely many"
+            _require("p_novel", self.mixture.p_novel, wanted, lambda p: p == 1, "give classes=")
 
     @classmethod
     def drawn(
@@ -112,8 +125,7 @@ class ItemLabel(AbstractClassification):
         dim: int,
         places: int | None = None,
         burstiness: int = 1,
-        p_bursty: float = 1.0,
-        p_novel: float | None = None,
+        mixture: PromptMixture | None = None,
         zipf_exponent: float = 0.0,
         within_class_noise: float = 0.1,
         no_repeats: bool = False,
@@ -128,8 +140,8 @@ class ItemLabel(AbstractClassification):
             dim: D.
             places: P; None: 2N + 1, one for each token.
             burstiness: B.
-            p_bursty: :math:`p_B`.
-            p_novel: :math:`p_C`; None: 0, and 1 where classes are infinitely many.
+            mixture: :math:`p_B` and :math:`p_C`; None: all prompts are bursty, or novel where classes are infinitely
+                many.
             zipf_exponent: :math:`\\alpha`.
             within_class_noise: :math:`\\epsilon`.
             no_repeats: Whether the classes of a context have different labels.
@@ -148,8 +160,7 @@ class ItemLabel(AbstractClassification):
         return cls(
             means,
             jax.random.normal(of_labels, (labels, dim)) / dim**0.5,
-            p_bursty,
-            (1.0 if classes is None else 0.0) if p_novel is None else p_novel,
+            PromptMixture(p_novel=float(classes is None)) if mixture is None else mixture,
             zipf_exponent,
             within_class_noise,
             pairs,
@@ -197,12 +208,12 @@ class ItemLabel(AbstractClassification):
 
     def in_context(self) -> "ItemLabel":
         """IC: novel classes throughout. Only the context knows their labels."""
-        return dataclasses.replace(self, p_bursty=1.0, p_novel=1.0, swapped=False)
+        return dataclasses.replace(self, mixture=PromptMixture(1.0, 1.0), swapped=False)
 
     def swapped_labels(self) -> "ItemLabel":
         """IC2: known classes, and every label replaced by the next. The context contradicts what is known by heart."""
         self._known()
-        return dataclasses.replace(self, p_bursty=1.0, p_novel=0.0, swapped=True)
+        return dataclasses.replace(self, mixture=PromptMixture(1.0, 0.0), swapped=True)
 
     def in_weights(self, *, purged: bool = False) -> "ItemLabel":
         """IW: known classes, context and query drawn independently.
@@ -211,7 +222,7 @@ class ItemLabel(AbstractClassification):
             purged: Whether the query's class is kept out of the context, where it is by chance else.
         """
         self._known()
-        return dataclasses.replace(self, p_bursty=0.0, p_novel=0.0, swapped=False, purged=purged)
+        return dataclasses.replace(self, mixture=PromptMixture(0.0, 0.0), swapped=False, purged=purged)
 
     def levels(self) -> Levels:
         """The exact accuracies of four ways to answer, on this law of prompts. Not traceable."""
@@ -220,8 +231,8 @@ class ItemLabel(AbstractClassification):
             labels=self.labels,
             pairs=self.pairs,
             burstiness=self.burstiness,
-            p_bursty=float(self.p_bursty),
-            p_novel=float(self.p_novel),
+            p_bursty=float(self.mixture.p_bursty),
+            p_novel=float(self.mixture.p_novel),
             no_repeats=self.no_repeats,
             swapped=self.swapped,
             purged=self.purged,
@@ -321,8 +332,8 @@ class ItemLabel(AbstractClassification):
             bursty = _inverse(jnp.cumsum(p), uniform["classes"])
         plain = self._plain(p, uniform["plain"])
         kind = uniform["kind"]
-        number = jnp.where(kind[0] < self.p_bursty.astype(kind.dtype), bursty[group], plain)
-        novel = kind[1] < self.p_novel.astype(kind.dtype)
+        number = jnp.where(kind[0] < self.mixture.p_bursty.astype(kind.dtype), bursty[group], plain)
+        novel = kind[1] < self.mixture.p_novel.astype(kind.dtype)
         return jnp.where(novel, -1 - group, number), novel
 
     def _plain(self, p: Array, u: Float[Array, " position"]) -> Int[Array, " position"]:
@@ -338,6 +349,12 @@ class ItemLabel(AbstractClassification):
         # Rounding may still meet it.
         context = jnp.where(context == query, (context + 1) % len(p), context)
         return jnp.append(context, query)
+
+
+def _require(name: str, value: Any, wanted: str, fits: Callable[[Any], Any], hint: str = "") -> None:
+    """Refuse a number that does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.all(fits(np.asarray(value))):
+        raise expected(name, wanted, np.asarray(value).tolist(), hint)
 
 
 @eqx.filter_jit
