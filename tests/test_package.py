@@ -92,7 +92,7 @@ CONTRACT = {
         "sampled_crossings",
     ],
     ".training": ["fit", "ensemble", "TargetLoss", "Divergence", "Plateau", "cache_compilations"],
-    ".experiments": ["Experiment", "World", "Finding", "Verdict", "Outcome"],
+    ".experiments": ["Experiment", "Control", "Estimate", "Finding", "Verdict", "Outcome"],
 }
 
 

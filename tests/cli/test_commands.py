@@ -178,9 +178,9 @@ def test_a_run_for_people(tmp_path, icl):
 def test_verdicts_are_exit_statuses(tmp_path, icl):
     places = ["--claims", CLAIMS, "--out", tmp_path]
     assert icl("check", CLAIM, *places)[0] == 3  # nothing there
-    assert icl("run", CLAIM, "--size", "smoke", "--world", "wrong", *places)[0] == 1
-    assert icl("check", CLAIM, *places)[0] == 3  # a wrong world is kept apart
-    assert icl("check", CLAIM, "--world", "wrong", *places)[0] == 1
+    assert icl("run", CLAIM, "--size", "smoke", "--control", "wrong", *places)[0] == 1
+    assert icl("check", CLAIM, *places)[0] == 3  # a control is kept apart
+    assert icl("check", CLAIM, "--control", "wrong", *places)[0] == 1
     status, out, _ = icl("run", CLAIM, "--size", "small", "--seeds", "1", *places)
     assert status == 3
     assert "UNDECIDED" in out
@@ -252,7 +252,7 @@ def test_list_says_what_is_there(ran, icl):
     assert set(rows) == set(registry.claims(CLAIMS))
     (found,) = rows[CLAIM]["results"]
     assert (found["size"], found["world"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
-    assert rows[CLAIM]["worlds"] == {"wrong": "nine tenths instead of one half"}
+    assert rows[CLAIM]["controls"] == {"wrong": "nine tenths instead of one half"}
 
 
 def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):

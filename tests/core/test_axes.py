@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from icllab.core.axes import AXES, QUANTITIES, axis, quantity, require_axes
+from icllab.core.axes import AXES, QUANTITIES, Quantity, axis, derived, quantity, require_axes
 from icllab.core.errors import InputError
 
 
@@ -55,3 +55,15 @@ def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(InputError, match="unknown axis 'icl_error'"):
         require_axes(["dim", "icl_error"])
     require_axes(AXES)
+
+
+def test_names_are_derived_by_their_suffix():
+    known = {"width": Quantity("width", "w", "width", "steps"), "icl_error": Quantity("icl_error", "E", "error")}
+    assert derived("width", known) is known["width"]
+    assert derived("icl_error", known) is known["icl_error"]  # a name of its own, not an error of "icl"
+    assert derived("width_error", known).label == r"standard error of the width, $\mathrm{SE}(w)$ [steps]"
+    assert derived("width_theory", known).label == "width, closed form, $w$ [steps]"
+    assert derived("width_line", known).label == "width, $w$ [steps]"
+    assert derived("icl_error_error", known).symbol == r"\mathrm{SE}(E)"
+    assert derived("height_error", known) is None
+    assert derived("_error", known) is None

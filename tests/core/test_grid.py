@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.grid import Grid, batched, canonical, cell_key, stable_hash
+from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, stable_hash, tabulated
 
 
 def test_cells_are_the_product_of_the_static_axes():
@@ -28,7 +28,6 @@ def test_a_grid_without_static_axes_is_one_cell():
 @pytest.mark.parametrize(
     ("static", "said"),
     [
-        ({"dims": (2,)}, "unknown axis 'dims'; did you mean 'dim'?"),
         ({"dim": ()}, r"dim: expected at least one value, got \[\]"),
         ({"dim": (2, 2.0)}, "dim: expected values that differ"),
     ],
@@ -81,3 +80,33 @@ def test_batched_is_the_loop():
     np.testing.assert_array_equal(result[0], x[:, None] / y[None, :])
     np.testing.assert_array_equal(result[1], x[:, None] - y[None, :])
     assert batched(lambda: 3.0) == 3.0
+
+
+def test_blocks_hold_every_seed_once_and_share_the_key_of_their_cell():
+    """What is random depends on the seed, not on the block it is in."""
+    grid = Grid(static={"dim": (2, 4)}, traced={"tau": (1.0, 2.0), "seed": (0, 1, 2, 5)}, block=2)
+    cells = list(grid.cells())
+    assert cells == [{"dim": d, BLOCK: b} for d in (2, 4) for b in (0, 1, 2)]
+    assert [grid.inside(cell)["seed"] for cell in cells[:3]] == [(0, 1), (2,), (5,)]
+    assert all(grid.inside(cell)["tau"] == (1, 2) for cell in cells)
+    assert [grid.at(cell) for cell in cells] == [(0,)] * 3 + [(1,)] * 3
+    keys = {tuple(jax.random.key_data(cell_key(jax.random.key(0), cell)).tolist()) for cell in cells[:3]}
+    assert keys == {tuple(jax.random.key_data(cell_key(jax.random.key(0), {"dim": 2})).tolist())}
+
+
+@pytest.mark.parametrize(("count", "block"), [(0, 1), (4, 0), (2.5, 1), (True, 1)])
+def test_blocks_that_cannot_be_are_refused(count, block):
+    with pytest.raises(Exception, match=r"seeds|count|block"):
+        Seeds(count, block)
+
+
+def test_a_table_has_the_axes_of_the_call_before_its_own():
+    def measured(seed, rate):
+        return {"loss": seed + 10 * rate, "curve": (("step",), [seed, rate, 0])}
+
+    table = tabulated(measured, seed=(1, 2, 3), rate=(0.5, 0.25))
+    assert table["loss"][0] == ("seed", "rate")
+    np.testing.assert_array_equal(table["loss"][1], [[6.0, 3.5], [7.0, 4.5], [8.0, 5.5]])
+    assert table["curve"][0] == ("seed", "rate", "step")
+    np.testing.assert_array_equal(table["curve"][1][2, 1], [3.0, 0.25, 0.0])
+    assert table["curve"][1].shape == (3, 2, 3)

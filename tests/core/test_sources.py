@@ -55,7 +55,7 @@ def test_every_citation_in_the_library_is_in_the_list():
 
 
 def test_bibliography_is_bibtex_in_the_order_asked():
-    text = sources.bibliography(["Letey24", "Lu24"])
+    text = sources.bibliography(map(sources.reference, ["Letey24", "Lu24"]))
     assert text.index("{Letey24,") < text.index("{Lu24,")
     assert text.count("\n\n@") == 1
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from icllab.core.axes import Axis, Quantity
 from icllab.core.errors import InputError
-from icllab.experiments.experiment import Experiment, World, like
+from icllab.core.grid import Seeds
+from icllab.experiments.experiment import Control, Experiment, like
 
 
 def claim(**changes):
@@ -14,10 +16,14 @@ def claim(**changes):
             "static": ("dim",),
             "sizes": {"smoke": {"dim": (2, 4), "tau": (0.5, 1), "seed": 3}},
             "fixed": {"rho": 0.1, "length": 5, "predictor": "ridge"},
-            "measure": lambda point, *, key: {"icl_error": (("tau",), [1.0] * len(point.tau))},
+            "quantities": ("icl_error",),
+            "measure": lambda point, *, key, level=1.0: {"icl_error": (("tau",), [level] * len(point.tau))},
             "check": lambda dataset: [],
             "figure": lambda dataset: None,
-            "worlds": {"other": World("another formula", theory=lambda dataset: dataset.assign(other=1))},
+            "controls": {
+                "other": Control("another formula", theory=lambda dataset: dataset.assign(other=1)),
+                "doubled": Control("twice as much", measure={"level": 2.0}, axes={"tau": (4,)}),
+            },
             "name": "room/claim",
             **changes,
         }
@@ -71,11 +77,25 @@ def test_an_unknown_size_is_refused_at_once():
     [
         (
             {"sizes": {"smoke": {"tau": (1.0,)}}},
-            "size 'smoke': expected values of the static axis 'dim'",
+            "size 'smoke': expected values of the axis 'dim'",
         ),
         ({"fixed": {"rho": True}}, "rho: expected numbers or names, got True"),
         ({"fixed": {"rho": -0.1}}, "rho: expected a number >= 0, got -0.1"),
         ({"sizes": {"smoke": {"dim": (2, 0)}}}, "dim: expected a number >= 1, got 0"),
+        ({"sizes": {"smoke": {"dim": 3}}}, "dim: expected a sequence of values; only seeds may be counted, got 3"),
+        ({"sizes": {"smoke": {"dim": (2,), "breadth": (3,)}}}, "unknown axis 'breadth'"),
+        ({"outputs": ("stepp",)}, "unknown axis 'stepp'; did you mean 'step'"),
+        ({"outputs": ("step",)}, "size 'smoke': expected values of the axis 'step'"),
+        ({"outputs": ("dim",)}, r"outputs: expected axes that are not swept, got \['dim'\]"),
+        ({"quantities": ("icl_eror",)}, "unknown quantity 'icl_eror'; did you mean 'icl_error'"),
+        ({"quantities": (Quantity("icl_error", "e", "my error"),)}, "icl_error: expected a name that is not a shared"),
+        ({"axes": (Axis("dim", "D", "my dimension"),)}, "dim: expected a name that is not a shared axis's already"),
+        ({"sources": ("Nobody99",)}, "unknown source 'Nobody99'"),
+        (
+            {"references": "@misc{Me26,\n  title = {T},\n}", "sources": ("Me26",)},
+            "references, Me26: expected a field 'author'",
+        ),
+        ({"claim": "so " * 31 + "on."}, "claim: expected a sentence of at most 30 words, got 32"),
     ],
 )
 def test_a_claim_that_cannot_be_run_is_refused_at_once(changes, said):
@@ -119,15 +139,63 @@ def test_values_of_another_kind_are_refused(example, value, said):
     assert str(caught.value) == said
 
 
-def test_a_wrong_world_replaces_what_it_names_and_nothing_else():
+def test_a_control_replaces_what_it_names_and_nothing_else():
     here = claim(theory=lambda dataset: dataset)
-    there = here.in_world("other")
+    there = here.under("other")
     assert there.measure is here.measure
     assert there.check is here.check
-    assert there.theory is here.worlds["other"].theory
-    assert here.in_world(None) is here
-    with pytest.raises(InputError, match="unknown world of room/claim 'othr'; did you mean 'other'"):
-        here.in_world("othr")
+    assert there.theory is here.controls["other"].theory
+    assert there.sizes == here.sizes
+    assert not here.controls["other"].simulated
+    assert here.under(None) is here
+    with pytest.raises(InputError, match="unknown control of room/claim 'othr'; did you mean 'other'"):
+        here.under("othr")
+
+
+def test_a_simulated_control_measures_something_else_where_it_says():
+    here = claim(theory=lambda dataset: dataset)
+    there = here.under("doubled")
+    assert here.controls["doubled"].simulated
+    assert there.theory is here.theory
+    assert there.grid("smoke").traced == {"tau": (4,), "seed": (0, 1, 2)}
+    assert here.grid("smoke").traced["tau"] == (0.5, 1)
+    point = there.point({"dim": 2}, {"tau": (4,)})
+    assert there.measure(point, key=None) == {"icl_error": (("tau",), [2.0])}
+    assert here.measure(point, key=None) == {"icl_error": (("tau",), [1.0])}
+
+
+def test_a_control_that_changes_nothing_is_refused():
+    with pytest.raises(InputError, match="control: expected another measurement or another formula, got 'the same'"):
+        Control("the same")
+    with pytest.raises(InputError, match="unknown size 'huge'"):
+        Control("larger", measure={"level": 2.0}, size="huge")
+
+
+def test_a_claim_may_have_names_and_sources_of_its_own():
+    own = claim(
+        axes=(Axis("temper", "T", "temper", above=0),),
+        quantities=("icl_error", Quantity("mood", "m", "mood")),
+        sizes={"smoke": {"dim": (2,), "temper": (1.0,), "seed": 1}},
+        references="@misc{Me26,\n  author = {Me, Myself},\n  title = {T},\n  year = {2026},\n}",
+        sources=("Me26", "Lu24"),
+    )
+    assert own.reference("Me26").short == "Me (2026)"
+    assert own.vocabulary.axis("temper").meaning == "temper"
+    assert own.vocabulary.quantity("mood_error").meaning == "standard error of the mood"
+    assert own.vocabulary.described() == {"temper": ("T", "temper", ""), "mood": ("m", "mood", "")}
+    with pytest.raises(InputError, match="temper: expected a number > 0, got 0"):
+        own.grid("smoke", {"temper": [0.0]})
+    with pytest.raises(InputError, match="unknown quantity of the claim 'idg_error'"):
+        own.vocabulary.quantity("idg_error")
+
+
+def test_seeds_may_be_cut_into_blocks_that_are_cells():
+    blocks = claim(sizes={"medium": {"dim": (2, 4), "tau": (1.0,), "seed": Seeds(5, block=2)}})
+    grid = blocks.grid("medium")
+    assert len(grid) == 6
+    assert [grid.inside(cell)["seed"] for cell in grid.cells()] == [(0, 1), (2, 3), (4,)] * 2
+    more = blocks.grid("medium", seeds=6)
+    assert [more.inside(cell)["seed"] for cell in more.cells()] == [(0, 1), (2, 3), (4, 5)] * 2
 
 
 def test_measure_sees_every_number_by_name():

@@ -1,5 +1,8 @@
 """A file is a claim; nothing but the file asked for is run."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from faults.processes import CLAIMS
 
@@ -17,11 +20,18 @@ def test_built_in_claims_are_named_by_room_and_file():
 
 
 def test_a_folder_is_a_room_or_holds_rooms(tmp_path):
-    (tmp_path / "mine" / "deep").mkdir(parents=True)
-    for path in ("mine/here.py", "mine/deep/there.py", "mine/_private.py", "mine/Not-A-Name.py", "mine/notes.txt"):
+    (tmp_path / "mine" / "deep" / "folded").mkdir(parents=True)
+    for path in (
+        "mine/here.py",
+        "mine/deep/there.py",
+        "mine/_private.py",
+        "mine/Not-A-Name.py",
+        "mine/notes.txt",
+        "mine/deep/folded/claim.py",
+    ):
         (tmp_path / path).write_text(STEADY)
     own = set(registry.claims(tmp_path / "mine")) - set(registry.claims())
-    assert own == {"mine/here", "deep/there"}
+    assert own == {"mine/here", "deep/there", "deep/folded"}
     assert registry.load("deep/there", tmp_path / "mine").name == "deep/there"
 
 
@@ -35,8 +45,8 @@ def test_two_folders_with_claims_of_one_name_stay_two(tmp_path):
     for word in ("one", "two"):
         folder = tmp_path / word / "mine"
         folder.mkdir(parents=True)
-        (folder / "claim.py").write_text(STEADY.replace("one half", word))
-    loaded = [registry.load("mine/claim", tmp_path / word / "mine").claim for word in ("one", "two")]
+        (folder / "half.py").write_text(STEADY.replace("one half", word))
+    loaded = [registry.load("mine/half", tmp_path / word / "mine").claim for word in ("one", "two")]
     assert loaded == [f"What is measured is {word} and a little noise." for word in ("one", "two")]
 
 
@@ -60,9 +70,9 @@ def test_a_file_that_is_no_claim_is_refused(content, said, tmp_path):
 
 
 def test_folders_that_hold_no_claims_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"expected a folder of claim files, got .* which is not a folder"):
+    with pytest.raises(InputError, match=r"expected a folder of claims, got .* which is not a folder"):
         registry.claims(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"expected at least one <finding>\.py in .* found none"):
+    with pytest.raises(InputError, match=r"expected at least one <finding>/claim\.py or <finding>\.py"):
         registry.claims(tmp_path)
 
 
@@ -79,3 +89,38 @@ def test_an_unknown_claim_is_answered_with_the_nearest():
         registry.load("double_decent")
     with pytest.raises(InputError, match="did you mean 'asymptotics/double_descent'"):
         registry.load("double_descent")
+
+
+MEASURE = """
+import sys
+from .claim import LEVEL
+from icllab.core.grid import tabulated
+
+sys.modules["measured"] = True
+
+
+def measure(point, *, key, raised=0.0):
+    return tabulated(lambda seed: {"icl_error": LEVEL + raised}, seed=point.seed)
+"""
+
+
+def test_a_folder_of_ones_own_measures_beside_its_claim(tmp_path, monkeypatch):
+    """The claim alone is imported until something is measured; both files may share constants."""
+    folder = tmp_path / "mine" / "level"
+    folder.mkdir(parents=True)
+    text = STEADY.replace("    measure=measure,\n", "").replace("experiment = ", "LEVEL = 0.25\nexperiment = ")
+    (folder / "claim.py").write_text(text)
+    (folder / "measure.py").write_text(MEASURE)
+    monkeypatch.delitem(sys.modules, "measured", raising=False)
+    for where in (tmp_path, tmp_path / "mine", folder):
+        experiment = registry.load("mine/level", where)
+        assert experiment.name == "mine/level"
+    assert "measured" not in sys.modules
+    measured = experiment.measure(SimpleNamespace(seed=(0, 1)), key=None)
+    assert measured["icl_error"][1].tolist() == [0.25, 0.25]
+    assert "measured" in sys.modules
+    (folder / "measure.py").unlink()
+    with pytest.raises(
+        InputError, match=r"expected a measure\.py beside it, or Experiment\(measure=\.\.\.\), got neither"
+    ):
+        registry.load("mine/level", folder)

@@ -8,7 +8,7 @@ from faults.processes import CLAIM, CLAIMS, DIMS, STORE, measured
 
 import icllab as icl
 from icllab.core.errors import CellsMissing, EnvironmentFault, InputError
-from icllab.experiments import provenance, requests, runner
+from icllab.experiments import digests, provenance, requests, runner
 from icllab.experiments.checks import Outcome
 from icllab.experiments.store import read_dataset, write_dataset
 
@@ -64,7 +64,7 @@ def test_a_store_grows_without_computing_again(steady):
     np.testing.assert_array_equal(seeds["icl_error"].sel(seed=before["seed"]), before["icl_error"])
     assert len(steady(seeds=2)["seed"]) == 2
     assert steady.log() == []
-    assert [f.what for f in check(steady).findings] == [f"error at dim {dim}" for dim in (*DIMS, 64)]
+    assert [f.id for f in check(steady).findings] == [f"error[dim={dim}]" for dim in (*DIMS, 64)]
 
 
 def test_attributes_say_where_a_result_comes_from(steady):
@@ -77,10 +77,10 @@ def test_attributes_say_where_a_result_comes_from(steady):
     assert set(attributes) >= {"git_commit", "jax_version", "precision", "key", "created", "sources_digest"}
 
 
-def test_a_wrong_world_has_a_directory_of_its_own(steady):
+def test_a_control_has_a_directory_of_its_own(steady):
     steady()
-    steady(world="wrong")
-    assert check(steady, world="wrong").outcome is Outcome.FAILS
+    steady(control="wrong")
+    assert check(steady, control="wrong").outcome is Outcome.FAILS
     assert check(steady).outcome is Outcome.HOLDS
     assert requests.sizes_present(steady.out, CLAIM) == ["smoke"]
     assert requests.sizes_present(steady.out, CLAIM, "wrong") == ["smoke"]
@@ -118,7 +118,7 @@ def test_the_largest_size_that_is_there_is_checked(steady):
 def test_results_of_other_sources_are_stale(steady, monkeypatch):
     steady()
     assert check(steady).notes == ()
-    monkeypatch.setattr(provenance, "sources_digest", lambda file: "another")
+    monkeypatch.setattr(digests, "measurement", lambda file: "another")
     (note,) = check(steady).notes
     assert note.startswith("stale: the sources these results depend on have changed since")
     outcome = runner.execute(requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS))

@@ -29,7 +29,7 @@ from faults.processes import CLAIM, CLAIMS, ICL, check_command, complaint, finis
         (["run", CLAIM, "--seeds", "0"], "seeds: expected an integer of at least 1, got 0"),
         (["run", CLAIM, "--workers", "0"], "workers: expected an integer of at least 1, got 0"),
         (["run", CLAIM, "--size", "full"], "unknown size of claims/steady 'full'; known: small, smoke"),
-        (["run", CLAIM, "--world", "rong"], "unknown world of claims/steady 'rong'; did you mean 'wrong'?"),
+        (["run", CLAIM, "--control", "rong"], "unknown control of claims/steady 'rong'; did you mean 'wrong'?"),
         (["check", CLAIM, "claims/stedy"], "unknown claim 'claims/stedy'; did you mean 'claims/steady'?"),
         (["check"], "expected at least one claim, got none"),
         (["cite", "steady"], "unknown claim 'steady'; did you mean 'claims/steady'?"),

@@ -11,9 +11,8 @@ import time
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import agreement
-from icllab.experiments.experiment import Experiment, World
+from icllab.experiments import checks, estimates
+from icllab.experiments.experiment import Control, Experiment
 
 
 def measure(point, *, key):
@@ -45,9 +44,8 @@ def wrong(dataset):
 
 
 def check(dataset):
-    mean, error = mean_and_error(dataset["icl_error"].isel(ridge=0).transpose("dim", "seed").values)
-    rows = zip(dataset.dim.values, dataset["icl_theory"].values, mean, error, strict=True)
-    return [agreement(f"error at dim {dim}", p, m, s, largest_error=0.06, sigmas=6) for dim, p, m, s in rows]
+    mean = estimates.mean(dataset["icl_error"].isel(ridge=0, drop=True))
+    return checks.covers("error", "error", mean, dataset["icl_theory"], largest_error=0.06, sigmas=6)
 
 
 def figure(dataset):
@@ -61,6 +59,7 @@ def figure(dataset):
 experiment = Experiment(
     claim="What is measured is one half and a little noise.",
     sources=("Lu24",),
+    quantities=("icl_error", "icl_theory"),
     static=("dim",),
     sizes={
         "smoke": {"dim": (2, 4, 8, 16, 32), "ridge": (0.0,), "seed": 6},
@@ -71,5 +70,5 @@ experiment = Experiment(
     theory=theory,
     check=check,
     figure=figure,
-    worlds={"wrong": World("nine tenths instead of one half", theory=wrong)},
+    controls={"wrong": Control("nine tenths instead of one half", theory=wrong)},
 )
