@@ -162,8 +162,9 @@ def our_run(predictor, task, reuse):
     import jax
 
     import icllab as icl
+    from icllab.training import Fresh, Record
 
-    settings = {"batch": BATCH, "optimizer": with_adam(RATE), "reuse": reuse, "progress": False}
+    settings = {"batch": BATCH, "optimizer": with_adam(RATE), "data": Fresh(reuse), "record": Record(progress=False)}
 
     def run(steps):
         found = icl.fit(predictor, task, steps=steps, key=jax.random.key(1), **settings)
@@ -298,6 +299,7 @@ def races(layers, rows, rivals):
     import jax
 
     import icllab as icl
+    from icllab.training import Fresh, Record, Sweep
 
     rates, most, every = RACES[layers]
     over = judge(layers)
@@ -311,11 +313,9 @@ def races(layers, rows, rivals):
             key=jax.random.key(4),
             batch=BATCH,
             optimizer=with_adam,
-            sweep={"optimizer.rate": rates},
-            keep=range(0, most + 1, every),
-            reuse=reuse,
-            mode="map",
-            progress=False,
+            sweep=Sweep({"optimizer.rate": rates}, mode="map"),
+            data=Fresh(reuse),
+            record=Record(keep=range(0, most + 1, every), progress=False),
         )
         steps = {rate: [] for rate in rates}
         for member in range(run.size):

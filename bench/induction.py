@@ -252,6 +252,8 @@ def learnt():
     import jax
     import jax.numpy as jnp
 
+    from icllab.training import Record
+
     task = law("reduced")
     _, rows = ours(task)
     novel = task.sample_many(2048, key=jax.random.key(4))
@@ -261,7 +263,7 @@ def learnt():
         return jnp.mean(jax.vmap(lambda prompt: task.accuracy(model(prompt), prompt)[0])(novel))
 
     kept = range(0, 4001, 50)
-    run = rows[OURS](4000, keep=kept)
+    run = rows[OURS](4000, record=Record(keep=kept))
     found = {step: float(accuracy(run.trajectory.at(step).member(0))) for step in kept}
     step = next((step for step, share in found.items() if share > 0.9), None)
     times = []

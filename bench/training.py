@@ -44,6 +44,7 @@ def ours(shape):
     import icllab as icl
     from icllab.models import Transformer
     from icllab.tasks import LinearRegression
+    from icllab.training import Sweep
 
     dim, length, width, heads, layers, batch = shape
     task = LinearRegression.convention("raventos", dim=dim, length=length)
@@ -85,7 +86,7 @@ def ours(shape):
 
     auto = fit(members)
     mode = auto(2).header["mode"]
-    return model, task, {OURS: fit(model), LOOP: loop, ENSEMBLE: fit(members, mode=mode)}, mode
+    return model, task, {OURS: fit(model), LOOP: loop, ENSEMBLE: fit(members, sweep=Sweep(mode=mode))}, mode
 
 
 def rival(shape, model, compiled):

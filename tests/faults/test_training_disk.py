@@ -10,6 +10,7 @@ from training.predictors import prompts, slope, task
 
 import icllab as icl
 from icllab.core.errors import EnvironmentFault
+from icllab.training import Sweep
 
 ADAM = optax.adam(1e-2)
 
@@ -24,7 +25,7 @@ def trained(store, steps):
         batch=4,
         data=prompts(40),
         optimizer=ADAM,
-        mode="map",
+        sweep=Sweep(mode="map"),
         store=store,
     )
 

@@ -19,7 +19,7 @@ import optax
 
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks import LinearRegression
-from icllab.training import cache_compilations, ensemble, fit
+from icllab.training import CheckpointStore, Record, Sweep, cache_compilations, ensemble, fit
 
 
 class Slope(AbstractPredictor):
@@ -87,10 +87,9 @@ def main(store, steps, cache, where="", count="0"):
         batch=4,
         data=50,
         optimizer=optax.adam(1e-2),
-        mode="map",
-        keep=[100],
-        store=store,
-        checkpoint_seconds=0.0,
+        sweep=Sweep(mode="map"),
+        record=Record(keep=[100]),
+        store=CheckpointStore(store, seconds=0.0),
     )
     found = hashlib.sha256(np.asarray(run.members.stacked.w).tobytes())
     for name in sorted(run.dataset.variables):

@@ -11,6 +11,7 @@ from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.diagnostics import per_length
 from icllab.tasks import FixedPrompts, LinearRegression
+from icllab.training import Sweep
 
 
 @pytest.fixture
@@ -59,14 +60,13 @@ def each(prompts):
 
 def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getkey):
     """On a single prompt the ridge that is trained fits that prompt; the member with all prompts is another."""
-    run = icl.fit(
-        Ridge(0.25), fixed, steps=30, key=getkey(), batch=8, sweep={"task.size": [1.0, 6.0]}, mode="map", progress=False
-    )
+    sweep = Sweep({"task.size": [1.0, 6.0]}, mode="map")
+    run = icl.fit(Ridge(0.25), fixed, steps=30, key=getkey(), batch=8, sweep=sweep)
     assert run.size == 2
     one, all_of_them = (float(run.member(i).ridge) for i in range(2))
     assert one != all_of_them
     alone = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(1.0))
-    again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8, mode="map", progress=False)
+    again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8)
     np.testing.assert_allclose(float(again.predictor.ridge), one, rtol=1e-5)
 
 

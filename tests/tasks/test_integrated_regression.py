@@ -22,6 +22,7 @@ from icllab.tasks import (
 )
 from icllab.tasks.regression_laws import AbstractWeights
 from icllab.theory import descent, preconditioners
+from icllab.training import Fresh
 
 DIM, LENGTH = 3, 5
 FULL = np.array([[1.0, 0.3, 0.1], [0.3, 0.5, -0.2], [0.1, -0.2, 0.8]])
@@ -128,9 +129,9 @@ def test_fit_finds_the_best_preconditioner(getkey):
     plain = LinearRegression(DIM, LENGTH, GaussianInputs(inputs), GaussianWeights(jnp.ones(())), 0.0)
     start = LabelMap(PreconditionedDescent(jnp.zeros((DIM, DIM)), layers=1, **SHAPE))
     optimizer = optax.adam(optax.cosine_decay_schedule(0.03, 200))
-    settings = {"batch": 256, "positions": "last", "progress": False}
+    settings = {"batch": 256, "positions": "last", "data": Fresh(reuse=5)}
     task = IntegratedRegression(plain)
-    run = icl.fit(start, task, steps=200, key=getkey(), optimizer=optimizer, reuse=5, **settings)
+    run = icl.fit(start, task, steps=200, key=getkey(), optimizer=optimizer, **settings)
     assert run.header["prompts"] == "fresh, reused 5"
     found = np.asarray(run.predictor.algorithm.preconditioner, float)
     best = preconditioners.optimal(inputs, length=LENGTH).loss

@@ -11,7 +11,7 @@ from training.predictors import Rooted, Slope, prompts, slope, task
 import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
-from icllab.training import Divergence, Plateau, TargetLoss
+from icllab.training import Divergence, Fixed, Fresh, Plateau, Record, Sweep, TargetLoss, Until
 
 
 def test_full_batches_and_sgd_are_gradient_descent(precision, getkey):
@@ -59,8 +59,7 @@ def test_a_ridge_learns_the_noise_variance(getkey):
         key=getkey(),
         batch=64,
         optimizer=optax.adam(optax.exponential_decay(5e-2, 100, 0.5)),
-        sweep={"task.noise_variance": noise},
-        mode="vmap",
+        sweep=Sweep({"task.noise_variance": noise}, mode="vmap"),
     )
     learned = np.asarray(run.members.stacked.ridge).reshape(6, 2)
     error = learned.std(axis=0, ddof=1) / 6**0.5
@@ -72,7 +71,10 @@ def test_a_ridge_learns_the_noise_variance(getkey):
 def test_map_and_vmap_see_the_same_prompts(generator):
     key = jax.random.key(3, impl=generator)
     start = icl.ensemble(slope, seeds=3, key=jax.random.key(0))
-    runs = [icl.fit(start, task(), steps=20, key=key, batch=8, mode=mode, record="every") for mode in ("map", "vmap")]
+    runs = [
+        icl.fit(start, task(), steps=20, key=key, batch=8, sweep=Sweep(mode=mode), record="every")
+        for mode in ("map", "vmap")
+    ]
     one, other = (run.dataset.training_loss for run in runs)
     np.testing.assert_allclose(one.sel(step=slice(0, 1)), other.sel(step=slice(0, 1)), rtol=2e-6)
     np.testing.assert_allclose(one, other, rtol=1e-4)
@@ -96,9 +98,9 @@ def test_further_members_change_none_that_are_there(mode, generator):
 
     def losses(seeds, rates):
         start = icl.ensemble(slope, seeds=seeds, key=jax.random.key(0))
-        sweep = {"optimizer.rate": rates}
+        sweep = Sweep({"optimizer.rate": rates}, mode=mode)
         return icl.fit(
-            start, task(), steps=5, key=key, batch=8, mode=mode, optimizer=optax_sgd, sweep=sweep, record="every"
+            start, task(), steps=5, key=key, batch=8, optimizer=optax_sgd, sweep=sweep, record="every"
         ).dataset.training_loss
 
     few = losses([0, 7], [0.01])
@@ -135,14 +137,12 @@ def test_nothing_is_compiled_for_another_key_length_or_number(getkey):
         icl.fit(
             icl.ensemble(slope, seeds=[count, count + 1], key=start_key),
             task(),
-            steps=steps,
+            steps=Until(steps, TargetLoss(rates[0] * 1e-9)),
             key=getkey(),
             batch=4,
             data=data,
-            mode="map",
             optimizer=optax_sgd,
-            sweep={"optimizer.rate": rates, "task.noise_variance": noise},
-            stop=[TargetLoss(rates[0] * 1e-9)],
+            sweep=Sweep({"optimizer.rate": rates, "task.noise_variance": noise}, mode="map"),
         )
 
     start_key = getkey()
@@ -158,19 +158,17 @@ def test_nothing_is_compiled_for_another_key_length_or_number(getkey):
 def test_a_member_that_diverges_is_a_status_and_changes_no_other(mode, getkey):
     key, start_key = getkey(), getkey()
 
-    def trained(rates, **more):
+    def trained(rates, *rules):
         return icl.fit(
             icl.ensemble(slope, seeds=1, key=start_key),
             task(),
             data=prompts(40),
-            steps=200,
+            steps=Until(200, *rules),
             key=key,
             batch=8,
-            mode=mode,
             optimizer=optax_sgd,
-            sweep={"optimizer.rate": rates},
+            sweep=Sweep({"optimizer.rate": rates}, mode=mode),
             record="every",
-            **more,
         )
 
     run = trained([0.01, 3.0])
@@ -186,7 +184,7 @@ def test_a_member_that_diverges_is_a_status_and_changes_no_other(mode, getkey):
     np.testing.assert_allclose(
         run.member(0).w, alone.member(0).w, rtol=0 if mode == "map" else 1e-5, atol=0 if mode == "map" else 1e-6
     )
-    early = trained([0.01, 3.0], stop=[Divergence(factor=10.0)])
+    early = trained([0.01, 3.0], Divergence(factor=10.0))
     assert early.status == ("ok", "diverged")
     assert 1 <= early.dataset.ended.values[1] < ended[1]
     np.testing.assert_array_equal(early.dataset.training_loss[0], run.dataset.training_loss[0])
@@ -204,12 +202,11 @@ def test_parameters_that_become_infinite_are_taken_back_wherever_the_run_is_cut(
             steps=40,
             key=key,
             batch=4,
-            mode="map",
             optimizer=optax.sgd(1e-3),
-            record="every",
-            **more,
+            sweep=Sweep(mode="map"),
+            record=Record("every", keep=keep),
         )
-        for more in ({}, {"keep": [1]}, {"keep": [2, 3, 9]})
+        for keep in ([], [1], [2, 3, 9])
     ]
     for run in runs:
         assert run.status == ("ok", "diverged")
@@ -225,13 +222,12 @@ def test_rules_end_members_one_by_one(getkey):
     run = icl.fit(
         icl.ensemble(lambda *, key, scale: Slope(scale * jnp.ones(3)), seeds=1, key=getkey(), scale=[0.0, 30.0]),
         task(),
-        steps=2000,
+        steps=Until(2000, TargetLoss(20.0), Plateau(steps=50, improvement=1e-3, memory=1)),
         key=getkey(),
         data=data,
         batch=None,
-        mode="map",
         optimizer=optax.sgd(0.05),
-        stop=[TargetLoss(20.0), Plateau(steps=50, improvement=1e-3, memory=1)],
+        sweep=Sweep(mode="map"),
         record="every",
     )
     x, y = np.asarray(data.x, np.float64).reshape(-1, 3), np.asarray(data.y, np.float64).reshape(-1)
@@ -242,14 +238,60 @@ def test_rules_end_members_one_by_one(getkey):
     assert run.dataset.ended.values.tolist() == [0, step]
     assert run.dataset.step.values[-1] == step  # nobody is left: the run is over
     np.testing.assert_allclose(run.member(1).w, w, rtol=1e-4)
+    steps = Until(2000, Plateau(steps=50, improvement=1e-3, memory=1))
     flat = icl.fit(
-        Slope(jnp.zeros(3)), task(), steps=2000, key=getkey(), data=data, batch=None, optimizer=optax.sgd(0.05),
-        stop=[Plateau(steps=50, improvement=1e-3, memory=1)],
-    )  # fmt: skip
+        Slope(jnp.zeros(3)), task(), steps=steps, key=getkey(), data=data, batch=None, optimizer=optax.sgd(0.05)
+    )
     assert flat.status == ("stopped",)
     assert flat.dataset.ended.values % 50 == 49
     least = np.linalg.lstsq(x, y, rcond=None)[0]
     np.testing.assert_allclose(flat.predictor.w, least, atol=1e-2)
+
+
+def test_fresh_prompts_are_reused_for_so_many_steps(getkey):
+    """With no update, losses repeat within a block and differ between blocks; the first block is the first step's."""
+    key = getkey()
+    still = {"steps": 8, "key": key, "batch": 4, "optimizer": optax.sgd(0.0), "record": "every"}
+    once, plain, reused = (
+        icl.fit(Slope(jnp.ones(3)), task(), data=data, **still).dataset.training_loss[0].values
+        for data in (Fresh(), None, Fresh(reuse=3))
+    )
+    np.testing.assert_array_equal(once, plain)
+    np.testing.assert_array_equal(reused[:3], np.broadcast_to(once[:1], (3, 5)))
+    np.testing.assert_array_equal(reused[3:6], np.broadcast_to(once[1:2], (3, 5)))
+    assert len(np.unique(once, axis=0)) == 9
+
+
+@pytest.mark.parametrize("count", [12, None], ids=["own", "shared"])
+def test_how_minibatches_are_drawn_reaches_the_run(count, getkey):
+    """With no update the mean over an epoch is the loss on the whole set, exactly; with replacement it is not."""
+    data = count or prompts(12)
+    still = {"steps": 4, "key": getkey(), "optimizer": optax.sgd(0.0), "record": "every"}
+    whole, epochs, same, other = (
+        icl.fit(Slope(jnp.ones(3)), task(), data=given, batch=batch, **still).dataset.training_loss[0, :4].mean("step")
+        for given, batch in ((data, None), (data, 3), (Fixed(data), 3), (Fixed(data, minibatches="replacement"), 3))
+    )
+    np.testing.assert_allclose(epochs, whole, rtol=1e-5)
+    np.testing.assert_array_equal(epochs, same)
+    assert np.abs(other / whole - 1).max() > 0.01
+
+
+def test_held_out_prompts_are_others_than_those_of_the_training():
+    """Fitted to four labels, a slope errs less on them than on others; given its own prompts, just as much."""
+    data = prompts(2, length=1)
+    how = {"steps": 400, "key": jax.random.key(1), "batch": None, "optimizer": optax.sgd(0.05), "data": data}
+    law = task(length=1)
+    own, given, drawn = (
+        icl.fit(Slope(jnp.zeros(3)), law, record=Record([0], held_out=held_out), **how).dataset
+        for held_out in (data, prompts(500, 7, length=1), 500)
+    )
+    np.testing.assert_array_equal(own.step, [0, 400])
+    np.testing.assert_allclose(own.held_out_loss, own.training_loss, rtol=1e-4, atol=1e-6)
+    for other in (given, drawn):
+        np.testing.assert_array_equal(other.training_loss, own.training_loss)  # it is not trained on
+        excess = (other.held_out_loss - other.training_loss)[0, -1]
+        assert (excess > 4 * other.held_out_error[0, -1]).all()
+        assert (other.held_out_error[0, -1] > 0).all()
 
 
 def test_held_out_losses_have_their_errors(getkey):
@@ -263,7 +305,7 @@ def test_held_out_losses_have_their_errors(getkey):
             batch=8,
             data=prompts(8),
             optimizer=optax.sgd(1e-20),
-            held_out=n,
+            record=Record(held_out=n),
         )
         for n in (500, 2000)
     ]
@@ -277,7 +319,7 @@ def test_held_out_losses_have_their_errors(getkey):
 
 def test_kept_parameters_are_those_of_the_step(getkey):
     key, start = getkey(), slope(key=getkey())
-    run = icl.fit(start, task(), data=prompts(20), steps=30, key=key, batch=4, keep=[0, 7, 30])
+    run = icl.fit(start, task(), data=prompts(20), steps=30, key=key, batch=4, record=Record(keep=[0, 7, 30]))
     assert run.trajectory.steps == (0, 7, 30)
     np.testing.assert_array_equal(run.trajectory.at(0).member(0).w, start.w)
     short = icl.fit(start, task(), data=prompts(20), steps=7, key=key, batch=4)
@@ -336,6 +378,8 @@ class Matrix(Slope):
     ("change", "message"),
     [
         ({"steps": 0}, "steps: expected an integer of at least 1, got 0"),
+        ({"record": [-1, 2]}, "record: expected steps >= 0, got [-1, 2]"),
+        ({"store": ""}, "store: expected a directory, got ''"),
         ({"batch": 0}, "batch: expected an integer of at least 1, or None"),
         ({"batch": None}, "batch: expected an integer: prompts drawn afresh have no whole set, got None; give data="),
         ({"data": 0}, "data: expected at least one prompt, got 0"),
@@ -357,13 +401,18 @@ class Matrix(Slope):
         ({"sweep": {"task.noise": [0.1]}}, "'noise'; did you mean 'noise_variance'?"),
         ({"sweep": {"task.length": [3, 4]}}, "task.length: expected a number that is a leaf, got 'int'; a shape"),
         ({"sweep": {"task.noise_variance": [0.1, float("nan")]}}, "expected a sequence of finite numbers to sweep"),
-        ({"mode": "pmap"}, "mode: expected 'auto', 'map' or 'vmap', got 'pmap'"),
         ({"positions": "first"}, "positions: expected 'every', 'last' or integers, got 'first'"),
         ({"positions": [5]}, "positions: expected different integers from 0 to 4, got [5]"),
         ({"record": 0}, "record: expected a number of steps per factor of ten, 'every', or steps, got 0"),
-        ({"minibatches": "some"}, "minibatches: expected 'epochs' or 'replacement', got 'some'"),
-        ({"keep": [11]}, "keep: expected steps from 0 to 10, got [11]"),
-        ({"held_out": -1}, "held_out: expected prompts, or a number >= 0, got -1"),
+        ({"record": Record(keep=[11])}, "keep: expected steps from 0 to 10, got [11]"),
+        (
+            {"record": Record(held_out=prompts(5, length=6))},
+            "held_out: expected prompts of the shapes that are trained on, [[5, 3], [5]], got [[7, 3], [7]]",
+        ),
+        (
+            {"data": Fixed(9, "replacement")},
+            "batch: expected an integer below 9, the size of the set, to draw with replacement, got 256",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(change, message):

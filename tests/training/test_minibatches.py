@@ -8,7 +8,7 @@ from training.predictors import prompts, task
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.training.minibatches import Stream, set_size, stream_of
+from icllab.training.minibatches import Fixed, Fresh, Stream, set_size, source_of, stream_of
 
 
 def numbered(size):
@@ -76,22 +76,36 @@ def test_reused_prompts_are_those_of_the_first_step_of_a_block_wherever_a_run_be
 
 def test_the_stream_that_the_arguments_describe(getkey):
     data = prompts(12)
-    assert stream_of(None, 7, "epochs") == Stream("fresh", 7)
-    assert stream_of(data, None, "epochs") == stream_of(data, 12, "replacement") == Stream("full", 12, 12)
-    assert stream_of(data, 5, "epochs") == Stream("epochs", 5, 12)
-    assert stream_of(30, 5, "replacement") == Stream("replacement", 5, 30)
-    assert stream_of(None, 7, "epochs", 4) == Stream("fresh", 7, reuse=4)
+    assert stream_of(source_of(None), 7) == stream_of(Fresh(), 7) == Stream("fresh", 7)
+    assert stream_of(source_of(data), None) == stream_of(Fixed(data), 12) == Stream("full", 12, 12)
+    assert stream_of(source_of(data), 5) == Stream("epochs", 5, 12)
+    assert stream_of(source_of(30), 5) == Stream("epochs", 5, 30)
+    assert stream_of(Fixed(30, minibatches="replacement"), 5) == Stream("replacement", 5, 30)
+    assert stream_of(Fresh(reuse=4), 7) == Stream("fresh", 7, reuse=4)
     assert [Stream("fresh", 7).name, Stream("fresh", 7, reuse=4).name] == ["fresh", "fresh, reused 4"]
 
 
-def test_prompts_are_reused_a_number_of_times_and_only_fresh_ones():
-    with pytest.raises(InputError, match="reuse: expected an integer of at least 1, got 0"):
-        stream_of(None, 7, "epochs", 0)
-    with pytest.raises(InputError, match="reuse: expected 1 with a fixed set, which is used again anyway, got 2"):
-        stream_of(30, 5, "epochs", 2)
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Fresh(reuse=0), "reuse: expected an integer of at least 1, got 0"),
+        (lambda: Fixed(0), "data: expected at least one prompt, got 0"),
+        (lambda: Fixed(numbered(0)), "data: expected at least one prompt, got 0"),
+        (lambda: Fixed(9, minibatches="some"), "minibatches: expected 'epochs' or 'replacement', got 'some'"),
+        (
+            lambda: stream_of(Fixed(9, minibatches="replacement"), None),
+            "batch: expected an integer below 9, the size of the set, to draw with replacement, got None",
+        ),
+    ],
+)
+def test_what_describes_no_stream_is_refused(build, message):
+    """With replacement a whole set is no whole set: so many draws would be another estimate than the one asked for."""
+    with pytest.raises(InputError) as caught:
+        build()
+    assert str(caught.value) == message
 
 
 def test_prompts_of_unequal_number_are_no_stack():
     ragged = jax.tree.unflatten(jax.tree.structure(numbered(3)), [jnp.zeros((3, 1)), jnp.zeros(4)])
     with pytest.raises(InputError, match="data: expected prompts stacked on one leading axis"):
-        set_size(ragged)
+        set_size("data", ragged)

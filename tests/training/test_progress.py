@@ -5,7 +5,7 @@ import optax
 from training.predictors import prompts, slope, task
 
 import icllab as icl
-from icllab.training import progress
+from icllab.training import Record, progress
 
 
 def test_silent_without_a_terminal(capfd):
@@ -19,6 +19,14 @@ def test_silent_without_a_terminal(capfd):
         optimizer=optax.sgd(0.1),
     )
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_bar_where_it_is_asked_for(capfd):
+    how = {"data": prompts(9), "key": jax.random.key(1), "batch": 4, "optimizer": optax.sgd(0.1)}
+    icl.fit(slope(key=jax.random.key(0)), task(), steps=2, record=Record(progress=True), **how)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "2/2" in err
 
 
 def test_a_bar_says_steps_loss_and_members(capfd):

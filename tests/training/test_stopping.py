@@ -1,12 +1,14 @@
 """Rules against the recursions they are defined by."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.training import Divergence, Plateau, TargetLoss
+from icllab.training import Divergence, Plateau, TargetLoss, Until
 
 
 def first_end(rule, losses):
@@ -51,3 +53,29 @@ def test_a_plateau_is_a_block_of_steps_without_improvement():
 def test_thresholds_are_positive(make):
     with pytest.raises(InputError, match="expected a number > 0, got -1"):
         make(-1.0)
+
+
+def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
+    rules = (TargetLoss(1.0), Plateau())
+    until = Until(7, *rules)
+    assert (until.steps, until.rules) == (7, rules)
+    assert Until(7).rules == ()
+    with pytest.raises(AttributeError):
+        until.steps = 8
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((0,), "steps: expected an integer of at least 1, got 0"),
+        ((2.5,), "steps: expected an integer of at least 1, got 2.5"),
+        ((True,), "steps: expected an integer of at least 1, got True"),
+        ((5, 0.1), "rules: expected stop rules, such as TargetLoss(0.1), got 'float'"),
+        ((5, [TargetLoss(1.0)]), "rules: expected stop rules, such as TargetLoss(0.1), got 'list'"),
+        ((5, TargetLoss), "rules: expected stop rules, such as TargetLoss(0.1), got '_ModuleMeta'"),
+    ],
+)
+def test_what_is_no_end_is_refused_in_one_line_where_no_type_checker_is_on(given, message):
+    with pytest.raises(InputError) as caught:
+        inspect.unwrap(Until.__init__)(object.__new__(Until), *given)
+    assert str(caught.value) == message

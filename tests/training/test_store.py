@@ -1,6 +1,7 @@
 """Checkpoints are read as written or not at all; a run goes on from the last sound one to the same bits."""
 
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +13,16 @@ from training.predictors import prompts, slope, task
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
+from icllab.training import CheckpointStore, Fixed, Record, Sweep
 from icllab.training.store import Checkpoints, named, packed, restored, unpacked
 
 ADAM = optax.adam(1e-2)
+MAP = Sweep(mode="map")
+RECORD = Record(keep=[5], held_out=prompts(8, 1))
 
 
 def trained(store, steps, **more):
-    arguments = {"batch": 4, "optimizer": ADAM, "mode": "map", "held_out": prompts(8, 1), "keep": [5]} | more
-    arguments.setdefault("data", prompts(40))
+    arguments = {"batch": 4, "optimizer": ADAM, "data": prompts(40), "sweep": MAP, "record": RECORD} | more
     start = icl.ensemble(slope, seeds=2, key=jax.random.key(0))
     return icl.fit(start, arguments.pop("task", task()), steps=steps, key=jax.random.key(1), store=store, **arguments)
 
@@ -42,13 +45,14 @@ def undisturbed():
 
 @pytest.mark.parametrize("mode", ["map", "vmap"])
 def test_a_run_in_pieces_is_the_run_in_one(tmp_path, mode):
-    whole = trained(None, 60, mode=mode)
+    whole = trained(None, 60, sweep=Sweep(mode=mode))
     for steps in (6, 7, 23, 60):
-        run = trained(tmp_path, steps, mode="auto" if steps > 6 else mode)  # what the header says is obeyed
+        # What the header says is obeyed.
+        run = trained(tmp_path, steps, sweep=Sweep(mode="auto" if steps > 6 else mode))
         assert run.header["mode"] == mode
     assert run.header["resumed_at"] == 23
     assert_same(run, whole)
-    again = trained(tmp_path, 60, mode=mode)
+    again = trained(tmp_path, 60, sweep=Sweep(mode=mode))
     assert again.header["resumed_at"] == 60
     assert_same(again, whole)
 
@@ -58,7 +62,7 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, mode):
     [
         {"data": None},
         pytest.param({"data": 11}, marks=pytest.mark.slow),
-        {"minibatches": "replacement"},
+        {"data": Fixed(prompts(40), minibatches="replacement")},
         pytest.param({"data": prompts(3)}, marks=pytest.mark.slow),
     ],
 )
@@ -113,9 +117,10 @@ def test_two_checkpoints_are_kept(tmp_path):
         ({"task": task(name="timaeus")}, "task is "),
         ({"positions": "last"}, "positions is [0, 1, 2, 3, 4] there and [4] here"),
         ({"sweep": {"task.noise_variance": [0.1]}}, "members is "),
-        ({"mode": "vmap"}, "mode: expected 'map', in which the run in "),
-        ({"keep": [3]}, "keep: expected steps from 6 on"),
-        ({"held_out": prompts(8, 2)}, "held_out is "),
+        ({"sweep": Sweep(mode="vmap")}, "mode: expected 'map', in which the run in "),
+        ({"record": Record(keep=[3], held_out=prompts(8, 1))}, "keep: expected steps from 6 on"),
+        ({"record": Record(keep=[5], held_out=prompts(8, 2))}, "held_out is "),
+        ({"record": Record([5], keep=[5], held_out=prompts(8, 1))}, "record is 16 there and (5,) here"),
     ],
 )
 def test_another_run_is_refused_with_the_difference_shown(tmp_path, change, message):
@@ -159,6 +164,36 @@ def test_another_version_goes_on_with_a_warning(tmp_path, undisturbed):
     path.write_bytes(packed({k: v for k, v in header.items() if k != "schema"}, arrays))
     with pytest.warns(UserWarning, match=r"written elsewhere \(jax is '0.1' there .*not with the same bits"):
         assert_same(trained(tmp_path, 60), undisturbed)
+
+
+def test_checkpoints_are_no_nearer_than_asked(tmp_path, monkeypatch):
+    """Every stretch of steps with no time between them; the last alone where it is infinite."""
+    write, written = Checkpoints.write, []
+
+    def seen(self, step, header, arrays):
+        written.append(step)
+        write(self, step, header, arrays)
+
+    monkeypatch.setattr(Checkpoints, "write", seen)
+    monkeypatch.setattr("icllab.training.host.STRETCH_SECONDS", 0.0)  # after the first, a stretch is a single step
+    for seconds, wanted in ((0.0, [8, 9, 10]), (math.inf, [10])):
+        written.clear()
+        trained(CheckpointStore(tmp_path / str(seconds), seconds), 10, record=Record([], keep=[]))
+        assert written == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"path": ""}, "store: expected a directory, got ''"),
+        ({"path": "run", "seconds": -1.0}, "seconds: expected a number of seconds >= 0, got -1.0"),
+        ({"path": "run", "seconds": math.nan}, "seconds: expected a number of seconds >= 0, got nan"),
+    ],
+)
+def test_what_is_no_store_is_refused_in_one_line(fields, message):
+    with pytest.raises(InputError) as caught:
+        CheckpointStore(**fields)
+    assert str(caught.value) == message
 
 
 def test_another_schema_is_refused(tmp_path, monkeypatch):

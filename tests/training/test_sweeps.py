@@ -9,7 +9,15 @@ from training.predictors import slope, task
 
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
-from icllab.training.sweeps import product, replaced, require_places, seed_numbers, swept_optimizer, swept_values
+from icllab.training.sweeps import (
+    Sweep,
+    product,
+    replaced,
+    require_places,
+    seed_numbers,
+    swept_optimizer,
+    swept_values,
+)
 
 
 def test_combinations_have_the_last_axis_fastest():
@@ -32,6 +40,37 @@ def test_what_is_swept_is_a_list_of_finite_numbers(values):
         swept_values("ridge", values)
 
 
+@pytest.mark.parametrize(
+    ("values", "mode", "message"),
+    [
+        ({"rate": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got 'rate'"),
+        ({"model.ridge": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got"),
+        ({"task.": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got 'task.'"),
+        (
+            {"task.rho": [0.1, np.inf]},
+            "auto",
+            "task.rho: expected a sequence of finite numbers to sweep, got",
+        ),
+        ({}, "pmap", "mode: expected 'auto', 'map' or 'vmap', got 'pmap'"),
+    ],
+)
+def test_what_is_no_sweep_is_refused_in_one_line(values, mode, message):
+    with pytest.raises(InputError) as caught:
+        Sweep(values, mode=mode)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sweep_is_what_it_was_made_of(precision):
+    """In JAX's float type when it is used, and no longer tied to the mapping it was made of."""
+    values = {"optimizer.rate": range(1, 4)}
+    sweep = Sweep(values)
+    values["task.rho"] = range(2)
+    assert list(sweep.arrays) == ["optimizer.rate"]
+    np.testing.assert_array_equal(sweep.arrays["optimizer.rate"], [1, 2, 3])
+    assert sweep.arrays["optimizer.rate"].dtype == precision
+
+
 def test_a_number_goes_where_its_name_says_in_the_type_that_is_there(precision):
     numbers = {"task.noise_variance": jnp.asarray(2.0), "predictor.ridge": jnp.asarray(0.3)}
     old = task()
@@ -52,8 +91,6 @@ def test_an_optimiser_without_swept_numbers_is_the_object_itself():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rate", "sweep: expected names like 'optimizer.rate'"),
-        ("model.ridge", "sweep: expected names like"),
         ("optimizer.rat", "unknown keyword of the optimizer 'rat'; did you mean 'rate'"),
         ("task.noise_varianc", "noise_varianc"),
         ("task.length", "task.length: expected a number that is a leaf, got 'int'"),

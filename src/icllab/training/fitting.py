@@ -77,10 +77,10 @@ def fit(
         EnvironmentFault: The disk refuses; the last checkpoint stands.
     """
     until = steps if isinstance(steps, Until) else Until(steps)
-    sweep = sweep if isinstance(sweep, Sweep) else Sweep(sweep or {})
+    sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)
     record = record if isinstance(record, Record) else Record(record)
-    store = CheckpointStore(store) if isinstance(store, str | Path) else store
+    store = store if isinstance(store, CheckpointStore | None) else CheckpointStore(store)
     record.require_within(until.steps)
 
     members = ensemble_of(predictor)

@@ -140,7 +140,7 @@ def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
     return Stream("replacement" if replacement else "epochs", int(batch), size)
 
 
-def set_size(name: str, prompts: Prompt) -> int:
+def set_size(name: str, prompts: Any) -> int:
     """How many prompts a stack of them holds; ``name`` is that of the argument."""
     leaves = [leaf for leaf in jax.tree.leaves(prompts) if eqx.is_array(leaf)]
     sizes = {leaf.shape[0] if leaf.ndim else -1 for leaf in leaves}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -62,7 +63,7 @@ class Record:
         return sorted(step for step in due if step < steps)
 
 
-def _losses(losses: int | str | Iterable[int]) -> int | str | tuple[int, ...]:
+def _losses(losses: Any) -> int | str | tuple[int, ...]:
     """As given, steps ascending."""
     if not isinstance(losses, str | bool | int | np.integer):
         return _steps("record", losses)
@@ -73,8 +74,10 @@ def _losses(losses: int | str | Iterable[int]) -> int | str | tuple[int, ...]:
     return int(losses)
 
 
-def _steps(name: str, steps: Iterable[int]) -> tuple[int, ...]:
+def _steps(name: str, steps: Any) -> tuple[int, ...]:
     """Different steps, ascending."""
+    if not isinstance(steps, Iterable):
+        raise expected(name, "a sequence of steps", steps)
     given = tuple(steps)
     for step in given:
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:

@@ -35,6 +35,8 @@ class Sweep:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise expected("mode", "'auto', 'map' or 'vmap'", self.mode)
+        if not isinstance(self.values, Mapping):
+            raise expected("sweep", "names and their values, or a Sweep", type(self.values).__name__)
         for name, values in self.values.items():
             place, _, path = name.partition(".")
             if place not in PLACES or not path:

@@ -111,7 +111,6 @@ def test_a_run_is_a_curve():
         batch=1,
         optimizer=optax.sgd(0.05),
         record="every",
-        progress=False,
     )
     found = transitions(run, plateau=16.0, end=0.0, level=1 - 1 / 16, edges=(0.1, 0.99))
     np.testing.assert_allclose(found["transition_time"], np.log(1 / 16) / (2 * np.log(0.9)), rtol=5e-3)

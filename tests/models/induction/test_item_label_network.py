@@ -11,6 +11,7 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
+from icllab.training import Record
 
 TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, places=10, key=jax.random.key(0))
 FIXED = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, key=jax.random.key(0))
@@ -140,7 +141,7 @@ def test_weights_are_drawn_as_they_should_be():
 def test_training_a_part_leaves_the_rest_as_it_was(getkey):
     """The classifier frozen: its bits stay, and attention moves; decoupled decay alone shrinks all weights alike."""
     network = eqx.filter_jit(lambda key: ItemLabelNetwork.of(FIXED, depth=1, key=key))(getkey())
-    fields = {"steps": 3, "key": getkey(), "batch": 8, "progress": False}
+    fields = {"steps": 3, "key": getkey(), "batch": 8}
     run = icl.fit(network, FIXED, optimizer=optax.sgd(0.1), trainable=lambda m: m.layers, **fields)
     assert eqx.tree_equal(run.predictor.classifier, network.classifier)
     assert not eqx.tree_equal(run.predictor.layers, network.layers)
@@ -177,9 +178,8 @@ def test_the_reduced_size_learns_when_it_was_seen_to(seed):
     members = icl.ensemble(lambda *, key: ItemLabelNetwork.of(task, key=key), seeds=[seed], key=jax.random.key(1))
     optimizer = optax.chain(optax.sgd(0.1), optax.add_decayed_weights(-1e-6))
     kept = range(0, 2501, 50)
-    run = icl.fit(
-        members, task, steps=2500, key=jax.random.key(2), batch=128, optimizer=optimizer, keep=kept, progress=False
-    )
+    how = {"batch": 128, "optimizer": optimizer, "record": Record(keep=kept)}
+    run = icl.fit(members, task, steps=2500, key=jax.random.key(2), **how)
     novel = task.sample_many(1024, key=jax.random.key(9))
 
     @eqx.filter_jit

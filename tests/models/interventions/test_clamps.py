@@ -11,6 +11,7 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.models import ItemLabelNetwork, ablated, copy_clamped, grafted, match_clamped, previous_token_clamped
 from icllab.tasks import ItemLabel
+from icllab.training import Record
 
 TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=6, key=jax.random.key(0))
 NETWORK = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(1))
@@ -92,7 +93,7 @@ def test_an_ablated_head_adds_nothing(layer):
 
 def test_clamped_networks_are_trained(getkey):
     model = previous_token_clamped(copy_clamped(NETWORK), 0.9)
-    fields = {"steps": 40, "batch": 16, "progress": False, "record": [0], "held_out": PROMPTS}
+    fields = {"steps": 40, "batch": 16, "record": Record([0], held_out=PROMPTS)}
     run = icl.fit(
         model, TASK, key=getkey(), optimizer=optax.sgd(0.3), trainable=lambda m: m.model.model.layers, **fields
     )
