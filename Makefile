@@ -12,7 +12,7 @@ OTHER_PYTHONS := python3.12 python3.13
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check format docs bench venv clean constraints
+.PHONY: help demo test claims slow check format docs bench venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a
 
 test: $(VENV)/.dev ## the test suite, on every core (twelve to sixteen minutes on two)
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+claims: $(VENV)/.dev ## every claim and its negative controls at smoke, on every core
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "claims and not slow" tests/claims/test_every_claim.py
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
 	$(BIN)/python -m pytest -m "slow and not gpu"

@@ -125,7 +125,8 @@ def test_the_same_dataset_gives_the_same_bytes_whatever_the_users_settings_are(s
 def test_text_and_legend_stay_inside_the_figure(hue, count):
     dims = tuple(10 * (i + 1) for i in range(count))
     data = dataset(dims=dims) if hue else dataset(dims=(20,))
-    figure = curves(data, x="tau", y="idg_error", hue=hue, line="idg_line", yscale="log", title="A title")
+    panel = Panel("idg_error", "idg_line", "log")
+    figure = panels(data, [panel], x="tau", hue=hue, title="A title")
     png_bytes(figure)
     box = figure.get_tightbbox()
     assert min(box.x0, box.y0) >= -0.02
