@@ -2,9 +2,8 @@ r"""Phases from their sampled free energies: which share of the posterior each h
 
 A phase is a region of parameter space with a free energy of its own, as
 :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` has it with the region as constraint.
-What there is
-asymptotically, :math:`n\,\Delta L + \Delta\lambda\log n`, is in :mod:`icllab.theory.free_energy`. Both rank phases of
-the posterior at a sample size; neither says in which order, or whether, training reaches them.
+What there is asymptotically, :math:`n\,\Delta L + \Delta\lambda\log n`, is in :mod:`icllab.theory.free_energy`. Both
+rank phases of the posterior at a sample size; neither says in which order, or whether, training reaches them.
 
 Errors are those of independent free energies: each phase needs a key of its own. With one key for two of them both
 start with the same draws, and the error of a difference may be smaller or larger than what is stated.
