@@ -250,7 +250,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
     ("how", "said"),
     [
         ({"n": 1.0}, "n: expected a finite number > 1, got 1.0"),
-        ({"sampler": "gibbs"}, "unknown sampler 'gibbs'; known: auto or give one, such as HMC()"),
+        ({"sampler": "hmc"}, "sampler: expected 'auto', HMC(), MALA(), SGLD(), NUTS() or SMC(), got 'hmc'"),
         (
             {"sampler": SMC(), "sensitivity": True},
             "sensitivity: expected False with SMC, which has no chains, got True",

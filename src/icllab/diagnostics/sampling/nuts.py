@@ -18,9 +18,12 @@ from icllab.diagnostics.sampling.samplers import ChainSampler
 class NUTS(ChainSampler):
     r"""The no-U-turn sampler: Hamiltonian trajectories that are doubled until they turn back.
 
-    A trajectory :math:`(w, p)` ends where one of its ends would come nearer to the other,
+    A trajectory from :math:`(w^-, p^-)` to :math:`(w^+, p^+)` ends where one of its ends would come nearer to the
+    other. With masses M and the sum :math:`\rho` of the momenta on the way, which of an exact trajectory is along
+    :math:`w^+ - w^-`, that is where
 
-    .. math:: (w^+ - w^-)\cdot p^- < 0 \quad\text{or}\quad (w^+ - w^-)\cdot p^+ < 0 ,
+    .. math:: \rho\cdot M^{-1}p^- \le 0 \quad\text{or}\quad \rho\cdot M^{-1}p^+ \le 0, \qquad
+              \rho = \sum p - \tfrac12(p^- + p^+) ,
 
     and the next draw is one of its states. Every chain adapts a step size and a diagonal of masses of its own while it
     warms up. The code is blackjax's (the extra ``[singular]``). Chains run one after the other, so that those which end

@@ -49,7 +49,6 @@ class ChainEstimator:
         here: Neighbourhood,
         *,
         sensitivity: bool,
-        seconds: float,
         key: PRNGKeyArray,
     ) -> "ChainEstimator":
         """With a mode, by what a gradient costs.
@@ -59,7 +58,6 @@ class ChainEstimator:
             reason: Why this one.
             here: Where the cost is found.
             sensitivity: Whether the localization is varied too.
-            seconds: Time that the whole loss and its gradient take.
             key: Of the timing.
         """
         target = sampler.target(here.posterior(1.0, 1.0), here.known)
@@ -67,7 +65,7 @@ class ChainEstimator:
             return cls(sampler, reason, sampler.mode, sampler.mode_reason, sensitivity)
         share = target.size / len(here.known.terms) if isinstance(target, Batches) else 1.0
         starts = jnp.broadcast_to(here.centre, (sampler.chains, here.centre.size))
-        return cls(sampler, reason, *chosen_mode(target, starts, share * seconds, key), sensitivity)
+        return cls(sampler, reason, *chosen_mode(target, starts, share * here.seconds, key), sensitivity)
 
     def __call__(self, here: Neighbourhood, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """The estimate at one point and one temperature."""

@@ -9,9 +9,9 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.diagnostics.sampling.sampled_losses import BLOCK, gradient_seconds, require_mean, vector_loss
+from icllab.diagnostics.sampling.sampled_losses import BLOCK, require_mean, vector_loss
 from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
-from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
+from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import MOST_PULL, too_narrow
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.chain_estimates import ChainEstimator
@@ -52,12 +52,12 @@ Estimator: TypeAlias = ChainEstimator | SlopeEstimator
 
 
 def estimator(
-    sampler: Sampler | str, loss: Any, at: Any, data: Any, *, sensitivity: bool, key: PRNGKeyArray
+    sampler: ChainSampler | SMC | None, loss: Any, at: Any, data: Any, *, sensitivity: bool, key: PRNGKeyArray
 ) -> Estimator:
     """What makes every estimate, with what is settled once at the point: the sampler, and how its chains run.
 
     Args:
-        sampler: A sampler, or ``"auto"``: by what gradients cost.
+        sampler: One that runs chains or anneals; None: by what gradients cost.
         loss: A function of parameters, or of parameters and samples.
         at: The point.
         data: Samples, or None.
@@ -65,25 +65,20 @@ def estimator(
         key: Of timings.
 
     Raises:
-        InputError: The sampler is unknown, there is no way to vary the localization, or the loss is no mean.
+        InputError: The localization is to be varied and there are no chains, or the loss is no mean over samples.
     """
     flat, centre = vector_loss(loss, at, data)
     require_mean(flat, centre)
-    block = sampler.block if isinstance(sampler, Sampler) else BLOCK
-    here = Neighbourhood.of(loss, at, data, block=block)
-    seconds, reason = gradient_seconds(flat, centre, batch=block), "asked for"
-    if sampler == "auto":
+    block = BLOCK if sampler is None else sampler.block
+    here, reason = Neighbourhood.of(loss, at, data, block=block), "asked for"
+    if sampler is None:
         samples = 0 if data is None else len(here.known.terms)
-        sampler, reason = chosen_sampler(seconds, centre.size, samples)
-    match sampler:
-        case ChainSampler():
-            how: dict[str, Any] = {"sensitivity": sensitivity, "seconds": seconds, "key": key}
-            return ChainEstimator.settled(sampler, reason, here, **how)
-        case SMC():
-            if sensitivity:
-                raise expected("sensitivity", "False with SMC, which has no chains", True, "HMC() has them")
-            return SlopeEstimator(sampler, reason)
-    raise expected("sampler", "a sampler of chains or SMC", sampler)
+        sampler, reason = chosen_sampler(here.seconds, centre.size, samples)
+    if isinstance(sampler, ChainSampler):
+        return ChainEstimator.settled(sampler, reason, here, sensitivity=sensitivity, key=key)
+    if sensitivity:
+        raise expected("sensitivity", "False with SMC, which has no chains", True, "HMC() has them")
+    return SlopeEstimator(sampler, reason)
 
 
 def estimates(

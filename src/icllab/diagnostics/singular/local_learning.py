@@ -18,9 +18,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected
 from icllab.diagnostics.sampling.sampled_losses import sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
+from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import stacked
 from icllab.diagnostics.singular.local_estimates import estimates, estimator
 from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted_steps
@@ -104,8 +105,12 @@ def learning_coefficient(
     Source: [Hoogland24].
     Derived: docs/singular-learning.md, What an estimate estimates.
     """
-    if isinstance(sampler, str) and sampler != "auto":
-        raise unknown("sampler", sampler, ("auto",), "or give one, such as HMC()")
+    if sampler == "auto":
+        chosen = None
+    elif isinstance(sampler, ChainSampler | SMC):
+        chosen = sampler
+    else:
+        raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), NUTS() or SMC()", sampler)
     for name, value, least in (("n", n, 1.0), ("localization", localization, 0.0)):
         if value is not None and not (value > least and math.isfinite(value)):
             raise expected(name, f"a finite number > {least:g}", value)
@@ -114,7 +119,7 @@ def learning_coefficient(
         for name, value in (("task", task), ("positions", positions), ("per_position", per_position or None)):
             if value is not None:
                 raise expected(name, "a training run as the loss, whose it would be", value, "leave it out")
-        found_by = estimator(sampler, loss, at, data, sensitivity=sensitivity, key=key)
+        found_by = estimator(chosen, loss, at, data, sensitivity=sensitivity, key=key)
         count = sample_count(data) if n is None and data is not None else n
         return estimates(found_by, loss, at, data, n=count, key=key, **how)
     of_prompts, key = jax.random.split(key)
@@ -127,7 +132,7 @@ def learning_coefficient(
         return run_loss(loss, step, member, task, prompt=shape, **wanted)
 
     steps, members = wanted_steps(loss, at), []
-    found_by = estimator(sampler, *member_at(0, steps[0]), prompts, sensitivity=sensitivity, key=key)
+    found_by = estimator(chosen, *member_at(0, steps[0]), prompts, sensitivity=sensitivity, key=key)
     if per_position and not isinstance(found_by.sampler, ChainSampler):
         raise expected("per_position", f"False with {found_by.sampler.name}, which has no terms", True)
     for member in range(loss.size):

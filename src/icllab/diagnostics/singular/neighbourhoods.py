@@ -20,6 +20,7 @@ from icllab.diagnostics.sampling.sampled_losses import (
     VectorLoss,
     at_point,
     batch_noise,
+    gradient_seconds,
     rows_of,
     vector_loss,
 )
@@ -75,6 +76,11 @@ class Neighbourhood:
             return self.loss
         rows = np.random.default_rng(0).choice(samples, FOR_CURVATURE, replace=False)
         return eqx.tree_at(lambda one: one.data, self.loss, rows_of(self.loss.data, rows))
+
+    @cached_property
+    def seconds(self) -> float:
+        """Time that the whole loss and its gradient take, once they are compiled."""
+        return gradient_seconds(self.loss, self.centre, batch=self.block)
 
     @cached_property
     def noise(self) -> float:
