@@ -23,8 +23,8 @@ from faults.processes import (
     strictly,
 )
 
-from icllab.cli import progress, reports
-from icllab.experiments import registry
+from icllab.cli import commands, progress, reports
+from icllab.experiments import registry, requests
 
 HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
 
@@ -104,6 +104,11 @@ def test_help_and_version(icl):
         assert command in out
         assert "--json" in icl(command, "--help")[1]
     assert icl("--version") == (0, "icl-lab 0.1.0\n", "")
+
+
+def test_all_commands_and_requests_agree_where_results_are_kept():
+    """The commands have the name twice, since help does not import requests."""
+    assert commands.OUT == requests.OUT
 
 
 # JSON.

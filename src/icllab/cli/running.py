@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli import progress
-from icllab.cli.commands import OUT
 from icllab.cli.judging import draw_beside, judged, judgement
 from icllab.cli.reports import Report, lines, write_verdict
 from icllab.core.errors import InputError
@@ -38,7 +37,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         options.get("size", "small"),
         axes=options.get("set"),
         seeds=options.get("seeds"),
-        out=options.get("out", OUT),
+        out=options.get("out", requests.OUT),
         control=options.get("control"),
         claims=options.get("claims"),
     )
