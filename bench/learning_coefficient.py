@@ -124,8 +124,7 @@ def toy(name):
     from devinterp.slt.llc import LLCEstimator
     from devinterp.slt.sampler import sample as their_sample
 
-    from icllab.diagnostics import learning_coefficient
-    from icllab.diagnostics.sampling import langevin
+    from icllab import diagnostics
     from icllab.diagnostics.sampling.posteriors import Posterior
     from icllab.diagnostics.sampling.sampled_losses import vector_loss
 
@@ -135,25 +134,18 @@ def toy(name):
     posterior = Posterior(flat, centre, jnp.float32(NBETA), jnp.float32(1.0))
     starts = jnp.broadcast_to(centre, (CHAINS, centre.size))
 
-    def ours(method, warm_up, draws, step):
+    def ours(sampler, step):
         def run(seed):
-            found = langevin.sample(
-                posterior,
-                starts,
-                method=method,
-                step_size=jnp.float32(step),
-                warm_up=jnp.asarray(warm_up),
-                draws=draws,
-                key=jax.random.key(seed),
-            )
+            how = {"step_size": step, "warm_up": sampler.warm_up, "mode": "vmap", "key": jax.random.key(seed)}
+            found = sampler.draw(posterior, starts, **how)
             return NBETA * np.asarray(found.terms, np.float64)[:, :, 0].mean(1)
 
         return run
 
     rows = {}
     for row, run in {
-        "icllab sgld": ours("sgld", STEPS, STEPS, 0.1 / NBETA),
-        "icllab hmc": ours("hmc", 500, 1000, NBETA**-0.5),
+        "icllab sgld": ours(diagnostics.SGLD(chains=CHAINS, warm_up=STEPS, draws=STEPS), 0.1 / NBETA),
+        "icllab hmc": ours(diagnostics.HMC(chains=CHAINS), 1 / NBETA),
     }.items():
         clock = time.perf_counter()
         run(0)
@@ -164,10 +156,10 @@ def toy(name):
             times.append(time.perf_counter() - clock)
         rows[row] = {"first": first, "seconds": statistics.median(times), "chains": found}
     clock = time.perf_counter()
-    whole = learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
+    whole = diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
     asked = [time.perf_counter() - clock]
     clock = time.perf_counter()
-    learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
+    diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
     asked.append(time.perf_counter() - clock)
     each = np.asarray(whole["chain_estimate"]).tolist()
     rows["learning_coefficient"] = {"first": asked[0], "seconds": asked[1], "chains": each}
@@ -298,10 +290,11 @@ def transformer(threads):
     from devinterp.slt.llc import LLCEstimator
     from devinterp.slt.sampler import sample as their_sample
 
-    from icllab.diagnostics.sampling import convergence, langevin
+    from icllab.diagnostics.sampling import convergence
     from icllab.diagnostics.sampling.posteriors import Posterior
     from icllab.diagnostics.sampling.sampled_losses import Batches, at_point, vector_loss
     from icllab.diagnostics.sampling.sampler_choice import chosen_mode
+    from icllab.diagnostics.sampling.sgld import sample_batches
     from icllab.diagnostics.singular.run_losses import run_loss
 
     torch.set_num_threads(threads)
@@ -336,7 +329,7 @@ def transformer(threads):
 
     def ours(mode):
         def sampled(steps, seed=1, warm_up=0):
-            found = langevin.sample_batches(
+            found = sample_batches(
                 batches,
                 starts,
                 step_size=jnp.float32(SETTING["step_size"]),
@@ -385,9 +378,9 @@ def transformer(threads):
     for row in rows:  # a step of ours is one of every chain
         for kind in ("cpu", "wall"):
             found[row][kind] = [each / EACH for each in found[row][kind]]
-    mode, why = chosen_mode("auto", batches, starts, 0.05, jax.random.key(3))
+    mode, why = chosen_mode(batches, starts, 0.05, jax.random.key(3))
     half = SAMPLED // 2
-    chains = langevin.sample_batches(
+    chains = sample_batches(
         batches,
         starts,
         step_size=jnp.float32(SETTING["step_size"]),
