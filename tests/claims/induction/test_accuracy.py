@@ -1,15 +1,15 @@
-"""Runs that end when their law is known, and shares of right answers on the way."""
+"""Runs that end when their training loss is small, and accuracy along training."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.claims.induction import _accuracy as induction_tests
+from icllab.claims.induction import _accuracy
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 
-LAW = ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
+TASK = ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
 HOW = {"key": jax.random.key(1), "prompts": 64}
 
 
@@ -24,17 +24,17 @@ def first(prompt):
 
 
 def test_shares_are_those_of_the_prompts_drawn():
-    assert induction_tests.right(knowing, LAW, **HOW) == 1.0
-    labels = np.asarray(induction_tests.drawn(LAW, **HOW).labels)[:, -1]
-    np.testing.assert_allclose(induction_tests.right(first, LAW, **HOW), np.mean(labels == 0), rtol=1e-6)
+    assert _accuracy.accuracy(knowing, TASK, **HOW) == 1.0
+    labels = np.asarray(_accuracy.drawn(TASK, **HOW).labels)[:, -1]
+    np.testing.assert_allclose(_accuracy.accuracy(first, TASK, **HOW), np.mean(labels == 0), rtol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def runs():
     """A network that is content at once, and one that never is."""
-    network = ItemLabelNetwork.of(LAW, depth=0, key=jax.random.key(2))
+    network = ItemLabelNetwork.of(TASK, depth=0, key=jax.random.key(2))
     how = {"memory": 1, "steps": 4, "key": jax.random.key(3), "keep": (0, 2, 3)}
-    return [induction_tests.trained_until(LAW, network, loss=loss, **how) for loss in (100.0, 1e-6)]
+    return [_accuracy.trained_until(TASK, network, loss=loss, **how) for loss in (100.0, 1e-6)]
 
 
 @pytest.mark.slow
@@ -45,8 +45,8 @@ def test_a_run_ends_when_its_loss_is_small(runs):
 @pytest.mark.slow
 def test_on_the_way_every_step_is_that_of_its_network(runs):
     for run in runs:
-        found = induction_tests.right_on_the_way(run, LAW, steps=(0, 2, 3, 4), **HOW)
+        found = _accuracy.accuracy_curve(run, TASK, steps=(0, 2, 3, 4), **HOW)
         own = [run.trajectory.at(step) if step in run.trajectory else run.members for step in (0, 2, 3, 4)]
-        expected = [induction_tests.right(one.member(0), LAW, **HOW) for one in own]
+        expected = [_accuracy.accuracy(one.member(0), TASK, **HOW) for one in own]
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert len(set(induction_tests.right_on_the_way(runs[0], LAW, steps=(0, 2, 3, 4), **HOW))) == 1
+    assert len(set(_accuracy.accuracy_curve(runs[0], TASK, steps=(0, 2, 3, 4), **HOW))) == 1

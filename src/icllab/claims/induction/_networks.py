@@ -1,13 +1,13 @@
-r"""The network of items and labels trained by plain descent, and what its test sets say on the way.
+r"""The item-label network trained by SGD, and its test sets along training.
 
-The reduced size: N = 4 pairs, L = 16 labels, content of D = 31 numbers, a place for each of the nine tokens, fresh
-classes in every prompt. Weights are drawn and trained as in the study of abrupt learning: plain descent on the
-cross-entropy of the query's label, fresh prompts at every step, weights decayed by a millionth of themselves.
+The reduced size: N = 4 pairs, L = 16 labels, content of D = 31 numbers, a position for each of the nine tokens, novel
+classes in every prompt. Weights are drawn and trained as in the study of abrupt learning: SGD on the cross-entropy of
+the query's label, fresh prompts at every step, weights decayed by a millionth of themselves.
 """
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ import optax
 
 import icllab as icl
 from icllab import models
+from icllab.core.grid import Named, tabulated
 from icllab.diagnostics.behaviour import heads
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
@@ -34,14 +35,47 @@ TESTS = {
 TOGETHER = 256  # prompts that are tested side by side
 
 
+class Start(NamedTuple):
+    """What one seed begins with.
+
+    Attributes:
+        task: The task, its label vectors (and class means) drawn.
+        network: The network before training.
+        of_task: Key that the task was drawn from.
+        of_prompts: Key of the training prompts.
+        of_tests: Key of the test prompts.
+    """
+
+    task: ItemLabel
+    network: ItemLabelNetwork
+    of_task: Any
+    of_prompts: Any
+    of_tests: Any
+
+
 def task(*, key: Any, **changes: Any) -> ItemLabel:
     """The task of the reduced size, its label vectors drawn from ``key``, with some of its numbers changed."""
     return ItemLabel.drawn(**{**REDUCED, **changes}, key=key)
 
 
-def networks(like: ItemLabel, *, seeds: Sequence[int], key: Any, **fields: Any) -> Any:
-    """The ensemble of networks for a task, one for every seed, before training."""
-    return icl.ensemble(lambda key: ItemLabelNetwork.of(like, **fields, key=key), seeds=list(seeds), key=key)
+def start(seed: int, *, key: Any, fields: Mapping[str, Any] | None = None, **changes: Any) -> Start:
+    """Task, network and keys of a seed, which depend on the seed and ``key`` alone.
+
+    Args:
+        seed: Number of the repetition.
+        key: Key of the cell.
+        fields: Fields of the network other than its sizes, such as ``layers``.
+        **changes: Numbers of the task that differ from :data:`REDUCED`.
+    """
+    of_task, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 3)
+    of_network = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 1), seed)
+    law = task(key=of_task, **changes)
+    return Start(law, _network(law, dict(fields or {}), of_network), of_task, of_prompts, of_tests)
+
+
+@eqx.filter_jit
+def _network(task: ItemLabel, fields: dict[str, Any], key: Any) -> ItemLabelNetwork:
+    return ItemLabelNetwork.of(task, **fields, key=key)
 
 
 def first_order(network: ItemLabelNetwork) -> Any:
@@ -57,7 +91,7 @@ def _with_one(attention: tuple[str, ...]) -> Any:
 
 @functools.cache
 def descent() -> Any:
-    """Plain descent with decoupled decay, as a factory over its rate. One object for all cells."""
+    """SGD with decoupled weight decay, as a factory over its learning rate. One object for all cells."""
 
     def plain(rate: Any) -> Any:
         return optax.chain(optax.sgd(rate), optax.add_decayed_weights(-DECAY))
@@ -93,78 +127,58 @@ def trained(
 
 
 def measured(
-    run: Any, law: ItemLabel, *, key: Any, prompts: int = 1024, progress: bool = False
+    run: Any, test: ItemLabel, *, key: Any, prompts: int = 1024, progress: bool = False
 ) -> dict[str, np.ndarray]:
     """Of every member at every kept step, on the same fresh prompts of a test set: means over prompts.
 
     Returns:
         ``accuracy`` and ``label_loss`` [member, step]; with ``progress`` also the measures of :data:`PROGRESS`.
     """
-    asked = law.sample_many(prompts, key=key)
-    found = [_measured(*_member(run, m), law, asked, progress) for m in range(run.size)]
+    asked = test.sample_many(prompts, key=key)
+    found = [_measured(*_member(run, m), test, asked, progress) for m in range(run.size)]
     return {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
 
 
 def learning_curves(
+    point: Any,
     *,
-    seeds: Sequence[int],
-    steps: Sequence[int],
     key: Any,
-    rates: Sequence[float] = (0.1,),
-    tests: Sequence[str] = ("IC",),
-    prompts: int = 1024,
-    batch: int = 128,
-    prepared: Callable[[Any], Any] = lambda network: network,
+    rates: Sequence[float],
+    prepared: Callable[[ItemLabelNetwork], Any] = lambda network: network,
     fields: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
-    **changes: Any,
-) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-    """Training from several starts at several rates, and what the test sets say after every kept step.
+    labels: int | None = None,
+) -> dict[str, Named]:
+    """Training of every seed at every learning rate, tested on novel classes after every kept step.
 
     Args:
-        seeds: Each with label vectors, weights, prompts and tests of its own, the same ones at every rate.
-        steps: Numbers of updates after which it is tested, ascending; the last ends the training.
-        key: Of everything.
+        point: A claim's cell: ``seed``, ``step`` (ascending; the last ends the training), ``label_count``, ``pairs``,
+            ``dim``, ``batch`` (prompts of a step) and ``prompts`` (of the test). Each seed has label vectors,
+            weights, prompts and tests of its own, the same ones at every rate.
+        key: Key of the cell.
         rates: Learning rates.
-        tests: Names of :data:`TESTS`. Progress is measured on the first one.
-        prompts: Of each test set.
-        batch: Prompts of a step.
         prepared: What is trained in the place of the network that was drawn, such as an edited one.
-        fields: Of the network, other than its sizes.
-        training: Further arguments of :func:`icllab.fit`.
-        **changes: Of the task.
+        fields: Fields of the network other than its sizes.
+        labels: Number of labels; None: ``point.label_count``.
 
     Returns:
-        ``accuracy`` and ``label_loss`` over test_set, seed, rate and step, the measures of :data:`PROGRESS` over
-        seed, rate and step: each with its axes, as a claim's ``measure`` returns them.
+        ``accuracy``, ``label_loss`` and the measures of :data:`PROGRESS` over seed, rate and step, as a claim's
+        ``measure`` returns them.
     """
-    of_networks = jax.random.fold_in(key, 2**31 - 1)
-    drawn = networks(task(key=key, **changes), seeds=seeds, key=of_networks, **(fields or {}))
-    found: dict[str, list[np.ndarray]] = {}
-    for s, seed in enumerate(seeds):
-        of_task, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 3)
-        law = task(key=of_task, **changes)
-        run = trained(
-            law,
-            prepared(drawn.member(s)),
-            steps=steps,
-            key=of_prompts,
-            rates=rates,
-            batch=batch,
-            **(training or {}),
-        )
-        rows = [
-            measured(run, TESTS[name](law), key=of_tests, prompts=prompts, progress=name == tests[0]) for name in tests
-        ]
-        for name in ("accuracy", "label_loss"):
-            found.setdefault(name, []).append(np.stack([row[name] for row in rows]))
-        for name in PROGRESS:
-            found.setdefault(name, []).append(rows[0][name])
-    axes = ("seed", "rate", "step")
-    return {
-        name: (("test_set", *axes), np.stack(some, axis=1)) if some[0].ndim == 3 else (axes, np.stack(some))
-        for name, some in found.items()
-    }
+    count = point.label_count if labels is None else labels
+
+    def curves(seed: int) -> dict[str, Named]:
+        begin = start(seed, key=key, fields=fields, labels=count, pairs=point.pairs, dim=point.dim)
+        how = {"steps": point.step, "key": begin.of_prompts, "rates": rates, "batch": point.batch}
+        run = trained(begin.task, prepared(begin.network), **how)
+        found = measured(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
+        return {name: (("rate", "step"), values) for name, values in found.items()}
+
+    return tabulated(curves, seed=point.seed)
+
+
+def at_one_rate(found: Mapping[str, Named]) -> dict[str, Named]:
+    """Curves at one learning rate, without the axis of rates."""
+    return {name: (("seed", "step"), values[:, 0]) for name, (_, values) in found.items()}
 
 
 def _member(run: Any, index: int) -> tuple[Any, Any]:
@@ -174,7 +188,7 @@ def _member(run: Any, index: int) -> tuple[Any, Any]:
 
 
 @eqx.filter_jit
-def _measured(params: Any, rest: Any, law: ItemLabel, asked: Any, progress: bool) -> dict[str, Any]:
+def _measured(params: Any, rest: Any, test: ItemLabel, asked: Any, progress: bool) -> dict[str, Any]:
     """Means over the prompts ``asked``, one for every step."""
 
     def at(step: Any) -> dict[str, Any]:
@@ -183,8 +197,8 @@ def _measured(params: Any, rest: Any, law: ItemLabel, asked: Any, progress: bool
         def one(prompt: Any) -> dict[str, Any]:
             trace = network.trace(prompt)
             row = {
-                "accuracy": law.accuracy(trace.prediction, prompt)[-1],
-                "label_loss": law.loss(trace.prediction, prompt)[-1],
+                "accuracy": test.accuracy(trace.prediction, prompt)[-1],
+                "label_loss": test.loss(trace.prediction, prompt)[-1],
             }
             if progress:
                 measures = heads.item_label_measures(trace, prompt)
