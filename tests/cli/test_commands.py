@@ -151,7 +151,7 @@ def test_a_verdict_as_json(ran, icl):
     (claim,) = answer["claims"]
     assert claim["claim"] == CLAIM
     assert claim["verdict"] == "holds"
-    assert (claim["size"], claim["world"]) == ("smoke", None)
+    assert (claim["size"], claim["control"]) == ("smoke", None)
     assert claim["results"] == str(ran / STORE)
     assert len(claim["findings"]) == 5
     for finding in claim["findings"]:
@@ -174,9 +174,9 @@ def test_a_run_for_people(tmp_path, icl):
     assert "5 of 5 cells (dim=32)" in err
     for name in ("figure.png", "figure.pdf", "results.nc"):
         assert (tmp_path / STORE / name).stat().st_size > 0
-    table = [line for line in out.splitlines() if "error at dim" in line]
+    table = [line for line in out.splitlines() if " ± " in line]
     assert len(table) == 5
-    assert all(len(line) <= 80 and " ± " in line and line.endswith("holds") for line in table)
+    assert all(len(line) <= 80 and "error = 0.5, dim=" in line and line.endswith("holds") for line in table)
     assert len({line.index(" ± ") for line in table}) == 1  # aligned
 
 
@@ -256,7 +256,7 @@ def test_list_says_what_is_there(ran, icl):
     rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
     assert set(rows) == set(registry.claims(CLAIMS))
     (found,) = rows[CLAIM]["results"]
-    assert (found["size"], found["world"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
+    assert (found["size"], found["control"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
     assert rows[CLAIM]["controls"] == {"wrong": "nine tenths instead of one half"}
 
 

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 import icllab
 from icllab.cli.reports import Report
 
-OUT = "icl-results"
+OUT = "icl-results"  # that of experiments.requests, which help does not import
 
 app = App(
     name="icl",
@@ -125,12 +125,15 @@ def check(
     out: Out = Path(OUT),
     control: Control = None,
     claims: ClaimsFolder = None,
+    record: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Note the verdict in the claim's record.json.")
+    ] = False,
     common: Common = NONE,
 ) -> Report:
     """Judge results that are already there; nothing is computed."""
     from icllab.cli import reading
 
-    return reading.check(names, size=size, out=out, control=control, claims=claims)
+    return reading.check(names, size=size, out=out, control=control, claims=claims, record=record)
 
 
 @app.command(sort_key=5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
-from icllab.experiments import registry, requests, runner, store
+from icllab.experiments import records, registry, requests, runner, store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,13 +61,16 @@ def _write_claims(console: "Console", rows: Sequence[dict[str, Any]]) -> None:
         console.print()
 
 
-def check(names: Sequence[str], *, size: str | None, out: Path, control: str | None, claims: Path | None) -> Report:
+def check(
+    names: Sequence[str], *, size: str | None, out: Path, control: str | None, claims: Path | None, record: bool
+) -> Report:
     """The verdict on each claim; one that cannot be judged does not keep the others from it."""
     if not names:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
     for name in names:
         registry.load(name, claims).under(control)
-    parts = [_checked(name, size=size, out=out, control=control, claims=claims) for name in names]
+    how = {"size": size, "out": out, "control": control, "claims": claims}
+    parts = [_checked(name, record=record, **how) for name in names]
     status = min((part.exit_status for part in parts), key=_WORST_FIRST.index)
 
     def plain(console: "Console") -> None:
@@ -79,15 +82,16 @@ def check(names: Sequence[str], *, size: str | None, out: Path, control: str | N
     return Report({"claims": [part.data for part in parts]}, plain, status)
 
 
-def _checked(name: str, *, size: str | None, out: Path, control: str | None, claims: Path | None) -> Report:
+def _checked(name: str, *, record: bool, **how: Any) -> Report:
     from icllab.cli.judging import judged, judgement
     from icllab.cli.reports import write_verdict
 
     try:
-        request = requests.stored_request(name, size, out=out, control=control, claims=claims)
+        request = requests.stored_request(name, **how)
         dataset, notes = runner.read(request)
         experiment = request.experiment()
         verdict = judged(experiment, dataset, notes)
+        recorded = [("record", records.write(request, dataset, verdict))] if record else []
     except InputError:
         raise
     except IclError as error:
@@ -97,7 +101,7 @@ def _checked(name: str, *, size: str | None, out: Path, control: str | None, cla
 
     def plain(console: "Console") -> None:
         write_verdict(console, experiment.claim, request.size, request.control, verdict)
-        lines(console, [("results", request.root)])
+        lines(console, [("results", request.root), *recorded])
 
     return Report(judgement(experiment, request, verdict), plain, verdict.outcome.exit_status)
 

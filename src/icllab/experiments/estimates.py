@@ -87,7 +87,7 @@ def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
 
 def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
     """The geometric mean over independent repetitions of positive numbers, with the error of its logarithm."""
-    found = mean(np.log(samples), over)
+    found = mean(samples.copy(data=np.log(samples.to_numpy())), over)
     return replace(found, logarithmic=True)
 
 

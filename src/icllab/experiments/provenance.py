@@ -1,6 +1,9 @@
 """Where a result came from: versions, commit, device, configuration."""
 
+import contextlib
 import functools
+import os
+import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,25 @@ def commit() -> str:
 
 
 def machine() -> dict[str, str]:
-    """JAX's version and device; imports JAX."""
+    """JAX's version and device, the processor and how many cores this process may use; imports JAX."""
     import jax
 
     device = jax.devices()[0]
-    return {"jax_version": jax.__version__, "device": f"{device.platform}: {device.device_kind}"}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "jax_version": jax.__version__,
+        "device": f"{device.platform}: {device.device_kind}",
+        "machine": f"{cores} core{'s' * (cores != 1)} of {_processor()}",
+    }
+
+
+def _processor() -> str:
+    """The processor's name, as Linux has it, else as Python does."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def configuration(experiment: Any, size: str, control: str | None, schema: int) -> dict[str, Any]:

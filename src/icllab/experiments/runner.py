@@ -186,6 +186,7 @@ def _measured(
     with jax.enable_x64(experiment.precision == "float64"):
         key = cell_key(jax.random.key(experiment.key), cell)
         began = time.perf_counter()
+        assert experiment.measure is not None  # the registry has set it
         measured = experiment.measure(experiment.point(cell, block), key=key)
         seconds = time.perf_counter() - began
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
