@@ -1,9 +1,9 @@
-"""The check on made-up worlds, the limits it states, and the one place where the misprint is wrong."""
+"""The check on synthetic data, the limits it states, and the one place where the misprint is wrong."""
 
 import numpy as np
 import pytest
 import xarray as xr
-from experiments.asymptotics.scatter import scattered
+from claims.asymptotics.scatter import scattered
 
 from icllab.claims.asymptotics.context_length import claim
 from icllab.experiments.checks import Outcome, worst
@@ -50,10 +50,11 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 
 def test_it_is_undecided_where_a_solve_did_not_converge():
-    findings = {finding.what: finding for finding in claim.check(claim.theory(made_up(converged=0.0)))}
-    unsolved = findings.pop("solves that missed their tolerance")
-    assert (unsolved.outcome, unsolved.measured) == (Outcome.UNDECIDED, 3 * 2 * 2 * 2 * 24)
-    assert {finding.outcome for finding in findings.values()} == {Outcome.HOLDS}
+    dataset = made_up()
+    dataset["converged"][1, 0, 1, 0, 3] = 0.0
+    findings = {finding.id: finding.outcome for finding in claim.check(claim.theory(dataset))}
+    assert findings.pop("solved") is Outcome.UNDECIDED
+    assert set(findings.values()) == {Outcome.HOLDS}
 
 
 def test_the_misprint_is_wrong_in_the_joint_limit_of_few_tasks_alone():
@@ -61,8 +62,8 @@ def test_the_misprint_is_wrong_in_the_joint_limit_of_few_tasks_alone():
     xr.testing.assert_equal(wrong.drop_vars("icl_limit"), right.drop_vars("icl_limit"))
     np.testing.assert_array_equal(wrong.icl_limit.sel(kappa=2.0), right.icl_limit.sel(kappa=2.0))
     assert np.all(right.icl_limit.sel(kappa=0.5) > 1.5 * wrong.icl_limit.sel(kappa=0.5))
-    failing = [finding.what for finding in claim.check(wrong) if finding.outcome is Outcome.FAILS]
-    assert failing == ["log ICL error, kappa=0.5, alpha=16tau, d and then tau to infinity"]
+    failing = [finding.id for finding in claim.check(wrong) if finding.outcome is Outcome.FAILS]
+    assert failing == ["joint_limit[kappa=0.5,alpha/tau=16]"]
 
 
 @pytest.mark.parametrize("tau", [2.0, 4.0, 32.0])
@@ -75,5 +76,16 @@ def test_the_limits_it_states_are_those_of_the_closed_form(tau, rho):
 
 
 def test_what_the_grid_cannot_show_is_not_judged():
-    (one,) = ({finding.what for finding in claim.check(claim.theory(made_up().isel(tau=[0], alpha=[0])))},)
-    assert not any("growth" in what or "infinity" in what.replace("d to infinity", "") for what in one)
+    for part in (made_up().isel(tau=[0], alpha=[0]), made_up().isel(alpha=[0])):
+        assert {finding.id.split("[")[0] for finding in claim.check(claim.theory(part))} == {"icl_error", "solved"}
+
+
+def test_each_half_of_the_sentence_is_judged_where_it_is_said():
+    findings = {finding.id: finding for finding in claim.check(claim.theory(made_up(noise=1e-6)))}
+    for name in ("growth", "slope"):
+        assert [found for found in findings if found.startswith(name)] == [f"{name}[tau=4,kappa=0.5]"]
+    assert findings["bounded[tau=4,kappa=2]"].predicted == pytest.approx(RHO * (1 + 2 / 3))
+    assert findings["slope[tau=4,kappa=0.5]"].predicted == pytest.approx(0.5 * RHO / ((1 + RHO) * 3))
+    few = linear_attention.icl_error(tau=4.0, alpha=ALPHA, kappa=0.5, rho=RHO)
+    assert findings["growth[tau=4,kappa=0.5]"].measured == pytest.approx(few[1] / few[0], rel=1e-4)
+    assert findings["slope[tau=4,kappa=0.5]"].measured == pytest.approx((few[1] - few[0]) / 192, rel=0.01)

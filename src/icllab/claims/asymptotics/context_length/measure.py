@@ -1,0 +1,20 @@
+"""Linear attention fitted to contexts of pools of two sizes, and its exact population error."""
+
+import jax
+
+from icllab.core.grid import tabulated
+from icllab.models import reduced
+from icllab.tasks import LinearRegression
+
+
+def measure(point, *, key, fresh=False):
+    """The error of Gamma for every pool size and seed; ``fresh``: fitted to a new task in every context."""
+    prompts = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
+
+    def fitted(kappa, seed):
+        of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
+        task = LinearRegression.from_scaling(dim=point.dim, alpha=point.alpha, kappa=kappa, rho=point.rho, key=of_pool)
+        found = reduced.fit(task.fresh() if fresh else task, prompts=prompts, ridge=0.0, key=of_contexts)
+        return {"icl_error": found.icl_error(), "converged": found.converged}
+
+    return tabulated(fitted, kappa=point.kappa, seed=point.seed)
