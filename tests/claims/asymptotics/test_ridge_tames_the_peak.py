@@ -1,11 +1,14 @@
-"""The check on made-up worlds, and how far the wrong ridge is from the right one."""
+"""The check on synthetic data, and how far the wrong ridge is from the right one."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
-from experiments.asymptotics.scatter import scattered
+from claims.asymptotics.scatter import scattered
 
 from icllab.claims.asymptotics.ridge_tames_the_peak import claim
+from icllab.claims.asymptotics.ridge_tames_the_peak.measure import measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.theory import linear_attention
 
@@ -48,20 +51,31 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_it_is_undecided_where_a_solve_with_ridge_did_not_converge():
     """Without a ridge the problem is singular at the peak, and nothing is said of such a solve."""
-    findings = {finding.what: finding for finding in claim.check(claim.theory(made_up(converged=0.0)))}
-    unsolved = findings.pop("ridge solves that missed their tolerance")
-    assert (unsolved.outcome, unsolved.measured) == (Outcome.UNDECIDED, 3 * 3 * 2 * 24)
-    assert {finding.outcome for finding in findings.values()} == {Outcome.HOLDS}
+    for ridge, expected in ((0.0, Outcome.HOLDS), (0.1, Outcome.UNDECIDED)):
+        dataset = made_up()
+        dataset["converged"].loc[{"dim": 16, "tau": 2.0, "ridge": ridge, "seed": 3}] = 0.0
+        findings = {finding.id: finding.outcome for finding in claim.check(claim.theory(dataset))}
+        assert findings.pop("solved") is expected
+        assert set(findings.values()) == {Outcome.HOLDS}
 
 
 def test_a_grid_without_the_peak_says_nothing_of_it():
-    whats = [finding.what for finding in claim.check(claim.theory(made_up().sel(tau=[0.5, 2.0])))]
-    assert whats
-    assert not any("growth" in what or "above that" in what for what in whats)
+    for part in (made_up().sel(tau=[0.5, 2.0]), made_up().sel(ridge=[0.1, 1.0])):
+        names = {finding.id.split("[")[0] for finding in claim.check(claim.theory(part))}
+        assert names == {"icl_error", "idg_error", "solved"}
+
+
+def test_the_peak_is_compared_with_every_ridge_at_the_largest_dimension():
+    findings = {finding.id: finding for finding in claim.check(claim.theory(made_up(noise=1e-6)))}
+    for ridge in (0.1, 1.0):
+        own = linear_attention.icl_error(tau=1.0, ridge=ridge, **FIXED)
+        assert findings[f"peak_ratio[dim=32,ridge={ridge:g}]"].measured == pytest.approx(3.0 * 32 / own, rel=1e-4)
+    finite = (1 + 2 / DIM + 5 / DIM**2) * DIM
+    assert findings["peak_growth"].measured == pytest.approx(finite[2] / finite[0], rel=1e-4)
 
 
 def test_the_wrong_formula_is_right_for_infinitely_many_contexts_only():
-    wrong = claim.experiment.worlds["bare_ridge"].theory
+    wrong = claim.experiment.controls["bare_ridge"].theory
     assert outcome(made_up(), wrong) is Outcome.FAILS
     many = made_up().assign_coords(tau=[1e9, 2e9, 4e9])
     right, other = claim.theory(many), wrong(many)
@@ -69,3 +83,15 @@ def test_the_wrong_formula_is_right_for_infinitely_many_contexts_only():
         np.testing.assert_allclose(other[name], right[name], rtol=1e-7)
         few = np.abs(wrong(made_up())[name] / claim.theory(made_up())[name] - 1).sel(ridge=[0.1, 1.0], tau=[0.5, 1.0])
         assert few.values.max() > 0.2
+
+
+def test_a_ridge_that_is_all_leaves_the_labels_variance(getkey):
+    """With Gamma = 0 the error is 1 + rho on fresh tasks; ``unscaled`` multiplies the ridge by d and nothing else."""
+    point = SimpleNamespace(dim=4, tau=2.0, ridge=(0.3, 1.2, 1e9), seed=(0, 3), **FIXED)
+    key = getkey()
+    found, unscaled = measure(point, key=key), measure(point, key=key, unscaled=True)
+    dims, errors = found["icl_error"]
+    assert dims == ("seed", "ridge")
+    np.testing.assert_allclose(errors[:, 2], 1 + FIXED["rho"], rtol=1e-6)
+    np.testing.assert_allclose(unscaled["icl_error"][1][:, 0], errors[:, 1], rtol=1e-3)
+    assert found["converged"][1].all()
