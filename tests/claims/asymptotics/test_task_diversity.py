@@ -1,4 +1,4 @@
-"""What is particular to this claim: the numbers it derives from gaps, and its check on made-up worlds."""
+"""What is particular to this claim: the numbers it derives from gaps, and its check on synthetic data."""
 
 import json
 
@@ -37,7 +37,7 @@ def made_up(gaps=None, knowing=SLOW, noise=0.01, seeds=48, converged=1.0):
 
 
 def failed(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def outcome(dataset):
@@ -69,7 +69,7 @@ def test_left_and_bend_go_to_0_and_1_with_the_corner_and_have_the_errors_of_thei
             size=(3, seeds)
         )
         gaps = xr.DataArray(samples, dims=("kappa", "seed"), coords={"kappa": [0.5, 1.0, 1.5]})
-        found.append(np.ravel(claim._shape(gaps)))
+        found.append([float(part) for made in claim.corner(gaps) for part in (made.value, made.error)])
     left, of_left, bend, of_bend = np.array(found).T
     assert abs(left.mean() - 0.25) < 0.001
     assert abs(bend.mean() - 0.25) < 0.001
@@ -80,7 +80,7 @@ def test_left_and_bend_go_to_0_and_1_with_the_corner_and_have_the_errors_of_thei
 def test_it_fails_where_the_corner_is_there_before_the_limit():
     corner = np.broadcast_to(claim.limit(KAPPAS, RHO), (3, 5))
     said = failed(made_up(gaps=corner))
-    assert any(what.startswith("gap, alpha=tau=16, kappa=1,") for what in said)
+    assert "gap[alpha=16,kappa=1]" in said
 
 
 def test_it_fails_where_the_corner_does_not_sharpen():
@@ -88,13 +88,12 @@ def test_it_fails_where_the_corner_does_not_sharpen():
     assert outcome(made_up(gaps=same)) is Outcome.FAILS
     blunter = claim.gap(ALPHAS[::-1, None], KAPPAS, RHO)
     said = failed(made_up(gaps=blunter))
-    assert "fall of g(3/2)/g(1/2), alpha=tau=4 to 16, d=40" in said
-    assert "growth of the bend, alpha=tau=4 to 16, d=40" in said
+    assert {"left_falls[dim=40]", "bend_grows[dim=40]"} <= set(said)
 
 
 def test_it_fails_where_the_posterior_mean_over_the_pool_has_a_corner_too():
     said = failed(made_up(knowing=claim.limit(KAPPAS, RHO)))
-    assert said == [f"{what} of dMMSE, d={dim}" for dim in DIMS for what in ("g(3/2)/g(1/2)", "0.25 less the bend")]
+    assert said == [f"{name}[dim={dim}]" for name in ("dmmse_left", "dmmse_bend") for dim in DIMS]
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
