@@ -174,7 +174,7 @@ def test_a_run_for_people(tmp_path, icl):
     assert "5 of 5 cells (dim=32)" in err
     for name in ("figure.png", "figure.pdf", "results.nc"):
         assert (tmp_path / STORE / name).stat().st_size > 0
-    table = [line for line in out.splitlines() if " ± " in line]
+    table = [line for line in out.splitlines() if "error = " in line]
     assert len(table) == 5
     assert all(len(line) <= 80 and "error = 0.5, dim=" in line and line.endswith("holds") for line in table)
     assert len({line.index(" ± ") for line in table}) == 1  # aligned

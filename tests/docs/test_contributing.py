@@ -1,4 +1,4 @@
-"""The claim in CONTRIBUTING.md runs as it stands there: it holds, and fails in its wrong world."""
+"""The claim in CONTRIBUTING.md runs as it stands there: it holds, and fails under its negative control."""
 
 import re
 import shlex
@@ -15,12 +15,13 @@ TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working directory with the file that the page tells to make."""
-    (name,) = re.findall(r"with this file in it, `(.*?)`", TEXT)
-    (source,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    """A working directory with the folder that the page tells to make."""
+    (name,) = re.findall(r"Make a folder `(.*?)` with", TEXT)
+    sources = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     path = tmp_path / name
-    path.parent.mkdir()
-    path.write_text(source, "utf-8")
+    path.mkdir(parents=True)
+    for file, source in zip(("claim.py", "measure.py"), sources, strict=True):
+        (path / file).write_text(source, "utf-8")
     monkeypatch.chdir(tmp_path)
     return path.parent
 
@@ -48,8 +49,8 @@ def test_the_commands_end_as_the_page_says(folder, capfd, which, status, verdict
 def test_every_finding_fails_or_holds_and_the_figure_is_drawn(folder):
     from icllab.figures import png_bytes
 
-    dataset = contract.run("my_room/ridge_on_one_context", "smoke", claims=folder, out="here")
-    verdict = contract.check("my_room/ridge_on_one_context", claims=folder, out="here")
+    dataset = contract.run("my_subject/ridge_on_one_context", "smoke", claims=folder, out="here")
+    verdict = contract.check("my_subject/ridge_on_one_context", claims=folder, out="here")
     assert [finding.outcome.value for finding in verdict.findings] == ["holds"] * 5
     assert png_bytes(contract.draw(dataset, claims=folder))
-    assert registry.load("my_room/ridge_on_one_context", folder).worlds.keys() == {"overregularised"}
+    assert registry.load("my_subject/ridge_on_one_context", folder).controls.keys() == {"overregularised"}
