@@ -38,8 +38,7 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
 
     Args:
         dataset: As :func:`learning_coefficient <icllab.diagnostics.singular.local_learning.learning_coefficient>`
-        returns it,
-            of one point and one temperature.
+            returns it, of one point and one temperature.
     """
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
