@@ -157,14 +157,23 @@ def test_warnings_are_said_by_the_algorithm():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: descent("gauss"), "unknown kernel 'gauss'"),
+        (
+            lambda: descent("gauss"),
+            "kernel: expected linear, relu, exponential, softmax or a function, got 'gauss'",
+        ),
         (lambda: descent("linear", -0.1), "noise_variance: expected a number >= 0"),
         (
             lambda: descent("linear", rate=jnp.ones(3)),
             r"rate: expected one number, or one for each layer: shape \(\) or",
         ),
-        (lambda: KernelRidge(0.1, kernel="softmax", temperature=1.0), "unknown kernel 'softmax'"),
-        (lambda: RepairedProcess(0.1, kernel="softmax", temperature=1.0), "unknown kernel 'softmax'"),
+        (
+            lambda: KernelRidge(0.1, kernel="softmax", temperature=1.0),
+            "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
+        ),
+        (
+            lambda: RepairedProcess(0.1, kernel="softmax", temperature=1.0),
+            "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
+        ),
         (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, for the limit of a softmax"),
     ],
 )

@@ -69,7 +69,11 @@ def test_what_is_no_kernel_is_warned_of():
 
 
 def test_names_that_are_not_known_are_refused():
-    with pytest.raises(InputError, match="unknown kernel 'gauss'; known: exponential, linear, relu, softmax"):
-        kernels.require_kernel("kernel", "gauss")
+    every = "kernel: expected linear, relu, exponential, softmax or a function, got "
+    for other in ("gauss", "Linear", 3, None):
+        with pytest.raises(InputError, match=every + repr(other)):
+            kernels.require_kernel("kernel", other)
+    with pytest.raises(InputError, match="weighting: expected linear, relu, exponential, softmax, got <"):
+        kernels.require_kernel("weighting", kernels.arc_cosine, function=False)
     with pytest.raises(InputError, match="a softmax is not symmetric"):
         kernels.negative_part("softmax", circle(4))

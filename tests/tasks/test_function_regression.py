@@ -103,8 +103,11 @@ def test_temperature_and_noise_are_leaves(getkey):
     ("change", "message"),
     [
         ({"kernel": "relu"}, "kernel: expected one that is positive semi-definite, got 'relu'"),
-        ({"kernel": "softmax"}, "unknown kernel 'softmax'; known: exponential, linear, relu .a softmax is not"),
-        ({"kernel": "gauss"}, "unknown kernel 'gauss'"),
+        (
+            {"kernel": "softmax"},
+            "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
+        ),
+        ({"kernel": "gauss"}, "kernel: expected linear, relu, exponential or a function, got 'gauss'"),
         ({"temperature": 0.0}, "temperature: expected a finite number > 0, got 0.0"),
         ({"noise_variance": -0.1}, "noise_variance: expected a finite number >= 0, got -0.1"),
         ({"length": 0}, "length: expected an integer of at least 1, got 0"),

@@ -24,7 +24,6 @@ from icllab.core.kernels import (
     kernel_warnings,
     repaired,
     require_kernel,
-    require_symmetric,
 )
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
@@ -144,7 +143,7 @@ class KernelRidge(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
 
     def __check_init__(self) -> None:
-        require_symmetric("kernel", self.kernel)
+        require_kernel("kernel", self.kernel, symmetric=True)
         require_non_negative("ridge", self.ridge)
 
     @property
@@ -204,7 +203,7 @@ class RepairedProcess(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
 
     def __check_init__(self) -> None:
-        require_symmetric("kernel", self.kernel)
+        require_kernel("kernel", self.kernel, symmetric=True)
         require_non_negative("ridge", self.ridge)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:

@@ -3,6 +3,8 @@ r"""Functions of two inputs that a regression can be based on, and what is wrong
 A kernel is symmetric and positive semi-definite: only then is there a space of functions whose gradient descent it
 describes, and a Gaussian law whose covariance it is. Attention does not ask for that. So a function that is none can be
 used here too, and ``warnings`` say it.
+
+The names of all of them stand here: what calls it a kernel, a weighting or a similarity reads this table.
 """
 
 from collections.abc import Callable
@@ -12,11 +14,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from icllab.core.errors import unknown
+from icllab.core.errors import expected
 
 Kernel: TypeAlias = str | Callable[[Array, Array], Array]
 
-SOFTMAX = "softmax"
+# Functions of the inner product of two inputs, or of a key and a query.
+ELEMENTWISE: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda inner: inner,
+    "relu": jax.nn.relu,
+    "exponential": jnp.exp,
+}
+SOFTMAX = "softmax"  # the exponential over its sum over the inputs that are there
+NAMES = (*ELEMENTWISE, SOFTMAX)
 
 _NEW = 64  # units of rounding of its own size below which nothing of an input's features is new
 
@@ -42,25 +51,21 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
     return (across + (jnp.pi - angle) * inner) / jnp.pi
 
 
-INNER: dict[str, Callable[[Array], Array]] = {
-    "linear": lambda inner: inner,
-    "relu": jax.nn.relu,
-    "exponential": jnp.exp,
-    SOFTMAX: jnp.exp,  # before it is divided by the sum over the inputs that are there
-}
+def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
+    """Refuse what is neither a name of the table nor a function.
 
-
-def require_kernel(name: str, kernel: Kernel) -> None:
-    """Refuse a name that is not known."""
-    if isinstance(kernel, str) and kernel not in INNER:
-        raise unknown(name, kernel, INNER)
-
-
-def require_symmetric(name: str, kernel: Kernel) -> None:
-    """Refuse a name that is not known, and the softmax."""
-    if kernel == SOFTMAX:
-        raise unknown(name, SOFTMAX, [known for known in INNER if known != SOFTMAX], "(a softmax is not symmetric)")
-    require_kernel(name, kernel)
+    Args:
+        name: What it is called where it is given.
+        kernel: What is given.
+        symmetric: Whether the softmax is refused, which is not symmetric.
+        function: Whether a function may be given instead of a name.
+    """
+    if function and callable(kernel):
+        return
+    names = tuple(ELEMENTWISE) if symmetric else NAMES
+    if kernel not in names:
+        wanted = ", ".join(names) + (" or a function" if function else "")
+        raise expected(name, wanted, kernel, "a softmax is not symmetric" if kernel == SOFTMAX else "")
 
 
 def gram(
@@ -71,11 +76,12 @@ def gram(
     .. math:: K_{ij} = K(x_i/\sqrt T,\; x_j/\sqrt T), \qquad K(u, v) = u^\top v, \quad \mathrm{relu}(u^\top v), \quad
               \exp(u^\top v), \quad \text{or any function}
 
+    For the softmax these are the exponentials before they are divided by their sum.
     On the unit sphere the exponential is a Gaussian kernel, :math:`e^{1/T}e^{-|x_i-x_j|^2/2T}`.
     """
     temperature = temperature.astype(inputs.dtype)
     if isinstance(kernel, str):
-        return INNER[kernel](inputs @ inputs.T / temperature)
+        return ELEMENTWISE["exponential" if kernel == SOFTMAX else kernel](inputs @ inputs.T / temperature)
     scaled = inputs / jnp.sqrt(temperature)
     return jax.vmap(lambda u: jax.vmap(lambda v: kernel(u, v))(scaled))(scaled)
 
@@ -147,7 +153,7 @@ def negative_part(kernel: Kernel, inputs: Float[Array, "point dim"], *, temperat
 
     Derived: docs/constructions.md, What is not a kernel.
     """
-    require_symmetric("kernel", kernel)
+    require_kernel("kernel", kernel, symmetric=True)
     matrix = gram(kernel, jnp.asarray(temperature, inputs.dtype), inputs)
     values = jnp.linalg.eigvalsh((matrix + matrix.T) / 2)
     return jnp.maximum(-values[0], 0) / values[-1]

@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.core.kernels import Kernel, features_of, gram, repaired, require_symmetric
+from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.regression_laws import AbstractInputs
@@ -65,7 +65,7 @@ class FunctionRegression(AbstractTask):
         for name in ("dim", "length"):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
                 raise expected(name, "an integer of at least 1", getattr(self, name))
-        require_symmetric("kernel", self.kernel)
+        require_kernel("kernel", self.kernel, symmetric=True)
         if self.kernel == "relu" and not self.repair:
             hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
             raise expected("kernel", "one that is positive semi-definite", "relu", hint)

@@ -110,7 +110,9 @@ def test_only_the_arrays_are_positional(getkey):
 
 
 def test_what_cannot_be_is_refused(prompt, getkey):
-    with pytest.raises(InputError, match="unknown similarity 'linaer'; did you mean 'linear'"):
+    with pytest.raises(
+        InputError, match="similarity: expected linear, relu, exponential, softmax or a function, got 'linaer'"
+    ):
         drawn(getkey(), "linaer")
     with pytest.raises(InputError, match="unknown axis 'rows'; known: keys, queries"):
         drawn(getkey(), "softmax", axis="rows")

@@ -9,11 +9,11 @@ import pytest
 from icllab import constructions
 from icllab.algorithms import FunctionalDescent
 from icllab.core.errors import InputError
+from icllab.core.kernels import NAMES
 from icllab.models import ScalarAttention
-from icllab.models.linear.scalar_attention import WEIGHTINGS
 from icllab.tasks import FunctionRegression, SphereInputs
 
-ALL = [pytest.param(name, marks=[] if name == "softmax" else pytest.mark.slow) for name in WEIGHTINGS]
+ALL = [pytest.param(name, marks=[] if name == "softmax" else pytest.mark.slow) for name in NAMES]
 RATES = np.array([0.3, 0.8])
 
 
@@ -60,5 +60,5 @@ def test_its_temperature_and_its_activations_have_names(getkey):
 
 
 def test_an_unknown_weighting_is_refused():
-    with pytest.raises(InputError, match="unknown weighting 'softmx'; did you mean 'softmax'"):
+    with pytest.raises(InputError, match="weighting: expected linear, relu, exponential, softmax, got 'softmx'"):
         ScalarAttention.of("softmx", jnp.asarray(RATES))

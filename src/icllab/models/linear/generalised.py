@@ -9,9 +9,8 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 :math:`Q = \mathrm{diag}(B^\top C, 0)`.
 """
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -19,14 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
+from icllab.core.kernels import ELEMENTWISE, SOFTMAX, Kernel, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.linear.linear_attention import LinearAttention
-from icllab.models.networks.attention import WEIGHTINGS
 from icllab.models.networks.dense import product
-
-Similarity: TypeAlias = str | Callable[[Array, Array], Array]
 
 
 class GeneralisedAttention(AbstractModel):
@@ -49,7 +46,7 @@ class GeneralisedAttention(AbstractModel):
             :math:`w/\sqrt T` where it is given as a function.
         diagonal: V of a second head in each layer, whose h is the identity matrix: every example adds a multiple of
             itself. None: no such head.
-        similarity: h: ``"linear"``, ``"relu"``, ``"exponential"``, ``"softmax"``, or a function of a key and a query.
+        similarity: h: a name of :data:`~icllab.core.kernels.NAMES`, or a function of a key and a query.
         axis: Of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
             query's row; or ``"queries"``, over all n + 1 query tokens, so that rows do.
         sign: Sign with which the answer is read, :math:`+1` or :math:`-1`.
@@ -65,16 +62,14 @@ class GeneralisedAttention(AbstractModel):
     temperature: Float[Array, " layer"]
     diagonal: Float[Array, "layer token token"] | None
     _: KW_ONLY
-    similarity: Similarity = eqx.field(static=True)
+    similarity: Kernel = eqx.field(static=True)
     axis: str = eqx.field(static=True)
     sign: int = eqx.field(static=True)
     answers: str = eqx.field(static=True)
     normalised: bool = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        named = (*WEIGHTINGS, "softmax")
-        if isinstance(self.similarity, str) and self.similarity not in named:
-            raise unknown("similarity", self.similarity, named)
+        require_kernel("similarity", self.similarity)
         if self.axis not in ("keys", "queries"):
             raise unknown("axis", self.axis, ("keys", "queries"))
         if self.sign not in (-1, 1):
@@ -89,7 +84,7 @@ class GeneralisedAttention(AbstractModel):
         dim: int,
         layers: int,
         std: float,
-        similarity: Similarity,
+        similarity: Kernel,
         temperature: float,
         sign: int,
         answers: str,
@@ -214,8 +209,8 @@ class GeneralisedAttention(AbstractModel):
             return of_pairs(keys / root, queries / root)
         # The mask comes first: what is not there may not overflow into the gradient.
         scores = jnp.where(pair, keys @ jnp.swapaxes(queries, -1, -2) / temperature, 0)
-        if self.similarity != "softmax":
-            return WEIGHTINGS[self.similarity](scores)
+        if self.similarity != SOFTMAX:
+            return ELEMENTWISE[self.similarity](scores)
         scores = jnp.where(pair, scores, jnp.finfo(scores.dtype).min)
         return jax.nn.softmax(scores, axis=-2 if self.axis == "keys" else -1)
 

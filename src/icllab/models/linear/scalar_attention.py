@@ -12,13 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from icllab.core.errors import unknown
-from icllab.core.kernels import INNER
+from icllab.core.kernels import ELEMENTWISE, NAMES, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
-
-WEIGHTINGS = tuple(INNER)
 
 
 class ScalarAttention(AbstractModel):
@@ -28,7 +25,7 @@ class ScalarAttention(AbstractModel):
     Activations: ``pattern`` (h of all pairs), ``layer0``, ... (u after each layer), ``prediction``.
 
     Attributes:
-        kind: Number of the weighting in ``WEIGHTINGS``: linear, relu, exponential, softmax.
+        kind: Number of the weighting in :data:`~icllab.core.kernels.NAMES`.
         rates: :math:`\eta_l` over ``unit``.
         unit: A size of step that is right for the weighting; not trained.
         log_temperature: :math:`\ln T`, the same in all layers.
@@ -52,7 +49,7 @@ class ScalarAttention(AbstractModel):
         r"""The attention with a weighting of this name.
 
         Args:
-            weighting: ``"linear"``, ``"relu"``, ``"exponential"`` or ``"softmax"``.
+            weighting: A name of :data:`~icllab.core.kernels.NAMES`.
             rates: :math:`\eta_l` over ``unit``; their type is that of all numbers.
             unit: A size of step that is right for the weighting.
             temperature: T; None: 1, which is not trained.
@@ -60,10 +57,9 @@ class ScalarAttention(AbstractModel):
         Raises:
             InputError: The name is not known.
         """
-        if weighting not in WEIGHTINGS:
-            raise unknown("weighting", weighting, WEIGHTINGS)
+        require_kernel("weighting", weighting, function=False)
         return cls(
-            kind=jnp.asarray(WEIGHTINGS.index(weighting), jnp.int32),
+            kind=jnp.asarray(NAMES.index(weighting), jnp.int32),
             rates=rates,
             unit=jnp.asarray(unit, rates.dtype),
             log_temperature=jnp.log(jnp.asarray(1.0 if temperature is None else temperature, rates.dtype)),
@@ -78,8 +74,8 @@ class ScalarAttention(AbstractModel):
     def pattern(self, inputs: Float[Array, "position dim"]) -> Float[Array, "position position"]:
         """h of all pairs, row: key, column: query; softmax over all keys, the last among them."""
         scores = inputs @ inputs.T / self.temperature
-        plain = (lambda s: s, jax.nn.relu, jnp.exp, lambda s: jax.nn.softmax(s, axis=0))
-        return jax.lax.switch(self.kind, plain, scores)
+        named = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
+        return jax.lax.switch(self.kind, named, scores)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
+from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product
 from icllab.models.networks.embedding import Layout
@@ -29,11 +30,6 @@ from icllab.models.networks.embedding import Layout
 Weighting: TypeAlias = str | Callable[[Array], Array]
 Similarity: TypeAlias = Callable[[Array, Array], Array]
 
-WEIGHTINGS: dict[str, Callable[[Array], Array]] = {
-    "linear": lambda scores: scores,
-    "relu": jax.nn.relu,
-    "exponential": jnp.exp,
-}
 NORMALISATIONS = ("none", "examples")
 
 
@@ -48,9 +44,9 @@ class Attention(eqx.Module):
         key: :math:`W_K`.
         value: :math:`W_V`.
         output: :math:`W_O`.
-        weighting: ``"softmax"``, ``"linear"``, ``"relu"``, ``"exponential"`` or an elementwise function of the scores.
+        weighting: A name of :data:`~icllab.core.kernels.NAMES` or an elementwise function of the scores.
         similarity: A function ``(query, key) -> score`` of two vectors, or None for ``scale`` times their product.
-        scale: Of the inner product; most often one over the root of the head's dimension, or 1.
+        scale: Factor of the inner product; most often one over the root of the head's dimension, or 1.
         normalisation: ``"none"``, or ``"examples"`` for one over the number of complete examples seen (at least 1).
         rotary: Whether queries and keys are turned by their place (RoPE), with base 10 000.
 
@@ -86,8 +82,7 @@ class Attention(eqx.Module):
             if heads < 1 or width % heads:
                 raise expected("heads", f"a divisor of the width {width}", heads, "or give the head's dimension, dim=")
             dim = width // heads
-        if isinstance(weighting, str) and weighting not in ("softmax", *WEIGHTINGS):
-            raise unknown("weighting", weighting, ("softmax", *WEIGHTINGS))
+        require_kernel("weighting", weighting)
         if normalisation not in NORMALISATIONS:
             raise unknown("normalisation", normalisation, NORMALISATIONS)
         if rotary and dim % 2:
@@ -148,11 +143,11 @@ class Attention(eqx.Module):
 
     def _pattern(self, scores: Array, visible: np.ndarray, count: np.ndarray) -> Array:
         seen = jnp.broadcast_to(jnp.asarray(visible), scores.shape)
-        if self.weighting == "softmax":
+        if self.weighting == SOFTMAX:
             pattern = masked_softmax(scores, seen)
             pattern = pattern if visible.any(axis=1).all() else jnp.where(seen, pattern, 0)
         else:
-            weighting = WEIGHTINGS[self.weighting] if isinstance(self.weighting, str) else self.weighting
+            weighting = ELEMENTWISE[self.weighting] if isinstance(self.weighting, str) else self.weighting
             # The mask comes first too: what is not seen may not overflow into the gradient.
             pattern = jnp.where(seen, weighting(jnp.where(seen, scores, 0)), 0)
         if self.normalisation == "examples":

@@ -20,6 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import unknown
+from icllab.core.kernels import ELEMENTWISE
 
 
 def product(x: Float[Array, "*rows inner"], weight: Float[Array, "inner outer"]) -> Float[Array, "*rows outer"]:
@@ -96,10 +97,10 @@ class Dense(eqx.Module):
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": jax.nn.relu,
+    "linear": ELEMENTWISE["linear"],
+    "relu": ELEMENTWISE["relu"],
     "gelu": jax.nn.gelu,
     "tanh": jnp.tanh,
-    "identity": lambda x: x,
 }
 
 
