@@ -91,7 +91,20 @@ CONTRACT = {
         "phase_weights",
         "sampled_crossings",
     ],
-    ".training": ["fit", "ensemble", "TargetLoss", "Divergence", "Plateau", "cache_compilations"],
+    ".training": [
+        "fit",
+        "ensemble",
+        "Until",
+        "TargetLoss",
+        "Divergence",
+        "Plateau",
+        "Sweep",
+        "Fresh",
+        "Fixed",
+        "Record",
+        "CheckpointStore",
+        "cache_compilations",
+    ],
     ".experiments": ["Experiment", "Control", "Estimate", "Finding", "Verdict", "Outcome"],
 }
 

@@ -67,7 +67,7 @@ def fit(
             :class:`Record`: also losses on held-out prompts, parameters to keep, and a bar that shows progress.
         store: A directory for checkpoints; the same call goes on from what is there, to the same bits. Or
             :class:`CheckpointStore`: also how often one is written.
-        trainable: As ``where`` of ``equinox.tree_at``: the parts of one predictor that are trained. None: all.
+        trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
 
     Returns:
         A :class:`Run`: trained members, losses with axes member, step and position, a status for each, the header.

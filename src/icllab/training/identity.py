@@ -39,7 +39,7 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
 
 
 def digest(tree: Any) -> str:
-    """Of all arrays of a tree: paths, types, shapes and bytes."""
+    """Hash of all arrays of a tree: paths, types, shapes and bytes."""
     found = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -26,7 +26,7 @@ class Own(eqx.Module):
     """What a member has to itself and training does not change.
 
     Attributes:
-        key: Of its prompts.
+        key: Key of its prompts.
         frozen: Arrays of the predictor that are not trained.
         numbers: Swept numbers by name.
         data: Its fixed prompts, where every member has its own.

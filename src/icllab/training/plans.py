@@ -32,7 +32,7 @@ class Plan:
         steps: Updates at most.
         record: What is written down.
         held_out: Prompts on which the loss is recorded too, with a leading member axis unless they are shared.
-        key: Of the prompts.
+        key: Key of the prompts.
     """
 
     program: Program
@@ -117,7 +117,7 @@ def _mask(stacked: Any, trainable: Callable[[Any], Any] | None) -> Any:
 
 @eqx.filter_jit
 def _folded(keys: jax.Array, numbers: jax.Array) -> jax.Array:
-    """Of each member, outside ``vmap``: not every generator folds to the same key within."""
+    """The key of each member, outside ``vmap``: not every generator folds to the same key within."""
     return jax.lax.map(lambda member: jax.random.fold_in(*member), (keys, numbers))
 
 

@@ -89,9 +89,9 @@ class Records:
     """Losses written down, ``[member, position]`` for each step.
 
     Attributes:
-        losses: Of a step's own prompts.
-        held_out: On held-out prompts; ``held_out_error`` is the standard error.
-        final: Of members that have ended, at their last step.
+        losses: Losses on a step's own prompts.
+        held_out: Losses on held-out prompts; ``held_out_error`` is the standard error.
+        final: Losses of members that have ended, at their last step.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:

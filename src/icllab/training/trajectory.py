@@ -21,7 +21,7 @@ class Trajectory:
         steps: Updates made, ascending.
         params: step -> trained arrays, each with a leading member axis, as NumPy.
         rest: What of the predictors is not trained.
-        coordinates: As in the ensemble.
+        coordinates: What tells members apart, as in the ensemble.
     """
 
     steps: tuple[int, ...]
