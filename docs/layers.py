@@ -1,4 +1,4 @@
-"""The picture of the house, drawn from what the sources really import."""
+"""The picture of the subpackages, drawn from what the sources really import."""
 
 import ast
 from pathlib import Path
@@ -6,47 +6,48 @@ from pathlib import Path
 import icllab
 
 PACKAGE = Path(icllab.__file__).parent
-# The floors, from the bottom; a room calls only lower ones.
-FLOORS = (
+# The layers, from the bottom; a subpackage calls only lower ones.
+LAYERS = (
     ("core",),
     ("tasks",),
     ("algorithms", "models", "theory"),
     ("constructions", "training"),
     ("diagnostics", "figures"),
     ("experiments",),
+    ("claims",),
     ("cli",),
 )
-WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics")
+WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics", "claims")
 
 
 def imports() -> set[tuple[str, str]]:
-    """``(room, room it imports)``, also inside functions, of all rooms but ``core``, which everybody imports."""
+    """``(subpackage, one it imports)``, also inside functions, of all subpackages but ``core``, which everybody imports."""
     edges = set()
     for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-            edges |= {(room, name.split(".")[1]) for name in names if name.startswith("icllab.")}
-    rooms = {room for floor in FLOORS for room in floor}
-    return {(a, b) for a, b in edges if a != b and {a, b} <= rooms and b != "core"}
+            edges |= {(package, name.split(".")[1]) for name in names if name.startswith("icllab.")}
+    packages = {package for layer in LAYERS for package in layer}
+    return {(a, b) for a, b in edges if a != b and {a, b} <= packages and b != "core"}
 
 
 def purposes() -> dict[str, str]:
-    """Room -> the first paragraph of its docstring."""
+    """Subpackage -> the first paragraph of its docstring."""
     found = {}
-    for floor in FLOORS:
-        for room in floor:
-            docstring = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8"))) or ""
-            found[room] = " ".join(docstring.split("\n\n")[0].split())
+    for layer in LAYERS:
+        for package in layer:
+            docstring = ast.get_docstring(ast.parse((PACKAGE / package / "__init__.py").read_text("utf-8"))) or ""
+            found[package] = " ".join(docstring.split("\n\n")[0].split())
     return found
 
 
 def picture():
-    """Rooms by floor; an arrow goes from what is imported to who imports it, as data flow."""
+    """Subpackages by layer; an arrow goes from what is imported to who imports it, as data flow."""
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
@@ -58,19 +59,23 @@ def picture():
         figure = Figure(figsize=(6.2, 4.2), layout="constrained")
         axes = figure.subplots()
         axes.set_axis_off()
-        axes.set(xlim=(0, 10), ylim=(-0.3, len(FLOORS) - 0.7))
+        axes.set(xlim=(0, 10), ylim=(-0.3, len(LAYERS) - 0.7))
         boxes = {}
-        for floor, rooms in enumerate(FLOORS):
-            for room in rooms:
-                x = columns.get(room, 5.0)
-                half = 4.85 if room == "core" else 1.15
+        for layer, packages in enumerate(LAYERS):
+            for package in packages:
+                x = columns.get(package, 5.0)
+                half = 4.85 if package == "core" else 1.15
                 look = {"edgecolor": style.INK, "linewidth": 0.7, "boxstyle": "round,pad=0,rounding_size=0.08"}
                 box = FancyBboxPatch(
-                    (x - half, floor - 0.2), 2 * half, 0.4, facecolor="#dfe8f5" if room in WITH_JAX else "white", **look
+                    (x - half, layer - 0.2),
+                    2 * half,
+                    0.4,
+                    facecolor="#dfe8f5" if package in WITH_JAX else "white",
+                    **look,
                 )
                 axes.add_patch(box)
-                axes.text(x, floor, room, ha="center", va="center", fontsize=9, family="monospace")
-                boxes[room] = (x, floor, box)
+                axes.text(x, layer, package, ha="center", va="center", fontsize=9, family="monospace")
+                boxes[package] = (x, layer, box)
         for user, used in sorted(imports()):
             x0, y0, start = boxes[used]
             x1, y1, end = boxes[user]
