@@ -10,7 +10,7 @@ import xarray as xr
 
 from icllab import constructions
 from icllab.algorithms import FunctionalDescent
-from icllab.claims.descent.softmax_depth_limit import claim
+from icllab.claims.descent.softmax_depth_limit import claim, measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.tasks import FunctionRegression, SphereInputs
 
@@ -42,7 +42,7 @@ def made_up(seeds=12, apart=0.06, floor=1e-12, scatter=0.002, excess=1.0, even=0
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -51,7 +51,7 @@ def test_it_holds_where_all_is_as_claimed():
 
 def test_it_fails_where_a_limit_is_not_reached():
     found = failing(made_up(floor=0.01))
-    assert "relative distance from the limit after 512 layers, exponential, even points, d=4" in found
+    assert "limit_reached[dim=4,setting=even,predictor=exponential,layers=512]" in found
 
 
 def test_it_fails_where_a_deeper_network_is_farther():
@@ -61,14 +61,15 @@ def test_it_fails_where_a_deeper_network_is_farther():
 
 
 def test_it_fails_where_the_excess_is_not_the_squared_distance():
-    what = "excess error over the posterior mean's less the squared distance from it"
-    assert failing(made_up(excess=1.5)) == [f"{what}, softmax over keys, random points, d=4"]
+    (found,) = failing(made_up(excess=1.5))
+    assert found.startswith("keys_excess[dim=4,")
 
 
 def test_it_fails_where_equal_normalisers_do_not_make_one_limit_of_two():
-    assert failing(made_up(even=0.01)) == [
-        "relative distance of the limit from the posterior mean, softmax over keys, even points, d=4"
-    ]
+    (found,) = failing(made_up(even=0.01))
+    assert found.startswith("limit_is_bayes[dim=4,")
+    assert "setting=even" in found
+    assert claim.KEYS in found
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -83,11 +84,10 @@ def test_one_layer_repeated_is_the_deep_network(name, getkey):
         grid = fixed.grid("smoke", {"dim": [3]}, seeds=1)
         point = fixed.point(next(grid.cells()), grid.traced)
         task = FunctionRegression(3, 5, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.0)
-        drawn, _, deeper = claim._compiled_once()
-        prompts = drawn(task, False, jax.random.split(getkey(), 2))
-        layer = claim._layer(name, point, 1.0)
-        left, answer = deeper(layer, prompts, jnp.zeros(2), jnp.asarray(2))
-        _, answer = deeper(layer, left, answer, jnp.asarray(3))
+        prompts = measure.drawn(task, False, jax.random.split(getkey(), 2))
+        layer = measure.layer_of(name, point, 1.0)
+        left, answer = measure.deeper(layer, prompts, jnp.zeros(2), jnp.asarray(2))
+        _, answer = measure.deeper(layer, left, answer, jnp.asarray(3))
         kernel = "exponential" if name == claim.EXPONENTIAL else "softmax"
         rate = 0.3 * float(np.exp(-2.0)) if name == claim.EXPONENTIAL else 1.0
         law = {"kernel": kernel, "temperature": 0.5, "noise_variance": 0.0, "dim": 3, "normalised": False}
