@@ -180,7 +180,7 @@ QUANTITIES = _table(
     Quantity("idg_ridge", r"e_{\mathrm{IDG}}", "error of ridge on pretraining tasks"),
     Quantity("idg_line", r"e_{\mathrm{IDG}}", "error on pretraining tasks, closed form on the line's grid"),
     Quantity("last_column", r"V_{d+1}", "squared size of the last column of the fitted matrix"),
-    Quantity("training_error", r"e_{\mathrm{train}}", "squared error on the training contexts over the mean square"),
+    Quantity("training_error", r"e_{\mathrm{train}}", "training error over the mean square"),
     Quantity("gap", "g", "excess on fresh tasks"),
     Quantity("prompts", "n", "number of pretraining contexts"),
     Quantity("converged", r"\checkmark", "whether the solver reached its tolerance"),
