@@ -13,116 +13,37 @@ that a small pool of tasks that happen to be long or short makes no gap. The gap
 means over seeds, crosses 0.9.
 """
 
-import functools
-
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.core.axes import Quantity
+from icllab.experiments import checks
+from icllab.experiments.checks import Finding
+from icllab.experiments.estimates import Estimate, geometric_mean, mean
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import linear_attention
 
 HALF, CLOSED = 0.5, 0.9  # of r
-NAMES = tuple(f"{law}_{what}" for law in ("icl", "idg") for what in ("error", "zero", "dmmse", "ridge"))
-ROWS = 64  # the pools' rows over d: one shape for every kappa that divides it, so that each dimension compiles once
+GRADUAL = 2.0  # factor in kappa from one to the other, at least
 KAPPAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 RESAMPLED = 2000  # bootstrap samples of seeds
 LINE = np.geomspace(0.22, 70.0, 97)
 
 
-def measure(point, *, key, everything=False):
-    """One cell: networks trained for every number of steps. In a wrong world all are trained on the largest pool."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-
-    import icllab as icl
-    from icllab import algorithms
-    from icllab.models import Transformer
-    from icllab.tasks import FixedPrompts, LinearRegression, WeightPool
-    from icllab.training import Record
-
-    dim = point.dim
-    optimizer, errors = _compiled_once()
-    found = {name: np.empty((len(point.step), len(point.seed))) for name in NAMES}
-    for s, seed in enumerate(point.seed):
-        of_pool, of_weights, of_prompts, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)
-        widest = LinearRegression.from_scaling(dim=dim, alpha=point.alpha, kappa=ROWS, rho=point.rho, key=of_pool)
-        assert isinstance(widest.weights, WeightPool)
-        # The first tasks, each as often as every other: the law of a small pool in an array of one shape.
-        tasks = np.asarray(widest.weights.weights)[: max(1, round(point.kappa * dim))]
-        every = jnp.asarray(np.tile(tasks, (max(1, ROWS * dim // len(tasks)), 1)))
-        pooled = eqx.tree_at(lambda task: task.weights.weights, widest, every)
-        network = Transformer.lu(dim=dim, layers=2, dense=True, key=of_weights)
-        rivals = {"dmmse": algorithms.DiscreteMMSE(every, point.rho), "ridge": algorithms.Ridge(point.rho)}
-        tests = {
-            law: FixedPrompts.drawn(asked, point.prompts, key=of_test).prompts
-            for law, asked in (("icl", widest.fresh()), ("idg", pooled))
-        }
-        for law, prompts in tests.items():
-            found[f"{law}_zero"][:, s] = np.mean(np.asarray(prompts.y)[:, -1] ** 2)
-            for name, rival in rivals.items():
-                found[f"{law}_{name}"][:, s] = errors(rival, prompts)
-        for t, steps in enumerate(point.step):
-            run = icl.fit(
-                network,
-                widest if everything else pooled,
-                steps=steps,
-                key=of_prompts,
-                batch=point.batch,
-                optimizer=optimizer,
-                sweep={"optimizer.rate": [point.rate], "optimizer.steps": [steps]},
-                positions="last",
-                record=Record([0], progress=False),
-            )
-            for law, prompts in tests.items():
-                found[f"{law}_error"][t, s] = errors(run.predictor, prompts)
-    return {name: (("step", "seed"), values) for name, values in found.items()}
-
-
-@functools.cache
-def _compiled_once():
-    """One object each for all cells, so that what is compiled for it is kept."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-    import optax
-
-    def optimizer(rate, steps):
-        """Adam whose rate rises over a twentieth of the training and falls along a cosine."""
-
-        def schedule(count):
-            done = jnp.minimum(count / steps, 1.0)
-            return rate * jnp.minimum(20 * done, 1.0) * jnp.cos(0.5 * jnp.pi * done) ** 2
-
-        return optax.adam(schedule)
-
-    @eqx.filter_jit
-    def compiled(predictor, prompts):
-        return jax.lax.map(lambda prompt: (predictor(prompt)[-1] - prompt.y[-1]) ** 2, prompts, batch_size=256)
-
-    def errors(predictor, prompts):
-        return float(np.mean(np.asarray(compiled(predictor, prompts), dtype=float)))
-
-    return optimizer, errors
-
-
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     r"""Errors over those of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`."""
-    law = {"tau": 1e9, **{name: fixed_values(dataset)[name] for name in ("alpha", "rho")}}
-    icl, idg = (function(kappa=LINE, **law) for function in (linear_attention.icl_error, linear_attention.idg_error))
-    icl_relative = dataset["icl_error"] / dataset["icl_zero"]
-    idg_relative = dataset["idg_error"] / dataset["idg_zero"]
+    limit = {"tau": 1e9, **{name: fixed_values(dataset)[name] for name in ("alpha", "rho")}}
+    icl, idg = (function(kappa=LINE, **limit) for function in (linear_attention.icl_error, linear_attention.idg_error))
+    icl_relative, idg_relative = (dataset[f"{kind}_error"] / dataset[f"{kind}_zero"] for kind in ("icl", "idg"))
     return dataset.assign_coords(kappa_line=LINE).assign(
         icl_relative=icl_relative,
         idg_relative=idg_relative,
         error_ratio=idg_relative / icl_relative,
         icl_line=("kappa_line", icl),
         idg_line=("kappa_line", idg),
-        ratio_line=("kappa_line", idg / icl),
+        error_ratio_line=("kappa_line", idg / icl),
     )
 
 
@@ -155,87 +76,76 @@ def crossed(part: xr.Dataset, level: float) -> tuple[float, np.ndarray]:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Few tasks are memorised, many are not; where the gap closes, how gradually, and what more training does."""
-    findings = []
-    for dim in dataset.dim.values:
-        for step in dataset.step.values:
-            part, at = dataset.sel(dim=dim, step=step), f"d={dim}, {step} steps"
-            findings += [*_ends(part, at), *_closing(part, at)]
-        if dataset.sizes["step"] > 1:
-            ratio = dataset["error_ratio"].sel(dim=dim)
-            opened = np.log(ratio.isel(step=0).values) - np.log(ratio.isel(step=-1).values)
-            steps = f"{dataset.step.values[0]} to {dataset.step.values[-1]} steps"
-            findings.append(_above(opened.mean(axis=0), f"fall of the mean log r over all kappa, {steps}, d={dim}"))
-    lengths = dataset.sizes["step"] >= 2
-    findings.append(exactly("lengths of training, at least 2", 1, lengths, otherwise=Outcome.UNDECIDED))
-    return findings
-
-
-def _ends(part: xr.Dataset, at: str) -> list[Finding]:
-    """The fewest tasks are known by heart, which harms fresh ones; the most leave no gap, and something is learned."""
-    few, many = part.isel(kappa=0), part.isel(kappa=-1)
-    of_few, of_many = (f"kappa={float(end.kappa):g}, {at}" for end in (few, many))
-    return [
-        _above(-np.log(few["error_ratio"].values), f"minus log r, {of_few}", bound=-float(np.log(HALF))),
-        _above(few["icl_relative"].values, f"error on fresh tasks over that of answering 0, {of_few}", bound=1.0),
-        _above(np.log(many["error_ratio"].values), f"log r, {of_many}", bound=float(np.log(CLOSED))),
-        _above(1 - many["icl_relative"].values, f"share of the variance of fresh tasks explained, {of_many}"),
+    few, many = dataset.isel(kappa=0), dataset.isel(kappa=-1)
+    explained = mean(1 - many["icl_relative"])
+    findings = [
+        *checks.below("memorised", "r with the fewest tasks", geometric_mean(few["error_ratio"]), HALF),
+        *checks.above("harmful", "error on fresh tasks / that of answering 0", mean(few["icl_relative"]), 1.0),
+        *checks.above("closed", "r with the most tasks", geometric_mean(many["error_ratio"]), CLOSED),
+        *checks.above("learned", "fraction of the variance of fresh tasks explained", explained),
     ]
+    for at in ({"dim": int(d), "step": int(s)} for d in dataset.dim.values for s in dataset.step.values):
+        findings += _closing(dataset.sel(at), at)
+    if dataset.sizes["step"] > 1:
+        ratio, (first, last) = np.exp(np.log(dataset["error_ratio"]).mean("kappa")), dataset.step.values[[0, -1]]
+        opened = geometric_mean(ratio.isel(step=0, drop=True) / ratio.isel(step=-1, drop=True))
+        findings += checks.above("opens_again", f"mean r over all kappa, {first} / {last} steps", opened, 1.0)
+    return [*findings, *checks.complete("lengths", "two lengths of training or more", dataset.sizes["step"] >= 2)]
 
 
-def _closing(part: xr.Dataset, at: str) -> list[Finding]:
+def _closing(part: xr.Dataset, at: dict[str, int]) -> list[Finding]:
     """At more tasks than dimensions, and over more than a factor of two in kappa: no corner at kappa = 1."""
     (half, of_half), (closed, of_closed) = (crossed(part, level) for level in (HALF, CLOSED))
     inside = np.isfinite(of_half) & np.isfinite(of_closed)
     enough = part.sizes["kappa"] >= 4 and part.sizes["seed"] > 1
-    if not (enough and np.isfinite([half, closed]).all() and inside.mean() > 0.9):
-        return [exactly(f"r crosses {HALF:g} and {CLOSED:g} inside the grid, {at}", 1, 0, otherwise=Outcome.UNDECIDED)]
-    found, width = of_closed[inside], (of_closed - of_half)[inside]
-    return [
-        exceeds(f"log kappa where r crosses {CLOSED:g}, {at}", closed, float(found.std(ddof=1))),
-        exceeds(
-            f"log of kappa there over kappa where r crosses {HALF:g}, {at}",
-            closed - half,
-            float(width.std(ddof=1)),
-            bound=float(np.log(2)),
-        ),
-    ]
-
-
-def _above(samples: np.ndarray, what: str, bound: float = 0.0) -> Finding:
-    mean, error = mean_and_error(samples)
-    return exceeds(what, float(mean), float(error), bound=bound)
+    there = bool(enough and np.isfinite([half, closed]).all() and inside.mean() > 0.9)
+    findings = checks.complete("crossings", f"r crosses {HALF:g} and {CLOSED:g} inside the grid", there, at=at)
+    if there:
+        width = of_closed[inside] - of_half[inside]
+        where = Estimate(closed, of_closed[inside].std(ddof=1), True)
+        apart = Estimate(closed - half, width.std(ddof=1), True)
+        what = f"kappa where r crosses {CLOSED:g}"
+        findings += checks.above("closes_at", what, where, 1.0, at=at)
+        findings += checks.above("gradual", f"{what} / where it crosses {HALF:g}", apart, GRADUAL, at=at)
+    return findings
 
 
 def figure(dataset: xr.Dataset):
-    """At the largest d, r and both errors against kappa: of networks by training, and of rivals that know the law."""
+    """At the largest d, r and both errors against kappa: of networks by training, and of dMMSE and ridge."""
     shown = dataset.isel(dim=-1)
-    rows = {"error_ratio": "ratio_line", "icl_error": "icl_line", "idg_error": "idg_line"}
-    named = {f"{int(step)} steps": shown.sel(step=step, drop=True)[list(rows)] for step in shown.step.values}
-    for rival, name in (("dmmse", "dMMSE"), ("ridge", "ridge")):
-        own = shown.isel(step=-1, drop=True)
-        icl, idg = own[f"icl_{rival}"], own[f"idg_{rival}"]
-        ratio = idg / own["idg_zero"] / (icl / own["icl_zero"])
-        named[name] = xr.Dataset({"error_ratio": ratio, "icl_error": icl, "idg_error": idg})
-    joined = xr.concat(list(named.values()), dim="predictor").assign_coords(predictor=list(named))
-    joined = joined.assign({line: shown[line] for line in rows.values()})
+    rows = {"error_ratio": "error_ratio_line", "icl_error": "icl_line", "idg_error": "idg_line"}
+    curves = {f"{int(step)} steps": shown.sel(step=step, drop=True)[list(rows)] for step in shown.step.values}
+    for name in ("dMMSE", "ridge"):
+        icl, idg = (shown[f"{kind}_{name.lower()}"] for kind in ("icl", "idg"))
+        ratio = idg / shown["idg_zero"] / (icl / shown["icl_zero"])
+        curves[name] = xr.Dataset({"error_ratio": ratio, "icl_error": icl, "idg_error": idg})
+    joined = xr.concat(list(curves.values()), dim="predictor").assign_coords(predictor=list(curves))
+    joined = joined.assign({line: shown[line] for line in rows.values()}).assign_attrs(dataset.attrs)
     drawn = [Panel(y, line=line, yscale="log" if y == "idg_error" else "linear") for y, line in rows.items()]
     return panels(
         joined, drawn, x="kappa", hue="predictor", line_x="kappa_line", line_name="linear attention", xscale="log"
     )
 
 
-def _only_the_pool(dataset: xr.Dataset) -> xr.Dataset:
-    """Both errors on tasks of the pool."""
-    return theory(dataset.assign({f"icl_{what}": dataset[f"idg_{what}"] for what in ("error", "zero")}))
-
-
 experiment = Experiment(
     claim=(
-        "A two-block softmax transformer trained on few tasks memorises them: its error on them is less than half that "
-        "on fresh tasks, which is worse than that of answering 0. With many tasks the gap closes, at more tasks than "
-        "dimensions and gradually, over more than a factor of two in their number; and longer training opens it again."
+        "A two-block softmax transformer memorises few training tasks; its gap to fresh tasks closes gradually, at "
+        "more tasks than dimensions, and longer training opens it again."
+    ),
+    conditions=(
+        "d = 8 and 12, as many examples; Adam on fresh prompts of a pool, 1000 and 4000 steps. Memorised: the error on "
+        "the pool is less than half that on fresh tasks, which exceeds that of answering 0. Gradually: over more than "
+        "a factor of two in the number of tasks."
     ),
     sources=("Lu24", "Raventos23"),
+    quantities=(
+        *(f"{kind}_{what}" for kind in ("icl", "idg") for what in ("error", "dmmse", "ridge", "line")),
+        Quantity("icl_zero", r"e^0_{\mathrm{ICL}}", "error of answering 0 on fresh tasks"),
+        Quantity("idg_zero", r"e^0_{\mathrm{IDG}}", "error of answering 0 on pretraining tasks"),
+        Quantity("icl_relative", r"e_{\mathrm{ICL}}/e^0_{\mathrm{ICL}}", "error on fresh tasks / of answering 0"),
+        Quantity("idg_relative", r"e_{\mathrm{IDG}}/e^0_{\mathrm{IDG}}", "error on pretraining tasks / of answering 0"),
+        Quantity("error_ratio", "r", "error on pretraining tasks over fresh ones"),
+    ),
     static=("dim", "kappa"),
     fixed={"alpha": 1.0, "rho": 0.01, "batch": 64, "rate": 0.01, "prompts": 4096},
     sizes={
@@ -243,15 +153,11 @@ experiment = Experiment(
         "small": {"dim": (8,), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
         "medium": {"dim": (8, 12), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
     },
-    precision="float32",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "everything": World(
-            "every network is trained on the largest pool", measure=functools.partial(measure, everything=True)
-        ),
-        "only_the_pool": World("fresh tasks are tasks of the pool too", theory=_only_the_pool),
+    controls={
+        "everything": Control("every network is trained on the largest pool", {"everything": True}),
+        "only_the_pool": Control("what is tested as fresh tasks are tasks of the pool", {"only_pool": True}),
     },
 )
