@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.descent.functional_gd import claim
+from icllab.claims.descent.functional_gd import claim, measure
 from icllab.experiments.checks import Outcome, worst
 
 LAYERS = [1, 3, 8]
@@ -38,7 +38,7 @@ def made_up(seeds=3, scatter=0.01, free=0.5, own_fall=0.5):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def changed(labels, way, depth, name, value):
@@ -57,24 +57,24 @@ def test_it_holds_where_all_is_as_claimed():
 def test_it_fails_where_another_weighting_is_better_and_says_where(labels, way):
     for depth, best in claim.BEST[labels, way].items():
         other = next(name for name in ("softmax", "linear") if name != best)
-        what = f"log error of the next best above that of {best}, {labels} labels, {way}, {depth} layers"
-        assert what in failing(changed(labels, way, depth, other, 0.8))
+        id = f"best[layers={depth},labels={labels},training={way}]"
+        assert id in failing(changed(labels, way, depth, other, 0.8))
 
 
 def test_it_fails_where_the_kernel_s_own_weighting_does_not_improve_with_depth():
-    assert failing(made_up(own_fall=-0.1)) == [
-        "fall of the log error of exponential, exponential labels, 1 to 8 layers"
-    ]
+    assert failing(made_up(own_fall=-0.1)) == ["falls[labels=exponential]"]
 
 
 def test_it_fails_where_training_everything_beats_bayes():
-    assert failing(made_up(free=0.3)) == ["log error of softmax with every weight trained, above Bayes, 3 layers"]
+    (found,) = failing(made_up(free=0.3))
+    assert found.startswith("free[layers=3,")
 
 
 @pytest.mark.parametrize(("way", "depth"), [(way, depth) for way in claim.BEATEN for depth in claim.BEATEN[way]])
 def test_it_fails_where_the_exponential_is_the_best_on_its_own_labels(way, depth):
-    what = f"log error of exponential above the best other, exponential labels, {way}, {depth} layers"
-    assert what in failing(changed("exponential", way, depth, "exponential", 0.8))
+    assert f"beaten[layers={depth},labels=exponential,training={way}]" in failing(
+        changed("exponential", way, depth, "exponential", 0.8)
+    )
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -89,6 +89,6 @@ def test_matrices_near_multiples_of_the_identity_are_recognised():
         key = np.stack([2 * np.eye(3), np.diag([1.0, 1.0, -2.0])])
         query = np.stack([np.eye(3), np.eye(3)])
 
-    assert claim._off_identity(Model) == 1
+    assert measure.off_identity(Model) == 1
     Model.key, Model.query = (2 * np.eye(3) + 0.2 * np.diag([1.0, -1.0], 1))[None], np.eye(3)[None]
-    np.testing.assert_allclose(claim._off_identity(Model), (0.08 / 12.08) ** 0.5)
+    np.testing.assert_allclose(measure.off_identity(Model), (0.08 / 12.08) ** 0.5)
