@@ -71,7 +71,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     """No closed form is known: the polynomials through the mean log errors, for the figure."""
     ratios = dataset.prompt_ratio.values
     line = np.geomspace(ratios.min(), ratios.max(), 121)
-    logarithms = np.log(dataset["icl_error"].transpose("prompt_ratio", "dim", "epochs", "seed"))
+    logarithms = xr.apply_ufunc(np.log, dataset["icl_error"].transpose("prompt_ratio", "dim", "epochs", "seed"))
     fitted = peaks(ratios, logarithms.values.mean(axis=3).reshape(len(ratios), -1))[1]
     drawn = (np.vander(np.log(line), DEGREE + 1) @ fitted).reshape(len(line), *logarithms.shape[1:3])
     drawn = (("prompt_ratio_line", "dim", "epochs"), drawn)
@@ -83,7 +83,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     longest = dataset.isel(epochs=-1, drop=True)
     fresh = longest["icl_error"].transpose("dim", "prompt_ratio", "seed")
     training = longest["training_error"].clip(min=ROUNDING)
-    top = fresh.isel(prompt_ratio=np.log(fresh).mean("seed").argmax("prompt_ratio")).drop_vars("prompt_ratio")
+    place = xr.apply_ufunc(np.log, fresh).mean("seed").argmax("prompt_ratio")
+    top = fresh.isel(prompt_ratio=place).drop_vars("prompt_ratio")
     (few, many), (own_few, own_many) = (
         [part.isel(prompt_ratio=end, drop=True) for end in (0, -1)] for part in (fresh, training)
     )

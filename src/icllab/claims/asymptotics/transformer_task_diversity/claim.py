@@ -87,8 +87,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for at in ({"dim": int(d), "step": int(s)} for d in dataset.dim.values for s in dataset.step.values):
         findings += _closing(dataset.sel(at), at)
     if dataset.sizes["step"] > 1:
-        ratio, (first, last) = np.exp(np.log(dataset["error_ratio"]).mean("kappa")), dataset.step.values[[0, -1]]
-        opened = geometric_mean(ratio.isel(step=0, drop=True) / ratio.isel(step=-1, drop=True))
+        logarithms, (first, last) = xr.apply_ufunc(np.log, dataset["error_ratio"]), dataset.step.values[[0, -1]]
+        fall = (logarithms.isel(step=0, drop=True) - logarithms.isel(step=-1, drop=True)).mean("kappa")
+        opened = geometric_mean(np.exp(fall))
         findings += checks.above("opens_again", f"mean r over all kappa, {first} / {last} steps", opened, 1.0)
     return [*findings, *checks.complete("lengths", "two lengths of training or more", dataset.sizes["step"] >= 2)]
 
