@@ -202,8 +202,6 @@ QUANTITIES = _table(
     Quantity("held_out_loss", "L_t", "loss on held-out prompts, at a position"),
     Quantity("held_out_error", r"\mathrm{SE}(L_t)", "standard error of the held-out loss"),
     Quantity("fresh_distance", r"\Delta", "squared distance on fresh tasks"),
-    Quantity("pool_scale", r"\Delta_0", "squared distance of dMMSE from ridge on tasks of the pool"),
-    Quantity("pool_relative_distance", "p", "relative distance on tasks of the pool, 0 at ridge, 1 at dMMSE"),
     Quantity("excess", r"\Delta", "error above that of ridge"),
     Quantity("parameter_count", "P_T", "parameters of a network"),
     Quantity("function_error", "e", "squared error"),

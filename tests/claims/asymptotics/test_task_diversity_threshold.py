@@ -1,4 +1,4 @@
-"""What is particular to this claim: its statistics, its check on made-up worlds, and its measurement."""
+"""What is particular to this claim: its statistics, its check on synthetic data, and its measurement."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import xarray as xr
 
 from icllab.algorithms import DiscreteMMSE
 from icllab.claims.asymptotics.task_diversity_threshold import claim
+from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 from icllab.tasks import LinearRegression
 
@@ -16,7 +17,7 @@ STEPS = np.array([0, 500, 1000, 2000, 4000, 8000])
 
 
 def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03), other=1.5):
-    """A world in which the network is at the relative distance ``logistic(log2 k, step)``, off the line by ``error``.
+    """Results in which the network is at the relative distance ``logistic(log2 k, step)``, off the line by ``error``.
 
     Distances follow from it: (1 - p)^2 S + e from dMMSE and p^2 S + e from ridge.
     """
@@ -40,7 +41,7 @@ def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03
             coords={
                 "dim": [4],
                 "layers": [2],
-                "predictor": list(claim.RIVALS),
+                "predictor": list(claim.PREDICTORS),
                 "tasks": TASKS,
                 "step": STEPS,
                 "seed": np.arange(seeds),
@@ -50,7 +51,7 @@ def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03
 
 
 def falls_at(end, slope=0.5):
-    """The relative distance falls through 1/2 at log2 k = ``end`` at the last step, and ``slope`` lower for half the steps."""
+    """The distance falls through 1/2 at log2 k = ``end`` at the last step, and ``slope`` lower for half the steps."""
 
     def logistic(x, t):
         middle = end + slope * np.log2(np.maximum(t, 1) / STEPS[-1])
@@ -60,11 +61,11 @@ def falls_at(end, slope=0.5):
 
 
 def outcomes(dataset):
-    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+    return {finding.id: finding.outcome for finding in claim.check(dataset)}
 
 
 def failing(dataset):
-    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -78,37 +79,30 @@ def test_the_relative_distance_is_what_the_distances_were_made_of():
 
 def test_it_fails_where_the_network_answers_pools_of_all_sizes_as_ridge_does():
     found = failing(placed(lambda x, t: 0.05 + 0 * x * t))
-    assert "relative distance from ridge to dMMSE on fresh tasks, 2 in the pool, d=4" in found
-    assert "relative distance from ridge to dMMSE on pool tasks, 2 in the pool, d=4" in found
+    assert {"few_on_fresh[dim=4,tasks=2]", "few_on_pool[dim=4,tasks=2]"} <= set(found)
 
 
 def test_it_fails_where_the_network_memorises_pools_of_all_sizes():
     found = failing(placed(lambda x, t: 0.95 + 0 * x * t))
-    assert "relative distance from dMMSE to ridge on fresh tasks, 64 in the pool, d=4" in found
-    assert "log distance of dMMSE from ridge above that of the network, d=4" in found
+    assert "many_on_fresh[dim=4,tasks=64]" in found
+    assert "not_bayesian[dim=4]" in found
 
 
 def test_it_fails_where_the_threshold_falls_in_training():
     found = failing(placed(falls_at(3.0, slope=-0.5)))
-    assert [what for what in found if what.startswith("growth")] == [
-        f"growth of the log2 of the threshold on {law} tasks from step 2000 to 8000, d=4" for law in ("fresh", "pool")
-    ]
+    assert {f"threshold_grows_{kind}[dim=4]" for kind in ("fresh", "pool")} <= set(found)
 
 
 def test_it_fails_where_the_network_has_not_learned():
     found = failing(placed(falls_at(3.0), error=(0.3,) * 6))
-    assert "fall of the log distance to ridge on fresh tasks, 64 in the pool, d=4" in found
+    assert "learned[dim=4,tasks=64]" in found
 
 
 def test_it_fails_where_the_network_is_at_another_pool():
-    what = "log distance to dMMSE of another pool above that to its own, 2 in the pool, d=4"
-    assert what in failing(placed(falls_at(3.0), other=0.001))
+    assert "own_pool[dim=4,tasks=2]" in failing(placed(falls_at(3.0), other=0.001))
 
 
-TRANSIENT = [
-    f"{what} on fresh tasks from steps 500 to 2000 to the last, d=4"
-    for what in ("rise of the log distance to ridge", "fall of the log distance to dMMSE")
-]
+TRANSIENT = ["leaves_ridge[dim=4]", "nears_dmmse[dim=4]"]
 
 
 def test_it_fails_where_the_distance_to_ridge_falls_to_the_end():
@@ -123,13 +117,8 @@ def test_it_fails_where_the_network_turns_back_to_ridge():
 
 def test_a_short_training_says_nothing_of_a_transient_phase():
     short = placed(falls_at(3.0)).sel(step=STEPS[:-1])
-    asked = set(outcomes(placed(falls_at(3.0)))) - {
-        what.replace("1000 to 4000", "2000 to 8000") for what in outcomes(short)
-    }
-    assert asked == {
-        "growth of the log2 of the threshold on fresh tasks from step 2000 to 8000, d=4",
-        *TRANSIENT,
-    }
+    asked = set(outcomes(placed(falls_at(3.0)))) - set(outcomes(short))
+    assert asked == {"threshold_grows_fresh[dim=4]", *TRANSIENT}
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -139,16 +128,18 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_the_crossing_is_interpolated_and_ends_with_the_grid():
     relative = np.array([0.9, 0.8, 0.6, 0.2, 0.1])[:, None]
-    assert claim.crossing(TASKS, relative) == pytest.approx(3.25)
-    assert claim.crossing(TASKS, relative - 0.5) == 1.0
-    assert claim.crossing(TASKS, relative + 0.5) == 6.0
+    assert claim.crossing(TASKS, relative) == pytest.approx(3.25 * np.log(2))
+    assert claim.crossing(TASKS, relative - 0.5) == np.log(2)
+    assert claim.crossing(TASKS, relative + 0.5) == np.log(64)
 
 
 def test_the_bootstrap_gives_the_standard_error_of_a_mean():
     values = np.random.default_rng(1).normal(size=12)
-    mean, error = claim.bootstrapped(lambda v: v.mean(-1), values)
-    assert mean == values.mean()
-    assert error == pytest.approx(values.std(ddof=1) / 12**0.5, rel=0.06)  # 4 standard errors of 2000 resamples
+    found = claim.bootstrapped(lambda v: v.mean(-1), values)
+    assert float(found.value) == values.mean()
+    assert float(found.error) == pytest.approx(
+        values.std(ddof=1) / 12**0.5, rel=0.06
+    )  # 4 standard errors of 2000 resamples
 
 
 def test_a_choice_by_the_other_seeds_is_not_biased():
@@ -164,26 +155,43 @@ def test_a_choice_by_the_other_seeds_is_not_biased():
     assert abs(np.mean(means)) < 4 * error
 
 
-@pytest.mark.slow
-def test_a_network_is_measured_against_its_own_pool_and_ridge(getkey):
-    experiment = claim.experiment
-    chosen = {"layers": [1], "tasks": [3], "step": [0, 5]}
+@pytest.fixture(scope="module")
+def measured():
+    """One tiny cell: the claim's own, with the pool and another exchanged, and without training."""
+    experiment = registry.load("asymptotics/task_diversity_threshold")
     experiment = experiment.with_fixed({"prompts": [64], "batch": [4], "width": [4], "longest": [8]})
-    grid = experiment.grid("smoke", chosen, seeds=2)
-    found = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())
-    for law in ("fresh", "pool"):
-        dims, distance = found[f"{law}_distance"]
-        scale = found[f"{law}_scale"][1]
-        assert dims == ("predictor", "step", "seed")
-        assert distance.shape == (3, 2, 2)
+    grid = experiment.grid("smoke", {"layers": [1], "tasks": [3], "step": [0, 5]}, seeds=2)
+    point, key = experiment.point(next(grid.cells()), grid.traced), jax.random.key(5)
+    return [experiment.measure(point, key=key, **changes) for changes in ({}, {"foreign": True}, {"updates": 1})]
+
+
+@pytest.mark.slow
+def test_a_network_is_measured_against_its_own_pool_and_ridge(measured):
+    for kind in ("fresh", "pool"):
+        dims, distance = measured[0][f"{kind}_distance"]
+        scale = measured[0][f"{kind}_scale"][1]
+        assert dims == ("seed", "predictor", "step")
+        assert distance.shape == (2, 3, 2)
         # Three predictors are corners of a triangle in the space of all answers.
-        dmmse, ridge = np.sqrt(distance[0]), np.sqrt(distance[1])
-        assert (np.abs(dmmse - ridge) <= np.sqrt(scale)).all()
-        assert (dmmse + ridge >= np.sqrt(scale)).all()
-        assert (distance[:, 0] != distance[:, 1]).all()
+        dmmse, ridge = np.sqrt(distance[:, 0]), np.sqrt(distance[:, 1])
+        assert (np.abs(dmmse - ridge) <= np.sqrt(scale)[:, None]).all()
+        assert (dmmse + ridge >= np.sqrt(scale)[:, None]).all()
+        assert (distance[..., 0] != distance[..., 1]).all()
 
 
-def test_a_repeated_pool_is_the_same_law(getkey):
+@pytest.mark.slow
+def test_under_the_controls_only_the_pool_of_dmmse_or_only_the_training_differs(measured):
+    own, foreign, untrained = ({name: values for name, (_, values) in one.items()} for one in measured)
+    for kind in ("fresh", "pool"):
+        name = f"{kind}_distance"
+        np.testing.assert_array_equal(foreign[name][:, 1], own[name][:, 1])  # ridge
+        np.testing.assert_array_equal(foreign[name][:, [0, 2]], own[name][:, [2, 0]])
+        assert (foreign[f"{kind}_scale"] != own[f"{kind}_scale"]).all()
+        np.testing.assert_array_equal(untrained[name][..., 0], own[name][..., 0])
+        np.testing.assert_allclose(untrained[name][..., 1], untrained[name][..., 0], rtol=1e-5)  # a rate of zero
+
+
+def test_a_repeated_pool_is_the_same_prior(getkey):
     """Pools are repeated to one length, so that all are one compiled program: dMMSE does not see it."""
     task = LinearRegression.convention("raventos", dim=3, length=5)
     pool = jax.random.normal(getkey(), (4, 3))
