@@ -174,6 +174,8 @@ def test_warnings_are_said_by_the_algorithm():
             lambda: RepairedProcess(0.1, kernel="softmax", temperature=1.0),
             "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
         ),
+        (lambda: GaussianProcess(-0.1, kernel="linear", temperature=1.0), "noise_variance: expected a number >= 0"),
+        (lambda: RepairedProcess(-0.1, kernel="relu", temperature=1.0), "noise_variance: expected a number >= 0"),
         (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, for the limit of a softmax"),
     ],
 )

@@ -189,6 +189,7 @@ PREDICTORS = {
     "gradient_descent_plus_plus": lambda: algorithms.GradientDescentPlusPlus.scalar(0.3, 0.2, **_STEPS, half=True),
     "functional_descent": lambda: algorithms.FunctionalDescent(0.3, **_KERNEL, **_STEPS, noise_variance=0.1),
     "kernel_ridge": lambda: algorithms.KernelRidge(0.1, **_KERNEL),
+    "gaussian_process": lambda: algorithms.GaussianProcess(0.1, **_KERNEL),
     "repaired_process": lambda: algorithms.RepairedProcess(0.1, kernel="relu", temperature=1.0),
     "softmax_limit": lambda: algorithms.SoftmaxLimit(0.1),
     "n_gram": lambda: algorithms.NGram.knowing(_chain()),

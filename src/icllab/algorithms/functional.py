@@ -154,12 +154,10 @@ class KernelRidge(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
         with jax.default_matmul_precision("float32"):
-            features = features_of(gram(self.kernel, self.temperature, prompt.x))
-            weights = ridge_weights(features, prompt.y, self.ridge.astype(features.dtype))
-            return jnp.sum(features * weights, axis=1)
+            return _on_features(features_of(gram(self.kernel, self.temperature, prompt.x)), prompt.y, self.ridge)
 
 
-class GaussianProcess(KernelRidge):
+class GaussianProcess(AbstractPredictor):
     r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that law.
 
     .. math:: f\sim\mathcal{GP}(0, K), \quad y_j = f(x_j) + \varepsilon_j, \quad
@@ -168,10 +166,32 @@ class GaussianProcess(KernelRidge):
     It is :class:`KernelRidge` with the noise variance as ridge.
 
     Attributes:
-        ridge: :math:`\rho`, the noise variance; a leaf.
+        noise_variance: :math:`\rho\ge0`; a leaf.
+        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a function of two inputs (static).
+        temperature: T, by whose root inputs are divided; a leaf.
+
+    Raises:
+        InputError: The kernel is not known (a softmax is none), or the noise variance is negative.
 
     Derived: docs/constructions.md, Bayes under label noise.
     """
+
+    noise_variance: Float[Array, ""] = eqx.field(converter=number)
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_kernel("kernel", self.kernel, symmetric=True)
+        require_non_negative("noise_variance", self.noise_variance)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know of the function that is used as a kernel."""
+        return kernel_warnings(self.kernel)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The posterior mean at every position; with no example seen it is zero."""
+        return KernelRidge(self.noise_variance, kernel=self.kernel, temperature=self.temperature)(prompt)
 
 
 class RepairedProcess(AbstractPredictor):
@@ -186,32 +206,31 @@ class RepairedProcess(AbstractPredictor):
     follow. Directions that rounding alone has in :math:`C + \rho I` are left out.
 
     Attributes:
-        ridge: :math:`\rho\ge0`, the noise variance; a leaf.
+        noise_variance: :math:`\rho\ge0`; a leaf.
         kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static).
         temperature: T, by whose root inputs are divided; a leaf.
 
     Raises:
-        InputError: The kernel is not known (a softmax is none), or the noise is negative.
+        InputError: The kernel is not known (a softmax is none), or the noise variance is negative.
 
     Derived: docs/constructions.md, What is not a kernel.
     """
 
     positions: ClassVar[Literal["every", "last"]] = "last"
 
-    ridge: Float[Array, ""] = eqx.field(converter=number)
+    noise_variance: Float[Array, ""] = eqx.field(converter=number)
     kernel: Kernel = eqx.field(static=True, kw_only=True)
     temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
 
     def __check_init__(self) -> None:
         require_kernel("kernel", self.kernel, symmetric=True)
-        require_non_negative("ridge", self.ridge)
+        require_non_negative("noise_variance", self.noise_variance)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         """The prediction at the last position."""
         with jax.default_matmul_precision("float32"):
             features = features_of(repaired(gram(self.kernel, self.temperature, prompt.x)))
-            weights = ridge_weights(features, prompt.y, self.ridge.astype(features.dtype))
-            return jnp.sum(features[-1:] * weights[-1:], axis=1)
+            return _on_features(features, prompt.y, self.noise_variance)[-1:]
 
 
 class SoftmaxLimit(AbstractPredictor):
@@ -252,6 +271,14 @@ class SoftmaxLimit(AbstractPredictor):
                 return labels @ jnp.linalg.solve(among, of_query) / normaliser[position]
 
             return jax.vmap(answer)(i, normalisers)
+
+
+def _on_features(
+    features: Float[Array, "position feature"], labels: Float[Array, " position"], ridge: Float[Array, ""]
+) -> Float[Array, " position"]:
+    """Ridge regression on features, answered at every position."""
+    weights = ridge_weights(features, labels, ridge.astype(features.dtype))
+    return jnp.sum(features * weights, axis=1)
 
 
 def _require_dim(prompt: RegressionPrompt, dim: int) -> None:

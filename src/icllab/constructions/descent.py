@@ -45,7 +45,7 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
     Args:
         algorithm: One of those above.
         answers: ``"every"`` position, as the algorithm does, or the ``"last"`` only.
-        form: Of a linear attention: ``"tokens"``, or ``"gram"``, whose cost does not grow with the prompt.
+        form: Form of a linear attention: ``"tokens"``, or ``"gram"``, whose cost does not grow with the prompt.
 
     Raises:
         InputError: No construction is known for the algorithm, or a functional one is asked for the Gram form.
@@ -156,7 +156,7 @@ def gaussian_process(
         rate,
         kernel=process.kernel,
         temperature=process.temperature,
-        noise_variance=process.ridge,
+        noise_variance=process.noise_variance,
         layers=layers,
         dim=dim,
         normalised=False,

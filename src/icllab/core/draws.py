@@ -27,8 +27,8 @@ def uniform_and_normal(
         rows: How many rows.
         uniform: Uniform numbers in each.
         normal: Normal numbers in each.
-        dtype: Of the numbers, float32 or float64.
-        key: Of any generator.
+        dtype: Type of the numbers, float32 or float64.
+        key: Key of any generator.
     """
     pairs = (normal + 1) // 2
     bits = jax.random.bits(key, (rows, uniform + 2 * pairs), jnp.uint32)

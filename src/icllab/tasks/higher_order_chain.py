@@ -29,7 +29,7 @@ class HigherOrderChain(AbstractSequences):
         transition: T, a row for every context of k tokens, which sums to one.
         start: The stationary law of contexts.
         order: k (static).
-        tokens: Of a sequence, more than k (static).
+        tokens: Number of tokens of a sequence, more than k (static).
 
     Raises:
         InputError: T has another shape, rows that are no probabilities, or more than one stationary law.
@@ -77,10 +77,10 @@ class HigherOrderChain(AbstractSequences):
         Args:
             vocabulary: V.
             order: k.
-            tokens: Of a sequence.
+            tokens: Number of tokens of a sequence.
             share: :math:`\mu`, above 0 and at most 1.
-            concentration: Of the Dirichlet laws; small ones make the chain nearly deterministic.
-            key: Of the rows.
+            concentration: Concentration of the Dirichlet laws; small ones make the chain nearly deterministic.
+            key: Key of the rows.
         """
         require_integer("vocabulary", vocabulary, least=2)
         require_integer("order", order)

@@ -145,7 +145,7 @@ class ItemLabel(AbstractClassification):
             zipf_exponent: :math:`\\alpha`.
             within_class_noise: :math:`\\epsilon`.
             no_repeats: Whether the classes of a context have different labels.
-            key: Of the vectors.
+            key: Key of the vectors.
 
         Raises:
             InputError: Numbers do not fit each other.

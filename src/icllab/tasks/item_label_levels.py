@@ -10,11 +10,12 @@ class Levels(NamedTuple):
     """Expected accuracies.
 
     Attributes:
-        chance: Of a label drawn uniformly from all L.
-        context_label: Of the label of a slot of the context that is drawn uniformly.
-        in_context: Of one who finds the query's class in the context and takes its label there; where it is not
-            there, draws a label from all L.
-        in_weights: Of one who knows the labels of the K classes by heart, and draws a label from all L for a novel one.
+        chance: Accuracy of a label drawn uniformly from all L.
+        context_label: Accuracy of the label of a slot of the context that is drawn uniformly.
+        in_context: Accuracy of a predictor that finds the query's class in the context and answers with its label
+            there; where it is not there, with a label drawn from all L.
+        in_weights: Accuracy of a predictor that has the labels of the K classes in its weights, and answers a novel
+            class with a label drawn from all L.
     """
 
     chance: float

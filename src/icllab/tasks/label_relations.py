@@ -54,7 +54,7 @@ class LabelRelations(AbstractClassification):
             items: What is asked, but for the relation.
             relations: M; None: every prompt has its own.
             rows: Repeat the M relations until there are so many: the same law in a table of another shape.
-            key: Of the relations.
+            key: Key of the relations.
 
         Raises:
             InputError: M does not divide ``rows``, or the items are not of known classes with different labels.

@@ -31,7 +31,7 @@ def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRN
         covariance: :math:`\Sigma`: a scalar, a diagonal or a full matrix.
         dim: d.
         length: n, at least 1.
-        key: Of the draw.
+        key: Key of the draw.
 
     Derived: docs/training.md, A sample covariance without its samples.
     """

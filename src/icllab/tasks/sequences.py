@@ -149,7 +149,7 @@ class MarkovChain(AbstractSequences):
 
     Attributes:
         transition: T, whose rows sum to one.
-        tokens: Of a sequence (static).
+        tokens: Number of tokens of a sequence (static).
 
     Raises:
         InputError: T is no square matrix of probabilities, or has more than one stationary law.

@@ -26,7 +26,7 @@ class Documents:
     """Files as bytes, by name.
 
     Attributes:
-        names: Of the files, in order.
+        names: Names of the files, in order.
         contents: Their bytes.
         source: What they are, in words.
     """

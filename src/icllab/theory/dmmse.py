@@ -81,7 +81,7 @@ def task_gap(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, se
     return _estimate(errors[:, 0] - errors[:, 1])
 
 
-def posterior_mean(x: Array, y: Array, pool: Array, rho: float) -> Array:
+def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Array:
     r""":math:`\hat w = \sum_j p_j w_j`, from explicit examples and tasks.
 
     Exponentials are relative to the task of least residual, so that none overflows and at least one is 1.
@@ -91,7 +91,8 @@ def posterior_mean(x: Array, y: Array, pool: Array, rho: float) -> Array:
     residuals = np.sum((y - pool @ x.T) ** 2, axis=1)
     excess = residuals - residuals.min()
     with np.errstate(over="ignore"):
-        likelihood = np.exp(-excess / (2 * rho)) if rho > 0 else (excess == 0).astype(float)
+        noisy = noise_variance > 0
+        likelihood = np.exp(-excess / (2 * noise_variance)) if noisy else (excess == 0).astype(float)
     return likelihood @ pool / likelihood.sum()
 
 

@@ -93,12 +93,12 @@ class ItemLabelNetwork(AbstractModel):
             dim: D, of a token's content.
             places: P.
             labels: L.
-            layers: Of attention, 1 or 2.
+            layers: Number of layers of attention, 1 or 2.
             depth: ReLU layers of the classifier; 0: a linear read-out alone.
-            attention: Of all layers, or of each.
+            attention: Kind of attention, of all layers or of each.
             form: How it is computed.
             std: Standard deviation of queries, keys and values; None: one over the root of D.
-            key: Of the weights.
+            key: Key of the weights.
 
         Raises:
             InputError: A name is unknown, or there are other than one or two layers.

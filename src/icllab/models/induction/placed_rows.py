@@ -22,8 +22,8 @@ class PlacedRows(eqx.Module):
     """Rows that are sums of a prompt's tokens.
 
     Attributes:
-        weights: Of the tokens in each row; None: the rows are the tokens themselves.
-        content: Of each row.
+        weights: Weight of each token in each row; None: the rows are the tokens themselves.
+        content: Content of each row.
         shift: Place of the first token.
         tokens: T (static).
         places: P (static); 0: there are no places, and all is content.

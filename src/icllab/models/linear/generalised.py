@@ -47,7 +47,7 @@ class GeneralisedAttention(AbstractModel):
         diagonal: V of a second head in each layer, whose h is the identity matrix: every example adds a multiple of
             itself. None: no such head.
         similarity: h: a name of :data:`~icllab.core.kernels.NAMES`, or a function of a key and a query.
-        axis: Of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
+        axis: Axis of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
             query's row; or ``"queries"``, over all n + 1 query tokens, so that rows do.
         sign: Sign with which the answer is read, :math:`+1` or :math:`-1`.
         answers: ``"every"`` position or the ``"last"`` only.

@@ -88,7 +88,7 @@ def choose(
         feature: Eigenvalues of :math:`H^\top H`.
         prompts: n.
         ridge: :math:`\lambda`.
-        precision: Of the products of an iteration.
+        precision: Precision of the products of an iteration.
         tolerance: Relative residual to reach.
     """
     n, d = prompts, len(query)

@@ -36,7 +36,7 @@ class SolveReport(eqx.Module):
     Attributes:
         solver: The solver taken.
         reason: Why it was taken, with the costs that were weighed.
-        precision: Of the products of an iteration; residuals are float64 either way.
+        precision: Precision of the products of an iteration; residuals are float64 either way.
         iterations: Steps taken.
         residual: Relative residual of the system solved, recomputed in float64.
         tolerance: What the residual was to reach.
@@ -150,9 +150,9 @@ def fit(
         task: Gaussian inputs of any covariance, any law of task vectors.
         prompts: Number n of contexts.
         ridge: :math:`\lambda`.
-        key: Of the training set.
+        key: Key of the training set.
         solver: One of :data:`~icllab.models.reduced.choice.SOLVERS`, or the cheapest by estimate.
-        precision: Of the products of an iteration. Γ has the dtype of the task.
+        precision: Precision of the products of an iteration. Γ has the dtype of the task.
         tolerance: Relative residual to reach; 1e-5 for float32 products, 1e-8 for float64.
         iterations: At most this many steps.
 
