@@ -16,9 +16,11 @@ from types import MappingProxyType
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import extrapolated_mean, mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.claims.asymptotics._settings import titled, written
+from icllab.core.axes import Axis, Quantity
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding
+from icllab.experiments.experiment import Control, Experiment
 from icllab.figures.curves import Panel, panels
 from icllab.theory import task_alignment
 from icllab.theory.sample_covariance import power_law
@@ -31,45 +33,13 @@ SETTINGS = MappingProxyType(
     }
 )
 TESTS = ("matched", "isotropic", "reversed")
-LARGEST = (
-    0.05  # standard error of a ratio: three of them still tell the formulas of the wrong worlds from the right one
-)
+LARGEST = 0.05  # standard error of a ratio: three of them still tell the controls from the claim
 LINE = np.linspace(0.0, 1.2, 25)
 
 
 def covariance(test, spectrum):
     """Eigenvalues of a test covariance along the eigenvectors of the one of pretraining."""
     return {"matched": spectrum, "isotropic": np.ones_like(spectrum), "reversed": spectrum[::-1].copy()}[test]
-
-
-def measure(point, *, key, isotropic_pool=False):
-    """Fit Gamma once per seed, each with a pool of its own, and return its exact errors on every kind of task."""
-    import jax
-    import jax.numpy as jnp
-
-    from icllab.models import reduced
-    from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
-
-    dim, setting = point.dim, SETTINGS[point.setting]
-    spectrum = power_law(dim, point.exponent)
-    tests = [GaussianWeights(jnp.asarray(covariance(test, spectrum), "float32")) for test in point.test_covariance]
-    law = GaussianWeights(jnp.ones(dim)) if isotropic_pool else GaussianWeights(jnp.asarray(spectrum, "float32"))
-    inputs = GaussianInputs(jnp.ones(()) / dim)
-    prompts = reduced.prompts_at(setting["tau"], dim, per="d(d+1)")
-    rows = []
-    for seed in point.seed:
-        of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
-        pool = WeightPool.drawn(law, round(setting["kappa"] * dim), dim, key=of_pool)
-        task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, pool, setting["rho"])
-        fitted = reduced.fit(task, prompts=prompts, ridge=setting["ridge"], key=of_contexts)
-        errors = [fitted.population_error(weights=weights) for weights in tests]
-        rows.append((*errors, fitted.idg_error(), fitted.converged))
-    columns = np.array(rows, dtype=float).T
-    return {
-        "transfer_error": (("test_covariance", "seed"), columns[: len(tests)]),
-        "idg_error": (("seed",), columns[-2]),
-        "converged": (("seed",), columns[-1]),
-    }
 
 
 def predicted(dims, exponents, settings, tests, *, train=lambda spectrum: spectrum, **changed):
@@ -98,73 +68,56 @@ def theory(dataset: xr.Dataset, *, order=lambda test: test, **changed) -> xr.Dat
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The order of the errors at the largest d, and every level in the limit."""
+    """The order of the test covariances at the largest d, and measured over predicted errors for d to infinity."""
     findings = []
-    for setting in dataset.setting.values:
-        for exponent in dataset.exponent.values:
-            part = dataset.sel(setting=setting, exponent=exponent)
-            where = f"{setting}, p={exponent:g}"
-            findings += [*_order(part, where), *_levels(part, where)]
-    unsolved = int((dataset.converged == 0).sum())
-    return [*findings, exactly("solves that missed their tolerance", 0.0, unsolved, otherwise=Outcome.UNDECIDED)]
-
-
-def _order(part: xr.Dataset, where: str) -> list[Finding]:
-    """Differences of errors of one and the same fit: most of the noise is common to both."""
-    errors, dim = part.transfer_error.isel(dim=-1), int(part.dim.values[-1])
-    findings = []
-    for less, more in itertools.pairwise(TESTS):
-        if {less, more} <= set(part.test_covariance.values):
-            margin = errors.sel(test_covariance=more) - errors.sel(test_covariance=less)
-            mean, error = mean_and_error(margin.values)
-            findings.append(exceeds(f"error {more} above {less}, {where}, d={dim}", float(mean), float(error)))
-    return findings
-
-
-def _levels(part: xr.Dataset, where: str) -> list[Finding]:
-    """Measured over predicted, seed means taken to :math:`1/d\\to0` with a quadratic in 1/d."""
-    ratios = {
-        f"error {test}": part.transfer_error.sel(test_covariance=test) / part.transfer_theory.sel(test_covariance=test)
-        for test in part.test_covariance.values
-    }
-    ratios["error on the pool"] = part.idg_error / part.idg_theory
-    findings = []
-    for what, ratio in ratios.items():
-        limit, uncertainty = extrapolated_mean(part.dim.values, ratio.transpose("dim", "seed").values)
-        name = f"{what} over theory, {where}, d to infinity"
-        findings.append(agreement(name, 1.0, limit, uncertainty, largest_error=LARGEST))
-    return findings
+    errors = dataset["transfer_error"].isel(dim=-1)
+    for less, more in itertools.pairwise(test for test in TESTS if test in errors.test_covariance):
+        # Of one and the same fit: most of the noise is common to both errors.
+        margin = estimates.mean(errors.sel(test_covariance=more) - errors.sel(test_covariance=less))
+        findings += checks.above(f"{more}_{less}", f"error on {more} tasks - on {less} ones", margin)
+    for kind, where in (("transfer", "tasks of a test covariance"), ("idg", "the pool")):
+        ratios = estimates.mean(dataset[f"{kind}_error"] / dataset[f"{kind}_theory"])
+        what = f"error on {where} / closed form, d to infinity"
+        findings += checks.covers(f"{kind}_ratio", what, estimates.limit(ratios, order=2), 1.0, largest_error=LARGEST)
+    solved = not bool((dataset["converged"] == 0).any())
+    return [*findings, *checks.complete("solved", "every solve met its tolerance", solved)]
 
 
 def figure(dataset: xr.Dataset):
     """Errors against the exponent at the largest d, one panel per setting."""
-    last = dataset.isel(dim=-1).reindex(
-        test_covariance=[test for test in TESTS if test in dataset.test_covariance.values],
-        setting=[name for name in SETTINGS if name in dataset.setting.values],
-    )
-    titles = [_numbers(str(setting)) for setting in last.setting.values]
-    rows = [Panel("transfer_error", line="transfer_line", at={"setting": title}) for title in titles]
-    shown = last[["transfer_error", "transfer_line"]].assign_coords(setting=titles)
-    name = f"closed form, $d = {int(last.dim)}$"
+    shown = titled(dataset, {name: f"${written(law)}$" for name, law in SETTINGS.items()})
+    rows = [Panel("transfer_error", line="transfer_line", at={"setting": title}) for title in shown.setting.values]
+    shown = shown.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
+    name = f"closed form, $d = {int(shown.dim)}$"
     return panels(shown, rows, x="exponent", hue="test_covariance", line_x="exponent_line", line_name=name)
-
-
-def _numbers(setting: str) -> str:
-    symbols = {"tau": r"\tau", "alpha": r"\alpha", "kappa": r"\kappa", "ridge": r"\lambda"}
-    return "$" + r",\ ".join(f"{symbol} = {SETTINGS[setting][name]:g}" for name, symbol in symbols.items()) + "$"
 
 
 _OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
 
 experiment = Experiment(
     claim=(
-        "Linear attention pretrained on tasks with a power-law covariance errs least on tasks of that covariance, more "
-        "on isotropic ones and most on those with the eigenvalues in the opposite order, all by the closed form that "
-        "sees a test covariance only in the eigenbasis of that of pretraining."
+        "Linear attention pretrained on power-law tasks errs least on that task covariance, more on isotropic tasks "
+        "and most on reversed eigenvalues, each by its closed form."
+    ),
+    conditions=(
+        "Three sets of parameters; test covariances of one trace with the eigenvectors of the one of pretraining; "
+        "the order at the largest d, the closed forms in the limit of large d."
     ),
     sources=("LeteyTask25",),
+    axes=(
+        Axis("exponent_line", "p", "exponent of the power law, where a theory line is drawn"),
+        Axis("test_covariance", r"\tilde C", "covariance of the test tasks"),
+    ),
+    quantities=(
+        Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"),
+        Quantity("transfer_theory", r"e(\tilde C)", "error on test tasks, closed form"),
+        Quantity("transfer_line", r"e(\tilde C)", "error on test tasks, closed form on the line's grid"),
+        "idg_error",
+        "idg_theory",
+        "converged",
+    ),
     static=("dim", "exponent", "setting"),
-    fixed={},
+    outputs=("test_covariance",),
     sizes={
         "smoke": {
             "dim": (8, 16, 32),
@@ -188,26 +141,22 @@ experiment = Experiment(
             "seed": 96,
         },
     },
-    precision="float32",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "opposite": World(
+    controls={
+        "opposite": Control(
             "the closed forms of matched and reversed covariances change places",
             theory=functools.partial(theory, order=_OPPOSITE.get),
         ),
-        "traces_only": World(
+        "traces_only": Control(
             "a theory that knows the trace of the pretraining covariance and not its eigenvalues",
             theory=functools.partial(theory, train=np.ones_like),
         ),
-        "endless_pool": World(
+        "endless_pool": Control(
             "a theory in which the pool is the covariance it was drawn with",
             theory=functools.partial(theory, kappa=np.inf),
         ),
-        "isotropic_pool": World(
-            "the pool is drawn from isotropic tasks", measure=functools.partial(measure, isotropic_pool=True)
-        ),
+        "isotropic_pool": Control("the pool is drawn from isotropic tasks", measure={"isotropic_pool": True}),
     },
 )

@@ -1,0 +1,39 @@
+"""Linear attention fitted to a pool of power-law tasks, and its exact errors on tasks of other covariances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.claims.asymptotics.task_alignment.claim import SETTINGS, covariance
+from icllab.core.grid import tabulated
+from icllab.models import reduced
+from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
+from icllab.theory.sample_covariance import power_law
+
+
+def measure(point, *, key, isotropic_pool=False):
+    """Errors of Gamma for every seed, each with a pool of its own; ``isotropic_pool``: of isotropic tasks."""
+    dim, setting = point.dim, SETTINGS[point.setting]
+    spectrum = power_law(dim, point.exponent)
+    tests = [_gaussian(covariance(test, spectrum)) for test in point.test_covariance]
+    law = _gaussian(np.ones(dim) if isotropic_pool else spectrum)
+    inputs = GaussianInputs(jnp.ones(()) / dim)
+    prompts = reduced.prompts_at(setting["tau"], dim, per="d(d+1)")
+
+    def fitted(seed):
+        of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
+        pool = WeightPool.drawn(law, round(setting["kappa"] * dim), dim, key=of_pool)
+        task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, pool, setting["rho"])
+        found = reduced.fit(task, prompts=prompts, ridge=setting["ridge"], key=of_contexts)
+        errors = [found.population_error(weights=weights) for weights in tests]
+        return {
+            "transfer_error": (("test_covariance",), errors),
+            "idg_error": found.idg_error(),
+            "converged": found.converged,
+        }
+
+    return tabulated(fitted, seed=point.seed)
+
+
+def _gaussian(eigenvalues):
+    return GaussianWeights(jnp.asarray(eigenvalues, "float32"))
