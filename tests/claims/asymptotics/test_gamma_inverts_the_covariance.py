@@ -1,4 +1,4 @@
-"""What is particular to this claim: how a matrix is taken apart, and its check on made-up worlds."""
+"""What is particular to this claim: how a matrix is taken apart, and its check on synthetic data."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.gamma_inverts_the_covariance import claim
+from icllab.claims.asymptotics.gamma_inverts_the_covariance.measure import best_ridge, between, taken_apart
 from icllab.experiments.checks import Outcome, worst
 from icllab.theory import linear_attention
 
@@ -49,7 +50,8 @@ def test_it_holds_where_all_is_as_claimed():
 @pytest.mark.parametrize("name", ["fitted_ridge", "off_diagonal", "diagonal_misfit", "last_column"])
 def test_it_fails_where_one_of_them_is_not(name):
     findings = claim.check(made_up(**{name: 1.4}))
-    assert sum(f.outcome is Outcome.FAILS for f in findings) == len(SETTINGS)
+    failing = [f.id for f in findings if f.outcome is Outcome.FAILS]
+    assert failing == [f"{name}[setting={setting}]" for setting in SETTINGS]
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -61,7 +63,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_effective_part():
     dataset = blank(1)
-    wrong = claim.experiment.worlds["context_noise_alone"].theory(dataset)
+    wrong = claim.experiment.controls["context_noise_alone"].theory(dataset)
     for name in ("few contexts", "with ridge"):
         law = claim.SETTINGS[name]
         q = (1 + law["rho"]) / law["alpha"]
@@ -72,7 +74,7 @@ def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_ef
     np.testing.assert_array_equal(
         wrong.fitted_ridge_theory.sel(setting=same), dataset.fitted_ridge_theory.sel(setting=same)
     )
-    alone = claim.experiment.worlds["label_noise_alone"].theory(dataset)
+    alone = claim.experiment.controls["label_noise_alone"].theory(dataset)
     np.testing.assert_array_equal(alone.fitted_ridge_theory, dataset.fitted_ridge_theory)
     assert np.all(alone.noise_theory < 0.6 * dataset.noise_theory)
 
@@ -80,15 +82,36 @@ def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_ef
 @pytest.mark.parametrize("ridge", [0.02, 0.3, 5.0])
 def test_the_best_ridge_of_a_clean_diagonal_is_its_own(ridge):
     eigenvalues = np.geomspace(0.1, 3, 12)
-    found = claim.best_ridge(eigenvalues, eigenvalues / (eigenvalues + ridge))
+    found = best_ridge(eigenvalues, eigenvalues / (eigenvalues + ridge))
     np.testing.assert_allclose(found, ridge, rtol=1e-4)
 
 
 def test_values_between_eigenvalues():
     eigenvalues = np.array([0.1, 1.0, 10.0])
-    got = claim.between(eigenvalues, np.log(eigenvalues), (0.05, 0.1, 0.3, 5.0, 20.0))
+    got = between(eigenvalues, np.log(eigenvalues), (0.05, 0.1, 0.3, 5.0, 20.0))
     np.testing.assert_allclose(got, np.log([np.nan, 0.1, 0.3, 5.0, np.nan]), rtol=1e-13)
 
 
+@pytest.mark.parametrize("power", [0.5, -0.5])
+def test_a_matrix_that_is_the_formula_is_nothing_but_its_ridge(power):
+    """The square part Sigma^(-1/2) R (R + nu)^(-1) Sigma^(-1/2), of a rotated R: no noise, unless whitened wrongly."""
+    rng, dim, ridge = np.random.default_rng(0), 6, 0.3
+    spectrum, second = np.geomspace(0.5, 2.0, dim), np.cov(rng.normal(size=(dim, 40)))
+    root = np.diag(np.sqrt(spectrum))
+    seen = root @ second @ root
+    square = np.linalg.inv(root) @ seen @ np.linalg.inv(seen + ridge * np.eye(dim)) @ np.linalg.inv(root)
+    gamma = np.concatenate([square, np.full((dim, 1), 0.2)], axis=1)
+    found = taken_apart(gamma, spectrum, second, (1.0,), power=power)
+    np.testing.assert_allclose(found["last_column"], 0.04 * np.sum(spectrum ** (2 * power)), rtol=1e-12)
+    if power == 0.5:
+        assert found["fitted_ridge"] == pytest.approx(ridge, rel=1e-4)
+        assert found["off_diagonal"] == pytest.approx(0, abs=1e-12)
+        assert found["diagonal_misfit"] < 1e-9
+    else:
+        assert found["off_diagonal"] > 1e-3
+        assert abs(found["fitted_ridge"] / ridge - 1) > 0.1
+
+
 def test_the_figure_has_a_panel_for_each_setting():
-    assert len(claim.figure(made_up()).axes) == 3
+    names = json.dumps(claim.experiment.vocabulary.described())
+    assert len(claim.figure(made_up().assign_attrs(names=names)).axes) == 3
