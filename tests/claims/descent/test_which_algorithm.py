@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.descent.which_algorithm import claim
+from icllab.claims.descent.which_algorithm import claim, measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.tasks import LinearRegression
 
@@ -42,7 +42,7 @@ def made_up(seeds=3, scatter=0.02, width=1.1, steps=4000, **changed):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -50,24 +50,19 @@ def test_it_holds_where_all_is_as_claimed():
 
 
 def test_it_fails_where_a_candidate_is_named():
-    assert failing(made_up(**{"4_steps": (0.35, 0.2, 0.002)})) == [
-        "networks that are not none of these at 0.01, 4 layers, rho=0.25"
-    ]
+    assert failing(made_up(**{"4_steps": (0.35, 0.2, 0.002)})) == ["named[layers=4,rho=0.25,step=4000]"]
 
 
 def test_it_fails_where_one_step_is_nearer_than_ridge():
     found = failing(made_up(ridge=(0.9, 0.12, 0.06)))
-    assert found == ["log fraction unexplained, 1 step above ridge, 1 layers, rho=0.25"]
+    assert found == ["ridge_nearer[layers=1,rho=0.25,step=4000]"]
 
 
 def test_it_fails_where_depth_does_not_help_ridge_or_helps_one_step_as_much():
-    said = "from 1 to 4 layers, rho=0.25"
-    assert f"fall of the log fraction unexplained by ridge, {said}" in failing(made_up(ridge=(0.1, 0.12, 0.2)))
+    at = "[rho=0.25,step=4000]"
+    assert f"ridge_falls{at}" in failing(made_up(ridge=(0.1, 0.12, 0.2)))
     found = failing(made_up(**{"1_step": (0.95, 0.4, 0.1)}))
-    assert set(found) == {
-        f"that fall above the fall of 1 step, {said}",
-        f"log 2 above the fall of the log fraction unexplained by 1 step, {said}",
-    }
+    assert set(found) == {f"ridge_falls_more{at}", f"step_falls_little{at}"}
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -86,23 +81,22 @@ def test_all_verdicts_are_told_apart():
     assert set(claim.verdicts(both, claim.LOOSE).sel(layers=1).values) == {claim.MANY}
 
 
-def test_one_step_is_named_where_it_takes_the_place_of_the_networks():
-    world = claim._itself(made_up())
-    assert world["among"].dims == made_up()["among"].dims
+def test_one_step_is_named_where_nothing_of_it_is_left():
+    dataset = made_up(**{"1_step": (1e-6, 1e-6, 1e-6)})
     for tolerance in (claim.STRICT, claim.LOOSE):
-        assert set(claim.verdicts(world.isel(rho=0, step=0), tolerance).values.ravel()) == {"1 step"}
-    assert len([what for what in failing(world) if what.startswith("networks that are not")]) == len(LAYERS)
+        assert set(claim.verdicts(dataset.isel(rho=0, step=0), tolerance).values.ravel()) == {"1 step"}
+    assert len([id for id in failing(dataset) if id.startswith("named")]) == len(LAYERS)
 
 
 def test_after_a_short_training_only_verdicts_are_judged():
     whole, short = claim.check(made_up()), claim.check(made_up(steps=100))
-    assert {finding.what for finding in short} < {finding.what for finding in whole}
-    assert all(finding.what.startswith(("networks", "several")) for finding in short)
+    assert {finding.id.split("[")[0] for finding in short} < {finding.id.split("[")[0] for finding in whole}
+    assert all(finding.id.startswith(("named", "depths")) for finding in short)
 
 
 @pytest.mark.parametrize("name", claim.CANDIDATES)
 def test_every_candidate_answers_every_position_and_has_its_fitted_parameters(name, getkey):
-    candidates, fitted = claim.candidates_of((name,), 2)
+    candidates, fitted = measure.candidates_of((name,), 2)
     prompt = LinearRegression.convention("garg", dim=2, length=4).sample(key=getkey())
     answers = eqx.filter_jit(candidates[name])(prompt)
     assert answers.shape == (5,)

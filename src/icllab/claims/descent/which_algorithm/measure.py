@@ -1,0 +1,146 @@
+"""Transformers trained for a while, and how much of them each candidate algorithm leaves unexplained."""
+
+import functools
+import json
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab import algorithms, constructions
+from icllab.core.grid import tabulated
+from icllab.diagnostics import VerdictRule, identify
+from icllab.models import BlockOptions, Transformer
+from icllab.models.networks.embedding import Joined
+from icllab.tasks import LinearRegression
+from icllab.training import Record, Sweep
+
+
+def measure(point, *, key, constructed=False):
+    """One cell: all seeds at one depth and noise. ``constructed``: the networks take so many steps of descent."""
+    base = LinearRegression.convention("garg", dim=point.dim, length=2 * point.dim)
+    task = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
+    candidates, fitted = candidates_of(point.candidate, point.dim)
+    if constructed:
+        shape = {"layers": point.layers, "dim": point.dim, "normalised": True, "half": True}
+        descent = constructions.gradient_descent(algorithms.GradientDescent(0.5, **shape), answers="last")
+        networks = dict.fromkeys(point.seed, descent)
+    else:
+        networks = dict(zip(point.seed, trained(point, task, key), strict=True))
+
+    def identified(seed):
+        own, fits, answers = candidates, fitted, []
+        for tolerance in point.tolerance:
+            found = identify(
+                networks[seed],
+                own,
+                task,
+                key=jax.random.fold_in(key, seed),
+                fitted=fits,
+                prompts=point.prompts,
+                fitting=point.fitting,
+                rule=VerdictRule(tolerance=tolerance, resamples=500),
+            )
+            if not answers:  # what is fitted does not depend on the tolerance
+                own, fits = with_values(candidates, fitted, found), {}
+            answers.append(found)
+        first, by_candidate = answers[0], ("tolerance", "candidate")
+        ends = first.fraction_unexplained_interval.sel(bound=list(point.bound)).transpose("candidate", "bound")
+        return {
+            "fraction_unexplained": (("candidate",), first.fraction_unexplained),
+            "fraction_unexplained_interval": (("candidate", "bound"), ends),
+            "accepted": (by_candidate, np.stack([one.accepted for one in answers])),
+            "among": (by_candidate, np.stack([one.among for one in answers])),
+        }
+
+    return tabulated(identified, seed=point.seed)
+
+
+def candidates_of(names, dim):
+    """The candidates of these names, and which of their parameters are fitted."""
+    shape = {"dim": dim, "normalised": True, "half": True}
+    smoother = {"kernel": "softmax", "noise_variance": 0.0, "layers": 1, "dim": dim, "normalised": False}
+
+    def mean_of_labels(prompt):
+        before = jnp.pad(jnp.cumsum(prompt.y[:-1]), (1, 0))
+        return before / jnp.maximum(jnp.arange(prompt.positions), 1).astype(before.dtype)
+
+    built = {
+        "1 step": (lambda: algorithms.GradientDescent(0.5, layers=1, **shape), ["rate"]),
+        "2 steps": (lambda: algorithms.GradientDescent(0.5, layers=2, **shape), ["rate"]),
+        "4 steps": (lambda: algorithms.GradientDescent(0.5, layers=4, **shape), ["rate"]),
+        "preconditioned step": (
+            lambda: algorithms.PreconditionedDescent(0.5 * jnp.eye(dim), layers=1, **shape),
+            ["preconditioner"],
+        ),
+        "GD++, 2 steps": (
+            lambda: algorithms.GradientDescentPlusPlus.scalar(0.5, 0.1, layers=2, **shape),
+            ["preconditioner", "contraction"],
+        ),
+        "ridge": (lambda: algorithms.Ridge(0.5), ["ridge"]),
+        "least squares": (algorithms.LeastSquares, []),
+        "softmax smoother": (
+            lambda: algorithms.FunctionalDescent(1.0, temperature=1.0, **smoother),
+            ["rate", "temperature"],
+        ),
+        "kernel ridge": (
+            lambda: algorithms.KernelRidge(0.5, kernel="exponential", temperature=5.0),
+            ["ridge", "temperature"],
+        ),
+        "mean of labels": (lambda: mean_of_labels, []),
+    }
+    chosen = {name: built[name] for name in names}
+    return {name: make() for name, (make, _) in chosen.items()}, {n: paths for n, (_, paths) in chosen.items() if paths}
+
+
+def with_values(candidates, fitted, found):
+    """The candidates with the parameters that were fitted."""
+    own = dict(candidates)
+    for name, paths in fitted.items():
+        numbers = json.loads(str(found.fitted_values.sel(candidate=name).item()))
+        for path in paths:
+            where = operator.attrgetter(path)
+            own[name] = eqx.tree_at(where, own[name], jnp.asarray(numbers[path], where(own[name]).dtype))
+    return own
+
+
+def trained(point, task, key):
+    """One transformer for each seed; without a step, as it is drawn."""
+    of_weights, of_prompts = jax.random.split(key)
+
+    def build(key):
+        return Transformer(
+            Joined(answers="last", causal=False, query_is_key=True),
+            dim=point.dim,
+            width=point.width,
+            layers=point.layers,
+            block=BlockOptions(heads=2, mlp=(2 * point.width,), norm="pre"),
+            positions="none",
+            key=key,
+        )
+
+    drawn = icl.ensemble(build, seeds=list(point.seed), key=of_weights)
+    if point.step == 0:
+        return [drawn.member(i) for i in range(drawn.size)]
+    run = icl.fit(
+        drawn,
+        task,
+        steps=point.step,
+        key=of_prompts,
+        batch=point.batch,
+        optimizer=optimizer(point.step, point.rate),
+        positions="last",
+        sweep=Sweep(mode="map"),
+        record=Record([0], progress=False),
+    )
+    return [run.member(i) for i in range(run.size)]
+
+
+@functools.cache
+def optimizer(steps, rate):
+    """Adam, its rate rising and then falling along a cosine. One object for all cells."""
+    return optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, steps // 20, steps))
