@@ -22,6 +22,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from icllab.claims.asymptotics._choices import best_for_others
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.experiments import checks
@@ -131,13 +132,6 @@ def _chosen(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
     """Of every seed the value at the pool for which ``by`` has the largest geometric mean over the *other* seeds."""
     best = best_for_others(np.log(by.transpose("tasks", "seed").values))
     return values.isel(tasks=xr.DataArray(best, dims="seed"), seed=xr.DataArray(np.arange(best.size), dims="seed"))
-
-
-def best_for_others(values: np.ndarray) -> np.ndarray:
-    """For each seed the row with the largest mean over the *other* seeds: a choice that favours no seed's own noise."""
-    seeds = range(values.shape[1])
-    others = [np.delete(values, s, axis=1) if len(seeds) > 1 else values for s in seeds]
-    return np.array([np.argmax(some.mean(1)) for some in others])
 
 
 def crossing(tasks: np.ndarray, relative: np.ndarray) -> float:

@@ -1,0 +1,75 @@
+"""Networks of one kind, as wide as a number of parameters allows, trained at several rates, beside ridge."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import icllab as icl
+from icllab import algorithms
+from icllab.claims.asymptotics._transformers import trained, transformer
+from icllab.claims.asymptotics.which_architectures.claim import BLOCKS
+from icllab.core.grid import tabulated
+from icllab.models import DeepSets, PromptPerceptron, Recurrent
+from icllab.models.networks.parameters import parameter_count, width_for
+from icllab.tasks import LinearRegression
+
+REFERENCES = {"no examples": lambda prompt: jnp.zeros_like(prompt.y), "least squares": algorithms.LeastSquares()}
+
+
+def measure(point, *, key, updates=None, instead=None):
+    """The excess error of one kind of network over ridge's; another is built ``instead`` of attention."""
+    dim, length, name = point.dim, round(point.alpha * point.dim), point.predictor
+    task = LinearRegression.convention("raventos", dim=dim, length=length)
+    of_weights, of_prompts, of_test = jax.random.split(key, 3)
+
+    def build(width, key):
+        return built(instead if instead and name in BLOCKS else name, width, dim=dim, length=length, key=key)
+
+    if name in REFERENCES:
+        parameters, members = 0, [REFERENCES[name]] * len(point.rate) * len(point.seed)
+    else:
+        width = width_for(lambda width: build(width, of_weights), point.parameters)
+        run = trained(
+            icl.ensemble(lambda key: build(width, key), seeds=point.seed, key=of_weights),
+            task,
+            rates=point.rate,
+            steps=point.step,
+            batch=point.batch,
+            key=of_prompts,
+            updates=updates,
+        )
+        members = [run.member(i) for i in range(run.size)]  # the seed slowest
+        parameters = parameter_count(members[0])
+
+    def tested(seed):
+        keys = jax.random.split(jax.random.fold_in(of_test, seed), point.prompts)
+        first = point.seed.index(seed) * len(point.rate)
+        own = [_excess(member, task, keys) for member in members[first : first + len(point.rate)]]
+        return {"excess": (("rate", "position"), np.stack(own)[:, list(point.position)])}
+
+    return {**tabulated(tested, seed=point.seed), "parameter_count": ((), float(parameters))}
+
+
+def built(name, width, *, dim, length, key):
+    """A network of one kind and width; attention works on the whole width whatever the number of heads."""
+    if name == "MLP":
+        hidden = (width, width)
+        return PromptPerceptron(dim=dim, length=length, hidden=hidden, answers="every", nonlinearity="gelu", key=key)
+    if name == "recurrent":
+        return Recurrent(dim=dim, width=width, hidden=(width,), nonlinearity="gelu", key=key)
+    if name == "DeepSets":
+        return DeepSets(dim=dim, width=width, hidden=(width, width), pool="sum", nonlinearity="gelu", key=key)
+    layers, heads = BLOCKS[name]
+    return transformer(dim=dim, width=width, layers=layers, heads=heads, head_dim=max(1, width // heads), key=key)
+
+
+@eqx.filter_jit
+def _excess(predictor, task, keys):
+    ridge = algorithms.bayes_optimal(task)
+
+    def one(key):
+        prompt = task.sample(key=key)
+        return (predictor(prompt) - ridge(prompt)) ** 2
+
+    return jnp.mean(jax.lax.map(one, keys, batch_size=256), axis=0)
