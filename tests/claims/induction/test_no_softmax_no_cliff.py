@@ -2,11 +2,13 @@
 
 import json
 
+import equinox as eqx
 import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.induction.no_softmax_no_cliff import claim
+from icllab.claims.induction import _networks
+from icllab.claims.induction.no_softmax_no_cliff import claim, measure
 from icllab.experiments.checks import Outcome, worst
 
 STEPS = np.arange(0, 4001, 25)
@@ -38,7 +40,12 @@ def outcome(dataset):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+
+
+def named(ids):
+    """Names of findings, without their coordinates."""
+    return [name.split("[")[0] for name in ids]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -47,36 +54,45 @@ def test_it_holds_where_all_is_as_claimed():
 
 def test_it_fails_where_the_jump_is_gradual_without_softmax():
     wide = failing(made_up(width=0.8))
-    assert sum(what.startswith("0.333 above") for what in wide) == 6
-    assert sum("from 1/N over that of softmax" in what for what in wide) == 6
-    assert not any(what.startswith("0.333 above") and claim.SOFTMAX in what for what in wide)
+    assert named(wide).count("relative_width") == 6
+    assert named(wide).count("width_ratio_pairs") == 6
+    assert not any(f"attention={claim.SOFTMAX}]" in name for name in wide if name.startswith("relative_width"))
 
 
 def test_it_fails_where_it_is_sharp_but_three_times_as_gradual_as_with_softmax():
-    wide = failing(made_up(width=0.25, softmax=0.03))
-    assert wide
-    assert all("from 1/N over that of softmax" in what for what in wide)
+    assert set(named(failing(made_up(width=0.25, softmax=0.03)))) == {"width_ratio_pairs"}
 
 
 def test_it_fails_where_networks_guess_and_never_jump_but_not_where_one_stays_at_chance():
-    assert {what.split(",")[0] for what in failing(made_up(time=9000.0))} == {
-        "networks that guess and do not jump",
-        "at least 3 networks jump",
-    }
+    assert set(named(failing(made_up(time=9000.0)))) == {"stuck", "enough"}
     asleep = made_up()
     asleep["accuracy"][0, 0, 0] = 1 / 16
     assert outcome(asleep) is Outcome.HOLDS
     asleep["accuracy"][0, 0, 1] = 1 / 16
-    assert failing(asleep) == [f"at least 3 networks jump, {KINDS[0]}, rate 0.15"]
+    assert failing(asleep) == [f"enough[attention={KINDS[0]},rate=0.15]"]
 
 
 def test_it_is_undecided_where_time_was_short_or_something_is_missing():
     assert outcome(made_up(last=150)) is Outcome.UNDECIDED
     assert outcome(made_up(kinds=KINDS[:1])) is Outcome.UNDECIDED
-    assert not any(" above " in finding.what for finding in claim.check(made_up(seeds=1)))
+    assert not {"relative_width", "width_ratio_pairs"} & set(named(f.id for f in claim.check(made_up(seeds=1))))
 
 
 @pytest.mark.parametrize("last", [150, 4000])
-def test_a_gradual_rise_is_a_wrong_world(last):
-    world = claim.experiment.worlds["gradual"].theory(made_up(last=last, kinds=KINDS[:1]))
-    assert outcome(world) is Outcome.FAILS
+def test_it_fails_where_the_accuracy_comes_near_1_exponentially(last):
+    dataset = made_up(last=last, kinds=KINDS[:1])
+    smooth = 1 - 15 / 16 * np.exp(-5 * dataset.step / last) + 0 * dataset["accuracy"]
+    assert "relative_width" in named(failing(dataset.assign(accuracy=smooth)))
+
+
+@pytest.mark.parametrize("way", ["zero order", "patterns given"])
+def test_controls_have_the_patterns_that_they_say(way, getkey):
+    start = _networks.start(0, key=getkey(), fields={"attention": ("linear", "linear")}, pairs=2, labels=4, dim=3)
+    prompt = start.task.sample(key=getkey())
+    found = eqx.filter_jit(measure.WAYS[way](start.network).trace)(prompt).activations
+    if way == "zero order":
+        np.testing.assert_allclose(found["attention1"], np.tril(np.ones((5, 5))) / np.arange(1, 6)[:, None], rtol=1e-6)
+        np.testing.assert_allclose(found["attention2"], 1 / 5, rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(np.asarray(found["attention1"])[[1, 3], [0, 2]], 1.0)
+        np.testing.assert_array_equal(np.asarray(found["attention2"])[1::2], np.asarray(prompt.matches))

@@ -1,7 +1,7 @@
-r"""The in-context accuracy of a two-layer network: a plateau at one in N, then a jump.
+r"""The in-context accuracy of a two-layer network: a plateau at 1/N, then a jump.
 
-Prompts have N items with different labels out of L, and a query that repeats one of the items; classes are fresh in
-every prompt. Chance is 1/L, and naming any label of the context is right in 1/N. On the scale of
+Prompts have N items with different labels out of L, and a query that repeats one of the items; classes are novel in
+every prompt. Chance is 1/L, and guessing any label of the context is right in 1/N. On the scale of
 
 .. math:: u = \frac{A - 1/N}{1 - 1/N}
 
@@ -15,107 +15,70 @@ from the query to the right label in the second (TILA2). Attention to labels as 
 of the context (CLA) belong to guessing. Their times and widths are taken between their own plateaus and ends.
 """
 
-import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.claims.induction import _transitions
+from icllab.core.grid import Seeds
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
 LONG = 4000  # steps by which a network without a transition is one
-SHARP = 1 / 3  # of the width over the time
+SHARP = 1 / 3  # of the relative width
 GUESSED = 0.9  # of the answers are labels of the context, on the plateau
 NEAR = 0.03  # of the plateau's accuracy to 1/N
 TOGETHER = 0.15  # of the logarithms of times
-EARLIER = float(np.log(1.5))  # likewise, and of the logarithms of widths over times
+EARLIER = 1.5  # ratio of times, and of relative widths
 REFERENCE = (1450, 2100, 2050, 1250, 2150, 1500)  # steps to nine tenths of six networks of another program, D=31
 REFERENCE_DIM, NINE_TENTHS = 31, 0.9
 JUMPING = {"item_label_attention": "ILA1", "target_attention": "TILA2"}
 GUESSING = {"label_attention": "TLA2", "context_label_accuracy": "CLA"}
 
 
-def measure(point, *, key):
-    """One cell: networks of all seeds, tested as they train."""
-    from icllab.claims.induction import _networks as induction_networks
-
-    found = induction_networks.learning_curves(
-        seeds=point.seed,
-        steps=point.step,
-        key=key,
-        rates=[point.learning_rate],
-        prompts=point.prompts,
-        batch=point.batch,
-        labels=point.label_count,
-        pairs=point.pairs,
-        dim=point.dim,
-    )
-    return {name: (("seed", "step"), values.reshape(len(point.seed), -1)) for name, (_, values) in found.items()}
-
-
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every network waits at one in N and then jumps, and both steps of the head jump with it."""
-    from icllab.diagnostics import transitions
+    """Every network waits at 1/N and then jumps, and both steps of the head jump with it."""
+    guess = 1 / fixed_values(dataset)["pairs"]
+    jump = _transitions.risen(dataset["accuracy"], plateau=guess, end=1.0)
+    short = Outcome.UNDECIDED if dataset.step.max() < LONG else Outcome.FAILS
+    findings = checks.equal(
+        "missed", "networks that do not jump", (~jump["transitioned"]).sum("seed"), 0, otherwise=short
+    )
+    before = dataset.step < jump["transition_time"] - jump["transition_width"]
+    waiting = before & (dataset["context_label_accuracy"] >= GUESSED)
+    level = estimates.mean(dataset["accuracy"].where(waiting).mean("step"))
+    findings += checks.near("plateau", "accuracy on the plateau", level, guess, margin=NEAR)
+    width = estimates.mean(jump["relative_width"])
+    findings += checks.below("relative_width", "relative width of the jump", width, SHARP)
+    return _transitions.visible([*findings, *_as_elsewhere(dataset), *_events(dataset, jump)])
 
+
+def _as_elsewhere(dataset: xr.Dataset) -> list[Finding]:
+    """The steps to nine tenths, beside those of another program."""
+    part = dataset.sel(dim=dataset.dim == REFERENCE_DIM)
+    there = (part["accuracy"] > NINE_TENTHS) & (part.step > 0)
+    ours = estimates.geometric_mean(part.step.where(there).min("step"))
+    ratio = ours / estimates.geometric_mean(xr.DataArray(list(REFERENCE), dims="seed"))
+    what = f"first tested step with accuracy {NINE_TENTHS:g} / another program's"
+    return checks.covers("steps_elsewhere", what, ratio, 1.0, largest_error=0.25)
+
+
+def _events(dataset: xr.Dataset, jump: xr.Dataset) -> list[Finding]:
+    """Both steps of the head come with the jump, more abruptly than guessing, which has come before."""
+    own = {name: _transitions.risen(dataset[name]) for name in (*JUMPING, *GUESSING)}
+    times = {name: one["transition_time"].where(one["transition_time"] > 0) for name, one in own.items()}
     findings = []
-    for dim in dataset.dim.values:
-        part, at = dataset.sel(dim=dim, drop=True), f"D={dim}"
-        guess = 1 / fixed_values(part)["pairs"]
-        found = transitions(part["accuracy"], plateau=guess, end=1.0)
-        missed = int((~found["transitioned"]).sum())
-        short = Outcome.UNDECIDED if part.step.values.max() < LONG else Outcome.FAILS
-        findings.append(exactly(f"networks that do not jump, {at}", 0, missed, otherwise=short))
-        before = part.step < found["transition_time"] - found["transition_width"]
-        waiting = before & (part["context_label_accuracy"] >= GUESSED)
-        level, error = _mean(part["accuracy"].where(waiting).mean("step"))
-        said = f"{NEAR:g} above the distance of the plateau from 1/N, {at}"
-        findings.append(exceeds(said, NEAR - abs(level - guess), error))
-        said = f"{SHARP:.3g} above the width of the jump over its time, {at}"
-        findings.append(exceeds(said, *_mean(SHARP - found["relative_width"])))
-        if dim == REFERENCE_DIM:
-            findings.append(_as_elsewhere(part, at))
-        own = {name: transitions(part[name]) for name in (*JUMPING, *GUESSING)}
-        findings += _events(found, own, at)
-    known = [finding for finding in findings if np.isfinite(finding.tolerance)]
-    seen = len(known) == len(findings)
-    return [*known, exactly("all that is compared is seen in the steps given", 1, seen, otherwise=Outcome.UNDECIDED)]
-
-
-def _as_elsewhere(part: xr.Dataset, at: str) -> Finding:
-    """The steps to nine tenths, beside those of another program: the means of their logarithms."""
-    there = part["accuracy"] > NINE_TENTHS
-    mean, error = _mean(_log(part.step.where(part.step > 0)[there.argmax("step")].where(there.any("step"))))
-    expected, of_expected = mean_and_error(np.log(REFERENCE))
-    said = f"ln of the first tested step with {NINE_TENTHS:g} right, {at}"
-    return agreement(said, float(expected), mean, float(np.hypot(error, of_expected)), largest_error=0.25)
-
-
-def _events(found: xr.Dataset, own: dict[str, xr.Dataset], at: str) -> list[Finding]:
-    """Both steps of the head come with the jump, more at once than guessing, which has come before."""
-    findings = []
-    time = _log(found["transition_time"])
     for name, called in JUMPING.items():
-        apart, error = _mean(_log(own[name]["transition_time"]) - time)
-        said = f"{TOGETHER:g} above the distance of the ln time of {called} from that of the accuracy, {at}"
-        findings.append(exceeds(said, TOGETHER - abs(apart), error))
-        wider = _log(own["label_attention"]["relative_width"] / own[name]["relative_width"])
-        said = f"ln width over time of TLA2 above that of {called}, {at}"
-        findings.append(exceeds(said, *_mean(wider.where(found["transitioned"])), bound=EARLIER))
+        ratio = estimates.geometric_mean(times[name] / jump["transition_time"])
+        findings += checks.near(f"time_{called}", f"time of {called} / the accuracy's", ratio, 1.0, margin=TOGETHER)
+        wider = own["label_attention"]["relative_width"] / own[name]["relative_width"]
+        wider = estimates.geometric_mean(wider.where(jump["transitioned"]))
+        findings += checks.above(f"width_{called}", f"relative width of TLA2 / that of {called}", wider, EARLIER)
     for name, called in GUESSING.items():
-        earlier = time - _log(own[name]["transition_time"])
-        said = f"ln time of the accuracy above that of {called}, {at}"
-        findings.append(exceeds(said, *_mean(earlier), bound=EARLIER))
+        later = estimates.geometric_mean(jump["transition_time"] / times[name])
+        findings += checks.above(f"before_{called}", f"time of the accuracy / that of {called}", later, EARLIER)
     return findings
-
-
-def _log(values: xr.DataArray) -> xr.DataArray:
-    return values.copy(data=np.log(values.values))
-
-
-def _mean(samples: xr.DataArray) -> tuple[float, float]:
-    mean, error = mean_and_error(samples.values)
-    return float(mean), float(error)
 
 
 def figure(dataset: xr.Dataset):
@@ -125,40 +88,32 @@ def figure(dataset: xr.Dataset):
     return panels(shown, [Panel(None, line=name) for name in names], x="step", hue="seed", line_x="step")
 
 
-def steady(dataset: xr.Dataset) -> xr.Dataset:
-    """A wrong world: the accuracy rises evenly from chance."""
-    share = dataset.step / dataset.step.max()
-    chance = 1 / fixed_values(dataset)["label_count"]
-    return dataset.assign(accuracy=(chance + (1 - chance) * share + 0 * dataset["accuracy"]))
-
-
-def without_guessing(dataset: xr.Dataset) -> xr.Dataset:
-    """A wrong world: nothing is learned before the jump."""
-    later = dataset.step > dataset.step.values[len(dataset.step) // 2]
-    chance = 1 / fixed_values(dataset)["label_count"]
-    return dataset.assign(accuracy=xr.where(later, 1.0, chance) + 0 * dataset["accuracy"])
-
-
 experiment = Experiment(
     claim=(
-        "A two-layer attention-only network first learns to name any label of the context, right in 1/N, and then to "
-        "look the label up at once: in less than a third of the time until then, together with the attention of both "
-        "steps of an induction head, and long after the attention to labels as such."
+        "Accuracy waits at 1/N, the level of guessing a label of the context, and then rises abruptly, in under a "
+        "third of that time, together with both induction-head attention patterns."
+    ),
+    conditions=(
+        "Two layers of attention without MLPs, N = 4, L = 16, novel classes in every prompt, SGD at rate 0.1. "
+        "Attention to labels as such, and answers that are labels of the context, come long before."
     ),
     sources=("Reddy24",),
+    quantities=("accuracy", "label_loss", *JUMPING, *GUESSING),
     static=("dim",),
+    outputs=("step",),
     fixed={"pairs": 4, "label_count": 16, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {"dim": (31,), "step": (0, 50, 100, 150), "seed": 2},
         "small": {"dim": (31,), "step": tuple(range(0, 4001, 25)), "seed": 6},
-        "medium": {"dim": (15, 31, 63), "step": tuple(range(0, 5001, 25)), "seed": 12},
+        "medium": {"dim": (15, 31, 63), "step": tuple(range(0, 5001, 25)), "seed": Seeds(12, block=3)},
     },
-    precision="float32",
-    measure=measure,
     check=check,
     figure=figure,
-    worlds={
-        "steady": World("the accuracy rises evenly from chance", theory=steady),
-        "without_guessing": World("nothing is learned before the jump", theory=without_guessing),
+    controls={
+        "patterns_given": Control(
+            "both attention patterns are given, and the readout alone is learned: accuracy rises smoothly",
+            measure={"given": True},
+            axes={"step": tuple(range(0, 301, 5)), "seed": tuple(range(5))},
+        ),
     },
 )

@@ -1,0 +1,63 @@
+"""When curves of training rise: transitions over any axes, and what of a check cannot be seen in the steps given."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from icllab.diagnostics import delay, transitions
+from icllab.experiments import checks
+from icllab.experiments.checks import Finding, Outcome
+
+OF_MEMBERS = (
+    "transitioned",
+    "transition_time",
+    "observed_time",
+    "transition_width",
+    "relative_width",
+    "end_level",
+    "median_time",
+)
+LARGEST_P = 0.01  # of a log-rank test that tells
+
+
+def risen(curves: xr.DataArray, **how: Any) -> xr.Dataset:
+    """Transitions of curves over seed, step and any other axes, for each combination of the others by itself.
+
+    Args:
+        curves: The curves.
+        **how: Levels and edges, as of :func:`icllab.diagnostics.transitions`.
+
+    Returns:
+        :data:`OF_MEMBERS` over all axes but ``step``; the median over seeds has no axis of seeds.
+    """
+    others = [name for name in curves.dims if name not in ("seed", "step")]
+    if not others:
+        return transitions(curves, **how)[list(OF_MEMBERS)].drop_attrs()
+    first = curves[others[0]]
+    parts = [risen(curves.sel({others[0]: value}, drop=True), **how) for value in first.values]
+    found = xr.concat(parts, dim=first)
+    # Findings name coordinates in the order in which the curves have them.
+    variables = {name: found[name].variable for name in OF_MEMBERS}
+    return xr.Dataset(variables, coords={name: curves[name] for name in curves.dims if name in found.dims})
+
+
+def visible(findings: list[Finding], *, whole: bool = True) -> list[Finding]:
+    """The findings that have a number with an error, and one that says whether all have and the data are ``whole``."""
+    known = [finding for finding in findings if np.isfinite([finding.measured, finding.tolerance]).all()]
+    there = whole and len(known) == len(findings)
+    return [*known, *checks.complete("seen", "all that is compared is seen in the steps given", there)]
+
+
+def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:
+    """Does it come later in the second group than in the first, by the exact log-rank test?
+
+    It fails where it comes as clearly earlier. Censored runs are counted as what they are.
+    """
+    found = delay(*(group.assign(transitioned=group["transitioned"].astype(bool)) for group in (first, second)))
+    p, later = float(found["exact_p_value"].fillna(1.0)), float(found["log_rank"]) < 0  # without events nothing tells
+    if p > LARGEST_P:
+        outcome, advice = Outcome.UNDECIDED, "more seeds would tell"
+    else:
+        outcome, advice = Outcome.HOLDS if later else Outcome.FAILS, ""
+    return [Finding(id, f"{what}, exact p of the log-rank test", 0.0, p, 0.0, LARGEST_P, outcome, advice)]

@@ -1,0 +1,14 @@
+"""Two-layer item-label networks, tested as they train."""
+
+from icllab.claims.induction import _networks
+from icllab.models import match_clamped, previous_token_clamped
+
+
+def measure(point, *, key, given=False):
+    """Test curves of every seed. ``given``: both attention patterns are clamped, and the readout alone is learned."""
+    prepared = {"prepared": _given} if given else {}
+    return _networks.at_one_rate(_networks.learning_curves(point, key=key, rates=[point.learning_rate], **prepared))
+
+
+def _given(network):
+    return match_clamped(previous_token_clamped(network))

@@ -1,0 +1,29 @@
+"""Item-label networks with softmax attention, or attention of first order in its scores, in either layer."""
+
+from icllab.claims.induction import _networks
+from icllab.claims.induction.no_softmax_no_cliff.claim import KINDS
+from icllab.models import edited, match_clamped, previous_token_clamped
+
+NAMES = ("accuracy", "label_loss", "context_label_accuracy")
+
+
+def measure(point, *, key, prepared=""):
+    """Test curves of every seed at every rate, of networks that are ``prepared`` in one of the ways of :data:`WAYS`."""
+    how = {"fields": {"attention": KINDS[point.attention]}, "prepared": WAYS[prepared]}
+    found = _networks.learning_curves(point, key=key, rates=point.rate, **how)
+    return {name: found[name] for name in NAMES}
+
+
+def _given(network):
+    return match_clamped(previous_token_clamped(_networks.first_order(network)))
+
+
+def _even(network):
+    return edited(network, _one)
+
+
+def _one(name, value):
+    return 1 + 0 * value if name.startswith("scores") else value
+
+
+WAYS = {"": _networks.first_order, "patterns given": _given, "zero order": _even}
