@@ -28,6 +28,11 @@ def test_ridge_is_its_formula_at_every_position(prompt):
     assert prediction[0] == 0
 
 
+def test_a_predictor_with_a_known_number_can_be_made_while_another_program_is_traced(prompt):
+    ridge = jnp.asarray(0.7)
+    np.testing.assert_allclose(jax.jit(lambda p: Ridge(ridge)(p))(prompt), Ridge(ridge)(prompt), rtol=1e-12)
+
+
 def test_least_squares_is_the_pseudo_inverse_at_every_position(prompt):
     prediction, x, y = LeastSquares()(prompt), np.asarray(prompt.x), np.asarray(prompt.y)
     for i in range(1, prompt.positions):

@@ -154,7 +154,7 @@ class KernelRidge(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
         with jax.default_matmul_precision("float32"):
-            return _on_features(features_of(gram(self.kernel, self.temperature, prompt.x)), prompt.y, self.ridge)
+            return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.ridge)
 
 
 class GaussianProcess(AbstractPredictor):
@@ -191,7 +191,8 @@ class GaussianProcess(AbstractPredictor):
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position; with no example seen it is zero."""
-        return KernelRidge(self.noise_variance, kernel=self.kernel, temperature=self.temperature)(prompt)
+        with jax.default_matmul_precision("float32"):
+            return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.noise_variance)
 
 
 class RepairedProcess(AbstractPredictor):
@@ -229,8 +230,8 @@ class RepairedProcess(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         """The prediction at the last position."""
         with jax.default_matmul_precision("float32"):
-            features = features_of(repaired(gram(self.kernel, self.temperature, prompt.x)))
-            return _on_features(features, prompt.y, self.noise_variance)[-1:]
+            matrix = repaired(gram(self.kernel, self.temperature, prompt.x))
+            return _on_features(matrix, prompt.y, self.noise_variance)[-1:]
 
 
 class SoftmaxLimit(AbstractPredictor):
@@ -274,9 +275,10 @@ class SoftmaxLimit(AbstractPredictor):
 
 
 def _on_features(
-    features: Float[Array, "position feature"], labels: Float[Array, " position"], ridge: Float[Array, ""]
+    matrix: Float[Array, "position position"], labels: Float[Array, " position"], ridge: Float[Array, ""]
 ) -> Float[Array, " position"]:
-    """Ridge regression on features, answered at every position."""
+    """Ridge regression on the features of a kernel's matrix, answered at every position."""
+    features = features_of(matrix)
     weights = ridge_weights(features, labels, ridge.astype(features.dtype))
     return jnp.sum(features * weights, axis=1)
 

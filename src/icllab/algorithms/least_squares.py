@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.algorithms.recursions import least_squares_weights, ridge_weights
@@ -22,7 +23,7 @@ def number(value: object) -> Array:
 
 def require_non_negative(name: str, value: object, hint: str = "") -> None:
     """Refuse a number below zero, or none; a traced one cannot be looked at and passes."""
-    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not bool(jnp.all(value >= 0)):
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= 0):
         raise expected(name, "numbers >= 0" if value.ndim else "a number >= 0", value.tolist(), hint)
 
 
