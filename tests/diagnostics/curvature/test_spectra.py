@@ -10,8 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
+from icllab.diagnostics.curvature import spectra as curvature
 from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
-from icllab.diagnostics.curvature.spectra import spectra as curvature
 
 
 @pytest.fixture(autouse=True)
