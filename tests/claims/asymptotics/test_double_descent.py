@@ -1,13 +1,19 @@
-"""What is particular to this claim: its wrong formula is wrong in one place only, and its check on made-up worlds."""
+"""What is particular to this claim: its wrong formula is wrong in one place only, and its check on synthetic data."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.double_descent import claim
+from icllab.claims.asymptotics.double_descent.measure import measure
 from icllab.experiments.checks import Outcome, worst
+from icllab.models import reduced
+from icllab.tasks import LinearRegression
+from icllab.tasks.attention_features import feature_moments
 from icllab.theory import linear_attention
 
 FIXED = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}
@@ -43,6 +49,10 @@ def outcome(dataset):
     return worst(finding.outcome for finding in claim.check(dataset))
 
 
+def failed(dataset):
+    return {finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+
+
 def test_it_holds_where_all_is_as_claimed():
     assert outcome(made_up()) is Outcome.HOLDS
 
@@ -50,11 +60,12 @@ def test_it_holds_where_all_is_as_claimed():
 @pytest.mark.parametrize("peak_at", [16 / 17, 1.06, 0.9])
 def test_it_fails_where_the_peak_is_elsewhere(peak_at):
     """16/17 is n = d^2 at d = 16."""
-    assert outcome(made_up(peak_at=peak_at)) is Outcome.FAILS
+    assert {f"peak[dim={dim}]" for dim in (8, 16, 32)} <= failed(made_up(peak_at=peak_at))
 
 
 def test_it_fails_where_the_error_is_a_quarter_too_large():
-    assert outcome(made_up(shift=1.25)) is Outcome.FAILS
+    compared = {f"{kind}_error[tau={tau:g}]" for kind in ("icl", "idg") for tau in (0.5, 2.0)}
+    assert failed(made_up(shift=1.25)) == compared
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -67,3 +78,22 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 def test_a_grid_without_the_peak_says_nothing_of_it():
     for taus in ([0.5, 2.0], [0.5], [0.5, 1.0]):
         assert outcome(made_up().sel(tau=taus)) is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize("tau", [0.5, 2.0])
+def test_what_is_measured_is_the_error_of_least_squares_of_least_norm_on_the_contexts(tau, getkey):
+    key, point = getkey(), SimpleNamespace(dim=4, tau=tau, seed=(0, 3), **FIXED)
+    found = measure(point, key=key)
+    of_pool, of_contexts, _ = jax.random.split(jax.random.fold_in(key, 3), 3)
+    task = LinearRegression.from_scaling(dim=4, **FIXED, key=of_pool)
+    samples = reduced.sample(task, prompts=int(20 * tau), key=of_contexts)
+    x, h, y = (
+        np.asarray(part, float).reshape(-1, *part.shape[2:])[: int(20 * tau)]
+        for part in (samples.query, samples.features, samples.label)
+    )
+    gamma = np.linalg.lstsq(np.einsum("ni,nj->nij", x, h).reshape(len(y), -1), y)[0].reshape(4, 5)
+    for name, tested in (("icl_error", task.fresh()), ("idg_error", task)):
+        dims, errors = found[name]
+        assert dims == ("seed",)
+        assert errors[1] == pytest.approx(feature_moments(tested).error(gamma), rel=1e-3)
+    assert np.all(measure(point, key=key, shuffled=True)["idg_error"][1] > 1.2 * found["idg_error"][1])
