@@ -27,76 +27,22 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.interpolate import PchipInterpolator
 
-from icllab.core.axes import axis, quantity
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, apart, exactly, exceeds, within
-from icllab.experiments.experiment import Experiment, World
+from icllab.core.axes import Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures import style
+from icllab.figures.labels import named
 from icllab.theory import free_energy as expansion
 from icllab.theory import learning_coefficients as exact
 
 PHASES = ("simple", "rich")
-DRAWN = 4096  # samples of a data set, of which the first n are used
 LARGEST = 0.1  # nats: standard error of a mean free energy
 SIGMAS = 3.5  # some thirty numbers are compared
 GROWTH = 1.0  # nats by which the mean remainder may differ between the fewest and the most samples
-
-
-def measure(point, *, key):
-    """One cell: of every data set the means of its first n samples, and the free energies of both phases there."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-
-    from icllab.diagnostics import SMC, free_energy
-
-    products = point.products
-    truth = np.zeros(products + 2)
-    truth[1] = point.effect
-
-    class Misfit(eqx.Module):
-        means: jax.Array
-
-        def __call__(self, w):
-            s, u, v = w
-            gate = jnp.stack([point.barrier * s * (1 - s), point.effect * s**2 * (3 - 2 * s)])
-            answer = jnp.concatenate([gate, s * u * v])
-            return jnp.sum((answer - self.means) ** 2) / 2
-
-    class Side(eqx.Module):
-        sign: jax.Array
-
-        def __call__(self, w):
-            return self.sign * (w[0] - 0.5) > 0
-
-    shape = (len(point.seed), len(point.samples))
-    means = np.zeros((*shape, len(truth)))
-    found, error, warned = (np.zeros((*shape, len(point.phase))) for _ in range(3))
-    centre = (jnp.asarray(0.5), jnp.zeros(products), jnp.zeros(products))
-    for i, seed in enumerate(point.seed):
-        own = jax.random.fold_in(key, seed)
-        data = truth + np.asarray(jax.random.normal(own, (DRAWN, len(truth))))
-        for j, n in enumerate(point.samples):
-            means[i, j] = data[:n].mean(axis=0)
-            for k, phase in enumerate(point.phase):
-                one = free_energy(
-                    Misfit(jnp.asarray(means[i, j])),
-                    centre,
-                    nbeta=[float(n)],
-                    key=jax.random.fold_in(jax.random.fold_in(own, n), PHASES.index(phase)),
-                    region=Side(jnp.asarray(2.0 * PHASES.index(phase) - 1)),
-                    sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 20)),
-                )
-                found[i, j, k], error[i, j, k] = float(one["free_energy"][0]), float(one["free_energy_error"][0])
-                warned[i, j, k] = len(one.attrs["warnings"])
-    dims = ("seed", "samples", "phase")
-    return {
-        "sample_mean": ((*dims[:2], "output"), means),
-        "phase_free_energy": (dims, found),
-        "phase_free_energy_error": (dims, error),
-        "annealing_warnings": (dims, warned),
-    }
 
 
 def integral(phase: str, means: np.ndarray, n: float, *, barrier: float, effect: float, layers: int = 2) -> float:
@@ -163,9 +109,13 @@ def theory(dataset: xr.Dataset, coefficient=coefficients, layers: int = 2) -> xr
     )
 
 
-def _between(dataset: xr.Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rich less simple and its standard error, [seed, samples]; the error of an integral is zero."""
-    return apart(dataset, name, "rich", "simple", dims=("seed", "samples"))
+def _gap(dataset: xr.Dataset, name: str) -> Estimate:
+    """Rich less simple, over seeds and samples; an integral is exact."""
+    energies = estimates.stored(dataset, name)
+    rich, simple = (energies.sel(phase=phase) for phase in ("rich", "simple"))
+    found = Estimate(rich.value.drop_vars("phase"), rich.error) - simple.value.drop_vars("phase")
+    error = np.hypot(rich.error.values, simple.error.values)
+    return Estimate(found.value.transpose("seed", "samples"), found.value.copy(data=error).transpose("seed", "samples"))
 
 
 def crossing(samples: np.ndarray, gaps: np.ndarray) -> float:
@@ -177,75 +127,62 @@ def crossing(samples: np.ndarray, gaps: np.ndarray) -> float:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Free energies against integrals, the remainder of the expansion, and where the posterior moves."""
-    findings, samples = [], dataset.samples.values.astype(float)
-    for phase in dataset.phase.values:
-        part = dataset.sel(phase=phase).transpose("samples", "seed", "output")
-        away = (part["phase_free_energy"] - part["phase_free_energy_theory"]).values
-        error = np.sqrt((part["phase_free_energy_error"].values ** 2).sum(-1)) / away.shape[1]
-        for n, mean, spread in zip(samples, away.mean(-1), error, strict=True):
-            what = f"sampled free energy less the integral, {phase}, n={n:g}"
-            findings.append(agreement(what, 0.0, mean, spread, largest_error=LARGEST, sigmas=SIGMAS))
-    gaps, errors = _between(dataset, "phase_free_energy")
-    remainder = gaps - dataset["phase_gap_theory"].transpose("seed", "samples").values
-    findings += [_grown(remainder, errors, samples), *_moved(dataset, gaps)]
-    findings += _crossings(dataset, gaps, errors, float(remainder.mean()))
+    sampled = estimates.stored(dataset, "phase_free_energy") - dataset["phase_free_energy_theory"]
+    gap = _gap(dataset, "phase_free_energy")
+    remainder = gap - dataset["phase_gap_theory"]
+    ends = remainder.value.isel(samples=-1, drop=True) - remainder.value.isel(samples=0, drop=True)
+    own = remainder.error.isel(samples=[0, -1])
+    grown = estimates.mean(ends)
+    grown = Estimate(grown.value, np.hypot(grown.error, np.sqrt((own**2).sum()) / dataset.sizes["seed"]))
+    shares = {
+        "simple": 1 / (1 + np.exp(-gap.value.isel(samples=0))),
+        "rich": 1 / (1 + np.exp(gap.value.isel(samples=-1))),
+    }
     warned = float((dataset["annealing_warnings"] > 0).mean())
-    findings.append(
-        exactly("share of runs that warn, at most one in ten", 1, warned <= 0.1, otherwise=Outcome.UNDECIDED)
-    )
-    return findings
+    what, n = "sampled free energy - the integral", dataset.samples.values
+    words = f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
+    findings = checks.covers("energy", what, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    findings += checks.near("remainder", words, grown, 0.0, margin=GROWTH)
+    for phase, share in shares.items():
+        findings += checks.above(
+            "share", f"share of the {phase} phase", estimates.mean(share), 0.5, at={"phase": phase}
+        )
+    findings += _crossings(dataset, gap, float(remainder.value.mean()))
+    return [*findings, *checks.complete("warnings", "at most one run in ten warns", warned <= 0.1)]
 
 
-def _grown(remainder: np.ndarray, errors: np.ndarray, samples: np.ndarray) -> Finding:
-    """Between the fewest and the most samples, where the terms themselves change by many nats."""
-    mean, error = mean_and_error(remainder[:, -1] - remainder[:, 0])
-    error = float(np.hypot(error, np.sqrt((errors[:, [0, -1]] ** 2).sum()) / len(remainder)))
-    what = f"remainder of the expansion, n={samples[-1]:g} less n={samples[0]:g}"
-    return within(what, 0.0, float(mean), error, margin=GROWTH)
-
-
-def _moved(dataset: xr.Dataset, gaps: np.ndarray) -> list[Finding]:
-    """Mean shares of the phases at both ends."""
-    findings = []
-    for end, phase, sign in ((0, "simple", 1), (-1, "rich", -1)):
-        share, error = mean_and_error(1 / (1 + np.exp(-sign * gaps[:, end])))
-        what = f"share of the {phase} phase, n={dataset.samples.values[end]:g}"
-        findings.append(exceeds(what, float(share), float(error), bound=0.5))
-    return findings
-
-
-def _crossings(dataset: xr.Dataset, gaps: np.ndarray, errors: np.ndarray, constant: float) -> list[Finding]:
+def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Finding]:
     """Of the same data by samples and by integrals; and of the mean, with the mean remainder for the constant."""
     samples = dataset.samples.values.astype(float)
     fine = len(samples) > 3 and bool((samples[1:] / samples[:-1] < 2.1).all())
-    enough = exactly("n in steps of two, for crossings", 1, fine, otherwise=Outcome.UNDECIDED)
+    enough = checks.complete("steps", "n in steps of two, for crossings", fine)
     if not fine:
-        return [enough]
-    integrals, _ = _between(dataset, "phase_free_energy_theory")
+        return enough
+    integrals = _gap(dataset, "phase_free_energy_theory").value.values
+    gaps, errors = gap.value.values, gap.error.values
     slopes = np.abs(np.gradient(gaps, np.log(samples), axis=1))
     away, own = [], []
-    for gap, line, error, slope in zip(gaps, integrals, errors, slopes, strict=True):
-        sampled, exactly_there = crossing(samples, gap), crossing(samples, line)
+    for values, line, error, slope in zip(gaps, integrals, errors, slopes, strict=True):
+        sampled, exactly_there = crossing(samples, values), crossing(samples, line)
         if np.isfinite(sampled + exactly_there):
             at = int(np.abs(np.log(samples) - sampled).argmin())
             away.append(sampled - exactly_there)
             own.append(error[at] / slope[at])
-    missing = len(gaps) - len(away)
-    what = "log of the crossing n of one data set, sampled less that of the integrals"
-    error = float(np.sqrt(np.sum(np.square(own)))) / max(len(own), 1)
-    findings = [agreement(what, 0.0, float(np.mean(away)), error, largest_error=0.05)] if away else []
-    what = "data sets without a crossing, at most one in eight"
-    findings.append(exactly(what, 1, missing <= len(gaps) / 8, otherwise=Outcome.UNDECIDED))
-
-    simple, rich = _phases(dataset, constant)
-    predicted = expansion.crossings(simple, rich)
-    mean, spread = mean_and_error(gaps.T)
-    sampled = crossing(samples, mean)
-    slope = np.interp(sampled, np.log(samples), np.abs(np.gradient(mean, np.log(samples))))
-    error = float(np.interp(sampled, np.log(samples), spread) / slope)
+    crossed = len(gaps) - len(away) <= len(gaps) / 8
+    findings = checks.complete("crossed", "at most one data set in eight has no crossing", crossed)
+    if away:
+        offset = Estimate(np.mean(away), float(np.sqrt(np.sum(np.square(own)))) / len(own))
+        what = "log of the crossing n of one data set, sampled - that of the integrals"
+        findings += checks.covers("crossing", what, offset, 0.0, largest_error=0.05)
+    predicted = expansion.crossings(*_phases(dataset, constant))
+    mean = estimates.mean(gap.value)
+    place = crossing(samples, mean.value.values)
+    slope = np.interp(place, np.log(samples), np.abs(np.gradient(mean.value.values, np.log(samples))))
+    error = float(np.interp(place, np.log(samples), mean.error.values) / slope)
     line = float(np.log(predicted[-1])) if predicted.size else 0.0
     what = "log of the crossing n of the mean over data, the constant as measured"
-    return [enough, *findings, agreement(what, line, sampled, error, largest_error=0.2)]
+    whole = checks.covers("mean_crossing", what, Estimate(place, error), line, largest_error=0.2)
+    return [*enough, *findings, *whole]
 
 
 def _phases(dataset: xr.Dataset, constant: float) -> tuple[expansion.Phase, expansion.Phase]:
@@ -259,9 +196,10 @@ def _phases(dataset: xr.Dataset, constant: float) -> tuple[expansion.Phase, expa
 def figure(dataset: xr.Dataset):
     """The difference of free energies for every data set, and the share of the rich phase."""
     samples = dataset.samples.values.astype(float)
-    gaps, errors = _between(dataset, "phase_free_energy")
-    lines, expanded = _between(dataset, "phase_free_energy_theory")[0], dataset["phase_gap_theory"]
-    constant = float((gaps - expanded.transpose("seed", "samples").values).mean())
+    gap = _gap(dataset, "phase_free_energy")
+    gaps, errors = gap.value.values, gap.error.values
+    lines = _gap(dataset, "phase_free_energy_theory").value.values
+    constant = float((gap.value - dataset["phase_gap_theory"]).mean())
     n = np.geomspace(samples[0], samples[-1], 200)
     simple, rich = (np.asarray(expansion.asymptotic(phase, n)) for phase in _phases(dataset, constant))
     mean = rich - simple
@@ -281,38 +219,52 @@ def figure(dataset: xr.Dataset):
         left.axhline(0, color=style.FAINT, linewidth=0.7, zorder=1)
         right.plot(n, 1 / (1 + np.exp(mean)), color=style.INK, linewidth=1.4, zorder=3)
         left.set_ylabel("free energy of the rich phase\nabove that of the simple one [nats]")
-        right.set_ylabel(f"{quantity('phase_weight').meaning}\nof the rich phase")
+        right.set_ylabel(f"{named(dataset, 'phase_weight').meaning}\nof the rich phase")
         for axes in (left, right):
-            axes.set(xscale="log", xlabel=axis("samples").label)
+            axes.set(xscale="log", xlabel=named(dataset, "samples").label)
         drawn.legend(loc="outside upper left", ncols=3)
     return drawn
 
 
 SMALL = tuple(2**i for i in range(6, 13))
 
+COMMON = {"products": (4,), "phase": PHASES, "output": tuple(range(6))}
 experiment = Experiment(
     claim=(
-        "In a gated model whose richer phase has less loss and a larger learning coefficient, the posterior is in the "
-        "simpler phase at small n and moves to the richer; sampled free energies of both phases are the integrals, the "
-        "n of the crossing too, and what n dL + d lambda log n - dm log log n leaves does not grow with n."
+        "A posterior with two phases is in the simpler one at small n and moves to the richer where their sampled free "
+        "energies, which are the integrals, cross."
+    ),
+    conditions=(
+        "A gated model of six numbers, n from 64 to 4096, data sets of fresh noise; what n dL + d lambda log n - "
+        "dm log log n leaves of the difference may grow by less than one nat."
     ),
     sources=("Watanabe09", "SLT22"),
+    quantities=(
+        "phase_free_energy",
+        "annealing_warnings",
+        Quantity("sample_mean", r"\bar y", "mean of the samples"),
+        Quantity("phase_gap", r"\Delta F_n", "difference of free energies, expansion", "nats"),
+        Quantity("coefficient_gap", r"\Delta\lambda", "difference of learning coefficients"),
+        Quantity("multiplicity_gap", r"\Delta m", "difference of multiplicities"),
+        Quantity("phase_weight", "p_a", "share of the posterior"),
+    ),
     static=("products",),
+    outputs=("phase", "output"),
     fixed={"barrier": 3.0, "effect": 0.15, "particles": 400, "repeats": 4},
     sizes={
-        "smoke": {"products": (4,), "samples": (64, 1024), "phase": PHASES, "seed": 3, "output": tuple(range(6))},
-        "small": {"products": (4,), "samples": SMALL, "phase": PHASES, "seed": 16, "output": tuple(range(6))},
-        "medium": {"products": (4,), "samples": SMALL, "phase": PHASES, "seed": 64, "output": tuple(range(6))},
+        "smoke": COMMON | {"samples": (64, 1024), "seed": 3},
+        "small": COMMON | {"samples": SMALL, "seed": 16},
+        "medium": COMMON | {"samples": SMALL, "seed": Seeds(64, block=8)},
     },
     precision="float64",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "counted": World(
+    controls={
+        "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
+        "counted": Control(
             "every parameter of the rich phase counts a half", theory=functools.partial(theory, coefficient=counted)
         ),
-        "one_layer": World("integrals of weights in place of products", theory=functools.partial(theory, layers=1)),
+        "one_layer": Control("integrals of weights in place of products", theory=functools.partial(theory, layers=1)),
     },
 )
