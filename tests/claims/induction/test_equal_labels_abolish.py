@@ -36,7 +36,7 @@ def outcome(dataset):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -48,17 +48,17 @@ def test_it_holds_where_some_runs_learn_late_with_equal_labels():
 
 
 def test_it_fails_where_a_run_learns_early_with_equal_labels_or_one_does_not_with_more():
-    assert "runs that learn with L=4 before the last with one more" in failing(made_up(equal=[3000.0, *NEVER[1:]]))
-    assert "runs that learn with L=5" in failing(made_up(more=[*TIMES[:-1], np.inf]))
+    assert "before" in failing(made_up(equal=[3000.0, *NEVER[1:]]))
+    assert "learned[label_count=5]" in failing(made_up(more=[*TIMES[:-1], np.inf]))
 
 
 def test_it_fails_where_the_delay_is_short():
     quick = failing(made_up(equal=5000.0 + 200.0 * np.arange(5), more=4000.0 + 20.0 * np.arange(5)))
-    assert quick == ["mean ln time with L=4, or of the end, above that with one more"]
+    assert quick == ["time_ratio"]
 
 
 def test_it_fails_where_the_loss_is_not_that_of_chance():
-    assert failing(made_up(excess=-0.05)) == [f"{claim.CLOSE:g} above the distance of the loss from ln N, L=4"]
+    assert failing(made_up(excess=-0.05)) == ["loss_at_chance[label_count=4]"]
 
 
 def test_it_is_undecided_where_time_was_short_or_one_number_of_labels_is_missing():
@@ -68,10 +68,23 @@ def test_it_is_undecided_where_time_was_short_or_one_number_of_labels_is_missing
 
 def test_few_of_few_runs_are_no_difference():
     one = made_up().isel(seed=slice(0, 2))
-    assert {f.what: f.outcome for f in claim.check(one)}["log-rank p-value below 0.01"] is Outcome.UNDECIDED
+    assert {f.id: f.outcome for f in claim.check(one)}["log_rank"] is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize("counts", [(4, 5), (4,)])
-@pytest.mark.parametrize("world", list(claim.experiment.worlds))
-def test_wrong_worlds_fail(world, counts):
-    assert outcome(claim.experiment.worlds[world].theory(made_up(counts=counts))) is Outcome.FAILS
+def test_it_fails_where_chance_is_that_of_one_label_more(counts):
+    dataset = made_up(counts=counts)
+    flat = xr.zeros_like(dataset.step, dtype=float)
+    wrong = dataset.assign(chance_loss=flat + np.log(5), accuracy_line=flat + 1 / 5)
+    assert set(failing(wrong)) == {"loss_at_chance[label_count=4]", "accuracy_at_chance[label_count=4]"}
+
+
+def test_it_fails_where_the_two_numbers_of_labels_are_exchanged():
+    dataset = made_up()
+    turned = dataset.isel(label_count=slice(None, None, -1)).assign_coords(label_count=dataset.label_count)
+    assert {"before", "log_rank", "time_ratio", "learned[label_count=5]"} <= set(failing(claim.theory(turned)))
+
+
+def test_no_run_that_learns_tells_nothing():
+    found = {finding.id: finding.outcome for finding in claim.check(made_up(more=NEVER))}
+    assert found["log_rank"] is Outcome.UNDECIDED

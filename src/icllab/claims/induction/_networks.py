@@ -144,7 +144,7 @@ def learning_curves(
     *,
     key: Any,
     rates: Sequence[float],
-    prepared: Callable[[ItemLabelNetwork], Any] = lambda network: network,
+    prepared: Callable[[ItemLabelNetwork], Any] | None = None,
     fields: Mapping[str, Any] | None = None,
     labels: int | None = None,
 ) -> dict[str, Named]:
@@ -156,7 +156,7 @@ def learning_curves(
             weights, prompts and tests of its own, the same ones at every rate.
         key: Key of the cell.
         rates: Learning rates.
-        prepared: What is trained in the place of the network that was drawn, such as an edited one.
+        prepared: Network -> what is trained in its place, such as an edited one; None: the network as it was drawn.
         fields: Fields of the network other than its sizes.
         labels: Number of labels; None: ``point.label_count``.
 
@@ -169,7 +169,8 @@ def learning_curves(
     def curves(seed: int) -> dict[str, Named]:
         begin = start(seed, key=key, fields=fields, labels=count, pairs=point.pairs, dim=point.dim)
         how = {"steps": point.step, "key": begin.of_prompts, "rates": rates, "batch": point.batch}
-        run = trained(begin.task, prepared(begin.network), **how)
+        network = begin.network if prepared is None else prepared(begin.network)
+        run = trained(begin.task, network, **how)
         found = measured(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
         return {name: (("rate", "step"), values) for name, values in found.items()}
 

@@ -6,8 +6,8 @@ from icllab.models import match_clamped, previous_token_clamped
 
 def measure(point, *, key, given=False):
     """Test curves of every seed. ``given``: both attention patterns are clamped, and the readout alone is learned."""
-    prepared = {"prepared": _given} if given else {}
-    return _networks.at_one_rate(_networks.learning_curves(point, key=key, rates=[point.learning_rate], **prepared))
+    how = {"rates": [point.learning_rate], "prepared": _given if given else None}
+    return _networks.at_one_rate(_networks.learning_curves(point, key=key, **how))
 
 
 def _given(network):

@@ -1,23 +1,23 @@
 r"""With as many labels as pairs a network stays at chance; with one label more it learns to look labels up.
 
-Where L = N every label is in every context (the classes of a context have different labels), so that naming any label
-of the context is chance, and the slope that leads a network to the induction head is gone. Both laws are trained from
-as many starts for as many steps. Runs without a transition are censored: times are compared by the log-rank test, its
-p-value counted over all divisions of the runs into two groups of these sizes, and by means in which the last step
+Where L = N every label is in every context (the classes of a context have different labels), so that guessing any label
+of the context is chance, and the slope that leads a network to the induction head is gone. Networks are trained on both
+from as many starts for as many steps. Runs without a transition are censored: times are compared by the log-rank test,
+its p-value counted over all divisions of the runs into two groups of these sizes, and by means in which the last step
 stands for their time.
 
-It is a statement about times. In the landscape of three numbers L = N is a saddle that only one set of starts never
+It is a statement about times. On the landscape of three numbers L = N is a saddle that only one set of starts never
 leaves, and networks leave it too, if they are given several times as long.
 """
-
-import functools
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.claims.induction import _transitions
+from icllab.core.grid import Seeds
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -25,86 +25,55 @@ LONG = 10_000  # steps that are enough to tell
 WAIT = (2000, 4000)  # steps between which a network is at chance
 CLOSE = 0.02  # nats, of the loss to ln N
 NEAR = 0.03  # of the accuracy to 1/N
-RARE = 0.01  # of the p-value
-TWICE = float(np.log(2.0))  # of the logarithms of times
 
 
-def measure(point, *, key):
-    """One cell: networks of all seeds at one number of labels, tested as they train."""
-    from icllab.claims.induction import _networks as induction_networks
-
-    found = induction_networks.learning_curves(
-        seeds=point.seed,
-        steps=point.step,
-        key=key,
-        rates=[point.learning_rate],
-        prompts=point.prompts,
-        batch=point.batch,
-        labels=point.label_count,
-        pairs=point.pairs,
-        dim=point.dim,
-    )
-    return {name: (("seed", "step"), values.reshape(len(point.seed), -1)) for name, (_, values) in found.items()}
-
-
-def theory(dataset: xr.Dataset, more: int = 0) -> xr.Dataset:
-    """The loss and accuracy of answering any label, where there are ``more`` than N."""
-    count = fixed_values(dataset)["pairs"] + more
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """The loss and accuracy of guessing any of N labels."""
+    count = fixed_values(dataset)["pairs"]
     flat = xr.zeros_like(dataset.step, dtype=float)
     return dataset.assign(chance_loss=flat + np.log(count), accuracy_line=flat + 1 / count)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """One label more is learned from every start before any run learns where L = N, which waits at chance."""
-    from icllab.diagnostics import transitions
-    from icllab.diagnostics.curves.survival import delay
-
-    pairs = fixed_values(dataset)["pairs"]
-    short = Outcome.UNDECIDED if dataset.step.values.max() < LONG else Outcome.FAILS
-    times, findings = {}, []
-    for count in map(int, dataset.label_count.values):
-        part = dataset.sel(label_count=count)
-        times[count] = transitions(part["accuracy"], plateau=1 / pairs, end=1.0)
-        if count == pairs:
-            findings += _at_chance(part, f"L={count}")
-            continue
-        learned = int(times[count]["transitioned"].sum())
-        findings.append(exactly(f"runs that learn with L={count}", part.sizes["seed"], learned, otherwise=short))
-    if short is Outcome.FAILS and {pairs, pairs + 1} <= set(times):
-        findings += _later(times[pairs + 1], times[pairs], delay(times[pairs + 1], times[pairs]), f"L={pairs}")
-    else:
-        findings.append(exactly("two numbers of labels, for long enough", 1, 0, otherwise=Outcome.UNDECIDED))
-    return findings
+    pairs, counts = fixed_values(dataset)["pairs"], dataset.label_count
+    short = Outcome.UNDECIDED if dataset.step.max() < LONG else Outcome.FAILS
+    times = _transitions.risen(dataset["accuracy"], plateau=1 / pairs, end=1.0)
+    learned = times["transitioned"].sum("seed").sel(label_count=counts != pairs)
+    findings = [
+        *_at_chance(dataset.sel(label_count=counts == pairs)),
+        *checks.equal("learned", "runs that learn", learned, dataset.sizes["seed"], otherwise=short),
+    ]
+    both = short is Outcome.FAILS and {pairs, pairs + 1} <= set(counts.values.tolist())
+    if both:
+        findings += _later(times.sel(label_count=pairs + 1, drop=True), times.sel(label_count=pairs, drop=True))
+    return [*findings, *checks.complete("long_enough", "two numbers of labels, for long enough", both)]
 
 
-def _later(one_more: xr.Dataset, equal: xr.Dataset, found: xr.Dataset, at: str) -> list[Finding]:
+def _later(one_more: xr.Dataset, equal: xr.Dataset) -> list[Finding]:
     """When runs learn where L = N, after those with one label more."""
-    before = int((equal["transition_time"] < float(one_more["observed_time"].max())).sum())
-    rare = float(found["exact_p_value"]) < RARE
+    before = (equal["transition_time"] < one_more["observed_time"].max()).sum()
     # All are censored at one time, so that the means of what was observed are restricted means.
-    (ours, of_ours), (theirs, of_theirs) = (
-        mean_and_error(np.log(one["observed_time"].values)) for one in (equal, one_more)
-    )
-    ratio, error = float(ours - theirs), float(np.hypot(of_ours, of_theirs))
+    ours, theirs = (estimates.geometric_mean(one["observed_time"]) for one in (equal, one_more))
     return [
-        exactly(f"runs that learn with {at} before the last with one more", 0, before),
-        exactly(f"log-rank p-value below {RARE:g}", 1, rare, otherwise=Outcome.UNDECIDED),
-        exceeds(f"mean ln time with {at}, or of the end, above that with one more", ratio, error, bound=TWICE),
+        *checks.equal("before", "runs that learn with L = N before the last with one label more", before, 0),
+        *_transitions.delayed("log_rank", "learning with L = N comes later than with one label more", one_more, equal),
+        *checks.above("time_ratio", "time with L = N (or of the end) / that with one label more", ours / theirs, 2.0),
     ]
 
 
-def _at_chance(part: xr.Dataset, at: str) -> list[Finding]:
+def _at_chance(equal: xr.Dataset) -> list[Finding]:
     """Loss and accuracy while others learn."""
     first, last = WAIT
-    late = part.sel(step=slice(min(first, int(part.step.max())), last))
-    findings = []
-    for name, line, near, called in (
-        ("label_loss", "chance_loss", CLOSE, "loss from ln N"),
-        ("accuracy", "accuracy_line", NEAR, "accuracy from 1/N"),
-    ):
-        mean, error = map(float, mean_and_error((late[name] - late[line]).mean("step").values))
-        findings.append(exceeds(f"{near:g} above the distance of the {called}, {at}", near - abs(mean), error))
-    return findings
+    late = equal.sel(step=slice(min(first, int(equal.step.max())), last))
+    loss, accuracy = (
+        estimates.mean((late[name] - late[line]).mean("step"))
+        for name, line in (("label_loss", "chance_loss"), ("accuracy", "accuracy_line"))
+    )
+    return [
+        *checks.near("loss_at_chance", "loss - ln N", loss, 0.0, margin=CLOSE),
+        *checks.near("accuracy_at_chance", "accuracy - 1/N", accuracy, 0.0, margin=NEAR),
+    ]
 
 
 def figure(dataset: xr.Dataset):
@@ -118,36 +87,32 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="step", hue="seed", line_x="step")
 
 
-def exchanged(dataset: xr.Dataset) -> xr.Dataset:
-    """A wrong world: what is called L = N has one label more, and the other way round."""
-    if dataset.sizes["label_count"] < 2:
-        return theory(dataset, more=1)
-    turned = dataset.isel(label_count=slice(None, None, -1)).assign_coords(label_count=dataset.label_count)
-    return theory(turned)
-
-
-SETTING = {"pairs": 4, "dim": 31, "learning_rate": 0.1, "batch": 128, "prompts": 1024}
-
 experiment = Experiment(
     claim=(
-        "With as many labels as pairs in a context a two-layer network waits at chance, its loss at ln N, until after "
-        "every network with one label more has learned to look labels up, and on average more than twice as long."
+        "With as many labels as pairs in a context, a two-layer network stays at chance until every network with one "
+        "label more has learned, and more than twice as long."
     ),
+    conditions="N = 4, novel classes in every prompt, SGD at rate 0.1. Given several times as long, networks learn it.",
     sources=("Reddy24",),
+    quantities=(
+        "accuracy",
+        "label_loss",
+        "chance_loss",
+        "item_label_attention",
+        "target_attention",
+        "label_attention",
+        "context_label_accuracy",
+    ),
     static=("label_count",),
-    fixed=SETTING,
+    outputs=("step",),
+    fixed={"pairs": 4, "dim": 31, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {"label_count": (4,), "step": (100, 200, 300), "seed": 2},
         "small": {"label_count": (4, 5), "step": tuple(range(200, 14001, 200)), "seed": 5},
-        "medium": {"label_count": (4, 5, 6, 8, 16), "step": tuple(range(200, 40001, 200)), "seed": 12},
+        "medium": {"label_count": (4, 5, 6, 8, 16), "step": tuple(range(200, 40001, 200)), "seed": Seeds(12, block=3)},
     },
-    precision="float32",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "one_more": World("chance is that of one label more", theory=functools.partial(theory, more=1)),
-        "exchanged": World("the two numbers of labels are exchanged", theory=exchanged),
-    },
+    controls={"one_more": Control("both arms have one label more", measure={"more": 1})},
 )
