@@ -49,7 +49,7 @@ class NUTS(ChainSampler):
     draws: int | None = None
     step_size: float | None = None
     dispersion: float = 0.3
-    mode: str = field(default="map", init=False)
+    mode: str = field(default="map", init=False, repr=False)
 
     def draw(
         self,
