@@ -62,7 +62,7 @@ def outcome(dataset):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed(exact):
@@ -73,9 +73,7 @@ def test_a_shifted_diagram_fails(exact):
     right = exact["phase"] == "right"
     shifted = exact.assign(phase_free_energy=exact["phase_free_energy"] - xr.where(right, 3.0, 0.0))
     found = failing(shifted)
-    assert any("right less left" in what for what in found)
-    assert any("tilt of equal shares" in what for what in found)
-    assert any("wrong phase" in what for what in found)
+    assert {"gap", "line", "phases"} <= {id.split("[")[0] for id in found}
 
 
 def test_a_change_of_another_kind_fails(exact):
@@ -85,7 +83,7 @@ def test_a_change_of_another_kind_fails(exact):
         scale = xr.where(exact["split"] == split, (n / 30.0) ** power, 1.0)
         left = exact["phase_place"].sel(phase="left")
         changed = exact.assign(phase_place=xr.where(right, left + scale * (exact["phase_place"] - left), left))
-        assert any(said in what for what in failing(changed))
+        assert any(id.startswith(said) for id in failing(changed))
 
 
 def test_too_little_is_undecided(exact):

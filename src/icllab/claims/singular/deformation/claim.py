@@ -24,66 +24,21 @@ from matplotlib.figure import Figure
 from scipy.integrate import simpson
 from scipy.optimize import root_scalar
 
-from icllab.core.axes import axis, quantity
-from icllab.experiments.checks import Finding, Outcome, agreement, apart, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.claims.singular._phases import between
+from icllab.core.axes import Quantity
+from icllab.experiments import checks
+from icllab.experiments.checks import Finding
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures import style
+from icllab.figures.labels import named
 
 SIDES = ("left", "right")
 LARGEST = 0.1  # nats: standard error of a difference of free energies
 SIGMAS = 3.5  # some forty numbers are compared
 CLEAR = 0.2  # how far from one half a share is that must be on the right side of it
 ABRUPT, GRADUAL = -0.1, -0.35  # exponents of J in n: above the first it is a jump, below the second it is none
-
-
-def measure(point, *, key):
-    """One cell: at every tilt both halves, at all n of one annealing each."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-
-    from icllab.diagnostics import SMC, free_energy
-
-    class Wells(eqx.Module):
-        tilt: jax.Array
-        split: jax.Array
-
-        def __call__(self, w):
-            x, y = w
-            return x**4 / 4 - self.split * x**2 / 2 - self.tilt * x + (x + 1) ** 2 * jnp.sum(y**2) / 2
-
-    class Half(eqx.Module):
-        sign: jax.Array
-
-        def __call__(self, w):
-            return self.sign * w[0] > 0
-
-    def place(w):
-        return w[0]
-
-    shape = (len(point.tilt), len(point.samples), len(point.phase))
-    found = {name: np.zeros(shape) for name in ("phase_free_energy", "phase_place")}
-    found |= {f"{name}_error": np.zeros(shape) for name in found}
-    warned = np.zeros((shape[0], shape[2]))
-    for i, tilt in enumerate(point.tilt):
-        loss = Wells(jnp.asarray(float(tilt)), jnp.asarray(float(point.split)))
-        for k, side in enumerate(point.phase):
-            one = free_energy(
-                loss,
-                (jnp.zeros(()), jnp.zeros(point.free)),
-                nbeta=point.samples,
-                key=jax.random.fold_in(jax.random.fold_in(key, round(1000 * (tilt + 1))), SIDES.index(side)),
-                region=Half(jnp.asarray(2.0 * SIDES.index(side) - 1)),
-                observe=place,
-                sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 40)),
-            )
-            for name, source in (("phase_free_energy", "free_energy"), ("phase_place", "observed")):
-                for end in ("", "_error"):
-                    found[f"{name}{end}"][i, :, k] = one[f"{source}{end}"].values.reshape(-1)
-            warned[i, k] = len(one.attrs["warnings"])
-    dims = ("tilt", "samples", "phase")
-    return {**{name: (dims, values) for name, values in found.items()}, "annealing_warnings": (dims[::2], warned)}
 
 
 def integral(side: str, n: float, *, split: float, tilt: float, free: float) -> tuple[float, float]:
@@ -126,13 +81,13 @@ def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) ->
     return dataset.assign(
         phase_free_energy_theory=(dims, values),
         phase_place_theory=(dims, places),
-        tilt_theory=(("split", "samples"), lines),
+        equal_tilt_theory=(("split", "samples"), lines),
     )
 
 
-def _between(dataset: xr.Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Right less left and its standard error, [split, tilt, samples]; the error of an integral is zero."""
-    return apart(dataset, name, "right", "left", dims=("split", "tilt", "samples"))
+def _gap(dataset: xr.Dataset, name: str) -> Estimate:
+    """Right less left."""
+    return between(dataset, name, "right", "left", "split", "tilt", "samples")
 
 
 def crossed(tilts: np.ndarray, gaps: np.ndarray) -> float:
@@ -145,43 +100,48 @@ def crossed(tilts: np.ndarray, gaps: np.ndarray) -> float:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The free energies, the sides of the diagram, its line, and how J changes with n."""
-    findings, tilts = [], dataset.tilt.values
-    gaps, errors = _between(dataset, "phase_free_energy")
-    exact_gaps, _ = _between(dataset, "phase_free_energy_theory")
-    for i, split in enumerate(dataset.split.values):
-        for k, n in enumerate(dataset.samples.values):
-            away = float((gaps - exact_gaps)[i, :, k].mean())
-            error = float(np.sqrt((errors[i, :, k] ** 2).sum())) / len(tilts)
-            what = f"right less left, sampled less the integrals, p={split:g}, n={n:g}"
-            findings.append(agreement(what, 0.0, away, error, largest_error=LARGEST, sigmas=SIGMAS))
-            at = crossed(tilts, gaps[i, :, k])
-            if not np.isfinite(at):
-                continue
-            # Through the same tilts, so that straight lines err alike.
-            there = crossed(tilts, exact_gaps[i, :, k])
-            slope = abs(float(np.interp(at, tilts, np.gradient(gaps[i, :, k], tilts))))
-            error = float(np.interp(at, tilts, errors[i, :, k])) / slope
-            what = f"tilt of equal shares, sampled less the integrals', p={split:g}, n={n:g}"
-            findings.append(agreement(what, 0.0, at - there, error, largest_error=0.01, sigmas=SIGMAS))
-    sampled, known = (1 / (1 + np.exp(np.clip(g, -500, 500))) for g in (gaps, exact_gaps))
-    clear = np.abs(known - 0.5) > CLEAR
-    wrong = int(((sampled > 0.5) != (known > 0.5))[clear].sum())
-    findings.append(exactly(f"points in the wrong phase, of {int(clear.sum())} that are clear", 0, wrong))
+    gap, known = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory").value
+    away = (gap - known).average("tilt")
+    what = "right - left, sampled - the integrals"
+    findings = checks.covers("gap", what, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    findings += _lines(dataset.tilt.values, gap, known)
+    sampled, exactly_there = (1 / (1 + np.exp(np.clip(g, -500, 500))) for g in (gap.value, known))
+    clear = np.abs(exactly_there - 0.5) > CLEAR
+    wrong = int((((sampled > 0.5) != (exactly_there > 0.5)) & clear).sum())
+    findings += checks.equal("phases", f"points in the wrong phase, of {int(clear.sum())} that are clear", wrong, 0)
     findings += _exponents(dataset)
     quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
-    return [*findings, exactly("runs that warn, at most one in ten", 1, quiet, otherwise=Outcome.UNDECIDED)]
+    return [*findings, *checks.complete("warnings", "at most one run in ten warns", quiet)]
+
+
+def _lines(tilts: np.ndarray, gap: Estimate, known: xr.DataArray) -> list[Finding]:
+    """The tilts of equal shares, where the grid reaches them; through the same tilts straight lines err alike."""
+    findings, what = [], "tilt of equal shares, sampled - the integrals'"
+    for split in gap.value.split.values:
+        for n in gap.value.samples.values:
+            here = gap.sel(split=split, samples=n)
+            values, errors = here.value.values, here.error.values
+            at, there = crossed(tilts, values), crossed(tilts, known.sel(split=split, samples=n).values)
+            if np.isfinite(at):
+                slope = abs(float(np.interp(at, tilts, np.gradient(values, tilts))))
+                offset = Estimate(at - there, float(np.interp(at, tilts, errors)) / slope)
+                where = {"split": float(split), "samples": int(n)}
+                findings += checks.covers("line", what, offset, 0.0, largest_error=0.01, sigmas=SIGMAS, at=where)
+    return findings
 
 
 def jump(dataset: xr.Dataset, i: int, sampled: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """J on the line of equal shares and its standard error, for every n; NaN where the tilts do not reach it."""
-    ending = "" if sampled else "_theory"
-    tilts = dataset.tilt.values
-    gaps, _ = _between(dataset, f"phase_free_energy{ending}")
-    places, errors = _between(dataset, f"phase_place{ending}")
-    at = [crossed(tilts, gaps[i, :, k]) for k in range(gaps.shape[2])]
-    values = [np.interp(a, tilts, places[i, :, k]) if np.isfinite(a) else np.nan for k, a in enumerate(at)]
-    spread = [np.interp(a, tilts, errors[i, :, k]) if np.isfinite(a) else np.nan for k, a in enumerate(at)]
-    return np.array(values), np.array(spread)
+    ending, tilts = "" if sampled else "_theory", dataset.tilt.values
+    gaps = _gap(dataset, f"phase_free_energy{ending}").value.values[i].T
+    places = _gap(dataset, f"phase_place{ending}")
+    at = [crossed(tilts, row) for row in gaps]
+    rows = (part.values[i].T for part in (places.value, places.error))
+    value, spread = (
+        [np.interp(a, tilts, row) if np.isfinite(a) else np.nan for a, row in zip(at, part, strict=True)]
+        for part in rows
+    )
+    return np.array(value), np.array(spread)
 
 
 def exponent(n: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
@@ -198,25 +158,25 @@ def _exponents(dataset: xr.Dataset) -> list[Finding]:
     """Abrupt where p > 0, gradual where p < 0; both signs are needed."""
     n, splits, findings = dataset.samples.values.astype(float), dataset.split.values, []
     for i, split in enumerate(splits):
-        value, error = exponent(n, *jump(dataset, i))
+        found = Estimate(*exponent(n, *jump(dataset, i)))
         known, _ = exponent(n, *jump(dataset, i, sampled=False))
-        if not np.isfinite(value + known):
+        if not np.isfinite(float(found.value) + known):
             continue
-        what = f"exponent of J in n, p={split:g}"
-        findings.append(agreement(what, known, value, error, largest_error=0.03, sigmas=SIGMAS))
+        what, at = "exponent of J in n", {"split": float(split)}
+        findings += checks.covers("exponent", what, found, known, largest_error=0.03, sigmas=SIGMAS, at=at)
         if split >= 1:
-            findings.append(exceeds(f"{what}, above {ABRUPT:g}: abrupt", value, error, bound=ABRUPT))
+            findings += checks.above("abrupt", what, found, ABRUPT, at=at)
         elif split < 0:
-            findings.append(exceeds(f"{what}, minus it above {-GRADUAL:g}: gradual", -value, error, bound=-GRADUAL))
+            findings += checks.below("gradual", what, found, GRADUAL, at=at)
     both = bool((splits >= 1).any() and (splits < 0).any() and len(n) > 2)
-    return [*findings, exactly("p of both signs, at three n", 1, both, otherwise=Outcome.UNDECIDED)]
+    return [*findings, *checks.complete("splits", "p of both signs, at three n", both)]
 
 
 def figure(dataset: xr.Dataset):
     """The diagram at the second n with exact lines at all of them, and J against n."""
     n, tilts, splits = (dataset[name].values.astype(float) for name in ("samples", "tilt", "split"))
     free, middle = fixed_values(dataset)["free"], min(1, len(dataset.samples) - 1)
-    gaps, _ = _between(dataset, "phase_free_energy")
+    gaps = _gap(dataset, "phase_free_energy").value.values
     shares = 1 / (1 + np.exp(np.clip(gaps[:, :, middle], -500, 500)))
     with style.context():
         drawn = Figure(figsize=(2 * style.COLUMN, 2.8), layout="constrained")
@@ -233,7 +193,7 @@ def figure(dataset: xr.Dataset):
             left.plot(exactly_there, fine, label=f"$n = {count:g}$", **look)
         left.plot([0, 0], [0, fine[-1]], color=style.CATEGORIES[1], linewidth=1.4, zorder=1, label="least loss")
         left.plot([0], [0], "o", color=style.CATEGORIES[1], markersize=3)
-        left.set(xlabel=axis("tilt").label, ylabel=axis("split").label)
+        left.set(xlabel=named(dataset, "tilt").label, ylabel=named(dataset, "split").label)
         left.set_xlim(tilts.min() - 0.03, tilts.max() + 0.03)
         drawn.colorbar(points, ax=left, label=f"share at $x > 0$, $n = {n[middle]:g}$, sampled", pad=0.02)
         for i, split in enumerate(splits):
@@ -244,7 +204,12 @@ def figure(dataset: xr.Dataset):
                 n, value, 3 * error, linestyle="none", marker=style.marker(i), color=color, label=f"$p = {split:g}$"
             )
             right.plot(n, known, color=color)
-        right.set(xscale="log", yscale="log", xlabel=axis("samples").label, ylabel=quantity("phase_jump").label)
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel=named(dataset, "samples").label,
+            ylabel=named(dataset, "phase_jump").label,
+        )
         above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3}
         left.legend(ncols=3, **above)
         right.legend(ncols=3, **above)
@@ -253,12 +218,23 @@ def figure(dataset: xr.Dataset):
 
 experiment = Experiment(
     claim=(
-        "In a cusp whose right well determines more directions than its left one, the sampled posterior has the phases "
-        "of the exact diagram: the line of equal shares lies at a tilt that loss alone does not give, the mean jumps "
-        "across it for p >= 1, and for p < 0 the change is gradual."
+        "In a cusp whose right well determines more directions, the sampled posterior's phases are those of the exact "
+        "diagram, not the least loss's; its mean jumps between two wells."
+    ),
+    conditions=(
+        "Four free directions, n from 30 to 1000, a standard normal prior. The mean jumps where p >= 1 and changes "
+        "gradually where p < 0, in one well."
     ),
     sources=("Watanabe09",),
+    quantities=(
+        "phase_free_energy",
+        "annealing_warnings",
+        Quantity("phase_place", r"E[x \mid W_a]", "mean of x in a half"),
+        Quantity("phase_jump", "J", "change of the mean of x at equal shares"),
+        Quantity("equal_tilt", "q^*", "tilt of equal shares"),
+    ),
     static=("split",),
+    outputs=("phase",),
     fixed={"free": 4, "particles": 400, "repeats": 8},
     sizes={
         "smoke": {"split": (1.0,), "tilt": (0.0, 0.1), "samples": (30, 300), "phase": SIDES},
@@ -276,12 +252,12 @@ experiment = Experiment(
         },
     },
     precision="float64",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "loss_alone": World("the right well determines no more", theory=functools.partial(theory, free=0.0)),
-        "other_temperature": World("integrals at twice as many samples", theory=functools.partial(theory, over=2.0)),
+    controls={
+        "even": Control("both wells determine as many directions", measure={"even": True}),
+        "loss_alone": Control("the right well determines no more", theory=functools.partial(theory, free=0.0)),
+        "other_temperature": Control("integrals at twice as many samples", theory=functools.partial(theory, over=2.0)),
     },
 )

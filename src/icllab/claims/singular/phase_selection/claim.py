@@ -27,6 +27,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.interpolate import PchipInterpolator
 
+from icllab.claims.singular._phases import between
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.experiments import checks, estimates
@@ -110,12 +111,8 @@ def theory(dataset: xr.Dataset, coefficient=coefficients, layers: int = 2) -> xr
 
 
 def _gap(dataset: xr.Dataset, name: str) -> Estimate:
-    """Rich less simple, over seeds and samples; an integral is exact."""
-    energies = estimates.stored(dataset, name)
-    rich, simple = (energies.sel(phase=phase) for phase in ("rich", "simple"))
-    found = Estimate(rich.value.drop_vars("phase"), rich.error) - simple.value.drop_vars("phase")
-    error = np.hypot(rich.error.values, simple.error.values)
-    return Estimate(found.value.transpose("seed", "samples"), found.value.copy(data=error).transpose("seed", "samples"))
+    """Rich less simple."""
+    return between(dataset, name, "rich", "simple", "seed", "samples")
 
 
 def crossing(samples: np.ndarray, gaps: np.ndarray) -> float:

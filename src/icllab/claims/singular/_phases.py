@@ -1,0 +1,14 @@
+"""What claims about two phases share: a quantity of one phase less that of the other."""
+
+import numpy as np
+import xarray as xr
+
+from icllab.experiments import estimates
+from icllab.experiments.estimates import Estimate
+
+
+def between(dataset: xr.Dataset, name: str, one: str, other: str, *dims: str) -> Estimate:
+    """``name`` in the phase ``one`` less in the phase ``other``, over ``dims``; what has no ``_error`` is exact."""
+    whole = estimates.stored(dataset, name)
+    value, error = ([part.sel(phase=phase, drop=True) for phase in (one, other)] for part in (whole.value, whole.error))
+    return Estimate((value[0] - value[1]).transpose(*dims), np.hypot(*error).transpose(*dims))
