@@ -1,24 +1,25 @@
 """What is particular to this claim: its check on made-up curves with runs that are cut off, and its wrong formulas."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.induction.what_must_go_right import claim
+from icllab.claims.induction.what_must_go_right import claim, measure
 from icllab.experiments.checks import Outcome, worst
 
-FIXED = {"labels": 16, "pairs": 4, "prompts": 2048}
+FIXED = {"label_count": 16, "pairs": 4, "prompts": 2048}
 TIMES = {
     claim.NONE: 1800.0,
     "previous token": 1000.0,
     "match": 100.0,
     "copy": 500.0,
     claim.FROZEN: np.inf,
-    "layer 1 grafted": 400.0,
-    "layer 2 grafted": 200.0,
-    "classifier grafted": 700.0,
+    "layer 1 transplanted": 400.0,
+    "layer 2 transplanted": 200.0,
+    "classifier transplanted": 700.0,
     "no layer 1": np.inf,
     "no layer 2": np.inf,
     claim.BLIND: np.inf,
@@ -46,7 +47,7 @@ def made_up(times=TIMES, scatter=0.05, blind=1 / 16, seeds=5, last=3000):
 
 
 def outcomes(dataset):
-    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+    return {finding.id: finding.outcome for finding in claim.check(dataset)}
 
 
 def failing(dataset):
@@ -61,38 +62,36 @@ def test_it_holds_where_all_is_as_claimed():
     assert set(outcomes(made_up()).values()) == {Outcome.HOLDS}
 
 
-@pytest.mark.parametrize("name", claim.SOONER)
+@pytest.mark.parametrize("name", [*claim.CLAMPS, *claim.TRANSPLANTS])
 def test_it_fails_where_an_operation_that_is_done_for_the_network_is_no_help(name):
-    assert f"ln T without intervention less ln T, {name}" in failing(made_up(TIMES | {name: 2700.0}))
+    assert f"sooner[later=none,sooner={name}]" in failing(made_up(TIMES | {name: 2700.0}))
 
 
 def test_it_fails_where_another_operation_is_waited_for():
     found = failing(made_up(TIMES | {"match": 900.0}))
-    assert found == ["ln T, copy, less ln T, match"]
+    assert found == ["sooner[later=copy,sooner=match]"]
 
 
 def test_it_fails_where_a_network_without_layer_1_gets_there():
     found = failing(made_up(TIMES | {"no layer 1": 2000.0}))
-    assert found == ["transitions, no layer 1"]
+    assert found == ["transitions[intervention=no layer 1]"]
 
 
 def test_it_fails_where_a_frozen_classifier_is_a_help():
-    assert failing(made_up(TIMES | {claim.FROZEN: 300.0})) == [
-        f"exact p of the log-rank test that it comes later, {claim.FROZEN}"
-    ]
+    assert failing(made_up(TIMES | {claim.FROZEN: 300.0})) == [f"later[intervention={claim.FROZEN}]"]
 
 
 def test_it_fails_where_one_who_sees_no_context_is_not_at_chance():
-    assert failing(made_up(blind=0.2)) == ["accuracy without attention, after training"]
+    assert failing(made_up(blind=0.2)) == ["blind"]
 
 
 def test_runs_that_are_cut_off_are_counted_for_what_they_say():
     """Without intervention none gets there: helps are still helps. With it none does: undecided, or a failure."""
     found = outcomes(made_up(TIMES | {claim.NONE: np.inf}))
-    assert found["ln T without intervention less ln T, match"] is Outcome.HOLDS
-    assert found["transitions, no layer 1"] is Outcome.UNDECIDED
-    assert found["exact p of the log-rank test that it comes later, no layer 1"] is Outcome.UNDECIDED
-    name = "ln T without intervention less ln T, copy"
+    assert found["sooner[later=none,sooner=match]"] is Outcome.HOLDS
+    assert found["transitions[intervention=no layer 1]"] is Outcome.UNDECIDED
+    assert found["later[intervention=no layer 1]"] is Outcome.UNDECIDED
+    name = "sooner[later=none,sooner=copy]"
     assert outcomes(made_up(TIMES | {"copy": np.inf}))[name] is Outcome.FAILS
     both = outcomes(made_up(TIMES | {"copy": np.inf, claim.NONE: np.inf}))
     assert both[name] is Outcome.UNDECIDED
@@ -113,12 +112,28 @@ def test_times_are_those_of_the_curves():
     assert np.isinf(dataset["median_time"].sel(intervention="no layer 1"))
 
 
-def test_the_wrong_world_differs_in_one_place():
+def test_it_fails_where_guessing_without_attention_is_of_the_labels_of_the_context():
     dataset = made_up()
-    wrong = claim._of_the_context(dataset)
-    assert float(wrong["blind_accuracy"]) == 1 / 4
-    assert wrong.drop_vars("blind_accuracy").identical(dataset.drop_vars("blind_accuracy"))
+    assert float(dataset["blind_accuracy"]) == 1 / 16
+    assert failing(dataset.assign(blind_accuracy=1 / 4)) == ["blind"]
+
+
+def test_an_operation_is_compared_with_another_whether_or_not_runs_without_intervention_are_there():
+    part = made_up(TIMES | {"match": 500.0, "copy": 100.0}).sel(intervention=["match", "copy"])
+    assert failing(part) == ["sooner[later=copy,sooner=match]"]
 
 
 def test_every_intervention_is_measured_at_small():
     assert set(claim.experiment.grid("small").traced["intervention"]) == set(claim.INTERVENTIONS) == set(TIMES)
+
+
+@pytest.mark.slow
+def test_the_intervention_that_is_measured_is_the_one_that_is_asked_for_or_the_one_in_its_place(getkey):
+    sizes = {"dim": 3, "pairs": 2, "label_count": 4, "loss": 0.01, "prompts": 64, "step": (0, 3), "seed": (0, 2)}
+    point = SimpleNamespace(intervention=(*claim.CLAMPS, claim.TRANSPLANTS[0]), **sizes)
+    key = getkey()
+    axes, values = measure.measure(point, key=key)["accuracy"]
+    assert axes == ("seed", "intervention", "step")
+    assert values.shape == (2, 4, 2)
+    _, turned = measure.measure(point, key=key, instead={"match": "copy", "copy": "match"})["accuracy"]
+    np.testing.assert_array_equal(turned, values[:, [0, 2, 1, 3]])

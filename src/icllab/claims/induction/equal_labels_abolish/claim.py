@@ -81,7 +81,7 @@ def figure(dataset: xr.Dataset):
     shown = dataset[["accuracy", "label_loss"]]
     rows = [
         Panel(None, line=name, at={"label_count": int(count)}, ylim=(0.0, top))
-        for name, top in (("accuracy", 1.05), ("label_loss", float(np.log(dataset.label_count.max())) + 0.1))
+        for name, top in (("accuracy", 1.05), ("label_loss", float(np.log(dataset.label_count.max())) + 0.3))
         for count in dataset.label_count.values
     ]
     return panels(shown, rows, x="step", hue="seed", line_x="step")
