@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and its measurement on a tiny network."""
+"""What is particular to this claim: its check on synthetic data, and its measurement on a tiny network."""
 
 import jax
 import numpy as np
@@ -7,6 +7,8 @@ import xarray as xr
 
 from icllab.claims.asymptotics._tables import FITTED
 from icllab.claims.asymptotics.synthetic_to_real import claim
+from icllab.core.grid import cell_key
+from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 
 LENGTHS = np.array([5, 6, 8, 20])
@@ -22,10 +24,10 @@ def made_up(members=4, draws=900, spread=0.005, **ahead):
     rng = np.random.default_rng(0)
     own = np.array([1.05, 1.0, 0.9, 0.8])
     ahead = AHEAD | {name.replace("_", " "): value for name, value in ahead.items()}
-    rows = {name: own + ahead.get(name, 0.0) for name in claim.ALL}
+    rows = {name: own + ahead.get(name, 0.0) for name in claim.PREDICTORS}
     common = rng.gamma(2.0, 0.5, size=(LENGTHS.size, 1, draws))  # all answer the same draws
     values = []
-    for name in claim.ALL:
+    for name in claim.PREDICTORS:
         scatter = common * rng.gamma(20.0, 1 / 20, size=(LENGTHS.size, 1, draws))
         among = spread * rng.normal(size=(1, members, 1)) if name == "transformer" else np.zeros((1, members, 1))
         values.append(rows[name][:, None, None] * scatter + among)
@@ -41,7 +43,7 @@ def made_up(members=4, draws=900, spread=0.005, **ahead):
             "width": [32],
             "layers": [2],
             "step": [2000],
-            "predictor": list(claim.ALL),
+            "predictor": list(claim.PREDICTORS),
             "length": LENGTHS,
             "member": np.arange(members),
             "seed": np.arange(draws),
@@ -50,11 +52,11 @@ def made_up(members=4, draws=900, spread=0.005, **ahead):
 
 
 def outcomes(dataset):
-    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+    return {finding.id: finding.outcome for finding in claim.check(dataset)}
 
 
 def failing(dataset):
-    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -66,25 +68,22 @@ def test_it_holds_where_all_is_as_claimed():
 @pytest.mark.parametrize("name", FITTED)
 def test_it_fails_where_a_predictor_of_scikit_learn_is_better(name):
     ahead = {name.replace(" ", "_"): -0.05}
-    assert failing(made_up(**ahead)) == [
-        f"error of {name} above the transformer's, mean over 5 to 20 examples, 5 columns"
-    ]
+    assert failing(made_up(**ahead)) == [f"fitted[dim=5,predictor={name}]"]
 
 
 def test_it_fails_where_ridge_is_far_better():
-    what = "error of ridge above the transformer's, mean over 6 to 20 examples, 5 columns"
-    assert failing(made_up(ridge=-0.1)) == [what]
-    assert outcomes(made_up(ridge=-0.02))[what] is Outcome.HOLDS
+    assert failing(made_up(ridge=-0.1)) == ["ridge[dim=5]"]
+    assert outcomes(made_up(ridge=-0.02))["ridge[dim=5]"] is Outcome.HOLDS
 
 
 def test_it_fails_where_the_network_has_the_peak_too():
     found = failing(made_up(least_squares=np.array([0.0, 0.0, 0.0, 0.2])))
-    assert found == ["log error of least squares above the transformer's at 6 examples, 5 columns"]
+    assert found == ["peak[dim=5,length=6]"]
 
 
 def test_it_fails_where_least_squares_is_better_in_the_end():
     found = failing(made_up(least_squares=np.array([10.0, 900.0, 4.0, -0.2])))
-    assert found == ["error of least squares above the transformer's, 20 examples, 5 columns"]
+    assert found == ["in_the_end[dim=5,length=20]"]
 
 
 def test_it_fails_where_one_network_alone_does_no_better_than_the_mean():
@@ -92,8 +91,7 @@ def test_it_fails_where_one_network_alone_does_no_better_than_the_mean():
     errors = dataset["table_error"].copy()
     at = {"predictor": "transformer", "member": 2}
     errors.loc[at] = errors.sel(predictor="context mean", member=2)
-    what = "error of the context's mean above the worst network's, mean over 6 to 20 examples, 5 columns"
-    assert outcomes(dataset.assign(table_error=errors))[what] is Outcome.FAILS
+    assert outcomes(dataset.assign(table_error=errors))["every_network[dim=5]"] is Outcome.FAILS
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -110,33 +108,38 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_the_spread_of_the_networks_counts_beside_that_of_the_draws():
     def error(spread):
-        return {finding.what: finding.standard_error for finding in claim.check(made_up(spread=spread))}
+        return {finding.id: finding.standard_error for finding in claim.check(made_up(spread=spread))}
 
-    what = "error of forest above the transformer's, mean over 5 to 20 examples, 5 columns"
-    assert error(0.1)[what] > 3 * error(0.0)[what]
+    name = "fitted[dim=5,predictor=forest]"
+    assert error(0.1)[name] > 3 * error(0.0)[name]
 
 
 @pytest.mark.slow
-def test_every_predictor_is_measured_on_the_same_draws(getkey):
+def test_every_predictor_is_measured_on_the_same_draws():
     """Finite, no two alike; only networks differ between members, and further draws leave the first as they are."""
-    experiment, key = claim.experiment.with_fixed({"batch": [4]}), getkey()
+    experiment = registry.load("asymptotics/synthetic_to_real").with_fixed({"batch": [4]})
     chosen = {"dim": [2], "width": [4], "layers": [1], "step": [3], "length": [5, 6], "member": [0, 1]}
 
-    def measured(seeds, world=None):
+    def measured(seeds, control=None):
         grid = experiment.grid("small", chosen, seeds=seeds)
         with jax.enable_x64(False):
-            point = experiment.point(next(grid.cells()), grid.traced)
-            return experiment.in_world(world).measure(point, key=key)["table_error"]
+            found = [
+                experiment.under(control).measure(
+                    experiment.point(cell, grid.inside(cell)), key=cell_key(jax.random.key(1), cell)
+                )["table_error"]
+                for cell in grid.cells()
+            ]
+        assert {dims for dims, _ in found} == {("predictor", "length", "seed")}
+        return np.stack([errors for _, errors in found], axis=2)
 
-    dims, errors = measured(3)
-    assert dims == ("predictor", "length", "member", "seed")
-    assert errors.shape == (len(claim.ALL), 2, 2, 3)
+    errors = measured(3)
+    assert errors.shape == (len(claim.PREDICTORS), 2, 2, 3)
     assert np.isfinite(errors).all()
-    assert len({tuple(row.ravel()) for row in errors}) == len(claim.ALL)
-    network = claim.ALL.index("transformer")
+    assert len({tuple(row.ravel()) for row in errors}) == len(claim.PREDICTORS)
+    network = claim.PREDICTORS.index("transformer")
     assert (errors[network, :, 0] != errors[network, :, 1]).any()
     same = np.delete(errors, network, axis=0)
     np.testing.assert_array_equal(same[:, :, 0], same[:, :, 1])
-    np.testing.assert_allclose(measured(4)[1][..., :3], errors, rtol=2e-4, atol=1e-5)
-    shuffled = measured(3, "shuffled_targets")[1]
+    np.testing.assert_allclose(measured(4)[..., :3], errors, rtol=2e-4, atol=1e-5)
+    shuffled = measured(3, "shuffled_targets")
     assert (shuffled != errors).any(axis=(1, 2, 3)).all()

@@ -1,0 +1,72 @@
+"""A transformer trained on synthetic regressions, and what else is fitted to its examples, on draws of a real table."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab import algorithms
+from icllab.claims.asymptotics._tables import FITTED, diabetes, fitted_losses
+from icllab.claims.asymptotics._transformers import trained, transformer
+from icllab.tasks import HierarchicalRegression, Standardised, Table
+
+
+def measure(point, *, key, updates=None, most_explained=1.0, shuffled=False):
+    """The errors of one network and of its references; ``most_explained`` is a bound of h in training."""
+    draws = (point.dim, point.length, point.seed, point.draws_key, shuffled)
+    names = tuple(name for name in point.predictor if name != "transformer")
+    errors = dict(zip(names, _references(names, *draws), strict=True))
+    if "transformer" in point.predictor:
+        of_weights, of_prompts = jax.random.split(key)
+        run = trained(
+            transformer(dim=point.dim, width=point.width, layers=point.layers, key=of_weights),
+            HierarchicalRegression(point.dim, max(point.length), factors=point.dim, most_explained=most_explained),
+            rates=[point.rate],
+            steps=point.step,
+            batch=point.batch,
+            key=of_prompts,
+            updates=updates,
+        )
+        table, prompts = _drawn(*draws)
+        errors["transformer"] = np.asarray(_losses(run.predictor, prompts, table))[list(point.length)]
+    return {"table_error": (("predictor", "length", "seed"), np.stack([errors[name] for name in point.predictor]))}
+
+
+@functools.lru_cache(maxsize=2)
+def _drawn(dim, lengths, seeds, draws_key, shuffled):
+    """The table and one prompt for every seed, the same for all networks."""
+    data, root = diabetes(), jax.random.key(draws_key)
+    names = data.feature_names[:dim]
+    table = Table(data.data[:, :dim], data.target, length=max(lengths), columns=names, target="progression")
+
+    def drawn(seed):
+        of_rows, of_shuffle = jax.random.split(jax.random.fold_in(root, seed))
+        return (table.shuffled(key=of_shuffle) if shuffled else table).sample(key=of_rows)
+
+    return table, jax.jit(jax.vmap(drawn))(jnp.array(seeds))
+
+
+@functools.lru_cache(maxsize=2)
+def _references(names, dim, lengths, seeds, draws_key, shuffled):
+    """The errors [length, seed] of what is not trained, which is fitted once for the networks of a process."""
+    table, prompts = _drawn(dim, lengths, seeds, draws_key, shuffled)
+    compiled = {
+        "context mean": lambda prompt: jnp.zeros_like(prompt.y),  # after scaling
+        "least squares": algorithms.LeastSquares(),
+        # The Bayes value where columns are independent, weights N(0, h/d) and h = 1/2.
+        "ridge": algorithms.Ridge(float(dim)),
+    }
+    return [
+        np.array([fitted_losses(name, prompts, length, table) for length in lengths])
+        if name in FITTED
+        else np.asarray(_losses(compiled[name], prompts, table))[list(lengths)]
+        for name in names
+    ]
+
+
+@eqx.filter_jit
+def _losses(predictor, prompts, table):
+    """The losses [position, seed] of a predictor that is shown scaled prompts."""
+    return jax.lax.map(lambda p: table.loss(Standardised(predictor)(p), p), prompts, batch_size=50).T
