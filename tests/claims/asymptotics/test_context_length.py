@@ -1,11 +1,14 @@
 """The check on synthetic data, the limits it states, and the one place where the misprint is wrong."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import xarray as xr
 from claims.asymptotics.scatter import scattered
 
 from icllab.claims.asymptotics.context_length import claim
+from icllab.claims.asymptotics.context_length.measure import measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.theory import linear_attention
 
@@ -89,3 +92,14 @@ def test_each_half_of_the_sentence_is_judged_where_it_is_said():
     few = linear_attention.icl_error(tau=4.0, alpha=ALPHA, kappa=0.5, rho=RHO)
     assert findings["growth[tau=4,kappa=0.5]"].measured == pytest.approx(few[1] / few[0], rel=1e-4)
     assert findings["slope[tau=4,kappa=0.5]"].measured == pytest.approx((few[1] - few[0]) / 192, rel=0.01)
+
+
+def test_the_number_of_tasks_matters_unless_every_context_has_its_own(getkey):
+    point, key = SimpleNamespace(dim=4, tau=3.0, alpha=8.0, rho=RHO, kappa=(0.5, 2.0), seed=(0, 5)), getkey()
+    pools, fresh = measure(point, key=key), measure(point, key=key, fresh=True)
+    dims, errors = pools["icl_error"]
+    assert dims == ("kappa", "seed")
+    assert np.all(errors[0] > errors[1])
+    np.testing.assert_array_equal(fresh["icl_error"][1][0], fresh["icl_error"][1][1])
+    point.seed = (5,)
+    np.testing.assert_array_equal(measure(point, key=key)["icl_error"][1][:, 0], errors[:, 1])

@@ -1,12 +1,14 @@
 """What is particular to this claim: the numbers it derives from gaps, and its check on synthetic data."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.task_diversity import claim
+from icllab.claims.asymptotics.task_diversity import measure as measured
 from icllab.experiments.checks import Outcome, worst
 
 RHO = 0.01
@@ -106,3 +108,31 @@ def test_it_is_undecided_where_the_data_cannot_tell():
         made_up().sel(alpha=[8.0]),
     ):
         assert outcome(dataset) is Outcome.UNDECIDED
+
+
+def test_a_pool_is_its_first_tasks_each_as_often_as_every_other(getkey):
+    law = {"dim": 4, "alpha": 2.0, "rho": RHO}
+    few, of_few = measured._with_pool({**law, "kappa": 0.5}, key=(key := getkey()))
+    _, of_many = measured._with_pool({**law, "kappa": 3.0}, key=key)
+    np.testing.assert_array_equal(of_few, of_many[:2])
+    rows, counts = np.unique(np.asarray(few.weights.weights), axis=0, return_counts=True)
+    assert rows.shape == (2, 4)
+    np.testing.assert_array_equal(counts, measured.ROWS * 4 // 2)
+
+
+def test_what_is_measured_is_of_the_cells_pool_and_of_fresh_tasks_unless_said_otherwise(getkey):
+    key = getkey()
+
+    def errors(pool, seeds=(0, 5), **changes):
+        point = SimpleNamespace(dim=4, alpha=4.0, kappa=pool, rho=RHO, seed=seeds)
+        return {name: values for name, (_, values) in measured.measure(point, key=key, **changes).items()}
+
+    few, many = errors(0.5), errors(1.5)
+    assert few["icl_error"].mean() > many["icl_error"].mean()
+    assert np.all(few["icl_error"] > few["idg_error"])
+    for name, values in errors(1.5, kappa=0.5).items():
+        np.testing.assert_array_equal(values, few[name])
+    np.testing.assert_array_equal(errors(0.5, seeds=(5,))["dmmse_gap"], few["dmmse_gap"][1:])
+    of_pool = errors(0.5, fresh=False)
+    np.testing.assert_array_equal(of_pool["idg_error"], few["idg_error"])
+    assert np.all(of_pool["icl_error"] < few["icl_error"])
