@@ -1,0 +1,52 @@
+"""One head of linear attention, trained in several ways on the contexts that its exact minimum is solved for."""
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from icllab.claims.asymptotics.trained_linear_attention.claim import MEASURED
+from icllab.claims.asymptotics.trained_linear_attention.heads import Contexts, as_a_layer, by_adam, by_descent
+from icllab.core.grid import tabulated
+
+
+def measure(point, *, key, start=0.0, free=False):
+    """What every way of training ends at, beside the exact minimum; NaN where a way is too expensive.
+
+    Args:
+        point: The cell.
+        key: Its random key.
+        start: Scale of a random first matrix; zero otherwise.
+        free: Whether the layer trains v21 too.
+    """
+    largest = {"Adam": point.adam_dim, "layer": point.layer_dim}
+
+    def drawn(seed):
+        of_pool, of_contexts, of_start = jax.random.split(jax.random.fold_in(key, seed), 3)
+        return Contexts.drawn(point, of_pool, of_contexts, merged=not free), of_start
+
+    # One for all seeds, so that training is compiled once; what it predicts depends on its matrix alone.
+    (blank,) = drawn(point.seed[0])[0].exact(point.ridge[:1])
+
+    def trained(seed):
+        contexts, of_start = drawn(seed)
+        exact = contexts.exact(point.ridge)
+        begin = eqx.tree_at(lambda m: m.gamma, blank, start * jax.random.normal(of_start, blank.gamma.shape))
+        ways = {
+            "exact": lambda: exact,
+            "descent": lambda: by_descent(point, contexts, begin, of_start),
+            "Adam": lambda: by_adam(point, contexts, begin, of_start),
+            "layer": lambda: as_a_layer(point, contexts, of_start, free=free),
+        }
+        models = {
+            way: ways[way]() if point.dim <= largest.get(way, point.dim) else [None] * len(exact)
+            for way in point.training
+        }
+
+        def compared(training, ridge):
+            at = point.ridge.index(ridge)
+            model = models[training][at]
+            return dict.fromkeys(MEASURED, np.nan) if model is None else contexts.compared(model, exact[at])
+
+        return tabulated(compared, training=point.training, ridge=point.ridge)
+
+    return tabulated(trained, seed=point.seed)
