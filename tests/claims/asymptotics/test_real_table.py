@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and every predictor on a few draws."""
+"""What is particular to this claim: its check on synthetic data, and every predictor on a few draws."""
 
 import jax
 import numpy as np
@@ -7,6 +7,7 @@ import xarray as xr
 
 from icllab.claims.asymptotics._tables import FITTED, diabetes
 from icllab.claims.asymptotics.real_table import claim
+from icllab.claims.asymptotics.real_table.measure import measure
 from icllab.experiments.checks import Outcome, worst
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
@@ -29,7 +30,7 @@ def made_up(peak_at=11, at_the_peak=1000.0, explained=0.4, lead=0.1, noise=0.3, 
 
 
 def outcomes(dataset):
-    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+    return {finding.id: finding.outcome for finding in claim.check(dataset)}
 
 
 def outcome(dataset):
@@ -42,25 +43,22 @@ def test_it_holds_where_all_is_as_claimed():
 
 @pytest.mark.parametrize("peak_at", [10, 12])
 def test_it_fails_where_the_peak_is_elsewhere(peak_at):
-    assert outcomes(made_up(peak_at=peak_at))["examples at the peak of least squares, 10 columns"] is Outcome.FAILS
+    assert outcomes(made_up(peak_at=peak_at))["peak[dim=10]"] is Outcome.FAILS
 
 
 def test_it_fails_where_ridge_is_as_bad_as_least_squares():
-    what = "log error of least squares above that of ridge at 11 examples, 10 columns"
     failing = made_up()
     errors = failing["table_error"].copy()
     errors.loc[{"predictor": "ridge", "length": 11}] = errors.sel(predictor="least squares", length=11)
-    assert outcomes(failing.assign(table_error=errors))[what] is Outcome.FAILS
+    assert outcomes(failing.assign(table_error=errors))["ridge[dim=10]"] is Outcome.FAILS
 
 
 def test_it_fails_where_ridge_explains_nothing():
-    what = "share of variance that ridge explains from 40 examples"
-    assert outcomes(made_up(explained=-0.1))[what] is Outcome.FAILS
+    assert outcomes(made_up(explained=-0.1))["ridge_explains"] is Outcome.FAILS
 
 
 def test_it_fails_where_another_predictor_is_better():
-    what = "error of 5 neighbours above ridge's, mean over 5 to 40 examples"
-    assert outcomes(made_up(lead=-0.3))[what] is Outcome.FAILS
+    assert outcomes(made_up(lead=-0.3))["ridge_leads[predictor=5 neighbours]"] is Outcome.FAILS
 
 
 def test_an_answer_that_is_exactly_right_has_a_logarithm():
@@ -81,7 +79,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 def test_it_is_undecided_where_a_predictor_was_not_fitted():
     dataset = made_up().drop_sel(predictor="forest")
     found = outcomes(dataset)
-    assert found.pop("predictors of scikit-learn compared") is Outcome.UNDECIDED
+    assert found.pop("compared") is Outcome.UNDECIDED
     assert set(found.values()) == {Outcome.HOLDS}
 
 
@@ -105,10 +103,14 @@ def test_every_predictor_on_a_few_draws(getkey):
     experiment, key = claim.experiment, getkey()
     grid = experiment.grid("small", {"dim": [5], "length": [5, 12]}, seeds=3)
     with jax.enable_x64(True):
-        measured = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=key)
+        point = experiment.point(next(grid.cells()), grid.traced)
+        measured = measure(point, key=key)
+        point.seed, point.predictor = (2,), claim.COMPILED
+        alone = measure(point, key=key)["table_error"][1]
     dims, errors = measured["table_error"]
     assert dims == ("predictor", "length", "seed")
     assert errors.shape == (len(claim.ALL), 2, 3)
     assert np.isfinite(errors).all()
     assert (errors > 0).all()
     assert len({tuple(row.ravel()) for row in errors}) == len(claim.ALL)
+    np.testing.assert_array_equal(alone, errors[:3, :, 2:])  # a draw does not depend on those beside it

@@ -1,6 +1,6 @@
 """What claims about a real table share: the table, and scikit-learn's predictors fitted to its prompts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from icllab.core.prompt import RegressionPrompt
     from icllab.tasks import Table
 
+Losses: TypeAlias = Any  # an array, or one with named axes
 FITTED = ("5 neighbours", "forest", "ridge by CV")
 RESOLVED = 0.25 / 5930  # half a unit of the target of the diabetes table, squared, over its variance
 
@@ -53,6 +54,11 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
     return losses
 
 
-def log_losses(losses: np.ndarray) -> np.ndarray:
-    """Logarithms; an answer within half a unit of the target, which is a whole number, counts as half a unit off."""
-    return np.log(np.maximum(losses, RESOLVED))
+def resolved(losses: Losses) -> Losses:
+    """Losses with half a unit of the target, which is a whole number, in the place of smaller differences from it."""
+    return np.maximum(losses, RESOLVED)
+
+
+def log_losses(losses: Losses) -> Losses:
+    """Logarithms of losses as far as the target resolves them: a mean of whole numbers can be exactly right."""
+    return np.log(resolved(losses))
