@@ -1,181 +1,113 @@
 r"""Learning a relation from the context, or recognising a known one: two tests that tell them apart.
 
-A *relation* gives 16 items their labels: it is a permutation. Networks of the reduced size are trained on prompts of M
-relations, drawn uniformly and shown by N = 4 pairs; the query is one of the four items. Who *learns* the relation from
-the context (looks the query up there) is always right, and so is who *recognises* it (knows all M by heart, and finds
-out which one it is). They part on two other sets of prompts:
+A *relation* gives 16 items their labels: it is a permutation. Networks are trained on prompts of M relations, drawn
+uniformly and shown by N = 4 pairs; the query is one of the four items. *Task learning* finds the query in the context
+and is always right; so is *task recognition*, which has all M relations in the weights and finds out which one it is.
+They part on two other sets of prompts:
 
-- *new relation*: a relation drawn afresh for each prompt, in the training only by chance. Who learns is right. Who
-  recognises falls to the known relation that agrees with the most pairs, and is right with the probability r(M) of
+- *new relation*: a relation drawn afresh for each prompt, in the training only by chance. Learning is right.
+  Recognition falls to the known relation that agrees with the most pairs, and is right with the probability r(M) of
   :func:`~icllab.theory.label_relations.recogniser_on_a_new_relation`.
-- *unseen item*: a known relation, with a query that is none of the four items. Who recognises is right with the
-  probability u(M) of :func:`~icllab.theory.label_relations.recogniser_on_an_unseen_item`. Who learns finds nothing in
+- *unseen item*: a known relation, with a query that is none of the four items. Recognition is right with the
+  probability u(M) of :func:`~icllab.theory.label_relations.recogniser_on_an_unseen_item`. Learning finds nothing in
   the context, and is right at most with the probability 1/(L - N).
 
-The *learned* and the *recognised share* of a network place its two accuracies between these,
+The *learned* and the *recognised fraction* of a network place its two accuracies between these,
 
 .. math:: \lambda = \frac{a_{\mathrm{new}} - r}{1 - r}, \qquad
           \rho = \frac{a_{\mathrm{unseen}} - \frac1{L-N}}{u - \frac1{L-N}} ,
 
 so that (0, 1) is recognition and (1, 0) learning. They are two measurements: a network may do both, or neither.
 
-At ``smoke`` networks are not trained: there the recogniser alone is compared with its closed form.
+At ``smoke`` networks are not trained: there recognition alone is compared with its closed form.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.claims.induction._learned import if_learned
+from icllab.core.axes import Quantity
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import curves
 from icllab.theory import label_relations
 
 TESTS = ("known", "new relation", "unseen item")
 RESAMPLED = 2000  # bootstrap samples of seeds
-LEARNED = 0.9  # accuracy on the training law of a network that has learned it
-
-
-def measure(point, *, key):
-    """One cell: all seeds at one number of relations."""
-    import jax
-
-    from icllab.claims.induction import _accuracy as induction_tests
-    from icllab.claims.induction import _networks as induction_networks
-    from icllab.tasks import LabelRelations
-
-    accuracy = np.empty((len(point.test_set), len(point.step), len(point.seed)))
-    recogniser = np.full(len(point.seed), np.nan)
-    sizes = {"classes": point.classes, "labels": point.labels, "pairs": point.pairs, "dim": point.dim}
-    starts = induction_networks.networks(
-        induction_networks.task(key=key, **sizes), seeds=point.seed, key=jax.random.fold_in(key, 2**31 - 1)
-    )
-    for s, seed in enumerate(point.seed):
-        of_task, of_table, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
-        items = induction_networks.task(key=of_task, **sizes)
-        law = LabelRelations.drawn(items, point.relations, rows=point.rows, key=of_table)
-        networks = {0: starts.member(s)}
-        if max(point.step) > 0:
-            run = induction_tests.trained_until(
-                law, networks[0], loss=point.loss, memory=100, steps=max(point.step), key=of_prompts
-            )
-            networks[max(point.step)] = run.member(0)
-        tests = {"known": law, "new relation": law.new_relations(), "unseen item": law.unseen_items()}
-        table = np.asarray(law.table)[: point.relations]
-        for t, name in enumerate(point.test_set):
-            how = {"key": jax.random.fold_in(of_tests, t), "prompts": point.prompts}
-            if name == TESTS[1]:
-                shown = jax.tree.map(np.asarray, induction_tests.drawn(tests[name], **how))
-                recogniser[s] = _recognised(table, shown, seed)
-            for u, step in enumerate(point.step):
-                accuracy[t, u, s] = induction_tests.right(networks[step], tests[name], **how)
-    return {
-        "accuracy": (("test_set", "step", "seed"), accuracy),
-        "recogniser_accuracy": (("seed",), recogniser),
-    }
-
-
-def _recognised(table, prompts, seed):
-    """The accuracy of one who takes a relation of the table that agrees with the most pairs, any one of several."""
-    items = prompts.classes % table.shape[1]
-    ties = np.random.default_rng(seed)
-    right = np.empty(len(items))
-    for i, (shown, asked) in enumerate(zip(prompts.labels, items, strict=True)):
-        agreed = (table[:, asked[:-1]] == shown[:-1]).sum(axis=1)
-        chosen = ties.choice(np.flatnonzero(agreed == agreed.max()))
-        right[i] = table[chosen, asked[-1]] == shown[-1]
-    return right.mean()
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The recogniser's closed forms, and the two shares of every network after training."""
-    fixed = fixed_values(dataset)
-    sizes = {"pairs": fixed["pairs"], "labels": fixed["labels"]}
-    new = label_relations.recogniser_on_a_new_relation(dataset.relations.values, **sizes)
-    return _shared(dataset, np.asarray(new))
-
-
-def _shared(dataset: xr.Dataset, new: np.ndarray) -> xr.Dataset:
-    fixed = fixed_values(dataset)
-    pairs, labels = fixed["pairs"], fixed["labels"]
-    unseen = label_relations.recogniser_on_an_unseen_item(dataset.relations.values, pairs=pairs, labels=labels)
-    forms = {"known": np.ones(len(new)), "new relation": new, "unseen item": unseen}
+    """Closed forms of recognition, and the two fractions of every network after training."""
+    fixed, relations = fixed_values(dataset), dataset.relations.values
+    pairs, labels = fixed["pairs"], fixed["label_count"]
+    new = np.asarray(label_relations.recogniser_on_a_new_relation(relations, pairs=pairs, labels=labels))
+    unseen = np.asarray(label_relations.recogniser_on_an_unseen_item(relations, pairs=pairs, labels=labels))
+    forms = dict(zip(TESTS, (np.ones(len(new)), new, unseen), strict=True))
     formula = np.stack([forms[name] for name in dataset.test_set.values], axis=1)
-    dataset = dataset.assign(recogniser_theory=(("relations", "test_set"), formula))
+    dataset = dataset.assign(recognition_accuracy_theory=(("relations", "test_set"), formula))
     if dataset.sizes["test_set"] < len(TESTS):
         return dataset
     last, guess = dataset["accuracy"].isel(step=-1, drop=True), 1 / (labels - pairs)
-    r, u = (dataset["recogniser_theory"].sel(test_set=name, drop=True) for name in TESTS[1:])
-    with np.errstate(divide="ignore", invalid="ignore"):  # a recogniser that is always right leaves nothing to learn
-        learned = (last.sel(test_set="new relation", drop=True) - r) / (1 - r)
-    recognised = (last.sel(test_set="unseen item", drop=True) - guess) / (u - guess)
-    return dataset.assign(learned_share=learned, recognised_share=recognised)
+    at = [{"test_set": name, "drop": True} for name in TESTS[1:]]
+    r, u = (dataset["recognition_accuracy_theory"].sel(**where) for where in at)
+    a_new, a_unseen = (last.sel(**where) for where in at)
+    return dataset.assign(learned_fraction=(a_new - r) / (1 - r), recognised_fraction=(a_unseen - guess) / (u - guess))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The recogniser is as predicted; one relation is recognised, many are learned; and how many it takes."""
-    findings = [
-        _recogniser(dataset.sel(relations=m), fixed_values(dataset)["prompts"]) for m in dataset.relations.values
-    ]
-    several = dataset.sizes["relations"] > 1 and "learned_share" in dataset
+    """Recognition is as predicted; one relation is recognised, many are learned; and how many it takes."""
+    findings = _recognition(dataset)
+    several = dataset.sizes["relations"] > 1 and "learned_fraction" in dataset
     if several:
-        few, many = (dataset.isel(relations=end) for end in (0, -1))
-        findings += _shares(few, "recognised_share", "learned_share")
-        findings += _shares(many, "learned_share", "recognised_share")
-        findings += _order(dataset)
-    several = exactly("several numbers of relations", 1, several, otherwise=Outcome.UNDECIDED)
-    return [*findings, several]
+        last = dataset.isel(step=-1, drop=True)
+        one, many = (last.isel(relations=end) for end in (0, -1))
+        findings += _fractions(one, "recognised", "learned") + _fractions(many, "learned", "recognised")
+        findings += _crossings(last)
+    return findings + checks.complete("several", "several numbers of relations", several)
 
 
-def _recogniser(part: xr.Dataset, prompts: int) -> Finding:
-    """The closed form against one who looks at the same prompts."""
-    measured = part["recogniser_accuracy"].transpose("seed").values
-    mean, error = mean_and_error(measured)
+def _recognition(dataset: xr.Dataset) -> list[Finding]:
+    """The closed form against recognition that looks at the same prompts."""
+    found = estimates.mean(dataset["recognition_accuracy"])
     # Of few seeds the scatter may be small by chance; that of the prompts is known.
-    error = np.maximum(error, np.sqrt(mean * (1 - mean) / (prompts * len(measured))))
-    predicted = float(part["recogniser_theory"].sel(test_set="new relation"))
-    what = f"recogniser's accuracy on new relations, M={int(part.relations)}"
-    return agreement(what, predicted, float(mean), float(error), largest_error=0.05)
+    asked = fixed_values(dataset)["prompts"] * dataset.sizes["seed"]
+    found = Estimate(found.value, np.maximum(found.error, (found.value * (1 - found.value) / asked) ** 0.5))
+    formula = dataset["recognition_accuracy_theory"].sel(test_set=TESTS[1], drop=True)
+    what = "accuracy of recognition on new relations"
+    return checks.covers("recognition", what, found, formula, largest_error=0.05)
 
 
-def _shares(part: xr.Dataset, large: str, small: str) -> list[Finding]:
-    """One share is above a half, the other below."""
-    names = {"learned_share": "learned share", "recognised_share": "recognised share"}
-    at = f"M={int(part.relations)}"
-    return [
-        _trained(part, part[large].values - 0.5, f"{names[large]} above a half, {at}"),
-        _trained(part, 0.5 - part[small].values, f"{names[small]} below a half, {at}"),
-    ]
+def _fractions(part: xr.Dataset, large: str, small: str) -> list[Finding]:
+    """One fraction is above a half, the other below."""
+    fractions = {name: estimates.mean(part[f"{name}_fraction"]) for name in (large, small)}
+    findings = checks.above(large, f"{large} fraction", fractions[large], 0.5)
+    findings += checks.below(small, f"{small} fraction", fractions[small], 0.5)
+    return if_learned(findings, part["accuracy"].sel(test_set=TESTS[0]))
 
 
-def _order(dataset: xr.Dataset) -> list[Finding]:
-    """The number of relations at which each share crosses a half, from bootstrap samples of seeds."""
-    seeds, x = dataset.sizes["seed"], np.log2(dataset.relations.values)
+def _crossings(last: xr.Dataset) -> list[Finding]:
+    """The number of relations at which each fraction crosses a half, from bootstrap samples of seeds."""
+    seeds, x = last.sizes["seed"], np.log2(last.relations.values)
     chosen = np.random.default_rng(0).integers(seeds, size=(len(x), seeds, RESAMPLED))
-    at = np.arange(len(x))[:, None, None]
-    places = {}
-    for name, sign in (("recognised_share", -1), ("learned_share", 1)):
-        values = sign * (dataset[name].transpose("relations", "seed").values - 0.5)
-        whole, samples = values.mean(axis=1)[:, None], values[at, chosen].mean(axis=1)
-        places[name] = _rises(x, whole)[0], _rises(x, samples)
-    (lost, of_lost), (learned, of_learned) = places["recognised_share"], places["learned_share"]
-    inside = np.isfinite(of_lost) & np.isfinite(of_learned)
-    what = (
-        "log2 of the relations from which more than half is learned, less log2 of those from which less is recognised"
-    )
-    if seeds < 2 or inside.mean() < 0.9 or not np.isfinite([lost, learned]).all():
-        return [exactly(f"{what}: both inside the grid", 1, 0, otherwise=Outcome.UNDECIDED)]
-    apart = (of_learned - of_lost)[inside]
-    return [
-        _trained(dataset, np.array([]), what, (learned - lost, float(apart.std(ddof=1)))),
-        _trained(
-            dataset,
-            np.array([]),
-            f"5 less log2 of the relations from which more than half is learned, {learned:.2f}",
-            (5 - learned, float(of_learned[inside].std(ddof=1))),
-        ),
-    ]
+    found = []
+    for name, sign in (("recognised_fraction", -1), ("learned_fraction", 1)):
+        values = sign * (last[name].transpose("relations", "seed").values - 0.5)
+        whole, samples = values.mean(axis=1)[:, None], values[np.arange(len(x))[:, None, None], chosen].mean(axis=1)
+        found.append((_rises(x, whole)[0], _rises(x, samples)))
+    (lost, lost_samples), (learned, learned_samples) = found
+    both = np.isfinite(lost_samples) & np.isfinite(learned_samples)
+    inside = bool(seeds > 1 and both.mean() >= 0.9 and np.isfinite([lost, learned]).all())
+    findings = checks.complete("crossings", "both fractions cross a half inside the grid", inside)
+    if not inside:
+        return findings
+    later = Estimate(learned - lost, (learned_samples - lost_samples)[both].std(ddof=1))
+    what = "log2 of the relations from which more than half is learned"
+    findings += checks.above("neither", f"{what} - of those from which less is recognised", later)
+    findings += checks.below("learned_from", what, Estimate(learned, learned_samples[both].std(ddof=1)), 5)
+    return if_learned(findings, last["accuracy"].sel(test_set=TESTS[0]))
 
 
 def _rises(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -190,51 +122,44 @@ def _rises(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.where(there, place, np.inf)
 
 
-def _trained(part: xr.Dataset, samples: np.ndarray, what: str, found: tuple[float, float] | None = None) -> Finding:
-    """Whether the mean over seeds is above zero; undecided where a network has not learned its own law."""
-    mean, error = found or tuple(map(float, mean_and_error(samples)))
-    least = float(part["accuracy"].isel(step=-1).sel(test_set="known").min())
-    if not least >= LEARNED:
-        advice = f"a network is right on {least:.2f} of its own law; longer training would tell"
-        return Finding(what, 0.0, mean, error, 3 * error, Outcome.UNDECIDED, advice)
-    return exceeds(what, mean, error)
-
-
 def figure(dataset: xr.Dataset):
-    """Accuracies on the two sets of prompts that tell, against the number of relations, and the recogniser's."""
+    """Accuracies on the two sets of prompts that tell, against the number of relations, and those of recognition."""
     shown = dataset.isel(step=-1).sel(test_set=[name for name in TESTS[1:] if name in dataset.test_set])
     return curves(
         shown,
         x="relations",
         y="accuracy",
         hue="test_set",
-        line="recogniser_theory",
+        line="recognition_accuracy_theory",
         line_x="relations",
-        line_name="recogniser",
+        line_name="recognition",
         xscale="log",
     )
 
 
-def _any_relation(dataset: xr.Dataset) -> xr.Dataset:
-    """One who knows the relations and takes any of them, whatever the context shows."""
-    return _shared(dataset, np.full(dataset.sizes["relations"], 1 / fixed_values(dataset)["labels"]))
-
-
-def _always_right(dataset: xr.Dataset) -> xr.Dataset:
-    return _shared(dataset, np.ones(dataset.sizes["relations"]))
-
+ONE_AND_MANY = {"relations": (1, 1024), "seed": (0, 1)}
 
 experiment = Experiment(
     claim=(
-        "Trained on one relation of items to labels, a small attention network recognises it and learns nothing from "
-        "the context; trained on many, it is right on relations it has never seen and recognises none. A second "
-        "relation is enough to lose most of recognition, but more are needed to learn; between them it does neither."
+        "Trained on one relation of items to labels, networks recognise it; trained on many, they learn new ones in "
+        "context and recognise none; in between, they do neither."
+    ),
+    conditions=(
+        "16 items, N = 4 pairs, 1 to 1024 relations, SGD until the training loss is 0.05 nats, 4 seeds. A fraction "
+        "above a half counts as done, one below as not; learning begins below 32 relations."
     ),
     sources=("Reddy24", "Raventos23"),
+    quantities=(
+        "accuracy",
+        Quantity("recognition_accuracy", "A", "accuracy of task recognition"),
+        Quantity("learned_fraction", r"\lambda", "learned fraction"),
+        Quantity("recognised_fraction", r"\rho", "recognised fraction"),
+    ),
     static=("relations",),
-    fixed={"classes": 16, "labels": 16, "pairs": 4, "dim": 31, "rows": 1024, "loss": 0.05, "prompts": 1024},
+    outputs=("test_set", "step"),
+    fixed={"classes": 16, "label_count": 16, "pairs": 4, "dim": 31, "rows": 1024, "loss": 0.05, "prompts": 1024},
     sizes={
-        "smoke": {"relations": (64,), "test_set": TESTS[1:2], "step": (0,), "seed": 3},
+        "smoke": {"relations": (4, 64), "test_set": TESTS[1:2], "step": (0,), "seed": 3},
         "small": {"relations": (1, 2, 4, 8, 16, 64, 1024), "test_set": TESTS, "step": (0, 6000), "seed": 4},
         "medium": {
             "relations": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
@@ -243,13 +168,21 @@ experiment = Experiment(
             "seed": 8,
         },
     },
-    precision="float32",
-    measure=measure,
     theory=theory,
     check=check,
     figure=figure,
-    worlds={
-        "any_relation": World("the recogniser takes any relation that it knows", theory=_any_relation),
-        "who_learns": World("the recogniser looks the query up in the context", theory=_always_right),
+    controls={
+        "fresh_relations": Control(
+            "trained on a relation of its own in every prompt: there is none to recognise",
+            measure={"fresh": True},
+            axes=ONE_AND_MANY,
+            size="small",
+        ),
+        "leaked_relations": Control(
+            "the new relations of the test are those of the training",
+            measure={"leaked": True},
+            axes=ONE_AND_MANY,
+            size="small",
+        ),
     },
 )
