@@ -1,0 +1,101 @@
+"""The landscape's numbers read off trained networks, and fits of its flow to their losses."""
+
+import jax
+import numpy as np
+
+from icllab.claims.induction import _networks
+from icllab.claims.induction.landscape_predicts_dynamics.claim import NUMBERS
+from icllab.core.grid import tabulated
+from icllab.diagnostics.behaviour import landscape_numbers
+from icllab.diagnostics.curves import flow_fits
+from icllab.theory import induction_landscape
+
+STRENGTHS = ("beta", "alpha", "xi", "beta2")
+
+
+def measure(point, *, key, rates=None):
+    """Curves of every seed and fits to their losses; with ``rates``, of the landscape itself instead of a network."""
+    columns = [NUMBERS.index(name) for name in point.number]
+
+    def curves(seed):
+        read = trained(seed, point, key) if rates is None else descended(seed, point, rates)
+        named = {"landscape_number": (("step", "number"), read[:, columns])}
+        return named | {"other_attention": (("step",), read[:, 3]), "label_loss": (("step",), read[:, 4])}
+
+    found = tabulated(curves, seed=point.seed)
+    if hasattr(point, "form"):
+        with jax.enable_x64(True):
+            found |= fits(found["label_loss"][1], point, key)
+    return found
+
+
+def trained(seed, point, key):
+    """xi, y, z, z' and the loss of a network along training, [step, 5]."""
+    begin = _networks.start(seed, key=key, pairs=point.pairs, labels=point.label_count)
+    run = _networks.trained(begin.task, begin.network, steps=point.step, key=begin.of_prompts, batch=point.batch)
+    asked = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
+    networks = (run.trajectory.at(step).member(0) for step in point.step)
+    return np.stack([np.asarray(landscape_numbers.read(network, begin.task, asked), float) for network in networks])
+
+
+def descended(seed, point, rates):
+    """The same of the flow on the landscape from near the origin, at given rates per 1000 steps."""
+    sizes = {"pairs": point.pairs, "labels": point.label_count}
+    start, times = np.random.default_rng(seed).normal(0, 0.01, 3), np.asarray(point.step) / 1000
+    flow = induction_landscape.flow(start.tolist(), time=times[-1], rates=rates, **sizes)
+    beta, alpha, xi = (np.interp(times, flow.time, one) for one in flow.parameters.T)
+    y = np.asarray(induction_landscape.previous_token_attention(beta, pairs=point.pairs))
+    weight = np.exp(alpha * y)
+    z, other = weight / (weight + 2 * point.pairs), 1 / (weight + 2 * point.pairs)
+    return np.stack([xi, y, z, other, induction_landscape.loss(beta, alpha, xi, **sizes)], axis=1)
+
+
+def fits(losses, point, key):
+    """The best fit of every form to the loss of every seed, and the profiles of the rates."""
+    how = {"pairs": point.pairs, "labels": point.label_count, "iterations": point.iterations}
+    times, guess = np.asarray(point.step) / 1000.0, np.log(point.rate_guess)
+    of_fits = np.asarray(jax.random.key_data(key)).ravel().tolist()
+
+    def best(form):
+        n = 4 if form == "four" else 3
+        rng = np.random.default_rng([*of_fits, point.form.index(form)])
+        if form == "common":  # from the origin, and one rate
+            starts = np.concatenate([guess + np.linspace(-2, 2, 8)[:, None] * np.ones(n), np.zeros((8, n))], axis=1)
+            free = np.zeros_like(starts)
+            free[:, 0] = 1.0
+        else:
+            starts = rng.normal(0, 1, (point.restarts, 2 * n)) + guess * (np.arange(2 * n) < n)
+            free = np.ones_like(starts)
+        many, tied = len(starts), form == "common"
+        tiled = (np.tile(starts, (len(losses), 1)), np.tile(free, (len(losses), 1)))
+        found = flow_fits.fits(np.repeat(losses, many, 0), times, *tiled, tied=tied, **how)
+        return [flow_fits.best(found[s * many : (s + 1) * many]) for s in range(len(losses))]
+
+    def profile(centres):
+        """Misfits with one rate held, the lowest from the best fit and from points near it, [seed, rate, factor]."""
+        free = np.broadcast_to(1 - np.eye(6)[:3, None], (1 + point.perturbed, 3, len(point.factor), 6))
+        away = np.random.default_rng([*of_fits, len(point.form)]).normal(0, 0.5, free.shape) * free
+        away[0] = 0.0
+        starts = centres[:, None, None, None] + np.log(point.factor)[:, None] * np.eye(6)[:3, None] + away
+        values = np.repeat(losses, free[..., 0].size, 0)
+        again = flow_fits.fits(
+            values, times, starts.reshape(-1, 6), np.tile(free.reshape(-1, 6), (len(losses), 1)), **how
+        )
+        return np.nan_to_num([fit.rmse for fit in again], nan=np.inf).reshape(starts.shape[:-1]).min(1)
+
+    def padded(values):
+        whole = np.pad(values, (*[(0, 0)] * (values.ndim - 1), (0, 4 - values.shape[-1])), constant_values=np.nan)
+        return whole[..., [STRENGTHS.index(name) for name in point.strength]]
+
+    found = {form: best(form) for form in point.form}
+    named = {
+        "misfit": (("seed", "form"), np.array([[fit.rmse for fit in one] for one in found.values()]).T),
+        "fitted_rate": [[padded(fit.rates) for fit in one] for one in found.values()],
+        "fitted_start": [[padded(fit.start) for fit in one] for one in found.values()],
+    }
+    for name in ("fitted_rate", "fitted_start"):
+        named[name] = (("seed", "form", "strength"), np.array(named[name]).swapaxes(0, 1))
+    if "three" in found:
+        centres = np.stack([np.concatenate([np.log(fit.rates), fit.start]) for fit in found["three"]])
+        named["profile"] = (("seed", "factor", "strength"), padded(profile(centres).swapaxes(1, 2)))
+    return named
