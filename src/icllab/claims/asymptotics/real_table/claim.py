@@ -101,13 +101,13 @@ def figure(dataset: xr.Dataset):
 
 experiment = Experiment(
     claim=(
-        "In context, least squares on the diabetes table peaks at one example more than columns; ridge with its "
-        "prior's strength has under a third of that error and no peak."
+        "On the diabetes table, in-context least squares peaks at one example more than columns; ridge has under a "
+        "third of that error, no peak, and explains a quarter of variance."
     ),
     conditions=(
-        "Least squares with an intercept, geometric means over draws of rows. Ridge explains over a quarter of the "
-        "variance from 40 examples, and on average over 5 to 40 examples beats nearest neighbours, a random forest "
-        "and cross-validated ridge."
+        "Least squares with an intercept, geometric means over draws of rows; ridge with the strength of its prior. It "
+        "explains over a quarter of the variance from 40 examples, and on average over 5 to 40 examples beats nearest "
+        "neighbours, a random forest and cross-validated ridge."
     ),
     sources=("Efron04",),
     quantities=(
