@@ -89,6 +89,11 @@ def _with_one(attention: tuple[str, ...]) -> Any:
     return lambda name, value: value + 1 if name in names else value
 
 
+def patterns_given(network: Any) -> Any:
+    """The network with the attention patterns of an induction head clamped in both layers: the readout is left."""
+    return models.match_clamped(models.previous_token_clamped(network))
+
+
 @functools.cache
 def descent() -> Any:
     """SGD with decoupled weight decay, as a factory over its learning rate. One object for all cells."""

@@ -1,14 +1,9 @@
 """Two-layer item-label networks, tested as they train."""
 
 from icllab.claims.induction import _networks
-from icllab.models import match_clamped, previous_token_clamped
 
 
 def measure(point, *, key, given=False):
     """Test curves of every seed. ``given``: both attention patterns are clamped, and the readout alone is learned."""
-    how = {"rates": [point.learning_rate], "prepared": _given if given else None}
+    how = {"rates": [point.learning_rate], "prepared": _networks.patterns_given if given else None}
     return _networks.at_one_rate(_networks.learning_curves(point, key=key, **how))
-
-
-def _given(network):
-    return match_clamped(previous_token_clamped(network))

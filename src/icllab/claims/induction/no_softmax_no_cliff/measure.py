@@ -2,7 +2,7 @@
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.no_softmax_no_cliff.claim import KINDS
-from icllab.models import edited, match_clamped, previous_token_clamped
+from icllab.models import edited
 
 NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 
@@ -15,7 +15,7 @@ def measure(point, *, key, prepared=""):
 
 
 def _given(network):
-    return match_clamped(previous_token_clamped(_networks.first_order(network)))
+    return _networks.patterns_given(_networks.first_order(network))
 
 
 def _even(network):
