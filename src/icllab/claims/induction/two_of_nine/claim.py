@@ -78,7 +78,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.above("third_helps", "accuracy with the third besides - with the two alone", gained)
     without = accuracy.sel(kept=[name for name in kept if name.startswith("without")])
     lost = estimates.mean(kept["all"] - without)
-    findings += checks.above("loss_without", "accuracy of all terms - of these", lost, 0.2)
+    findings += checks.above("loss_without", "accuracy with all terms - without some", lost, 0.2)
     if "without the second" in kept:
         left = estimates.mean(kept["without the second"])
         findings += checks.below("left_without", "accuracy without the second", left, 2 * chance)
