@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
-from icllab.diagnostics.curvature import spectra as curvature
+from icllab.diagnostics.curvature import products
 from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
 
 
@@ -87,9 +87,9 @@ def test_products_are_those_of_the_matrices_written_out(batch):
     at, data = network()
     wanted = wanted_matrices()
     made = {
-        "hessian": curvature.Hessian(loss, at, data, batch),
-        "empirical_fisher": curvature.EmpiricalFisher(loss, at, data, batch),
-        "gauss_newton": curvature.GaussNewton(cross_entropy, at, data, batch, outputs=logits),
+        "hessian": products.Hessian(loss, at, data, batch),
+        "empirical_fisher": products.EmpiricalFisher(loss, at, data, batch),
+        "gauss_newton": products.GaussNewton(cross_entropy, at, data, batch, outputs=logits),
     }
     for name, product in made.items():
         found = jax.jit(jax.vmap(product))(jnp.eye(22))

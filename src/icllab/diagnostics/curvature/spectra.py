@@ -5,7 +5,6 @@ costs about two gradients.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -14,102 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
-from icllab.diagnostics.sampling.sampled_losses import VectorLoss, sample_count, vector_loss
+from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, GaussNewton, Hessian
+from icllab.diagnostics.sampling.sampled_losses import sample_count
 
 DENSE = 1500  # parameters up to which the matrix is written out
 ROUNDING = 1000  # units of rounding of the largest eigenvalue that are taken for zero, or as many as parameters
 NEARBY = 10.0**0.5  # factor on the threshold of a rank
-
-Vector = Float[Array, " parameter"]
-
-
-class _Curvature(eqx.Module):
-    """A symmetric matrix over all parameters as one vector, known by its products."""
-
-    loss: Callable[..., Any]
-    at: Any
-    data: Any = None
-    batch: int | None = eqx.field(static=True, default=None)
-
-    @abstractmethod
-    def __call__(self, v: Vector) -> Vector:
-        """The product with a vector."""
-
-    @property
-    def centre(self) -> Vector:
-        """The parameters as one vector."""
-        return vector_loss(self.loss, self.at, self.data)[1]
-
-    def of_vector(self, function: Callable[..., Any]) -> VectorLoss:
-        """A function of the parameters as one of that vector; what is no floating-point array stays as it is."""
-        return vector_loss(function, self.at, self.data)[0]
-
-    def total(self, w: Vector, *data: Any) -> Any:
-        """The loss there, of all terms together."""
-        loss = self.of_vector(self.loss)
-        return jnp.sum(loss.of(w, *data) if data else loss(w))
-
-    def averaged(self, function: Callable[..., Any]) -> Any:
-        """The mean of a function over all samples, so many at a time."""
-        if self.data is None:
-            return function()
-        count = sample_count(self.data)
-        size = min(self.batch or count, count)
-        blocks, left = divmod(count, size)
-        head = jax.tree.map(lambda a: a[: blocks * size].reshape(blocks, size, *a.shape[1:]), self.data)
-        if blocks == 1 and not left:
-            return function(self.data)
-        total = size * jnp.sum(jax.lax.map(function, head), axis=0)
-        if left:
-            total = total + left * function(jax.tree.map(lambda a: a[blocks * size :], self.data))
-        return total / count
-
-
-class Hessian(_Curvature):
-    r"""Products :math:`v\mapsto\nabla^2L\,v` of a loss, or of the mean of ``loss(parameters, batch)`` over data."""
-
-    def __call__(self, v: Vector) -> Vector:
-        """The product."""
-        return self.averaged(lambda *data: jax.jvp(jax.grad(lambda w: self.total(w, *data)), (self.centre,), (v,))[1])
-
-
-class EmpiricalFisher(_Curvature):
-    r"""Products with :math:`\frac1n\sum_i g_ig_i^\top`, of the gradients of the samples' losses."""
-
-    def __call__(self, v: Vector) -> Vector:
-        """The product."""
-
-        def of(data: Any) -> Vector:
-            def losses(w: Vector) -> Array:
-                return jax.vmap(lambda one: self.total(w, jax.tree.map(lambda a: a[None], one)))(data)
-
-            along = jax.jvp(losses, (self.centre,), (v,))[1]
-            return jax.vjp(losses, self.centre)[1](along / sample_count(data))[0]
-
-        return self.averaged(of)
-
-
-class GaussNewton(_Curvature):
-    r"""Products with :math:`E\,J^\top\nabla_z^2\ell\,J` of a loss of outputs z, :math:`J = \partial z/\partial w`."""
-
-    outputs: Callable[..., Any] = eqx.field(kw_only=True)
-
-    def __call__(self, v: Vector) -> Vector:
-        """The product."""
-
-        def of(data: Any) -> Vector:
-            def outputs(w: Vector) -> Any:
-                return self.of_vector(self.outputs).of(w, data)
-
-            z, along = jax.jvp(outputs, (self.centre,), (v,))
-            bent = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (along,))[1]
-            return jax.vjp(outputs, self.centre)[1](bent)[0]
-
-        return self.averaged(of)
 
 
 def hessian_spectrum(
@@ -206,7 +119,7 @@ def fisher_spectrum(
         raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
     data = _arrays(data)
     if outputs is None:
-        made: _Curvature = EmpiricalFisher(loss, at, data, batch)
+        made: Curvature = EmpiricalFisher(loss, at, data, batch)
         return _spectrum(made, "empirical_fisher", key, extreme, probes, order, threshold, dense)
     made = GaussNewton(loss, at, data, batch, outputs=outputs)
     return _spectrum(made, "gauss_newton", key, extreme, probes, order, threshold, dense)
@@ -263,7 +176,7 @@ def effective_dimension(
 
 
 def _spectrum(
-    made: _Curvature,
+    made: Curvature,
     kind: str,
     key: PRNGKeyArray,
     extreme: int,
@@ -320,7 +233,7 @@ def _arrays(data: Any) -> Any:
     return jax.tree.map(jnp.asarray, data)
 
 
-def _size(made: _Curvature) -> tuple[int, Any]:
+def _size(made: Curvature) -> tuple[int, Any]:
     centre = made.centre
     if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
         raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
@@ -332,11 +245,11 @@ def _size(made: _Curvature) -> tuple[int, Any]:
 
 
 @eqx.filter_jit
-def _matrix(made: _Curvature) -> Array:
+def _matrix(made: Curvature) -> Array:
     return jax.lax.map(made, jnp.eye(made.centre.size, dtype=made.centre.dtype), batch_size=64)
 
 
-def _all_eigenvalues(made: _Curvature) -> np.ndarray:
+def _all_eigenvalues(made: Curvature) -> np.ndarray:
     """From the largest to the smallest."""
     matrix = np.asarray(_matrix(made), np.float64)
     _require_finite(matrix)
@@ -344,7 +257,7 @@ def _all_eigenvalues(made: _Curvature) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _product(made: _Curvature, v: Vector) -> Vector:
+def _product(made: Curvature, v: Array) -> Array:
     return made(v)
 
 
