@@ -61,8 +61,8 @@ def test_it_fails_where_the_jump_is_wide_or_the_plateau_elsewhere():
 
 
 def test_it_fails_where_the_head_comes_at_another_time_or_guessing_comes_with_it():
-    assert set(failing(made_up(head=0.7))) == {"time_ILA1[dim=31]", "time_TILA2[dim=31]"}
-    assert "before_CLA[dim=31]" in failing(made_up(guessing=0.9))
+    assert set(failing(made_up(head=0.7))) == {"time_ila1[dim=31]", "time_tila2[dim=31]"}
+    assert "before_cla[dim=31]" in failing(made_up(guessing=0.9))
 
 
 def test_it_fails_where_a_network_never_jumps_and_is_undecided_where_time_was_short():

@@ -71,13 +71,17 @@ def _events(dataset: xr.Dataset, jump: xr.Dataset) -> list[Finding]:
     findings = []
     for name, called in JUMPING.items():
         ratio = estimates.geometric_mean(times[name] / jump["transition_time"])
-        findings += checks.near(f"time_{called}", f"time of {called} / the accuracy's", ratio, 1.0, margin=TOGETHER)
+        findings += checks.near(
+            f"time_{called.lower()}", f"time of {called} / the accuracy's", ratio, 1.0, margin=TOGETHER
+        )
         wider = own["label_attention"]["relative_width"] / own[name]["relative_width"]
         wider = estimates.geometric_mean(wider.where(jump["transitioned"]))
-        findings += checks.above(f"width_{called}", f"relative width of TLA2 / that of {called}", wider, EARLIER)
+        findings += checks.above(
+            f"width_{called.lower()}", f"relative width of TLA2 / that of {called}", wider, EARLIER
+        )
     for name, called in GUESSING.items():
         later = estimates.geometric_mean(jump["transition_time"] / times[name])
-        findings += checks.above(f"before_{called}", f"time of the accuracy / that of {called}", later, EARLIER)
+        findings += checks.above(f"before_{called.lower()}", f"time of the accuracy / that of {called}", later, EARLIER)
     return findings
 
 

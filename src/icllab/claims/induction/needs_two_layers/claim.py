@@ -74,7 +74,7 @@ experiment = Experiment(
     outputs=("step",),
     fixed={"pairs": 4, "label_count": 16, "batch": 128, "prompts": 1024},
     sizes={
-        "smoke": {"layers": (1,), "dim": (31,), "rate": (0.3,), "step": tuple(range(100, 1201, 100)), "seed": 1},
+        "smoke": {"layers": (1,), "dim": (31,), "rate": (0.3,), "step": tuple(range(100, 1201, 100)), "seed": 2},
         "small": {"layers": (1, 2), "dim": (31, 63), "rate": (0.1, 0.3), "step": tuple(range(50, 4001, 50)), "seed": 3},
         "medium": {
             "layers": (1, 2),
