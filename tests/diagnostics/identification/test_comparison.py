@@ -266,7 +266,10 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     none = eqx.filter(members.stacked, eqx.is_array, inverse=True)
     run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, none, members.coordinates))
     candidates = {"start": Ridge(3.0), "any": Ridge(1.0)}
-    found = identify(run, candidates, task, key=getkey(), fitted={"any": ["ridge"]}, **FEW)
+    key = getkey()
+    found = identify(run.trajectory, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
+    end = identify(run, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
+    xr.testing.assert_identical(end, found.sel(step=5, drop=True))
     assert found.verdict.dims == ("member", "step")
     np.testing.assert_array_equal(found.step, [0, 5])
     np.testing.assert_array_equal(found.seed, [0, 1, 2])

@@ -77,10 +77,10 @@ def test_a_distance_that_is_known():
         constructions.gradient_descent(GradientDescent(rate, layers=2, dim=DIM, normalised=True, half=True))
         for rate in (0.3, 0.6)
     )
-    assert weight_distance(twice, once) == pytest.approx(np.sqrt(2) - 1, rel=1e-12)
+    assert float(weight_distance(twice, once)) == pytest.approx(np.sqrt(2) - 1, rel=1e-12)
     # A step of the other sign is no gauge: P and Q of the same gauge cannot both be matched.
     back = dataclasses.replace(once, q=-once.q)
-    assert weight_distance(back, once) == pytest.approx(np.sqrt(2), rel=1e-12)
+    assert float(weight_distance(back, once)) == pytest.approx(np.sqrt(2), rel=1e-12)
 
 
 def test_a_layer_that_does_nothing_is_zero():

@@ -1,4 +1,4 @@
-r"""A question put to a predictor on many prompts: compiled once where it can be, prompt by prompt where not."""
+r"""A question put to predictors on many prompts: compiled once where it can be, prompt by prompt where not."""
 
 import abc
 from typing import Any
@@ -7,11 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.training.ensembles import Ensemble, alone
 
 
 class Question(eqx.Module):
@@ -31,61 +32,53 @@ class EveryPosition(Question):
 
 
 def answers(
-    question: Question, predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256
-) -> Float[np.ndarray, "prompt answer"]:
-    """The answers on ``prompts`` prompts of ``task``; the same ones for every predictor and question under one key.
+    question: Question,
+    predictor: Predictor | Ensemble,
+    task: AbstractTask,
+    *,
+    key: PRNGKeyArray,
+    prompts: int,
+    block: int = 256,
+) -> Float[np.ndarray, "*member prompt answer"]:
+    """The answers on freshly drawn prompts of a task; the same ones for every predictor and question under one key.
 
-    A ``traceable`` predictor runs compiled, with its arrays, the task's and the key as arguments, so that
-    another key or another value compiles nothing again. Any other is called prompt by prompt.
+    A ``traceable`` predictor runs compiled, with its arrays, the task's and the prompts as arguments, so that
+    another key or another value compiles nothing again. All members of an ensemble are one compiled program. Any
+    other predictor is called prompt by prompt.
 
     Args:
         question: What is measured on a prompt.
-        predictor: Any ``predictor(prompt) -> prediction``.
-        task: Samples the prompts and owns the loss.
-        key: Of the prompts.
-        prompts: How many; at least 2.
-        block: How many are held in memory at once.
+        predictor: Any ``predictor(prompt) -> prediction``, or an ensemble of them: then there is an axis of members.
+        task: Task that samples the prompts and owns the loss.
+        key: Key of the prompts.
+        prompts: Number of prompts, at least 2.
+        block: Number of prompts held in memory at once, at least 1.
     """
     if prompts < 2:
         raise expected("prompts", "an integer of at least 2, for a standard error", prompts)
-    if block < 1:
-        raise expected("block", "an integer of at least 1", block)
+    require_integer("block", block)
     keys = jax.random.split(key, prompts)
-    if declared(predictor, "traceable"):
-        return np.asarray(_compiled(question, predictor, task, keys, block), dtype=float)
-    rows = []
-    for start in range(0, prompts, block):
-        some = _prompts(task, keys[start : start + block])
-        one_by_one = (jax.tree.map(lambda leaf, i=i: leaf[i], some) for i in range(min(block, prompts - start)))
-        rows += [np.asarray(question(predictor, task, prompt), dtype=float) for prompt in one_by_one]
-    return np.stack(rows)
+    blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, min(block, prompts)))
+    return np.concatenate([_asked(question, predictor, task, some, count) for some, count in blocks], axis=-2)
 
 
 def drawn(task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256) -> Any:
     """Prompts stacked on a leading axis: those that :func:`answers` has under the same key."""
     keys = jax.random.split(key, prompts)
-    parts = [_prompts(task, keys[rows]) for rows in _blocks(prompts, block)]
+    parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(prompts, block)]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:prompts], *parts)
 
 
 def answers_to(
-    question: Question, predictor: Predictor, task: AbstractTask, prompts: Any, *, block: int = 256
-) -> Float[np.ndarray, "prompt answer"]:
+    question: Question, predictor: Predictor | Ensemble, task: AbstractTask, prompts: Any, *, block: int = 256
+) -> Float[np.ndarray, "*member prompt answer"]:
     """The answers to prompts that are there, stacked on a leading axis.
 
     What is compiled is one block, whatever the number of prompts: the last is filled up.
     """
-    count = len(jax.tree.leaves(prompts)[0])
-    if declared(predictor, "traceable"):
-        parts = [
-            np.asarray(_block(question, predictor, task, jax.tree.map(lambda leaf, r=rows: leaf[r], prompts)), float)
-            for rows in _blocks(count, block)
-        ]
-        return np.concatenate(parts)[:count]
-    # On the host: to slice arrays of a device one prompt at a time takes longer than most estimators.
-    held = jax.device_get(prompts)
-    one_by_one = (jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), held) for i in range(count))
-    return np.stack([np.asarray(question(predictor, task, prompt), dtype=float) for prompt in one_by_one])
+    total = len(jax.tree.leaves(prompts)[0])
+    blocks = ((jax.tree.map(lambda leaf, r=rows: leaf[r], prompts), count) for rows, count in _blocks(total, block))
+    return np.concatenate([_asked(question, predictor, task, some, count) for some, count in blocks], axis=-2)
 
 
 def mean_and_error(samples: Float[np.ndarray, "prompt *rest"]) -> tuple[np.ndarray, np.ndarray]:
@@ -93,21 +86,41 @@ def mean_and_error(samples: Float[np.ndarray, "prompt *rest"]) -> tuple[np.ndarr
     return np.asarray(samples.mean(0)), np.asarray(samples.std(0, ddof=1) / np.sqrt(len(samples)))
 
 
+def _asked(
+    question: Question, predictor: Predictor | Ensemble, task: AbstractTask, prompts: Any, count: int
+) -> Float[np.ndarray, "*member prompt answer"]:
+    """The answers to the first ``count`` prompts of a block."""
+    members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
+    if declared(members.stacked, "traceable"):
+        arrays, rest = eqx.partition(members.stacked, eqx.is_array)
+        numbers = jnp.arange(members.size)
+        found = np.asarray(_compiled(question, arrays, rest, numbers, task, prompts), dtype=float)[:, :count]
+    else:
+        # On the host: to slice arrays of a device one prompt at a time takes longer than most estimators.
+        held = jax.device_get(prompts)
+        one_by_one = [jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), held) for i in range(count)]
+        networks = [members.member(i) for i in range(members.size)]
+        found = np.array([[np.asarray(question(one, task, p), float) for p in one_by_one] for one in networks])
+    return found if isinstance(predictor, Ensemble) else found[0]
+
+
 @eqx.filter_jit
 def _compiled(
-    question: Question, predictor: Predictor, task: AbstractTask, keys: Key[Array, " prompt"], block: int
-) -> Float[Array, "prompt answer"]:
-    return jax.lax.map(lambda key: question(predictor, task, task.sample(key=key)), keys, batch_size=block)
+    question: Question, arrays: Any, rest: Any, numbers: Int[Array, " member"], task: AbstractTask, prompts: Any
+) -> Float[Array, "member prompt answer"]:
+    """One member after the other, its prompts side by side."""
+
+    def one(member: tuple[Any, Array]) -> Float[Array, "prompt answer"]:
+        predictor = eqx.combine(member[0], rest)
+        return jax.vmap(lambda prompt: question(predictor, task, prompt))(prompts)
+
+    return jax.lax.map(one, (arrays, numbers))
 
 
-@eqx.filter_jit
-def _block(question: Question, predictor: Predictor, task: AbstractTask, prompts: Any) -> Float[Array, "prompt answer"]:
-    return jax.vmap(lambda prompt: question(predictor, task, prompt))(prompts)
-
-
-def _blocks(count: int, block: int) -> list[np.ndarray]:
-    """Rows of ``block`` each, those beyond the last being the last once more."""
-    return [np.minimum(np.arange(first, first + block), count - 1) for first in range(0, count, block)]
+def _blocks(count: int, block: int) -> list[tuple[np.ndarray, int]]:
+    """Rows of ``block`` each, those beyond the last being the last once more; and how many of them count."""
+    starts = range(0, count, block)
+    return [(np.minimum(np.arange(first, first + block), count - 1), min(block, count - first)) for first in starts]
 
 
 @eqx.filter_jit

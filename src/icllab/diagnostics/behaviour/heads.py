@@ -9,6 +9,7 @@ All measures are functions of patterns, so that the same ones are read off a net
 landscape that only states what the patterns are (:class:`StatedHead`).
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -22,6 +23,8 @@ from icllab.core.errors import expected
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
 from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+from icllab.diagnostics.cases import Cases
+from icllab.training.ensembles import Ensemble
 
 MEASURES = (
     "item_label_attention",
@@ -127,8 +130,8 @@ def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) 
     """CLA: whether the likeliest label is one of the context's, 0 or 1; and the probability of all of these.
 
     Args:
-        logits: Of all labels.
-        labels: Which ones are in the context; repeated or not.
+        logits: Logits of all labels.
+        labels: Labels in the context, repeated or not.
 
     Source: [Reddy24].
     """
@@ -141,9 +144,9 @@ def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
     """All measures of one prompt of items and labels, in the order of :data:`MEASURES`.
 
     Args:
-        trace: Of the prompt, with ``attention1`` and, of two layers, ``attention2``. Of one layer it is that of the
-            query which counts, and the first measure is NaN.
-        prompt: An :class:`ItemLabelPrompt <icllab.core.prompt.ItemLabelPrompt>`.
+        trace: Trace of the prompt, with ``attention1`` and, for two layers, ``attention2``. With one layer the
+            query's attention counts, and the first measure is NaN.
+        prompt: Prompt of items and labels, an :class:`ItemLabelPrompt <icllab.core.prompt.ItemLabelPrompt>`.
 
     Raises:
         InputError: The trace has no such activations.
@@ -164,38 +167,40 @@ def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
 
 class _Measures(Question):
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        return item_label_measures(predictor.trace(prompt), prompt)
+        return item_label_measures(_traced(predictor)(prompt), prompt)
 
 
-def progress_measures(
-    model: AbstractModel, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024
-) -> xr.Dataset:
-    r"""Of any model of items and labels: how far its two steps have come, and how it guesses meanwhile.
+def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
+    r"""How far the two steps of an induction head have come, and how labels are guessed meanwhile.
 
     Args:
-        model: The network, a head of three numbers, or a :class:`StatedHead`.
-        task: Of items and labels; its test set of fresh classes is what the measures are meant for.
-        key: Of the prompts.
-        prompts: How many.
+        model: A model of items and labels (a network, a head of three numbers, a :class:`StatedHead`), a mapping of
+            names to models, an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        task: Task of items and labels; its test set of fresh classes is what the measures are meant for.
+        key: Key of the prompts.
+        prompts: Number of prompts, at least 2.
 
     Returns:
-        The mean of every measure of :data:`MEASURES` over prompts, each with an ``_error``, a standard error; of those
-        that are defined, where some are not.
+        Over the axes of the models: the mean of every measure of :data:`MEASURES` over the prompts on which it is
+        defined, each with an ``_error``, a standard error.
 
     Raises:
         InputError: As :func:`item_label_measures`.
 
     Source: [Reddy24].
     """
-    found = answers(_Measures(), model, task, key=key, prompts=prompts)
-    means = [
-        mean_and_error(column[~np.isnan(column)]) if (~np.isnan(column)).any() else (np.nan,) * 2 for column in found.T
-    ]
-    named = zip(MEASURES, means, strict=True)
-    return xr.Dataset(
-        {f"{name}{end}": float(value) for name, pair in named for end, value in zip(("", "_error"), pair, strict=True)},
-        attrs={"prompts": prompts},
-    )
+    cases = Cases.of(model, "model")
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        found = answers(_Measures(), members, task, key=key, prompts=prompts)
+        pairs = np.array([[_mean_of_defined(column) for column in one.T] for one in found])
+        return {
+            f"{name}{end}": pairs[:, i, j] for i, name in enumerate(MEASURES) for j, end in enumerate(("", "_error"))
+        }
+
+    measured = cases.measured(measure)
+    variables = {name: (cases.dims, values) for name, values in measured.items()}
+    return xr.Dataset(variables, coords=cases.coords, attrs={"prompts": prompts})
 
 
 class _Scores(Question):
@@ -210,36 +215,45 @@ class _Scores(Question):
         return jnp.stack(scores, axis=1).reshape(-1)
 
 
-def head_scores(model: AbstractModel, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
+def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
     r"""Previous-token, prefix-matching and induction score of every head of a model.
 
     They are meant for repeated random tokens, where nothing but the repetition tells what comes next.
 
     Args:
-        model: Any model whose trace has patterns of all tokens over all: activations that end in ``pattern``
-            [head, token, key], or that are named ``attention`` with a number [token, key].
-        task: Of sequences of tokens. On prompts of any other kind there is the previous-token score alone.
-        key: Of the prompts.
-        prompts: How many.
+        model: A model whose trace has patterns of all tokens over all (activations that end in ``pattern``
+            [head, token, key], or that are named ``attention`` with a number [token, key]), a mapping of names to such
+            models with the same heads, an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        task: Task of sequences of tokens. On prompts of any other kind there is the previous-token score alone.
+        key: Key of the prompts.
+        prompts: Number of prompts, at least 2.
 
     Returns:
-        Over ``head``, named by block and number: ``previous_token_score`` and, of sequences, ``prefix_matching_score``
-        and ``induction_score``, each with an ``_error``.
+        Over the axes of the models and ``head``, named by block and number: ``previous_token_score`` and, on
+        sequences, ``prefix_matching_score`` and ``induction_score``, each with an ``_error``.
 
     Raises:
-        InputError: The trace has no such pattern.
+        InputError: A trace has no such pattern, or two models have other heads.
 
     Source: [Olsson22].
     """
-    prompt = task.sample(key=key)
-    shapes = {name: value.shape[0] for name, value in _patterns(model, prompt).items()}
-    heads = [f"{name}.{i}" for name, count in shapes.items() for i in range(count)]
-    found = answers(_Scores(), model, task, key=key, prompts=prompts).reshape(prompts, len(heads), -1)
-    variables = {}
-    for i in range(found.shape[2]):
-        mean, error = mean_and_error(found[:, :, i])
-        variables |= {SCORES[i]: ("head", mean), f"{SCORES[i]}_error": ("head", error)}
-    return xr.Dataset(variables, coords={"head": heads}, attrs={"prompts": prompts})
+    cases = Cases.of(model, "model")
+    names: list[str] = []
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        own = _heads(members.member(0), task, key)
+        if names and own != names:
+            raise expected("model", f"the heads {names} everywhere", own, "measure models of other heads one by one")
+        names[:] = own
+        found = answers(_Scores(), members, task, key=key, prompts=prompts)
+        scores = found.reshape(*found.shape[:2], len(own), -1).swapaxes(0, 1)
+        mean, error = mean_and_error(scores)
+        parts = {SCORES[i]: mean[..., i] for i in range(mean.shape[-1])}
+        return parts | {f"{SCORES[i]}_error": error[..., i] for i in range(mean.shape[-1])}
+
+    measured = cases.measured(measure)
+    variables = {name: ((*cases.dims, "head"), values) for name, values in measured.items()}
+    return xr.Dataset(variables, coords=dict(cases.coords) | {"head": names}, attrs={"prompts": prompts})
 
 
 class StatedHead(AbstractModel):
@@ -315,9 +329,28 @@ def _mean_where(values: Array, where: Array) -> Array:
     return jnp.sum(inside, axis=-1) / jnp.sum(where).astype(values.dtype)
 
 
-def _patterns(model: AbstractModel, prompt: Any) -> dict[str, Array]:
+def _mean_of_defined(samples: Float[np.ndarray, " prompt"]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over prompts where there is a number, and its standard error; NaN where there is none."""
+    defined = samples[~np.isnan(samples)]
+    return mean_and_error(defined) if defined.size else (np.array(np.nan), np.array(np.nan))
+
+
+def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
+    """Names of the heads that have a pattern of all tokens over all."""
+    patterns = eqx.filter_eval_shape(lambda one, k: _patterns(one, task.sample(key=k)), model, key)
+    return [f"{name}.{i}" for name, pattern in patterns.items() for i in range(pattern.shape[0])]
+
+
+def _traced(model: Any) -> Callable[[Any], Trace]:
+    """A model's trace; predictors without an inside are refused."""
+    if not hasattr(model, "trace"):
+        raise expected("model", "a model, whose trace has activations", type(model).__name__)
+    return model.trace
+
+
+def _patterns(model: Any, prompt: Any) -> dict[str, Array]:
     """Patterns of all tokens over all, [head, token, key], by the name of their block."""
-    traced = model.trace(prompt).activations
+    traced = _traced(model)(prompt).activations
     found = {}
     for name, value in traced.items():
         attention = name.startswith("attention") and name.removeprefix("attention").isdigit()

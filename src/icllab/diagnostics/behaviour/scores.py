@@ -4,7 +4,7 @@ One compares positions: how much lower the loss is late in a prompt than early. 
 contexts: the same query is answered with its context and without it.
 """
 
-from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +17,8 @@ from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+from icllab.diagnostics.cases import Cases
+from icllab.training.ensembles import Ensemble
 
 
 class EarlyLateAlone(Question):
@@ -25,7 +27,7 @@ class EarlyLateAlone(Question):
     Attributes:
         early: Position of the first loss.
         late: Position of the second.
-        size: Positions the lone query takes; 1 but for questions of several tokens.
+        size: Number of positions that the lone query takes; 1 but for questions of several tokens.
     """
 
     early: int = eqx.field(static=True)
@@ -47,7 +49,7 @@ class EarlyLateAlone(Question):
 
 
 def icl_scores(
-    predictors: Mapping[str, Predictor],
+    predictors: Any,
     task: AbstractTask,
     *,
     key: PRNGKeyArray,
@@ -69,20 +71,20 @@ def icl_scores(
     ``-early_minus_late``. A predictor that ignores its context has ``win_rate`` 1/2 and ``context_benefit`` 0, exactly.
 
     Args:
-        predictors: name -> any ``predictor(prompt) -> prediction``. One that answers the last position only is
-            given the prompt up to that position, and has all scores too.
-        task: Samples the prompts and owns the loss.
-        key: Of the prompts, the same ones for all predictors.
-        early: The early position; by default a tenth of ``late``.
-        late: The late position; by default the last.
-        size: How many positions the query takes that stands alone: 1, or for token prompts the number of
-            tokens of a question.
-        prompts: How many; at least 2.
-        block: How many are held in memory at once.
+        predictors: A predictor, a mapping of names to predictors, an ensemble, or a run (see
+            :mod:`icllab.diagnostics.cases`). One that answers the last position only is given the prompt up to that
+            position, and has all scores too.
+        task: Task that samples the prompts and owns the loss.
+        key: Key of the prompts, the same ones for all predictors.
+        early: Early position e; by default a tenth of ``late``.
+        late: Late position l; by default the last.
+        size: Number of positions that the lone query takes: 1, or for token prompts the number of tokens of a question.
+        prompts: Number of prompts, at least 2.
+        block: Number of prompts held in memory at once.
 
     Returns:
-        ``early_minus_late``, ``win_rate`` and ``context_benefit`` over ``predictor``, each with an ``_error``: a
-        standard error from differences within a prompt. That of ``win_rate`` is binomial at
+        ``early_minus_late``, ``win_rate`` and ``context_benefit`` over the axes of the predictors, each with
+        an ``_error``: a standard error from differences within a prompt. That of ``win_rate`` is binomial at
         :math:`(N p + 1)/(N + 2)`, so that it is not 0 where all prompts agree. A score is NaN where the predictor has
         answered NaN.
 
@@ -93,8 +95,7 @@ def icl_scores(
 
     Derived: docs/lengths.md, Two scores of learning in context.
     """
-    if not predictors:
-        raise expected("predictors", "at least one, by name", dict(predictors))
+    cases = Cases.of(predictors)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     later: int = length if late is None else late
     sooner: int = later // 10 if early is None else early
@@ -105,29 +106,32 @@ def icl_scores(
     if not 1 <= size <= later:
         raise expected("size", f"an integer from 1 to {later}, so that some context is taken away", size)
     question = EarlyLateAlone(sooner, later, size)
-    columns: dict[str, list[float]] = {}
-    for predictor in predictors.values():
-        at = answers(question, predictor, task, key=key, prompts=prompts, block=block).T
-        for name, value in _scores(*at).items():
-            columns.setdefault(name, []).append(value)
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        found = answers(question, members, task, key=key, prompts=prompts, block=block)
+        return _scores(*np.moveaxis(found, 2, 0))
+
+    measured = cases.measured(measure)
     return xr.Dataset(
-        {name: ("predictor", values) for name, values in columns.items()},
-        coords={"predictor": list(predictors)},
+        {name: (cases.dims, values) for name, values in measured.items()},
+        coords=cases.coords,
         attrs={"prompts": prompts, "early": sooner, "late": later, "size": size},
     )
 
 
 def _scores(
-    early: Float[np.ndarray, " prompt"], late: Float[np.ndarray, " prompt"], alone: Float[np.ndarray, " prompt"]
-) -> dict[str, float]:
+    early: Float[np.ndarray, "member prompt"],
+    late: Float[np.ndarray, "member prompt"],
+    alone: Float[np.ndarray, "member prompt"],
+) -> dict[str, Float[np.ndarray, " member"]]:
     """Means and errors of the three scores from the losses of every prompt."""
-    gains = alone - late
+    benefits = alone - late
     # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
-    samples = {"early_minus_late": early - late, "win_rate": (1 + np.sign(gains)) / 2, "context_benefit": gains}
-    scores: dict[str, float] = {}
+    samples = {"early_minus_late": early - late, "win_rate": (1 + np.sign(benefits)) / 2, "context_benefit": benefits}
+    scores: dict[str, np.ndarray] = {}
     for name, values in samples.items():
-        mean, error = mean_and_error(values)
-        scores[name], scores[f"{name}_error"] = float(mean), float(error)
-    smoothed = (scores["win_rate"] * gains.size + 1) / (gains.size + 2)
-    scores["win_rate_error"] = float(np.sqrt(smoothed * (1 - smoothed) / gains.size))
+        scores[name], scores[f"{name}_error"] = mean_and_error(values.T)
+    prompts = benefits.shape[1]
+    smoothed = (scores["win_rate"] * prompts + 1) / (prompts + 2)
+    scores["win_rate_error"] = np.sqrt(smoothed * (1 - smoothed) / prompts)
     return scores

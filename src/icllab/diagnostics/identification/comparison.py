@@ -14,6 +14,7 @@ from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import drawn
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share, heavy_tail_warning
+from icllab.diagnostics.cases import Cases
 from icllab.diagnostics.identification.candidates import fitted_candidate, fitted_parameters
 from icllab.diagnostics.identification.responses import (
     Baselines,
@@ -36,10 +37,9 @@ from icllab.diagnostics.identification.verdicts import (
     resamplings,
     unexplained,
 )
-from icllab.diagnostics.identification.weights import as_linear_attention, weight_distance
+from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
 from icllab.training.ensembles import Ensemble
 from icllab.training.objective import Positions
-from icllab.training.runs import Run
 
 
 def identify(
@@ -89,15 +89,14 @@ def identify(
         block: Number of prompts held in memory at once.
 
     Returns:
-        With the dimensions ``member`` and ``step`` as the input has them, over ``candidate``:
-        ``prediction_discrepancy``, ``input_gradient_discrepancy``, their maximum ``fraction_unexplained``, and
-        ``gap_to_best``, how far that is above the best candidate's, each with an ``_interval``; ``mean_difference``,
-        ``cosine`` and ``gradient_difference`` as von Oswald et al. have them; ``weight_distance`` to the candidate's
-        construction, NaN where there is none of the network's kind; ``mutual``, the fraction between two candidates;
-        ``rank`` from 1, ``accepted``, and ``among``, those that the verdict means; ``fitted_parameters``, their number,
-        and ``fitted_values``, as JSON; ``heaviest``, the share of the difference that ten prompts carry. For the
-        network, ``verdict``, ``baseline_explained``, the fraction of its mean square that the baselines explain, and
-        ``warning``.
+        Over the axes of the networks and ``candidate``: ``prediction_discrepancy``, ``input_gradient_discrepancy``,
+        their maximum ``fraction_unexplained``, and ``gap_to_best``, how far that is above the best candidate's, each
+        with an ``_interval``; ``mean_difference``, ``cosine`` and ``gradient_difference`` as von Oswald et al. have
+        them; ``weight_distance`` to the candidate's construction, NaN where there is none of the network's kind;
+        ``mutual``, the fraction between two candidates; ``rank`` from 1, ``accepted``, and ``among``, those that the
+        verdict means; ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share of
+        the difference that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of its
+        mean square that the baselines explain, and ``warning``.
 
     Raises:
         InputError: No candidates, a task without real-valued labels, or an argument that does not fit.
@@ -105,7 +104,7 @@ def identify(
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
     """
-    candidates, names = dict(rivals), tuple(rivals)
+    cases, candidates, names = Cases.of(predictor_or_run, "predictor_or_run"), dict(rivals), tuple(rivals)
     rule = VerdictRule() if rule is None else rule
     _require(candidates, prompts, fitting, rule)
     fit_task = task if fit_on is None else fit_on
@@ -123,30 +122,40 @@ def identify(
     weights = resamplings(prompts, resamples=rule.resamples, seed=seed)
     as_they_are = {name: judged_on(r) for name, r in candidates.items() if name not in parameters}
 
-    dims, coords, networks = _cases(predictor_or_run)
-    rows = []
-    for network in networks:
-        before = responses(network, fit_task, to_fit, positions=fit_at, block=block)
-        own = judged_on(network)
-        theirs, fits, members = dict(as_they_are), {}, dict(candidates)
+    def judge(members: Ensemble) -> dict[str, np.ndarray]:
+        before = responses(members, fit_task, to_fit, positions=fit_at, block=block)
+        own = responses(members, task, to_judge, positions=at, block=block)
+        rows = [one(members.member(i), before.member(i), own.member(i)) for i in range(members.size)]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def one(network: Predictor, before: Responses, own: Responses) -> dict[str, np.ndarray]:
+        theirs, fits, nearest = dict(as_they_are), {}, dict(candidates)
         for name, of_candidate in parameters.items():
-            members[name] = fitted_candidate(candidates[name], of_candidate, to_fit, before.values, fit_at)
-            fits[name] = of_candidate.values(members[name])
-            theirs[name] = judged_on(members[name])
+            nearest[name] = fitted_candidate(candidates[name], of_candidate, to_fit, before.values, fit_at)
+            fits[name] = of_candidate.values(nearest[name])
+            theirs[name] = judged_on(nearest[name])
         left = Baselines.fitted(before, features[0]).left(own, features[1])
-        ordered = [theirs[name] for name in candidates]
+        ordered = [theirs[name] for name in names]
         evidence = _evidence(own, ordered, left)
         found, mutual = unexplained(evidence, weights), mutual_unexplained(evidence)
         judgement = judged(found, mutual, names, rule)
-        row = _numbers(found, mutual, judgement, rule.confidence) | _as_published(own, ordered)
-        row["weight_distance"] = (("candidate",), np.array([_weights(network, members[name]) for name in candidates]))
         sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
-        row["fitted_parameters"] = (("candidate",), np.array(sizes))
-        row["fitted_values"] = (("candidate",), np.array([json.dumps(fits.get(name, {})) for name in names]))
-        matters = bool(found.fraction_unexplained[0, judgement.best] > rule.resolution)
-        rows.append(row | _warnings(own, evidence, judgement, names, best_matters=matters))
+        return (
+            _numbers(found, mutual, judgement, rule.confidence)
+            | _as_published(own, ordered)
+            | {
+                "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
+                "fitted_parameters": np.array(sizes),
+                "fitted_values": np.array([json.dumps(fits.get(name, {})) for name in names]),
+            }
+            | _warnings(own, evidence, judgement, names, resolution=rule.resolution)
+        )
+
+    measured = cases.measured(judge)
+    variables = {name: ((*cases.dims, *_axes_of(name)), values) for name, values in measured.items()}
+    named = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
-    return _dataset(rows, dims, coords, names, attributes)
+    return xr.Dataset(variables, coords=dict(cases.coords) | named, attrs=attributes)
 
 
 def identify_over(
@@ -199,27 +208,6 @@ def _require(candidates: Mapping[str, Predictor], prompts: int, fitting: int, ru
     rule.require()
 
 
-def _cases(asked: Any) -> tuple[tuple[str, ...], dict[str, Any], list[Predictor]]:
-    """Dimensions and coordinates of what is judged, and each of it, the last dimension fastest."""
-    if isinstance(asked, Run) and len(asked.trajectory):
-        steps = asked.trajectory.steps
-        ensembles = [asked.trajectory.at(step) for step in steps]
-        coords = _members(asked.members) | {"step": list(steps)}
-        return ("member", "step"), coords, [e.member(i) for i in range(asked.size) for e in ensembles]
-    if isinstance(asked, Run | Ensemble):
-        members = asked.members if isinstance(asked, Run) else asked
-        return ("member",), _members(members), [members.member(i) for i in range(members.size)]
-    if not callable(asked):
-        raise expected("predictor_or_run", "a predictor, an ensemble or a run", type(asked).__name__)
-    single: Any = asked
-    return (), {}, [single]
-
-
-def _members(members: Ensemble) -> dict[str, Any]:
-    coords: dict[str, Any] = {"member": np.arange(members.size)}
-    return coords | {name: ("member", values) for name, values in members.coordinates.items()}
-
-
 def _squares(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, " prompt"]:
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (left - right) ** 2
@@ -243,26 +231,24 @@ def _evidence(own: Responses, theirs: list[Responses], left: tuple[np.ndarray, n
     )
 
 
-def _numbers(found: Unexplained, mutual: np.ndarray, judgement: Judgement, confidence: float) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _numbers(found: Unexplained, mutual: np.ndarray, judgement: Judgement, confidence: float) -> dict[str, np.ndarray]:
+    row: dict[str, np.ndarray] = {}
     for name in found._fields:
         samples = getattr(found, name)
-        row[name] = (("candidate",), samples[0])
-        row[f"{name}_interval"] = (("candidate", "bound"), interval(samples, confidence))
-    row["gap_to_best"] = (("candidate",), judgement.gap_to_best)
-    row["gap_to_best_interval"] = (("candidate", "bound"), judgement.gap_to_best_interval)
-    row["mutual"] = (("candidate", "other_candidate"), mutual)
-    row["rank"] = (
-        ("candidate",),
-        np.argsort(np.argsort(found.fraction_unexplained[0], kind="stable"), kind="stable") + 1,
-    )
-    row["accepted"] = (("candidate",), judgement.accepted)
-    row["among"] = (("candidate",), judgement.among)
-    row["verdict"] = ((), np.array(judgement.verdict))
-    return row
+        row[name], row[f"{name}_interval"] = samples[0], interval(samples, confidence)
+    order = np.argsort(found.fraction_unexplained[0], kind="stable")
+    return row | {
+        "gap_to_best": judgement.gap_to_best,
+        "gap_to_best_interval": judgement.gap_to_best_interval,
+        "mutual": mutual,
+        "rank": np.argsort(order, kind="stable") + 1,
+        "accepted": judgement.accepted,
+        "among": judgement.among,
+        "verdict": np.array(judgement.verdict),
+    }
 
 
-def _as_published(own: Responses, theirs: list[Responses]) -> dict[str, Any]:
+def _as_published(own: Responses, theirs: list[Responses]) -> dict[str, np.ndarray]:
     """Mean difference of answers, cosine and distance of input gradients: means over prompts and positions."""
     columns: dict[str, list[float]] = {"mean_difference": [], "cosine": [], "gradient_difference": []}
     for one in theirs:
@@ -277,8 +263,9 @@ def _as_published(own: Responses, theirs: list[Responses]) -> dict[str, Any]:
             # A gradient of zero has no direction: it counts as orthogonal to all.
             cosines = np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
             columns["cosine"].append(float(cosines.mean()))
-            columns["gradient_difference"].append(float(np.linalg.norm(own.gradients - one.gradients, axis=2).mean()))
-    return {name: (("candidate",), np.array(values)) for name, values in columns.items()}
+            distances = np.linalg.norm(own.gradients - one.gradients, axis=2)
+            columns["gradient_difference"].append(float(distances.mean()))
+    return {name: np.array(values) for name, values in columns.items()}
 
 
 def _weights(network: Predictor, candidate: Predictor) -> float:
@@ -287,14 +274,14 @@ def _weights(network: Predictor, candidate: Predictor) -> float:
     if left is None or right is None:
         return np.nan
     try:
-        return weight_distance(left, right)
+        return relative_distance(left, right)
     except InputError:  # other conventions: nothing to compare
         return np.nan
 
 
 def _warnings(
-    own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, best_matters: bool
-) -> dict[str, Any]:
+    own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, resolution: float
+) -> dict[str, np.ndarray]:
     heaviest = heaviest_share(evidence.answers)
     prompts = len(own.values)
     said = [judgement.warning]
@@ -308,26 +295,19 @@ def _warnings(
     of_scale = float(heaviest_share(evidence.answers_scale))
     said.append(heavy_tail_warning("what the baselines leave", of_scale, prompts))
     best = judgement.best
-    if best_matters:  # not rounding
+    if judgement.unexplained_by_best > resolution:  # not rounding
         said.append(heavy_tail_warning(f"the difference from {names[best]}", float(heaviest[best]), prompts))
     return {
-        "heaviest": (("candidate",), heaviest),
-        "baseline_explained": ((), np.array(float(explained))),
-        "warning": ((), np.array("; ".join(one for one in said if one))),
+        "heaviest": heaviest,
+        "baseline_explained": np.array(float(explained)),
+        "warning": np.array("; ".join(one for one in said if one)),
     }
 
 
-def _dataset(
-    rows: list[dict[str, Any]],
-    dims: tuple[str, ...],
-    coords: dict[str, Any],
-    names: tuple[str, ...],
-    attributes: dict[str, Any],
-) -> xr.Dataset:
-    shape = tuple(len(coords[name]) for name in dims)
-    variables = {}
-    for name, (own, _) in rows[0].items():
-        stacked = np.stack([row[name][1] for row in rows])
-        variables[name] = ((*dims, *own), stacked.reshape((*shape, *stacked.shape[1:])))
-    named = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
-    return xr.Dataset(variables, coords=coords | named, attrs=attributes)
+def _axes_of(name: str) -> tuple[str, ...]:
+    """The axes of one network's result."""
+    if name in ("verdict", "baseline_explained", "warning"):
+        return ()
+    if name == "mutual":
+        return ("candidate", "other_candidate")
+    return ("candidate", "bound") if name.endswith("_interval") else ("candidate",)

@@ -6,6 +6,7 @@ Where it has a residual stream, a linear map is fitted that reads them, on one s
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,13 +21,15 @@ from icllab.algorithms.descent import Descent
 from icllab.algorithms.functional import FunctionalDescent
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
+from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import Question, answers_to, drawn
+from icllab.diagnostics.cases import Cases
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.models.linear.generalised import GeneralisedAttention
 from icllab.models.linear.linear_attention import LinearAttention
 from icllab.models.networks.embedding import Interleaved
 from icllab.models.networks.transformer import Transformer
+from icllab.training.ensembles import Ensemble
 
 # Axes of a parameter that has one for each layer.
 _PER_LAYER = {"rate": 1, "preconditioner": 3, "contraction": 3}
@@ -81,7 +84,7 @@ class Targets(Question):
 
 
 def probe_layers(
-    model: AbstractModel,
+    model: Any,
     algorithm: Any,
     task: AbstractTask,
     *,
@@ -105,92 +108,139 @@ def probe_layers(
     the labels alone, is the control.
 
     Args:
-        model: Linear or generalised attention, or a transformer. The last block of a transformer has no examples.
-        algorithm: An algorithm of descent, with :math:`f_k` its first k steps; or the models :math:`f_1, f_2, \dots`
+        model: Linear or generalised attention or a transformer, a mapping of names to such models of one depth, an
+            ensemble, or a run (see :mod:`icllab.diagnostics.cases`). The last block of a transformer has no examples.
+        algorithm: Algorithm of descent, with :math:`f_k` its first k steps; or the models :math:`f_1, f_2, \dots`
             themselves, as predictors that answer every position.
-        task: Samples the prompts.
-        key: Of the prompts and of the resampling.
-        prompts: On how many it is judged.
-        fitting: On how many linear probes are fitted; fewer numbers than these are fitted for each probe.
-        resamples: Of the bootstrap over prompts.
-        block: How many are held in memory at once.
+        task: Task that samples the prompts.
+        key: Key of the prompts and of the bootstrap.
+        prompts: Number of prompts on which it is judged.
+        fitting: Number of prompts on which linear probes are fitted, more than the numbers of one probe.
+        resamples: Number of bootstrap resamples of the prompts.
+        block: Number of prompts held in memory at once.
 
     Returns:
-        Over ``layer``, ``algorithm_step`` and ``slot`` (``"example"``, ``"query"``): ``r_squared`` with
-        ``r_squared_error``; ``slot_residual``, the root mean square of :math:`\hat s_l - s_k` relative to that of the
-        labels. NaN where a layer has no examples, or where there is nothing to explain. Attributes: ``probe``,
-        ``"label slot"`` or ``"linear"``.
+        Over the axes of the models, ``layer``, ``algorithm_step`` and ``slot`` (``"example"``, ``"query"``):
+        ``r_squared`` with ``r_squared_error``; ``slot_residual``, the root mean square of :math:`\hat s_l - s_k`
+        relative to that of the labels. NaN where a layer has no examples, or where there is nothing to explain.
+        Attributes: ``probe``, ``"label slot"`` or ``"linear"``.
 
     Raises:
-        InputError: The model is of another kind, or the algorithm is none.
+        InputError: A model is of another kind, models differ in depth, or the algorithm is none.
 
     Derived: docs/identification.md, A model inside the network.
     """
-    network, causal = _readable(model)
-    models = _models(algorithm)
-    linear = isinstance(network, Transformer)
+    cases, models = Cases.of(model, "model"), _models(algorithm)
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
-    judged_on = _Sample(network, models, causal, task, of_judgement, prompts, block)
-    fitted_on = _Sample(network, models, causal, task, of_fit, fitting, block) if linear else judged_on
+    judged_on = _Sample(models, task, of_judgement, prompts, block)
+    fitted_on = _Sample(models, task, of_fit, fitting, block)
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
     weights = resamplings(prompts, resamples=resamples, seed=seed)
-    layers, steps = len(judged_on.streams), len(models) + 1
-    shape = (layers, steps, 2)
-    r_squared, errors, residuals = (np.full(shape, np.nan) for _ in range(3))
-    for slot in range(2):
-        sign = 1 if linear or slot == 0 else network.sign
-        targets, to_fit = sign * judged_on.targets[slot], sign * fitted_on.targets[slot]
-        centre = to_fit.mean((0, 1))
-        for layer in range(layers):
-            stream = judged_on.streams[layer][slot]
-            if not stream.size:
-                continue
-            if linear:
-                read = _affine(stream) @ _least_squares(fitted_on.streams[layer][slot], to_fit)
-            else:
-                read = stream[..., -1:]
-            left, total = ((read - targets) ** 2).sum(1), ((targets - centre) ** 2).sum(1)
-            r_squared[layer, :, slot], errors[layer, :, slot] = _explained(left, total, weights)
-            residuals[layer, :, slot] = np.sqrt(left.sum(0) / targets[..., 0].size) / judged_on.label_size
-    dims = ("layer", "algorithm_step", "slot")
+    kinds: list[dict[str, Any]] = []
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        network, causal = _readable(members.member(0))
+        linear = isinstance(network, Transformer)
+        kinds.append({"probe": "linear" if linear else "label slot", "causal": int(causal)})
+        if kinds[-1] != kinds[0]:
+            raise expected("model", f"models of one kind, as {kinds[0]}", kinds[-1], "probe them one by one")
+        readable = Ensemble(eqx.filter_vmap(lambda one: _readable(one)[0])(members.stacked), members.coordinates)
+        streams = judged_on.streams(readable)
+        to_fit = fitted_on.streams(readable) if linear else streams
+        targets = judged_on.targets(causal)
+        of_fitted = fitted_on.targets(causal) if linear else targets
+        rows = []
+        for i in range(members.size):
+            own, other = ([(a[i], b[i]) for a, b in part] for part in (streams, to_fit))
+            sign = 1 if linear else network.sign
+            found = _explained_by_layers(own, other, targets, of_fitted, weights, sign=sign, linear=linear)
+            rows.append((*found[:2], found[2] / judged_on.label_size))
+        names = ("r_squared", "r_squared_error", "slot_residual")
+        return {name: np.stack(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+
+    measured = cases.measured(measure)
+    layers, steps = measured["r_squared"].shape[-3:-1]
+    slots = {"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]}
+    fitted = {"fitting": fitting} if kinds[0]["probe"] == "linear" else {}
     return xr.Dataset(
-        {"r_squared": (dims, r_squared), "r_squared_error": (dims, errors), "slot_residual": (dims, residuals)},
-        coords={"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]},
-        attrs={"prompts": prompts, "probe": "linear" if linear else "label slot", "causal": int(causal)}
-        | ({"fitting": fitting} if linear else {}),
+        {name: ((*cases.dims, *slots), values) for name, values in measured.items()},
+        coords=dict(cases.coords) | slots,
+        attrs={"prompts": prompts} | kinds[0] | fitted,
     )
 
 
-class _Sample:
-    """Streams, targets and labels on prompts of one key."""
+def _explained_by_layers(
+    streams: list[tuple[np.ndarray, np.ndarray]],
+    to_fit: list[tuple[np.ndarray, np.ndarray]],
+    targets: tuple[np.ndarray, np.ndarray],
+    fitted_targets: tuple[np.ndarray, np.ndarray],
+    weights: np.ndarray,
+    *,
+    sign: int,
+    linear: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """R², its standard error, and the root mean square of the residual of one network, [layer, step, slot]."""
+    shape = (len(streams), targets[0].shape[-1], 2)
+    r_squared, errors, residuals = (np.full(shape, np.nan) for _ in range(3))
+    for slot in range(2):
+        # The query's slot of a construction holds the answer with the sign that it is read with.
+        own, fitted = ((sign if slot else 1) * part[slot] for part in (targets, fitted_targets))
+        centre = fitted.mean((0, 1))
+        for layer, pair in enumerate(streams):
+            stream = pair[slot]
+            if not stream.size:
+                continue
+            read = _affine(stream) @ _least_squares(to_fit[layer][slot], fitted) if linear else stream[..., -1:]
+            left, total = ((read - own) ** 2).sum(1), ((own - centre) ** 2).sum(1)
+            r_squared[layer, :, slot], errors[layer, :, slot] = _explained(left, total, weights)
+            residuals[layer, :, slot] = np.sqrt(left.sum(0) / own[..., 0].size)
+    return r_squared, errors, residuals
 
-    def __init__(
-        self,
-        network: Any,
-        models: Sequence[Predictor],
-        causal: bool,
-        task: AbstractTask,
-        key: Any,
-        count: int,
-        block: int,
-    ):
-        prompts = drawn(task, key=key, prompts=count, block=block)
-        prompt = jax.tree.map(lambda leaf: leaf[0], prompts)
-        flat = answers_to(Streams(), network, task, prompts, block=block)
-        self.streams: list[tuple[np.ndarray, np.ndarray]] = []
-        first = 0
-        for pair in eqx.filter_eval_shape(_streams, network, prompt):
+
+class _Sample:
+    """Prompts of one key, and what networks and models make of them."""
+
+    def __init__(self, models: Sequence[Predictor], task: AbstractTask, key: Any, count: int, block: int):
+        self._models, self._task, self._key, self._count, self._block = models, task, key, count, block
+        self._targets: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
+
+    @functools.cached_property
+    def prompts(self) -> Any:
+        """The prompts, stacked."""
+        return drawn(self._task, key=self._key, prompts=self._count, block=self._block)
+
+    @functools.cached_property
+    def labels(self) -> Float[np.ndarray, "prompt example"]:
+        """Labels of the examples."""
+        return np.asarray(self.prompts.y, float)[:, :-1]
+
+    @property
+    def label_size(self) -> float:
+        """Their root mean square."""
+        return float(np.sqrt((self.labels**2).mean()))
+
+    def streams(self, members: Ensemble) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each layer the tokens of the examples and of the query, [member, prompt, token, feature]."""
+        prompt = jax.tree.map(lambda leaf: leaf[0], self.prompts)
+        flat = answers_to(Streams(), members, self._task, self.prompts, block=self._block)
+        found, first = [], 0
+        for pair in eqx.filter_eval_shape(_streams, members.member(0), prompt):
             parts = []
             for part in pair:
-                parts.append(flat[:, first : first + part.size].reshape(count, *part.shape))
+                parts.append(flat[..., first : first + part.size].reshape(*flat.shape[:2], *part.shape))
                 first += part.size
-            self.streams.append((parts[0], parts[1]))
-        labels = np.asarray(prompts.y, float)[:, :-1]
-        found = np.stack([answers_to(Targets(causal), one, task, prompts, block=block) for one in models], axis=-1)
-        # Before the first step the model is zero.
-        found = np.concatenate([np.zeros_like(found[..., :1]), found], axis=-1)
-        self.targets = (labels[..., None] - found[:, :-1], found[:, -1:])
-        self.label_size = np.sqrt((labels**2).mean())
+            found.append((parts[0], parts[1]))
+        return found
+
+    def targets(self, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+        """What each step has left of the labels of the examples, and says of the query, [prompt, token, step]."""
+        if causal not in self._targets:
+            asked = (answers_to(Targets(causal), m, self._task, self.prompts, block=self._block) for m in self._models)
+            found = np.stack(list(asked), axis=-1)
+            # Before the first step the model is zero.
+            found = np.concatenate([np.zeros_like(found[..., :1]), found], axis=-1)
+            self._targets[causal] = self.labels[..., None] - found[:, :-1], found[:, -1:]
+        return self._targets[causal]
 
 
 def _models(algorithm: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers_to
+from icllab.training.ensembles import Ensemble
 from icllab.training.objective import Positions, chosen_positions
 
 # Of the mean square: less than this is rounding, in either precision.
@@ -32,8 +33,12 @@ class Responses(NamedTuple):
         gradients: Their derivatives with respect to the query; None for a predictor that has none.
     """
 
-    values: Float[np.ndarray, "prompt position"]
-    gradients: Float[np.ndarray, "prompt position dim"] | None
+    values: Float[np.ndarray, "*member prompt position"]
+    gradients: Float[np.ndarray, "*member prompt position dim"] | None
+
+    def member(self, index: int) -> "Responses":
+        """Those of one member of an ensemble."""
+        return Responses(self.values[index], None if self.gradients is None else self.gradients[index])
 
 
 class Response(Question):
@@ -82,25 +87,32 @@ def asked_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArray)
 
 
 def responses(
-    predictor: Predictor, task: AbstractTask, prompts: RegressionPrompt, *, positions: tuple[int, ...], block: int
+    predictor: Predictor | Ensemble,
+    task: AbstractTask,
+    prompts: RegressionPrompt,
+    *,
+    positions: tuple[int, ...],
+    block: int,
 ) -> Responses:
     """The responses to prompts stacked on a leading axis.
 
     Derivatives are taken of predictors that are traceable and differentiable.
 
     Args:
-        predictor: Any ``predictor(prompt) -> prediction`` with one number for each position.
-        task: The task that the prompts come from.
-        prompts: The prompts.
+        predictor: Any ``predictor(prompt) -> prediction`` with one number for each position, or an ensemble of them:
+            then there is an axis of members before that of prompts.
+        task: Task that the prompts come from.
+        prompts: Prompts.
         positions: Positions compared, counted from 0.
         block: Number of prompts asked at once.
     """
-    gradients = bool(declared(predictor, "traceable") and declared(predictor, "differentiable"))
+    one = predictor.stacked if isinstance(predictor, Ensemble) else predictor
+    gradients = bool(declared(one, "traceable") and declared(one, "differentiable"))
     found = answers_to(Response(positions, gradients), predictor, task, prompts, block=block)
     if not gradients:
         return Responses(found, None)
     first = len(positions)
-    return Responses(found[:, :first], found[:, first:].reshape(len(found), first, -1))
+    return Responses(found[..., :first], found[..., first:].reshape(*found.shape[:-1], first, -1))
 
 
 class Baselines(NamedTuple):

@@ -82,6 +82,7 @@ class Judgement(NamedTuple):
         accepted: Which candidates explain enough.
         among: Which candidates could be meant: one, several, or none.
         best: Number of the candidate with the least fraction unexplained.
+        unexplained_by_best: That fraction.
         gap_to_best: Each candidate's fraction unexplained minus that of the best one.
         gap_to_best_interval: Its interval.
         warning: A sentence where the network lies between two candidates; else nothing.
@@ -91,6 +92,7 @@ class Judgement(NamedTuple):
     accepted: Bool[np.ndarray, " candidate"]
     among: Bool[np.ndarray, " candidate"]
     best: int
+    unexplained_by_best: float
     gap_to_best: Float[np.ndarray, " candidate"]
     gap_to_best_interval: Float[np.ndarray, "candidate bound"]
     warning: str
@@ -182,7 +184,7 @@ def judged(
     gap, of_gap = _gap_to_best(found.fraction_unexplained, best, rule.confidence)
     if not accepted.any():
         verdict = NONE if refused.all() else UNDECIDED
-        return Judgement(verdict, accepted, accepted, best, gap, of_gap, "")
+        return Judgement(verdict, accepted, accepted, best, float(u[best]), gap, of_gap, "")
     near = mutual[best] <= max(u[best], rule.resolution)
     among = ~refused & ((of_gap[:, 0] <= 0) & (of_gap[:, 1] >= 0) | near)
     among[best] = True
@@ -191,7 +193,7 @@ def judged(
     apart = among & (mutual[best] > np.maximum(u[best] + u, rule.resolution))
     between = [name for name, is_apart in zip(names, apart, strict=True) if is_apart]
     warning = f"the answers lie between those of {names[best]} and {between[0]}" if between else ""
-    return Judgement(verdict, accepted, among, best, gap, of_gap, warning)
+    return Judgement(verdict, accepted, among, best, float(u[best]), gap, of_gap, warning)
 
 
 def _gap_to_best(fractions: np.ndarray, best: int, confidence: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,18 +7,22 @@ layer for any :math:`s\ne0`: the *gauge*. And some entries are never read.
 import dataclasses
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray
 
 from icllab.constructions.descent import gradient_descent
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
+from icllab.diagnostics.cases import Cases
 from icllab.models.linear.generalised import GeneralisedAttention
 from icllab.models.linear.linear_attention import LinearAttention
+from icllab.training.ensembles import Ensemble
 
 
 def as_linear_attention(predictor: Any) -> LinearAttention | None:
@@ -72,18 +76,11 @@ def aligned(model: LinearAttention, other: LinearAttention) -> tuple[LinearAtten
     )
 
 
-def weight_distance(model: LinearAttention, other: LinearAttention) -> float:
-    r"""How far the weights of one model are from those of another, in one gauge and relative to the other's.
-
-    .. math:: \sqrt{\frac{\sum_l\|P_l - P_l'\|^2 + \|Q_l - Q_l'\|^2}{\sum_l\|P_l'\|^2 + \|Q_l'\|^2}}
-
-    Zero means equal answers to every prompt. The converse holds but for coincidences: where Q has rank one, say, its
-    left factor and the last row of P can be exchanged.
+def relative_distance(model: LinearAttention, other: LinearAttention) -> float:
+    """The number of :func:`weight_distance` for one model.
 
     Raises:
         InputError: As :func:`aligned`.
-
-    Derived: docs/identification.md, The gauge.
     """
     left, right = aligned(model, other)
     pairs = [(np.asarray(a, float), np.asarray(b, float)) for a, b in ((left.p, right.p), (left.q, right.q))]
@@ -92,8 +89,41 @@ def weight_distance(model: LinearAttention, other: LinearAttention) -> float:
     return float(np.sqrt(off / size)) if size > 0 else float(np.inf if off > 0 else 0.0)
 
 
+def weight_distance(model: Any, other: Any) -> xr.DataArray:
+    r"""How far a network's weights are from those of another, in one gauge and relative to the other's.
+
+    .. math:: \sqrt{\frac{\sum_l\|P_l - P_l'\|^2 + \|Q_l - Q_l'\|^2}{\sum_l\|P_l'\|^2 + \|Q_l'\|^2}}
+
+    Zero means equal answers to every prompt. The converse holds but for coincidences: where Q has rank one, say, its
+    left factor and the last row of P can be exchanged.
+
+    Args:
+        model: Network: linear attention or an algorithm that has a construction, a mapping of names to such, an
+            ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        other: One network of that kind, :math:`P'` and :math:`Q'`.
+
+    Returns:
+        The distance over the axes of the networks; a single number for one.
+
+    Raises:
+        InputError: There is no construction, or the two have other conventions or shapes.
+
+    Derived: docs/identification.md, The gauge.
+    """
+    end = _require_linear("other", other)
+    cases = Cases.of(model, "model")
+    found = cases.measured(
+        lambda members: {
+            "weight_distance": np.array(
+                [relative_distance(_require_linear("model", members.member(i)), end) for i in range(members.size)]
+            )
+        }
+    )["weight_distance"]
+    return xr.DataArray(found, coords=cases.coords, dims=cases.dims, name="weight_distance")
+
+
 def interpolate(
-    model: LinearAttention,
+    model: Any,
     other: Any,
     task: AbstractTask,
     *,
@@ -102,7 +132,7 @@ def interpolate(
     prompts: int = 4096,
     block: int = 256,
 ) -> xr.Dataset:
-    r"""The loss on the way from a network's weights to a construction's.
+    r"""The loss on the straight line from a network's weights to a construction's.
 
     .. math:: P_l(t) = (1 - t)P_l + tP_l', \qquad Q_l(t) = (1 - t)Q_l + tQ_l', \qquad t \in [0, 1]
 
@@ -110,18 +140,19 @@ def interpolate(
     two.
 
     Args:
-        model: The network, at t = 0.
-        other: At t = 1: linear attention, or an algorithm that has a construction.
-        task: Samples the prompts, the same for every t, and owns the loss.
-        key: Of the prompts.
-        points: Values of t, both ends among them; at least 2.
-        prompts: How many; at least 2.
-        block: How many are held in memory at once.
+        model: Network at t = 0: linear attention or an algorithm that has a construction, a mapping of names to such,
+            an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        other: Network at t = 1: one of that kind.
+        task: Task that samples the prompts, the same for every t, and owns the loss.
+        key: Key of the prompts.
+        points: Number of values of t, both ends among them; at least 2.
+        prompts: Number of prompts, at least 2.
+        block: Number of prompts held in memory at once.
 
     Returns:
-        Over ``interpolation`` (t): ``loss``, the mean over the positions answered, and ``standard_error``;
-        ``difference`` from the loss of the network, prompt by prompt, and ``difference_error``; ``heaviest``, the
-        share of the loss that the ten largest terms carry.
+        Over the axes of the networks and ``interpolation`` (t): ``loss``, the mean over the positions answered, and
+        ``standard_error``; ``difference`` from the loss of the network, prompt by prompt, and ``difference_error``;
+        ``heaviest``, the share of the loss that the ten largest terms carry.
 
     Raises:
         InputError: There is no construction, the two have other conventions, or there are too few points.
@@ -129,28 +160,45 @@ def interpolate(
     Source: [vonOswald23].
     Derived: docs/identification.md, The gauge.
     """
-    if points < 2:
-        raise expected("points", "an integer of at least 2", points)
-    end = as_linear_attention(other)
-    if end is None:
-        raise expected("other", "linear attention, or an algorithm with a construction", type(other).__name__)
-    left, right = aligned(model, end)
+    require_integer("points", points, least=2)
+    end = _require_linear("other", other)
+    cases = Cases.of(model, "model")
     along = np.linspace(0.0, 1.0, points)
-    losses = []
-    for t in along:
-        p, q = ((1 - t) * a + t * b for a, b in ((left.p, right.p), (left.q, right.q)))
-        between = dataclasses.replace(model, p=p, q=q, sign=left.sign)
-        found = answers(EveryPosition(), between, task, key=key, prompts=prompts, block=block)
-        losses.append(found.mean(1))
-    terms = np.stack(losses, axis=1)
-    variables = {}
-    for name, error, samples in (
-        ("loss", "standard_error", terms),
-        ("difference", "difference_error", terms - terms[:, :1]),
-    ):
-        variables[name], variables[error] = (("interpolation", part) for part in mean_and_error(samples))
-    variables["heaviest"] = ("interpolation", heaviest_share(terms))
-    return xr.Dataset(variables, coords={"interpolation": along}, attrs={"prompts": prompts})
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        lines = [_line(_require_linear("model", members.member(i)), end, along) for i in range(members.size)]
+        # All members at all t are one ensemble: one compiled program, and the same prompts.
+        every = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *lines)
+        line = Ensemble(every, {"seed": np.arange(members.size * points)})
+        found = answers(EveryPosition(), line, task, key=key, prompts=prompts, block=block).mean(2)
+        terms = np.moveaxis(found.reshape(members.size, points, prompts), 2, 0)
+        loss, error = mean_and_error(terms)
+        difference, of_difference = mean_and_error(terms - terms[:, :, :1])
+        return {
+            "loss": loss,
+            "standard_error": error,
+            "difference": difference,
+            "difference_error": of_difference,
+            "heaviest": heaviest_share(terms),
+        }
+
+    variables = {name: ((*cases.dims, "interpolation"), values) for name, values in cases.measured(measure).items()}
+    return xr.Dataset(variables, coords=dict(cases.coords) | {"interpolation": along}, attrs={"prompts": prompts})
+
+
+def _line(model: LinearAttention, end: LinearAttention, along: Float[np.ndarray, " point"]) -> LinearAttention:
+    """The networks on the line, stacked on a leading axis."""
+    left, right = aligned(model, end)
+    t = jnp.asarray(along, left.p.dtype)[:, None, None, None]
+    p, q = ((1 - t) * a[None] + t * b[None] for a, b in ((left.p, right.p), (left.q, right.q)))
+    return eqx.tree_at(lambda m: (m.p, m.q), dataclasses.replace(model, sign=left.sign), (p, q))
+
+
+def _require_linear(name: str, given: Any) -> LinearAttention:
+    found = as_linear_attention(given)
+    if found is None:
+        raise expected(name, "linear attention, or an algorithm with a construction", type(given).__name__)
+    return found
 
 
 def _conventions(model: LinearAttention) -> tuple[Any, ...]:

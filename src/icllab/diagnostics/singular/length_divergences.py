@@ -1,6 +1,7 @@
 r"""Divergences from the truth by context length, of tasks whose truth is known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,11 +14,11 @@ from icllab.tasks.sequences import AbstractSequences
 
 
 def divergences(
-    predictors: Mapping[str, Predictor],
+    predictors: Any,
     task: AbstractTask,
     *,
     key: PRNGKeyArray,
-    truth: str | None = None,
+    truth: str | Predictor | None = None,
     counts: Sequence[float] | None = None,
     prompts: int = 1024,
     block: int = 256,
@@ -35,18 +36,18 @@ def divergences(
 
     Args:
         predictors: As in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
-        task: A law of sequences whose entropies are known, or any where one of the predictors is the truth.
-        key: Of the windows.
-        truth: Name of the predictor that knows the law. The losses of the others are then taken above its own window
+        task: Task of sequences whose entropies are known, or any where the truth is given.
+        key: Key of the windows.
+        truth: Predictor that knows the law, or its name among the predictors. The losses of the others are then taken above its own window
             by window, with far smaller errors, and a window's sum over lengths is the log ratio of its probabilities.
         counts: How often each length counts in the sum and the mean; None: once.
-        prompts: How many windows.
-        block: How many are held in memory at once.
+        prompts: Number of windows, at least 2.
+        block: Number of windows held in memory at once.
 
     Returns:
-        What ``per_length`` returns, with ``divergence`` and its ``_error`` over ``(predictor, position)``,
-        ``divergence_sum`` and ``divergence_mean`` over ``predictor``, each with its ``_error``, and without a ``truth``
-        also ``entropy`` over ``position``.
+        What ``per_length`` returns, with ``divergence`` and its ``_error`` over the axes of the predictors and
+        ``position``, ``divergence_sum`` and ``divergence_mean`` over those of the predictors, each with its ``_error``,
+        and without a ``truth`` also ``entropy`` over ``position``.
 
     Raises:
         InputError: Neither a truth is named nor are the task's entropies known, or as ``per_length``.

@@ -1,0 +1,121 @@
+"""What a diagnostic may be given: a predictor, several by name, an ensemble, or a training run.
+
+Every diagnostic that takes predictors takes these kinds, and its result has their axes: none for one predictor,
+``predictor`` for several by name, ``member`` with the coordinates ``seed`` and whatever is swept for an ensemble and
+for the trained members of a run, and ``step`` beside it for the parameters that a run kept (``run.trajectory``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icllab.core.errors import expected, unknown
+from icllab.training.ensembles import Ensemble, alone
+from icllab.training.runs import Run
+from icllab.training.trajectory import Trajectory
+
+KINDS = "a predictor, a mapping of names to predictors, an Ensemble, or a Run (run.trajectory for its kept steps)"
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The predictors that are measured, and the axes of what is measured of them.
+
+    Attributes:
+        dims: Axes of the cases, in order.
+        coords: Their coordinates, as xarray takes them.
+        shape: Their sizes.
+        parts: Functions that load one ensemble each: one for each name or step. They are called when they are needed,
+            so that one step at a time is on the device.
+    """
+
+    dims: tuple[str, ...]
+    coords: Mapping[str, Any]
+    shape: tuple[int, ...]
+    parts: tuple[Callable[[], Ensemble], ...]
+
+    @classmethod
+    def of(cls, given: Any, name: str = "predictors") -> "Cases":
+        """The cases of any of the four kinds.
+
+        Args:
+            given: A predictor, a mapping of names to predictors, an Ensemble, a Run (its trained members) or its
+                trajectory (its members after every kept step).
+            name: Name of the argument, for the error.
+
+        Raises:
+            InputError: It is of no such kind, or holds no predictor.
+        """
+        if isinstance(given, Run):
+            given = given.members
+        if isinstance(given, Ensemble):
+            return cls(("member",), _members(given.coordinates), (given.size,), (lambda: given,))
+        if isinstance(given, Trajectory):
+            if not len(given):
+                raise expected(name, "kept steps", "none", "keep them: fit(..., record=Record(keep=...))")
+            size = len(given.coordinates["seed"])
+            coords = _members(given.coordinates) | {"step": np.asarray(given.steps)}
+            parts = tuple(lambda step=step: given.at(step) for step in given.steps)
+            return cls(("member", "step"), coords, (size, len(parts)), parts)
+        if isinstance(given, Mapping):
+            if not given:
+                raise expected(name, "at least one, by name", given)
+            for key, one in given.items():
+                if not (isinstance(key, str) and _is_predictor(one)):
+                    raise expected(name, KINDS, f"a mapping with {key!r}: {_kind(one)}")
+            loaded = [alone(one) for one in given.values()]
+            parts = tuple(lambda one=one: one for one in loaded)
+            return cls(("predictor",), {"predictor": list(given)}, (len(parts),), parts)
+        if not _is_predictor(given):
+            raise expected(name, KINDS, _kind(given))
+        single = alone(given)
+        return cls((), {}, (), (lambda: single,))
+
+    def ensembles(self) -> Iterator[Ensemble]:
+        """All predictors, as ensembles of one shape each."""
+        return (part() for part in self.parts)
+
+    def named(self, name: str) -> Ensemble:
+        """The predictor of this name, as an ensemble of one."""
+        names = self.coords.get("predictor", [])
+        if name not in names:
+            raise unknown("predictor", name, names)
+        return self.parts[names.index(name)]()
+
+    def measured(self, measure: Callable[[Ensemble], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """What is measured of all cases: name -> array with the axes of the cases first.
+
+        Args:
+            measure: Ensemble -> arrays by name, each with a leading axis for its members.
+
+        Raises:
+            InputError: Results of two predictors have different shapes.
+        """
+        rows = [measure(members) for members in self.ensembles()]
+        for name in rows[0]:
+            shapes = list({row[name].shape[1:]: None for row in rows})
+            if len(shapes) > 1:
+                hint = "measure predictors of different sizes one by one"
+                raise expected(name, f"the shape {list(shapes[0])} for every predictor", list(shapes[1]), hint)
+        # [member, part, ...], of which one axis or the other has length 1 unless both are the cases'.
+        found = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+        return {name: values.reshape((*self.shape, *values.shape[2:])) for name, values in found.items()}
+
+
+def _members(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    for name in ("member", "step"):
+        if name in coordinates:
+            raise expected("ensemble", "swept names other than those of its axes", name)
+    coords: dict[str, Any] = {"member": np.arange(len(coordinates["seed"]))}
+    return coords | {name: ("member", values) for name, values in coordinates.items()}
+
+
+def _is_predictor(given: Any) -> bool:
+    """A function of a prompt; a class is called with other things."""
+    return callable(given) and not isinstance(given, type)
+
+
+def _kind(given: Any) -> str:
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
