@@ -45,7 +45,6 @@ format: $(VENV)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
-	$(BIN)/python docs/make_equations.py
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev ## every table of bench/

@@ -12,7 +12,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / "_build" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
+import make_api
+import make_equations
+
 import icllab
+
+HERE = Path(__file__).parent
+make_api.write(HERE)
+make_equations.write(HERE)
 
 project = "icl-lab"
 author = "The icl-lab founders"

@@ -21,7 +21,7 @@ WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagn
 
 
 def imports() -> set[tuple[str, str]]:
-    """``(subpackage, one it imports)``, also inside functions, of all subpackages but ``core``, which everybody imports."""
+    """``(subpackage, one it imports)``, also inside functions; without ``core``, which everybody imports."""
     edges = set()
     for path in PACKAGE.rglob("*.py"):
         package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")

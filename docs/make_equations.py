@@ -1,4 +1,4 @@
-"""Write docs/equations.md: which paper, which formula, which function, which tests.
+"""Write docs/equations.md: which paper, which formula, which function, which tests. Made anew at each build.
 
 Read from the docstrings of ``src/icllab`` by ``ast``: every public function, method and class with a
 ``Source:`` or ``Derived:`` line. A key that is not in ``references.bib``, and a derivation that does
@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import icllab
 from icllab.core.errors import InputError
 from icllab.core.sources import Reference, reference
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(icllab.__file__).resolve().parents[2]  # of the checkout that is installed
 ROOMS = (
     "core",
     "tasks",
@@ -28,6 +29,7 @@ ROOMS = (
     "diagnostics",
     "figures",
     "experiments",
+    "claims",
 )
 
 # A citation key: a name and two digits of a year, in brackets.
@@ -268,9 +270,9 @@ def _imports(seen: dict[str, set[str]], module: str) -> bool:
 # The page.
 
 
-def page(root: Path = ROOT) -> str:
-    """The text of docs/equations.md."""
-    package, docs = root / "src" / "icllab", root / "docs"
+def page(root: Path = ROOT, docs: Path | None = None) -> str:
+    """The text of docs/equations.md, for the sources and tests below ``root``."""
+    package, docs = root / "src" / "icllab", docs or root / "docs"
     found = entries(package, docs)
     tests = references_in_tests(root / "tests", package)
     parts = [
@@ -310,10 +312,15 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
+def write(docs: Path) -> None:
+    """Write the page into ``docs``."""
+    (docs / "equations.md").write_text(page(ROOT, docs), "utf-8")
+
+
 def main() -> int:
     """Write the page; an error is one line."""
     try:
-        (ROOT / "docs" / "equations.md").write_text(page(), "utf-8")
+        write(ROOT / "docs")
     except InputError as error:
         print(f"docs/make_equations.py: {error}", file=sys.stderr)
         return error.exit_status
