@@ -249,14 +249,15 @@ def tests_of(entry: Entry, tests: dict[str, dict[str, set[str]]]) -> list[str]:
     """The tests that refer to an entry.
 
     A method is called on a value whose class is not known from the text: there the attribute's name
-    counts, in files that import from the method's module. A function that is chosen by name, as in
+    counts, in files that import from the method's module, or the package below a subpackage that it is in. A function that is chosen by name, as in
     ``solver="primal_pcg"``, is referred to by that string, in files that import from its room.
     """
     *_, last = entry.name.split(".")
-    room = ".".join(entry.module.split(".")[:2])
+    room, package = ".".join(entry.module.split(".")[:2]), entry.module.rpartition(".")[0]
     found = []
     for test, seen in tests.items():
-        by_method = entry.kind == "meth" and last in seen["attributes"] and _imports(seen, entry.module)
+        near = _imports(seen, entry.module) or (entry.module.count(".") > 2 and package in seen["imports"])
+        by_method = entry.kind == "meth" and last in seen["attributes"] and near
         by_choice = entry.kind == "func" and last in seen["strings"] and _imports(seen, room)
         if entry.path in seen["names"] or by_method or by_choice:
             found.append(test)
