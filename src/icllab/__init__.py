@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from icllab.training.ensembles import ensemble
     from icllab.training.fitting import fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
