@@ -103,7 +103,7 @@ def test_help_and_version(icl):
     for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "doctor"):
         assert command in out
         assert "--json" in icl(command, "--help")[1]
-    assert icl("--version") == (0, "icl-lab 0.1.0\n", "")
+    assert icl("--version") == (0, "icl-lab 0.2.0\n", "")
 
 
 def test_all_commands_and_requests_agree_where_results_are_kept():
