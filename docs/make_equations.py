@@ -248,9 +248,10 @@ def _local(node: ast.AST) -> set[str]:
 def tests_of(entry: Entry, tests: dict[str, dict[str, set[str]]]) -> list[str]:
     """The tests that refer to an entry.
 
-    A method is called on a value whose class is not known from the text: there the attribute's name
-    counts, in files that import from the method's module, or the package below a subpackage that it is in. A function that is chosen by name, as in
-    ``solver="primal_pcg"``, is referred to by that string, in files that import from its room.
+    A method is called on a value whose class is not known from the text: there the attribute's name counts, in files
+    that import from the method's module, or from the package inside a subpackage that it is in. A function that is
+    chosen by name, as in ``solver="primal_pcg"``, is referred to by that string, in files that import from its
+    subpackage.
     """
     *_, last = entry.name.split(".")
     room, package = ".".join(entry.module.split(".")[:2]), entry.module.rpartition(".")[0]
