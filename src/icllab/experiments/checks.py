@@ -9,7 +9,7 @@ quantity that is compared: ``relative width / softmax's < 3``.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -261,86 +261,3 @@ def _elements(measured: Estimate, *others: Number) -> Iterator[tuple[dict[str, A
 def _named(id: str, what: str, at: At) -> tuple[str, str]:
     spelled = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in at.items()]
     return (f"{id}[{','.join(spelled)}]", f"{what}, {', '.join(spelled)}") if spelled else (id, what)
-
-
-# BEGIN OLD: used until every claim is converted
-def agreement(
-    what: str,
-    predicted: float,
-    measured: float,
-    standard_error: float,
-    *,
-    largest_error: float,
-    sigmas: float = 3.0,
-) -> Finding:
-    """Does a measurement agree with a prediction within ``sigmas`` standard errors?
-
-    ``largest_error`` bounds the standard error: a larger (or unknown) one leaves the finding undecided,
-    unless the disagreement is plain even so.
-    """
-    tolerance = sigmas * standard_error
-    if not (math.isfinite(measured) and math.isfinite(standard_error)):
-        outcome, advice = Outcome.UNDECIDED, "no finite measurement with an error"
-    elif math.isnan(predicted):
-        outcome, advice = Outcome.UNDECIDED, "no prediction"
-    elif abs(measured - predicted) > tolerance:
-        outcome, advice = Outcome.FAILS, ""
-    elif standard_error > largest_error:
-        outcome, advice = Outcome.UNDECIDED, f"the standard error exceeds {largest_error:.3g}; more seeds would tell"
-    else:
-        outcome, advice = Outcome.HOLDS, ""
-    return Finding(
-        what, what, float(predicted), float(measured), float(standard_error), float(tolerance), outcome, advice
-    )
-
-
-def exactly(what: str, predicted: float, measured: float, *, otherwise: Outcome = Outcome.FAILS) -> Finding:
-    """A statement without statistical error: a count, a position on a grid."""
-    outcome = Outcome.HOLDS if measured == predicted else otherwise
-    return Finding(what, what, float(predicted), float(measured), 0.0, 0.0, outcome)
-
-
-def exceeds(what: str, measured: float, standard_error: float, *, bound: float = 0.0, sigmas: float = 3.0) -> Finding:
-    """Is a measurement larger than ``bound``, by more than ``sigmas`` standard errors?
-
-    It fails when it is as clearly smaller; in between, the data cannot tell.
-    """
-    tolerance = sigmas * standard_error
-    if measured - bound > tolerance:
-        outcome, advice = Outcome.HOLDS, ""
-    elif bound - measured > tolerance:
-        outcome, advice = Outcome.FAILS, ""
-    else:
-        outcome, advice = Outcome.UNDECIDED, f"within {sigmas:g} standard errors of {bound:g}; more seeds would tell"
-    return Finding(what, what, float(bound), float(measured), float(standard_error), float(tolerance), outcome, advice)
-
-
-def within(
-    what: str, predicted: float, measured: float, standard_error: float, *, margin: float, sigmas: float = 3.0
-) -> Finding:
-    """Is a measurement nearer to ``predicted`` than ``margin``, by ``sigmas`` standard errors?
-
-    It fails when it is as clearly farther; in between, the data cannot tell.
-    """
-    away, reach = abs(measured - predicted), sigmas * standard_error
-    outcome, advice = Outcome.UNDECIDED, f"within {sigmas:g} standard errors of the margin; more data would tell"
-    if away - reach > margin:
-        outcome, advice = Outcome.FAILS, ""
-    elif away + reach <= margin:
-        outcome, advice = Outcome.HOLDS, ""
-    return Finding(what, what, float(predicted), float(measured), float(standard_error), float(margin), outcome, advice)
-
-
-def apart(
-    dataset: xr.Dataset, name: str, one: str, other: str, *, dims: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """One phase less another, over ``dims``, and its standard error; that of what has no ``_error`` is zero."""
-
-    def of(name: str, phase: str) -> np.ndarray:
-        return dataset[name].sel(phase=phase).transpose(*dims).values
-
-    value = of(name, one) - of(name, other)
-    errors = f"{name}_error"
-    if errors not in dataset:
-        return value, np.zeros_like(value)
-    return value, np.sqrt(of(errors, one) ** 2 + of(errors, other) ** 2)
