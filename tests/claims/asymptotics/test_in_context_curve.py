@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and its measurement on a tiny network."""
+"""What is particular to this claim: its check on synthetic data, and its measurement on a tiny network."""
 
 import json
 
@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.in_context_curve import claim
+from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 
 FIXED = {"alpha": 3.0, "rho": 0.25}
@@ -45,11 +46,11 @@ def made_up(seeds=4, noise=0.01, **changed):
 
 
 def outcomes(dataset):
-    return {finding.what: finding.outcome for finding in claim.check(dataset)}
+    return {finding.id: finding.outcome for finding in claim.check(dataset)}
 
 
 def failing(dataset):
-    return [what for what, found in outcomes(dataset).items() if found is Outcome.FAILS]
+    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -60,30 +61,29 @@ def test_it_fails_where_the_network_answers_as_ridge_does():
     ridge = made_up()["loss"].sel(predictor="ridge").mean("seed").values.ravel()
     bayes = made_up()["loss"].sel(predictor="Bayes").mean("seed").values.ravel()
     found = failing(made_up(no_positions=1.1 * ridge / bayes, least_squares=1.5 * ridge / bayes))
-    assert found == ["error of ridge above no positions, 2 examples or fewer, d=4"]
+    assert found == ["few_examples[dim=4,other_predictor=ridge,predictor=no positions]"]
 
 
 def test_it_fails_where_a_network_is_better_than_the_best():
-    assert failing(made_up(no_positions=[0.9] * 9)) == ["error of no positions above Bayes, d=4"]
+    assert failing(made_up(no_positions=[0.9] * 9)) == ["above_bayes[dim=4,predictor=no positions]"]
 
 
 def test_it_fails_where_no_network_learns_in_context():
     flat = 4.3 / np.array([4.3, 2.6, 1.45, 0.8, 0.42, 0.36, 0.33, 0.32, 0.3])
     found = failing(made_up(no_positions=flat, linear_attention=flat))
-    assert "share of the way to Bayes, no positions, 12 examples, d=4" in found
-    assert "share of the way to Bayes, linear attention, 12 examples, d=4" in found
+    assert "progress[dim=4,predictor=no positions,position=12]" in found
+    assert "linear_progress[dim=4,position=12]" in found
 
 
 def test_it_fails_where_linear_attention_is_as_good_as_ridge():
-    assert failing(made_up(linear_attention=[1.1] * 9)) == ["error of linear attention over ridge's, 12 examples, d=4"]
+    assert failing(made_up(linear_attention=[1.1] * 9)) == ["linear_excess[dim=4,position=12]"]
 
 
 def test_it_fails_where_longer_contexts_do_the_opposite():
     worse = [1, 1.03, 1.1, 1.2, 1.4, 1.4, 2.0, 2.2, 2.5]
     better = [1, 1.03, 1.1, 1.2, 1.4, 1.4, 1.2, 1.2, 1.1]
-    assert all("fall of the error" in what for what in failing(made_up(no_positions=worse)))
-    assert all("growth of the log error" in what for what in failing(made_up(learned_positions=better)))
-    assert len(failing(made_up(no_positions=worse))) == len(failing(made_up(learned_positions=better))) == 1
+    assert failing(made_up(no_positions=worse)) == ["falls_beyond[dim=4,predictor=no positions]"]
+    assert failing(made_up(learned_positions=better)) == ["departs_beyond[dim=4,predictor=learned positions]"]
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -98,38 +98,50 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_a_grid_without_longer_contexts_says_nothing_of_them():
     found = outcomes(made_up().sel(position=POSITIONS[:6]))
-    assert not any("up to" in what for what in found)
+    assert "above_bayes[dim=4,predictor=no positions]" in found
+    assert not any("beyond" in name for name in found)
+    shorter = made_up().sel(position=POSITIONS[:4])
+    assert {name.partition("[")[0] for name in outcomes(shorter)} == {"few_examples", "above_bayes", "predictors"}
+
+
+def measured(chosen, *, fixed, key, seeds=2, **changes):
+    experiment = registry.load("asymptotics/in_context_curve").with_fixed(fixed)
+    grid = experiment.grid("smoke", chosen, seeds=seeds)
+    with jax.enable_x64(False):
+        return experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=key, **changes)["loss"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "no positions",
-        pytest.param("learned positions", marks=pytest.mark.slow),
-        pytest.param("rotary positions", marks=pytest.mark.slow),
-        "linear attention",
-    ],
-)
+@pytest.mark.parametrize("name", [*claim.TRANSFORMERS, "linear attention"])
 def test_every_network_is_measured_beside_the_estimators(name, getkey):
-    experiment = claim.experiment
+    """And the numbers of one seed do not depend on which others are measured with it."""
     chosen = {"dim": [2], "width": [4], "step": [20], "predictor": ["Bayes", name], "position": [0, 6, 12]}
-    experiment = experiment.with_fixed({"prompts": [8], "batch": [4]})
-    grid = experiment.grid("smoke", chosen, seeds=2)
-    dims, loss = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())["loss"]
-    assert dims == ("predictor", "position", "seed")
-    assert loss.shape == (2, 3, 2)
+    fixed, key = {"prompts": [8], "batch": [4]}, getkey()
+    dims, loss = measured(chosen, fixed=fixed, key=key)
+    assert dims == ("seed", "predictor", "position")
+    assert loss.shape == (2, 2, 3)
     assert np.isfinite(loss).all()
-    assert (loss[1] != loss[0]).any()
+    assert (loss[:, 1] != loss[:, 0]).any()
+    _, alone = measured(chosen | {"seed": [1]}, fixed=fixed, key=key, seeds=None)
+    np.testing.assert_allclose(alone[0], loss[1], rtol=1e-4)
 
 
-def test_the_law_of_tasks_has_the_variance_it_says(getkey):
+@pytest.mark.slow
+def test_networks_of_another_prior_are_tested_on_the_claims_own(getkey):
+    """Bayes is the same in every control, and the network another; without a task it learns to answer 0."""
+    chosen = {"dim": [1], "width": [4], "step": [300], "predictor": ["Bayes", "no positions"], "position": [0, 3]}
+    fixed, key = {"prompts": [256], "batch": [16], "ratio": [4.0]}, getkey()
+    found = {prior: measured(chosen, fixed=fixed, key=key, prior=prior)[1] for prior in ("anisotropic", "noise")}
+    np.testing.assert_array_equal(found["noise"][:, 0], found["anisotropic"][:, 0])
+    assert (found["noise"][:, 1, 1] > found["anisotropic"][:, 1, 1]).all()
+    np.testing.assert_allclose(found["noise"][:, 1, 1], found["noise"][:, 0, 0], rtol=0.3)
+
+
+def test_the_prior_of_tasks_has_the_variance_it_says(getkey):
     """With no example the Bayes answer is 0, and its mean loss the variance of a label: tr C + rho = d + rho."""
-    experiment = claim.experiment.with_fixed({"prompts": [20000]})
-    grid = experiment.grid("smoke", {"predictor": ["Bayes"], "position": [0, 1]}, seeds=4)
-    with jax.enable_x64(False):
-        _, loss = experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=getkey())["loss"]
-    first = loss[0, 0]  # standard errors of 0.03 for each seed: the loss has a standard deviation of about 6
+    chosen = {"predictor": ["Bayes"], "position": [0, 1]}
+    _, loss = measured(chosen, fixed={"prompts": [20000]}, key=getkey(), seeds=4)
+    first = loss[:, 0, 0]  # standard errors of 0.03 for each seed: the loss has a standard deviation of about 6
     error = first.std(ddof=1) / 2
     assert error < 0.1
     assert abs(first.mean() - 3.25) < 6 * error

@@ -1,15 +1,17 @@
 """What is particular to this claim: its choice of learning rates, its check on synthetic data, its networks."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.which_architectures import claim
-from icllab.claims.asymptotics.which_architectures.measure import built
+from icllab.claims.asymptotics.which_architectures.measure import Blind, built
 from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 from icllab.models.networks.parameters import parameter_count, width_for
+from icllab.tasks import LinearRegression
 
 BUDGETS = np.array([2048, 8192])
 RATES = np.array([1e-3, 1e-2])
@@ -185,9 +187,9 @@ def test_without_examples_and_without_an_answer_the_excess_is_that_of_ridge(getk
     assert ((excess[..., 1] > 0.2) & (excess[..., 1] < 2 * 3)).all()
 
 
-@pytest.mark.slow
-def test_under_the_control_the_network_in_the_place_of_attention_is_an_mlp(getkey):
-    key = getkey()
-    control = claim.experiment.controls["no_attention"].measure
-    instead, mlp = measured(claim.STANDARD, key, **control), measured("MLP", key, **control)
-    assert all((instead[name][1] == mlp[name][1]).all() for name in ("excess", "parameter_count"))
+def test_a_blind_network_does_not_see_the_labels(getkey):
+    network = built(claim.STANDARD, 4, dim=2, length=3, key=getkey())
+    prompt = LinearRegression.convention("raventos", dim=2, length=3).sample(key=getkey())
+    other = eqx.tree_at(lambda p: p.y, prompt, prompt.y + 1)
+    assert (Blind(network)(prompt) == Blind(network)(other)).all()
+    assert (network(prompt)[1:] != network(other)[1:]).any()

@@ -160,6 +160,6 @@ experiment = Experiment(
     figure=figure,
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
-        "no_attention": Control("in the place of attention another MLP is built", {"instead": "MLP"}),
+        "blind": Control("attention does not see the labels of its examples", {"blind": True}),
     },
 )

@@ -1,5 +1,7 @@
 """Networks of one kind, as wide as a number of parameters allows, trained at several rates, beside ridge."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from icllab import algorithms
 from icllab.claims.asymptotics._transformers import trained, transformer
 from icllab.claims.asymptotics.which_architectures.claim import BLOCKS
 from icllab.core.grid import tabulated
+from icllab.core.protocols import AbstractPredictor
 from icllab.models import DeepSets, PromptPerceptron, Recurrent
 from icllab.models.networks.parameters import parameter_count, width_for
 from icllab.tasks import LinearRegression
@@ -17,14 +20,15 @@ from icllab.tasks import LinearRegression
 REFERENCES = {"no examples": lambda prompt: jnp.zeros_like(prompt.y), "least squares": algorithms.LeastSquares()}
 
 
-def measure(point, *, key, updates=None, instead=None):
-    """The excess error of one kind of network over ridge's; another is built ``instead`` of attention."""
+def measure(point, *, key, updates=None, blind=False):
+    """The excess error of one kind of network over ridge's; with ``blind`` attention sees no labels."""
     dim, length, name = point.dim, round(point.alpha * point.dim), point.predictor
     task = LinearRegression.convention("raventos", dim=dim, length=length)
     of_weights, of_prompts, of_test = jax.random.split(key, 3)
 
     def build(width, key):
-        return built(instead if instead and name in BLOCKS else name, width, dim=dim, length=length, key=key)
+        network = built(name, width, dim=dim, length=length, key=key)
+        return Blind(network) if blind and name in BLOCKS else network
 
     if name in REFERENCES:
         parameters, members = 0, [REFERENCES[name]] * len(point.rate) * len(point.seed)
@@ -49,6 +53,16 @@ def measure(point, *, key, updates=None, instead=None):
         return {"excess": (("rate", "position"), np.stack(own)[:, list(point.position)])}
 
     return {**tabulated(tested, seed=point.seed), "parameter_count": ((), float(parameters))}
+
+
+class Blind(AbstractPredictor):
+    """A network to which every label of the prompt is 0."""
+
+    network: Any
+
+    def __call__(self, prompt):
+        """Its answers, which cannot depend on the task."""
+        return self.network(eqx.tree_at(lambda prompt: prompt.y, prompt, jnp.zeros_like(prompt.y)))
 
 
 def built(name, width, *, dim, length, key):

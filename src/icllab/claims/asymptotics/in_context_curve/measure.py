@@ -1,0 +1,61 @@
+"""Networks trained on an anisotropic prior of tasks, and estimators that know more or less of it, by examples seen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import icllab as icl
+from icllab import algorithms, diagnostics
+from icllab.claims.asymptotics._transformers import trained, transformer
+from icllab.claims.asymptotics.in_context_curve.claim import TRANSFORMERS
+from icllab.core.grid import tabulated
+from icllab.models import LinearAttention
+from icllab.tasks import LinearRegression
+from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights
+
+
+def measure(point, *, key, prior="anisotropic", updates=None):
+    """The loss of every predictor on anisotropic tasks; networks are trained on tasks of ``prior``."""
+    dim, length, longest = point.dim, round(point.alpha * point.dim), max(point.position)
+    of_weights, of_prompts, of_test = jax.random.split(key, 3)
+    variances = point.ratio ** -np.arange(dim)
+    priors = {"anisotropic": variances * dim / variances.sum(), "isotropic": np.ones(dim), "noise": np.zeros(dim)}
+
+    def task(length, prior="anisotropic"):
+        one = jnp.ones(())
+        weights = GaussianWeights(jnp.asarray(priors[prior], one.dtype))
+        return LinearRegression(dim, length, GaussianInputs(one), weights, jnp.asarray(point.rho, one.dtype))
+
+    def untrained(name):
+        if name == "linear attention":
+            return lambda key: LinearAttention.lu(dim=dim, std=0.1, answers="every", key=key)
+        shape = {"dim": dim, "width": point.width, "layers": 2, "positions": TRANSFORMERS[name], "length": longest}
+        return lambda key: transformer(**shape, key=key)
+
+    estimators = {
+        "least squares": algorithms.LeastSquares(),
+        "ridge": algorithms.Ridge(point.rho),
+        "Bayes": algorithms.bayes_optimal(task(length)),
+    }
+    runs = {
+        name: trained(
+            icl.ensemble(untrained(name), seeds=point.seed, key=of_weights),
+            task(length, prior),
+            rates=[point.rate],
+            steps=point.step,
+            batch=point.batch,
+            key=of_prompts,
+            updates=updates,
+        )
+        for name in point.predictor
+        if name not in estimators
+    }
+
+    def losses(seed):
+        own = {name: run.member(point.seed.index(seed)) for name, run in runs.items()}
+        asked = {name: {**estimators, **own}[name] for name in point.predictor}
+        of_seed = jax.random.fold_in(of_test, seed)
+        found = diagnostics.per_length(asked, task(longest), key=of_seed, prompts=point.prompts)["loss"]
+        return {"loss": (("predictor", "position"), found.sel(position=list(point.position)).values)}
+
+    return tabulated(losses, seed=point.seed)
