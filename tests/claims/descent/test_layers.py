@@ -1,6 +1,7 @@
 """Which entries are trained and which stay, what runs an algorithm, and ratios of losses on shared prompts."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -95,3 +96,30 @@ def test_models_are_asked_the_same_prompts(getkey):
     np.testing.assert_array_equal(*terms)
     assert len(np.unique(terms[0])) == 8
     assert trained_layers.heavy(np.ones(1000)) == pytest.approx(0.01)
+
+
+def test_networks_are_those_of_their_seeds_whichever_others_are_there():
+    """Trained and untrained: cells may be cut into blocks of seeds."""
+    for learn in (True, False):
+        found = [
+            trained_layers.networks(
+                SimpleNamespace(seed=seeds, std=0.5, step=2, batch=4, rate=0.1, clip=1.0),
+                TASK,
+                "sparse",
+                layers=2,
+                key=jax.random.key(0),
+                learn=learn,
+            )
+            for seeds in ((3, 4), (4,))
+        ]
+        assert list(found[0]) == [3, 4]
+        np.testing.assert_allclose(found[0][4].q, found[1][4].q, rtol=1e-5)
+        assert not np.allclose(found[0][3].q, found[0][4].q)
+
+
+def test_a_task_has_the_covariances_and_the_noise_that_are_named():
+    of_inputs, of_tasks = np.array([[2.0, 1.0], [1.0, 3.0]]), np.diag([0.5, 4.0])
+    task = trained_layers.regression(7, of_inputs, of_tasks, 0.25)
+    assert (task.dim, task.length, float(task.noise_variance)) == (2, 7, 0.25)
+    np.testing.assert_array_equal(task.inputs.covariance, of_inputs)
+    np.testing.assert_array_equal(task.weights.covariance, of_tasks)

@@ -24,6 +24,7 @@ from icllab.core.errors import unknown
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
 from icllab.models import LinearAttention
+from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Record, Sweep
 
 FORMS = ("full", "blocks", "sparse")
@@ -78,6 +79,23 @@ def trained(
         sweep=Sweep(mode="map"),
         record=Record([0], keep=keep, progress=False),
     )
+
+
+def networks(point: Any, task: Any, form: str, *, layers: int, key: Any, learn: bool = True) -> dict[int, Any]:
+    """The network of every seed of a cell, trained as the cell says; or, unless they ``learn``, as they start."""
+    how = {"layers": layers, "seeds": point.seed, "std": point.std, "key": key}
+    if learn:
+        training = {"steps": point.step, "batch": point.batch, "rate": point.rate, "clip": point.clip}
+        members = trained(task, form, **how, **training).members
+    else:
+        members = starts(form, dim=task.dim, **how)
+    return {seed: members.member(s) for s, seed in enumerate(point.seed)}
+
+
+def regression(length: int, of_inputs: np.ndarray, of_tasks: np.ndarray, rho: float = 0.0) -> LinearRegression:
+    """Linear regression with covariances of inputs and tasks, each [dim, dim], and label noise of variance rho."""
+    inputs, weights = (jnp.asarray(covariance, jnp.float32) for covariance in (of_inputs, of_tasks))
+    return LinearRegression(len(of_inputs), length, GaussianInputs(inputs), GaussianWeights(weights), jnp.float32(rho))
 
 
 @functools.cache

@@ -1,0 +1,14 @@
+"""Covariances whose eigenvectors are nobody's axes. Without JAX."""
+
+import numpy as np
+
+
+def eigenvectors(dim: int) -> np.ndarray:
+    """An orthogonal matrix [dim, dim], drawn once for each dimension; its columns are the directions."""
+    return np.linalg.qr(np.random.default_rng(dim).normal(size=(dim, dim)))[0]
+
+
+def turned(variances: np.ndarray) -> np.ndarray:
+    """The covariance [dim, dim] with these eigenvalues, [dim], along the :func:`eigenvectors`."""
+    turn = eigenvectors(len(variances))
+    return (turn * variances) @ turn.T
