@@ -1,0 +1,39 @@
+"""One trained layer of linear attention, its matrix, and its loss beside that of the best step on the same prompts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab import algorithms, constructions
+from icllab.claims.descent import _layers
+from icllab.claims.descent.one_layer_is_preconditioned_gd.claim import covariances
+from icllab.core.grid import tabulated
+from icllab.theory import preconditioners
+
+
+def measure(point, *, key, learn=True, trained_on=None):
+    """One cell: networks of all seeds at one law. ``trained_on``: the setting of their training, if it is another."""
+    of_inputs, of_tasks = covariances(point.setting, point.dim, point.smallest)
+    task = _layers.regression(point.length, of_inputs, of_tasks, point.rho)
+    seen = covariances(trained_on or point.setting, point.dim, point.smallest)
+    of_training, of_test = jax.random.split(key)
+    training = _layers.regression(point.length, *seen, point.rho)
+    networks = _layers.networks(point, training, "full", layers=1, key=of_training, learn=learn)
+    law = {"length": point.length, "task_covariance": of_tasks, "noise_variance": point.rho}
+    best = algorithms.PreconditionedDescent(
+        jnp.asarray(preconditioners.optimal(of_inputs, **law).matrix, jnp.float32),
+        layers=1,
+        dim=point.dim,
+        normalised=True,
+        half=True,
+    )
+    reference = constructions.gradient_descent(best, answers="last", form="gram")
+
+    def asked(seed):
+        how = {"key": jax.random.fold_in(of_test, seed), "prompts": point.prompts}
+        ratio, error = _layers.ratio(*_layers.on_shared_prompts([networks[seed], reference], task, **how))
+        matrix, other = _layers.as_step(networks[seed])
+        entries = (("row", "column"), matrix[np.ix_(point.row, point.column)])
+        return {"loss_ratio": ratio, "loss_ratio_error": error, "other_entries": other, "preconditioner": entries}
+
+    return tabulated(asked, seed=point.seed)
