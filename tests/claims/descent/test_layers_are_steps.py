@@ -5,7 +5,7 @@ import json
 import numpy as np
 import xarray as xr
 
-from icllab.claims.descent.layers_are_steps import claim
+from icllab.claims.descent.layers_are_steps import claim, measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.theory import descent
 
@@ -57,7 +57,7 @@ def outcome(dataset):
 
 
 def failing(dataset):
-    return [finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -65,16 +65,27 @@ def test_it_holds_where_all_is_as_claimed():
 
 
 def test_it_fails_where_the_loss_is_too_large_or_too_small():
-    assert [what.split(" above ")[1] for what in failing(made_up(ratio=1.2))] == [
-        f"loss over that of the best steps, {layers} layers, d=5" for layers in LAYERS
-    ]
-    assert failing(made_up(ratio=0.98)) == ["networks below the best steps by 3 paired standard errors"]
+    assert failing(made_up(ratio=1.2)) == [f"loss[dim=5,layers={layers}]" for layers in LAYERS]
+    assert failing(made_up(ratio=0.98)) == [f"none_beats[dim=5,layers={layers}]" for layers in LAYERS]
 
 
 def test_it_fails_where_a_layer_holds_little_of_its_step_or_more_of_another():
-    assert len(failing(made_up(own=0.8))) == 3
-    assert all("above that of any other step" in what for what in failing(made_up(own=0.98, other=0.99)))
-    assert len(failing(made_up(own=0.98, other=0.99))) == 3
+    assert failing(made_up(own=0.8)) == [f"slots[dim=5,layers={layers}]" for layers in LAYERS]
+    assert failing(made_up(own=0.98, other=0.99)) == [f"slots_apart[dim=5,layers={layers}]" for layers in LAYERS]
+
+
+def test_the_least_of_the_layers_counts_and_what_a_network_has_not_does_not():
+    dataset = made_up(other=0.7)
+    held = dataset["r_squared"].copy()
+    held.loc[{"layers": 3, "layer": 2, "algorithm_step": 2}] = 0.75
+    held.loc[{"layers": 2, "layer": 1, "algorithm_step": 0}] = 0.9
+    own, above = claim.slots(dataset.assign(r_squared=held).isel(dim=0, step=0))
+    np.testing.assert_allclose(own.mean("seed"), [0.995, 0.995, 0.75], atol=3e-3)
+    np.testing.assert_allclose(above.mean("seed"), [0.295, 0.095, 0.05], atol=3e-3)
+    held.loc[{"layers": 2, "layer": 1, "algorithm_step": 1}] = np.nan  # a layer of the network without an answer
+    own, above = claim.slots(dataset.assign(r_squared=held).isel(dim=0, step=0))
+    assert np.isnan(own.sel(layers=2)).all()
+    assert np.isnan(above.sel(layers=2)).all()
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -83,7 +94,13 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 
 def test_steps_of_one_size_are_refuted_from_two_layers_on():
-    other = claim.experiment.worlds["shared_steps"].theory(made_up())
-    assert failing(other) == ["networks below the best steps by 3 paired standard errors"]
-    np.testing.assert_array_equal(other["free_line"], other["tied_line"])
-    assert outcome(claim.experiment.worlds["shared_steps"].theory(made_up(layers=[1]))) is Outcome.UNDECIDED
+    def beside_them(dataset):
+        ratios = {"loss_ratio": dataset["tied_ratio"], "loss_ratio_error": dataset["tied_ratio_error"]}
+        return dataset.assign(ratios)
+
+    assert failing(beside_them(made_up())) == [f"none_beats[dim=5,layers={layers}]" for layers in (2, 3)]
+    assert outcome(beside_them(made_up(layers=[1]))) is Outcome.UNDECIDED
+
+
+def test_numbers_of_layers_are_placed_by_the_layer_s_number():
+    np.testing.assert_array_equal(measure.placed([3.0, 4.0], (1, 2), (0, 2, 3)), [np.nan, 4.0, np.nan])
