@@ -1,0 +1,30 @@
+"""The matrices of trained layers on their way, and the loss."""
+
+import jax
+import numpy as np
+
+from icllab.claims.descent import _layers
+from icllab.claims.descent.multi_layer_preconditioner.claim import covariance
+from icllab.core.grid import tabulated
+
+
+def measure(point, *, key, learn=True, isotropic=False):
+    """One cell: networks of all seeds under one law of tasks. ``isotropic``: they are trained on isotropic inputs."""
+    sigma = np.eye(point.dim) if isotropic else covariance(point.dim)
+    of_tasks = {"whitened": np.linalg.inv(sigma), "anisotropic": np.eye(point.dim)}[point.setting]
+    task = _layers.regression(point.length, sigma, of_tasks)
+    of_training, of_test = jax.random.split(key)
+    training = {"steps": max(point.step), "batch": point.batch, "rate": point.rate, "clip": point.clip}
+    how = {"layers": point.layers, "seeds": point.seed, "std": point.std, "keep": point.step, "key": of_training}
+    run = _layers.trained(task, "blocks", **how, **training)
+    entries = np.ix_([layer - 1 for layer in point.layer], point.row, point.column)
+    dims = ("layer", "row", "column")
+
+    def asked(step, seed):
+        network = run.trajectory.at(step if learn else min(point.step)).member(point.seed.index(seed))
+        how = {"key": jax.random.fold_in(of_test, seed), "prompts": point.prompts}
+        a, b = (matrices[entries] for matrices in _layers.blocks(network))
+        loss = _layers.on_shared_prompts([network], task, **how).mean()
+        return {"preconditioner": (dims, a), "contraction": (dims, b), "test_loss": loss}
+
+    return tabulated(asked, step=point.step, seed=point.seed)
