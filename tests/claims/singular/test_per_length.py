@@ -55,7 +55,7 @@ def outcome(dataset):
 
 
 def failed(dataset):
-    return {finding.what for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+    return {finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
 
 
 def test_it_holds_where_longer_contexts_are_learned_later():
@@ -64,25 +64,25 @@ def test_it_holds_where_longer_contexts_are_learned_later():
 
 def test_it_fails_where_they_are_learned_earlier():
     wrong = failed(results(by_length=-0.5))
-    assert "text: rank correlation of the time of learning with the length" in wrong
-    assert "chain: ln time of 2 tokens above that of 1" in wrong
+    assert "order[source=text]" in wrong
+    assert "two_later[source=Markov]" in wrong
 
 
 def test_all_lengths_at_once_is_not_an_order():
-    found = {f.what: f for f in claim.check(results(by_length=0.0))}
-    assert found["text: ln time of 2 tokens above that of 1"].outcome is not Outcome.HOLDS
-    assert found["text: ln time of the longest contexts above that of 2"].outcome is not Outcome.HOLDS
+    found = {f.id: f for f in claim.check(results(by_length=0.0))}
+    assert found["two_later[source=text]"].outcome is not Outcome.HOLDS
+    assert found["longest_later[source=text]"].outcome is not Outcome.HOLDS
 
 
 def test_it_fails_where_bigrams_come_before_unigrams():
     wrong = failed(results(nearest=(200, 50, 1000, 4000)))
-    assert wrong == {f"{where}: ln step most like bigrams above that of unigrams" for where in ("text", "chain")}
+    assert wrong == {f"likeness[source={source},n=2]" for source in (claim.TEXT, claim.CHAIN)}
 
 
 def test_it_fails_with_other_entropies_and_is_undecided_when_training_is_short():
-    assert failed(results(entropy=LEAST[::-1])) == {
-        f"entropy of the chain after {name}, loss less divergence" for name in ("1 token", "3 tokens or more")
-    }
+    assert failed(results(entropy=LEAST[::-1])) == {f"entropy[tokens={tokens}]" for tokens in ("1", "3 or more")}
+    assert "entropy[tokens=1]" in failed(results(entropy=np.full(3, LEAST[-1])))
+    assert len(failed(results(entropy=LEAST / np.log(2)))) == 3
     assert outcome(results(steps=(0, 8, 100))) is Outcome.UNDECIDED
     assert outcome(results().sel(source=[claim.CHAIN])) is Outcome.UNDECIDED
 

@@ -12,17 +12,25 @@ windows, in octaves of the context length: l = 1, 2, 3-4, 5-8, ...
   step of the training: when the network is most like unigrams, bigrams, trigrams. (That a falling loss passes their
   losses in order is no finding.)
 - *Divergences*. Of the chain the divergence :math:`K^{(l)}` from the truth is known without its entropies, as a mean of
-  divergences of laws, and :math:`L^{(l)} - K^{(l)}` must be the entropy.
+  divergences of distributions, and :math:`L^{(l)} - K^{(l)}` must be the entropy.
 
 At ``smoke`` networks are not trained: there only the entropies are compared.
 """
 
 import numpy as np
 import xarray as xr
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from scipy.stats import rankdata
 
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
 from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, agreement, exactly, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.figures import style
 
 TEXT, CHAIN = "text", "Markov"
@@ -30,43 +38,8 @@ ORDER = 3  # of the chain
 FALLEN = 0.95
 LONG = 2000  # steps by which there is something to see
 NEAR = 0.7  # logarithm of a factor two between times
+FALLS = ((0, 1), (1, 3))  # octaves whose losses are compared: 1 token and 2, 2 and 5 to 8
 NAMES = ("unigrams", "bigrams", "trigrams", "4-grams")
-
-
-def measure(point, *, key):
-    """One cell: networks of all seeds on one source."""
-    import jax
-
-    from icllab.claims.singular.per_length import text as trained_text
-
-    tokens, found, facts = max(point.position) + 2, [], {}
-    for seed in point.seed:
-        of_source, of_weights, of_training, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)
-        text = point.source == TEXT
-        source = trained_text.text(tokens) if text else trained_text.chain(tokens, of_source)
-        model = trained_text.network(source, width=point.width, layers=point.layers, key=of_weights)
-        how = {"steps": point.step, "rate": point.learning_rate, "batch": point.batch, "key": of_training}
-        kept = trained_text.trained(source, model, **how)
-        one = trained_text.learned(source, kept, windows=point.windows, key=of_test)
-        least = np.full(len(point.position), np.nan) if text else source.training.entropies()
-        found.append((one, least))
-        facts = source.facts
-    each = [one for one, _ in found]
-    laws = len(point.ngram)
-    distance = np.full((len(found), laws, len(point.step)), np.nan)
-    known = np.full((len(found), laws, len(point.position)), np.nan)
-    for s, one in enumerate(each):
-        distance[s, : len(one.divergence)], known[s, : len(one.ngram_loss)] = one.divergence.mean(-1), one.ngram_loss
-    truth = [one.divergence[ORDER] if len(one.divergence) > ORDER else np.nan * one.loss for one in each]
-    return {
-        "loss": (("seed", "step", "position"), np.stack([one.loss for one in each])),
-        "standard_error": (("seed", "step", "position"), np.stack([one.error for one in each])),
-        "divergence": (("seed", "step", "position"), np.stack(truth)),
-        "entropy": (("seed", "position"), np.stack([least for _, least in found])),
-        "ngram_distance": (("seed", "ngram", "step"), distance),
-        "ngram_loss": (("seed", "ngram", "position"), known),
-        **{name: ((), value) for name, value in facts.items()},
-    }
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -78,63 +51,68 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     if trained and CHAIN in dataset.source:
         findings += _of_chain(dataset.sel(source=CHAIN, drop=True))
     seen = trained and {TEXT, CHAIN} <= set(dataset.source.values.tolist())
-    return [*findings, exactly("both sources, trained for long", 1, seen, otherwise=Outcome.UNDECIDED)]
+    return [*findings, *checks.complete("trained", "both sources, trained for long", seen)]
 
 
 def _entropies(part: xr.Dataset) -> list[Finding]:
     """The loss less the divergence, at the end, at one token, two, and more."""
-    last = part.isel(step=-1)
-    found = []
-    for name, places in (("1 token", [0]), ("2 tokens", [1]), ("3 tokens or more", slice(2, None))):
+    last, findings = part.isel(step=-1, drop=True), []
+    for tokens, places in (("1", [0]), ("2", [1]), ("3 or more", slice(2, None))):
         some = last.isel(position=places)
-        apart = (some["loss"] - some["divergence"] - some["entropy"]).mean()
         # Positions of a window go together, seeds do not.
-        error = np.sqrt((some["standard_error"].mean("position") ** 2).sum()) / some.sizes["seed"]
-        least = float(some["entropy"].mean())
-        what = f"entropy of the chain after {name}, loss less divergence"
-        found.append(agreement(what, least, least + float(apart), float(error), largest_error=0.03))
-    return found
+        errors = some["standard_error"].mean("position")
+        apart = Estimate((some["loss"] - some["divergence"] - some["entropy"]).mean("position"), errors).average("seed")
+        least, what = float(some["entropy"].mean()), "chain: loss - divergence"
+        where = {"tokens": tokens}
+        findings += checks.covers("entropy", what, apart + least, least, largest_error=0.03, at=where)
+    return findings
 
 
 def _of_text(part: xr.Dataset) -> list[Finding]:
     loss = octaves(part["loss"])
-    time = _log(learning_times(loss))
-    last = loss.isel(step=-1)
+    time, last = learning_times(loss), loss.isel(step=-1, drop=True)
     ends = part["loss"].isel(step=-1, position=slice(2, None)).mean("position")
-    trigrams = part["ngram_loss"].sel(ngram=3).isel(position=slice(2, None)).mean("position")
+    trigrams = part["ngram_loss"].sel(ngram=3, drop=True).isel(position=slice(2, None)).mean("position")
+    order, at = estimates.mean(rank_correlation(time)), {"source": TEXT}
+    longest = "time of the longest contexts / that of 2 tokens"
+    few, more = (estimates.mean(last.isel(length=i, drop=True) - last.isel(length=j, drop=True)) for i, j in FALLS)
+    below_trigrams = estimates.mean(trigrams - ends.drop_vars("step"))
     return [
-        exceeds("text: rank correlation of the time of learning with the length", *_mean(rank_correlation(time))),
-        exceeds("text: ln time of 2 tokens above that of 1", *_mean(_step(time, 0, 1))),
-        exceeds("text: ln time of the longest contexts above that of 2", *_mean(_step(time, 1, -1))),
-        exceeds("text: loss at 1 token above that at 2", *_mean(_step(last, 1, 0))),
-        exceeds("text: loss at 2 tokens above that at 5 to 8", *_mean(_step(last, 3, 1))),
-        exceeds("text: loss of trigrams above that of the network", *_mean(trigrams - ends)),
-        *_likeness(part, "text", 3),
+        *checks.above("order", "rank correlation of the time of learning with the length", order, at=at),
+        *checks.above("two_later", "time of 2 tokens / that of 1", _ratio(time, 1, 0), 1.0, at=at),
+        *checks.above("longest_later", longest, _ratio(time, -1, 1), 1.0, at=at),
+        *checks.above("two_help", "loss at 1 token - that at 2", few, at=at),
+        *checks.above("more_help", "loss at 2 tokens - that at 5 to 8", more, at=at),
+        *checks.above("below_trigrams", "loss of trigrams - that of the network", below_trigrams, at=at),
+        *_likeness(part, TEXT, 3),
     ]
 
 
 def _of_chain(part: xr.Dataset) -> list[Finding]:
-    time = _log(learning_times(octaves(part["loss"])))
-    beyond = NEAR - abs(_mean(_step(time, 2, -1))[0])
+    time, at = learning_times(octaves(part["loss"])), {"source": CHAIN}
+    beyond, what = _ratio(time, -1, 2), "log(time of the longest contexts / that of 3 to 4 tokens)"
+    size = Estimate(np.abs(beyond.value), beyond.error)
     return [
-        exceeds("chain: ln time of 2 tokens above that of 1", *_mean(_step(time, 0, 1))),
-        exceeds("chain: ln time of 3 to 4 tokens above that of 2", *_mean(_step(time, 1, 2))),
-        exceeds(
-            f"chain: {NEAR:g} above the distance of the ln times of 3 to 4 tokens and the longest",
-            beyond,
-            _mean(_step(time, 2, -1))[1],
-        ),
-        *_likeness(part, "chain", ORDER + 1),
+        *checks.above("two_later", "time of 2 tokens / that of 1", _ratio(time, 1, 0), 1.0, at=at),
+        *checks.above("three_later", "time of 3 to 4 tokens / that of 2", _ratio(time, 2, 1), 1.0, at=at),
+        *checks.below("no_later", f"size of {what}", size, NEAR, at=at),
+        *_likeness(part, CHAIN, ORDER + 1),
     ]
 
 
-def _likeness(part: xr.Dataset, where: str, most: int) -> list[Finding]:
+def _likeness(part: xr.Dataset, source: str, most: int) -> list[Finding]:
     """When the network is most like each n-gram predictor, one after the other."""
-    time = _log(nearest_times(part["ngram_distance"].sel(ngram=slice(1, most))))
-    return [
-        exceeds(f"{where}: ln step most like {NAMES[n]} above that of {NAMES[n - 1]}", *_mean(_step(time, n - 1, n)))
-        for n in range(1, most)
-    ]
+    time, findings = nearest_times(part["ngram_distance"].sel(ngram=slice(1, most))), []
+    for n in range(1, most):
+        what = f"step most like {NAMES[n]} / that most like {NAMES[n - 1]}"
+        findings += checks.above("likeness", what, _ratio(time, n, n - 1), 1.0, at={"source": source, "n": n + 1})
+    return findings
+
+
+def _ratio(time: xr.DataArray, one: int, other: int) -> Estimate:
+    """The geometric mean over seeds of the time at one place over that at another, along what is not the seed."""
+    (dim,) = (d for d in time.dims if d != "seed")
+    return estimates.geometric_mean(time.isel({dim: one}, drop=True) / time.isel({dim: other}, drop=True))
 
 
 def octaves(values: xr.DataArray) -> xr.DataArray:
@@ -147,12 +125,12 @@ def octaves(values: xr.DataArray) -> xr.DataArray:
 def learning_times(loss: xr.DataArray) -> xr.DataArray:
     """The first step at which a loss has made its fall, by a straight line in the logarithm of the step."""
     fall = loss.isel(step=0) - loss.isel(step=-1)
-    left = ((loss - loss.isel(step=-1)) / fall).transpose(..., "step").values - (1 - FALLEN)
+    left = ((loss - loss.isel(step=-1)) / fall.where(fall > 0)).transpose(..., "step").values - (1 - FALLEN)
     log = np.log(np.maximum(loss["step"].values, 0.5))
     after = np.maximum(np.argmax(left <= 0, axis=-1), 1)
     a, b = (np.take_along_axis(left, i[..., None], -1)[..., 0] for i in (after - 1, after))
     time = np.exp(log[after - 1] + a / (a - b) * (log[after] - log[after - 1]))
-    return fall.copy(data=np.where(fall.values > 0, time, np.nan))
+    return fall.copy(data=time)
 
 
 def nearest_times(distance: xr.DataArray) -> xr.DataArray:
@@ -174,34 +152,14 @@ def nearest_times(distance: xr.DataArray) -> xr.DataArray:
 
 def rank_correlation(time: xr.DataArray) -> xr.DataArray:
     """Spearman's, of each seed, with the length."""
-    from scipy.stats import rankdata
-
     ordered = time.transpose("seed", "length")
     length = rankdata(ordered["length"].values)
     found = [np.corrcoef(rankdata(row), length)[0, 1] for row in ordered.values]
     return ordered.isel(length=0, drop=True).copy(data=np.array(found))
 
 
-def _log(values: xr.DataArray) -> xr.DataArray:
-    return values.copy(data=np.log(values.values))
-
-
-def _step(values: xr.DataArray, first: int, then: int) -> xr.DataArray:
-    """The value at one place less that at another, of the dimension that is not the seed."""
-    (dim,) = (d for d in values.dims if d != "seed")
-    return values.isel({dim: then}, drop=True) - values.isel({dim: first}, drop=True)
-
-
-def _mean(values: xr.DataArray) -> tuple[float, float]:
-    mean, error = mean_and_error(values.transpose("seed").values)
-    return float(mean), float(error)
-
-
 def figure(dataset: xr.Dataset):
     """Both sources: losses by length as training goes on, likeness to n-grams, times, and losses at the end."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     sources = [name for name in (TEXT, CHAIN) if name in dataset.source]
     with style.context():
         # Without training there is the end only.
@@ -254,8 +212,6 @@ def _likenesses(axes, part: xr.Dataset, name: str) -> None:
 
 
 def _dress(axes, label: str, title: str) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes.set_xscale("log")
     axes.set(xlabel="training step", ylabel=label, title=title)
     rulers = [axes.xaxis] if axes.get_yscale() == "linear" else [axes.xaxis, axes.yaxis]
@@ -267,8 +223,6 @@ def _dress(axes, label: str, title: str) -> None:
 
 def _at_the_end(axes, part: xr.Dataset, name: str) -> None:
     """Of chains, each above its own entropy rate."""
-    from matplotlib.ticker import FuncFormatter
-
     last, length = part.isel(step=-1), part["position"].values + 1
     rate = part["entropy"].isel(position=-1, drop=True) if name == CHAIN else 0.0
     for i, n in enumerate(part["ngram"].values[:3]):
@@ -286,25 +240,31 @@ def _at_the_end(axes, part: xr.Dataset, name: str) -> None:
     axes.legend(fontsize=6, loc="center right", bbox_to_anchor=(1.0, 0.27 if name == CHAIN else 0.75))
 
 
-def _at_the_rate(dataset: xr.Dataset) -> xr.Dataset:
-    return dataset.assign(entropy=dataset["entropy"].isel(position=-1, drop=True) + 0 * dataset["entropy"])
-
-
-def _in_bits(dataset: xr.Dataset) -> xr.Dataset:
-    return dataset.assign(entropy=dataset["entropy"] / np.log(2))
-
-
 STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(4, 4000, 37)))))
 
 experiment = Experiment(
     claim=(
-        "A small transformer trained on bytes of Python sources learns to predict after short contexts first: the time "
-        "at which its loss has made its fall rises with the number of tokens seen, and on the way it is most like "
-        "unigrams, then bigrams, then trigrams. On Markov chains of order three, whose entropies are known, the order "
-        "ends at three tokens."
+        "A small transformer learns short contexts first: it resembles unigrams, bigrams, then trigrams, and ends "
+        "below their loss; on Markov chains of order three this stops at three tokens."
+    ),
+    conditions=(
+        "Two layers of width 32 on windows of Python sources, byte by byte, and of chains whose entropies are known; "
+        "Adam at a rate that does not decay. A length is learned when its loss has made 95 % of its fall."
     ),
     sources=("SLT22",),
+    axes=(Axis("ngram", "n", "tokens of an n-gram", least=1),),
+    quantities=(
+        "loss",
+        "standard_error",
+        "divergence",
+        "entropy",
+        Quantity("ngram_distance", "K_n", "divergence of the network from an n-gram predictor", "nats"),
+        Quantity("ngram_loss", "L_n", "cross-entropy of an n-gram predictor", "nats"),
+        Quantity("corpus_bytes", "|T|", "bytes of the corpus"),
+        Quantity("corpus_digest", r"\mathrm{SHA}", "first 13 hexadecimal digits of the corpus's digest, as a number"),
+    ),
     static=("source",),
+    outputs=("ngram", "step", "position"),
     fixed={"width": 32, "layers": 2, "learning_rate": 0.003, "batch": 32, "windows": 2048},
     sizes={
         "smoke": {"source": (CHAIN,), "ngram": (1, 2, 3, 4), "step": (0,), "position": tuple(range(4)), "seed": 2},
@@ -320,15 +280,17 @@ experiment = Experiment(
             "ngram": (1, 2, 3, 4),
             "step": (*STEPS, 5657, 8000, 11314, 16000),
             "position": tuple(range(64)),
-            "seed": 8,
+            "seed": Seeds(8, block=2),
         },
     },
     precision="float32",
-    measure=measure,
     check=check,
     figure=figure,
-    worlds={
-        "at_the_rate": World("the entropy is the entropy rate after one token already", theory=_at_the_rate),
-        "in_bits": World("the entropies are in bits", theory=_in_bits),
+    controls={
+        "untrained": Control(
+            "the network stays as it began",
+            measure={"untrained": True},
+            axes={"source": (TEXT,), "step": (0, 10, 100, 1000, LONG), "position": tuple(range(8))},
+        ),
     },
 )

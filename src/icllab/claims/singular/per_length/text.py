@@ -34,7 +34,7 @@ class Source(NamedTuple):
         training: What windows are drawn from to train on.
         held_out: What windows are drawn from to evaluate.
         ngrams: The n-gram predictors, from unigrams on; of a chain the last is the truth.
-        facts: Numbers that tell which corpus it is.
+        facts: Numbers that tell which corpus it is; a chain has none.
     """
 
     training: Any
@@ -55,10 +55,10 @@ def text(tokens: int) -> Source:
 
 
 def chain(tokens: int, key: Any) -> Source:
-    """A chain of its own for every key; it has no digest."""
+    """A chain of its own for every key."""
     law = HigherOrderChain.drawn(tokens=tokens, key=key, **CHAIN)
     ngrams = tuple(NGram.knowing(law, n=n) for n in range(1, law.order + 2))
-    return Source(law, law, ngrams, {"corpus_bytes": np.nan, "corpus_digest": np.nan})
+    return Source(law, law, ngrams, {})
 
 
 def network(source: Source, *, width: int, layers: int, key: Any) -> Any:
@@ -76,10 +76,10 @@ def adam(steps: int) -> Any:
 
 
 def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, batch: int, key: Any) -> tuple[Any, Any]:
-    """The parameters after every kept step, stacked, and the rest of the model; without steps, as it began."""
+    """The parameters after every kept step, stacked, and the rest of the model; at steps 0, as it began."""
     if max(steps) == 0:
         params, rest = eqx.partition(model, eqx.is_inexact_array)
-        return jax.tree.map(lambda leaf: leaf[None], params), rest
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params), rest
     run = icl.fit(
         model,
         source.training,
