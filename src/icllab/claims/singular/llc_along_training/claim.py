@@ -13,196 +13,95 @@ tasks, and from dMMSE, that for the pool, is the mean squared distance on prompt
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from icllab.core.axes import axis, quantity
+from icllab.core.grid import Seeds
 from icllab.core.statistics import mean_and_error
-from icllab.experiments.checks import Finding, Outcome, exceeds
-from icllab.experiments.experiment import Experiment, World
+from icllab.experiments import checks, estimates
+from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments.estimates import Estimate
+from icllab.experiments.experiment import Control, Experiment
 from icllab.figures import style
+from icllab.figures.labels import named
 
 RIVALS = ("dMMSE", "ridge")
 LONG = 1000  # updates from which on coefficients are estimated
 TRANSIENT = 8000  # updates from which on a return from ridge to dMMSE is looked for
 
 
-def measure(point, *, key):
-    """One cell: networks on one pool, their losses at many steps, and estimates at some."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-    import optax
-
-    import icllab as icl
-    from icllab import algorithms
-    from icllab.diagnostics import SGLD, learning_coefficient
-    from icllab.models import BlockOptions, Transformer
-    from icllab.models.networks.embedding import Interleaved
-    from icllab.tasks import LinearRegression
-    from icllab.tasks.regression_laws import GaussianWeights, WeightPool
-    from icllab.training import Record, Sweep
-
-    of_pool, of_weights, of_prompts, of_test, of_chains = jax.random.split(key, 5)
-    fresh = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
-    pool = WeightPool.drawn(GaussianWeights(jnp.ones(())), point.tasks, point.dim, key=of_pool)
-    task = eqx.tree_at(lambda one: one.weights, fresh, pool)
-
-    steps = max(point.step)
-    layers = 2 if steps >= LONG else 1  # a short training only shows that the loss falls
-
-    def network(key):
-        block = BlockOptions(heads=4, mlp=(point.width,), norm="pre", nonlinearity="relu")
-        shape = {"dim": point.dim, "width": point.width, "layers": layers, "block": block}
-        return Transformer(Interleaved(), **shape, positions="learned", length=point.length, key=key)
-
-    checkpoints = [step for step in point.checkpoint if step <= steps]
-    run = icl.fit(
-        icl.ensemble(network, seeds=len(point.seed), key=of_weights),
-        task,
-        steps=steps,
-        key=of_prompts,
-        batch=point.batch,
-        optimizer=optax.adam(point.rate),
-        sweep=Sweep(mode="map"),
-        record=Record(point.step, keep=checkpoints, held_out=point.prompts, progress=False),
-    )
-    held_out = run.dataset["held_out_loss"].mean("position").sel(step=list(point.step))
-    shape = (len(point.checkpoint), len(point.seed))
-    distance = np.full((2, *shape), np.nan)
-    numbers = {name: np.full((len(point.nbeta), *shape), np.nan) for name in ("coefficient", "error", "warned")}
-    if steps >= LONG:
-        prompts = fresh.sample_many(point.prompts, key=of_test)
-        answer = eqx.filter_jit(lambda predictor: jax.lax.map(predictor, prompts, batch_size=256))
-        rivals = [answer(algorithms.bayes_optimal(one)) for one in (task, fresh)]
-        how = {"chains": point.chains, "warm_up": point.warm_up, "draws": 2 * point.warm_up}
-        sampler = SGLD(batch=64, step_size=point.step_size, dispersion=0.1, **how)
-        how = {"localization": point.localization, "sampler": sampler, "key": of_chains}
-        for c, checkpoint in enumerate(checkpoints):
-            for s in range(len(point.seed)):
-                own = answer(run.trajectory.at(checkpoint).member(s))
-                distance[:, c, s] = [float(jnp.mean((own - rival) ** 2)) / point.dim for rival in rivals]
-            for b, nbeta in enumerate(point.nbeta):
-                if b and checkpoint != checkpoints[-1]:
-                    continue
-                found = learning_coefficient(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
-                numbers["coefficient"][b, c] = found["estimate"].values
-                numbers["error"][b, c] = found["mcse"].values
-                numbers["warned"][b, c] = len(found.attrs["warnings"])
-    axes = ("nbeta", "checkpoint", "seed")
-    return {
-        "held_out_loss": (("seed", "step"), held_out.values),
-        "fresh_distance": (("predictor", "checkpoint", "seed"), distance),
-        "learning_coefficient": (axes, numbers["coefficient"]),
-        "learning_coefficient_error": (axes, numbers["error"]),
-        "sampler_warnings": (axes, numbers["warned"]),
-    }
-
-
-def theory(dataset: xr.Dataset, *, backwards: bool = False) -> xr.Dataset:
-    """Nothing is predicted; in a wrong world training runs backwards."""
-    if not backwards:
-        return dataset
-    times = ("step", "checkpoint")
-    return dataset.assign(
-        {
-            str(name): values.isel({d: slice(None, None, -1) for d in times if d in values.dims}).assign_coords(
-                {d: values[d] for d in times if d in values.dims}
-            )
-            for name, values in dataset.data_vars.items()
-        }
-    )
-
-
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The loss falls, with breaks at known steps; over each the estimate of the coefficient rises, if none warns."""
-    findings = []
+    loss = dataset["held_out_loss"]
+    fall = estimates.geometric_mean(loss.isel(step=0, drop=True) / loss.isel(step=-1, drop=True))
+    findings = checks.above("fall", "loss at the start / at the end", fall, 1.0)
+    if dataset["step"].values[-1] < LONG:
+        return findings
     for tasks in dataset["tasks"].values:
-        part, at = dataset.sel(tasks=tasks), f"{tasks} tasks"
-        loss = np.log(part["held_out_loss"].transpose("seed", "step").values)
-        fall = mean_and_error(loss[:, 0] - loss[:, -1])
-        findings.append(exceeds(f"fall of the log loss, {at}", *map(float, fall)))
-        if part["step"].values[-1] >= LONG:
-            stages, intervals = _stages(part, at)
-            findings += [stages, *_rises(part, intervals, at), *_growth(part, at), *_nearer(part, at)]
+        part, at = dataset.sel(tasks=tasks, drop=True), {"tasks": int(tasks)}
+        findings += [*_rises(part, at), *_growth(part, at), *_nearer(part, at)]
     return findings
 
 
-def _stages(part: xr.Dataset, at: str) -> tuple[Finding, np.ndarray]:
-    """Whether breaks are reported, and their intervals."""
+def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
+    """From the last checkpoint before a reported break to the first after it, at the temperature of all checkpoints."""
     from icllab.diagnostics.curves.breakpoints import change_points
 
-    found = change_points(part["held_out_loss"].transpose("seed", "step"))
-    intervals = found["change_interval"].values[found["reported"].values]
-    advice = "; ".join(sorted({str(reason) for reason in found["reason"].values})) or "no breaks"
-    outcome = Outcome.HOLDS if len(intervals) else Outcome.UNDECIDED
-    what = f"change points of the loss that are reported, {at}"
-    return Finding(what, 1, len(intervals), 0.0, 0.0, outcome, advice), intervals
-
-
-def _rises(part: xr.Dataset, intervals: np.ndarray, at: str) -> list[Finding]:
-    """From the last checkpoint before a reported break to the first after it, at the temperature of all checkpoints."""
-    checkpoints = part["checkpoint"].values
-    estimate = part["learning_coefficient"].transpose("nbeta", "checkpoint", "seed").values
-    b = int(np.argmax(np.isfinite(estimate).all((1, 2))))
-    what = f"rise of the estimate over a reported break, nbeta={part['nbeta'].values[b]:g}, {at}"
-    findings = []
+    breaks = change_points(part["held_out_loss"].transpose("seed", "step"))
+    intervals = breaks["change_interval"].values[breaks["reported"].values]
+    findings = checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at)
+    checkpoints, estimate = part["checkpoint"].values, part["learning_coefficient"]
+    nbeta = part["nbeta"].values[int(np.argmax(np.isfinite(estimate).all(("checkpoint", "seed")).values))]
+    rises = []
     for low, high in intervals:
-        before, after = np.flatnonzero(checkpoints <= low), np.flatnonzero(checkpoints >= high)
+        before, after = checkpoints[checkpoints <= low], checkpoints[checkpoints >= high]
         if len(before) and len(after):
             first, last = int(before[-1]), int(after[0])
-            steps = f"from step {checkpoints[first]} to {checkpoints[last]}"
-            findings.append(_greater(part, (b, last), (b, first), f"{what}, {steps}"))
-    if not findings:
-        advice = "no reported break has checkpoints on both sides"
-        findings = [Finding(what, 0.0, np.nan, np.nan, np.nan, Outcome.UNDECIDED, advice)]
-    return findings
+            ends = ({"nbeta": nbeta, "checkpoint": step} for step in (last, first))
+            where = {**at, "first": first, "last": last}
+            rises += _greater("rise", "rise of the estimate over a reported break", part, *ends, where)
+    covered = checks.complete("covered", "a reported break has checkpoints on both sides", bool(rises), at=at)
+    return [*findings, *covered, *rises]
 
 
-def _growth(part: xr.Dataset, at: str) -> list[Finding]:
-    nbeta = part["nbeta"].values
+def _growth(part: xr.Dataset, at: checks.At) -> list[Finding]:
+    nbeta, last = part["nbeta"].values, part["checkpoint"].values[-1]
     if len(nbeta) < 2:
         return []
-    least, most = int(np.argmin(nbeta)), int(np.argmax(nbeta))
-    what = f"estimate at nbeta={nbeta[most]:g} above that at {nbeta[least]:g}, last step, {at}"
-    return [_greater(part, (most, -1), (least, -1), what)]
+    most, least = ({"nbeta": value, "checkpoint": last} for value in (nbeta.max(), nbeta.min()))
+    what = f"estimate at nbeta={nbeta.max():g} - at {nbeta.min():g}"
+    return _greater("growth", what, part, most, least, at)
 
 
-def _greater(part: xr.Dataset, one: tuple[int, int], other: tuple[int, int], what: str) -> Finding:
-    """Is an estimate, [nbeta, checkpoint], above another? Undecided if either warns, whatever they are."""
-
-    def both(name: str) -> tuple[np.ndarray, np.ndarray]:
-        values = part[name].transpose("nbeta", "checkpoint", "seed").values
-        return values[one], values[other]
-
-    (high, low), errors = both("learning_coefficient"), both("learning_coefficient_error")
-    difference, spread = mean_and_error(high - low)
-    own = float(np.sqrt(np.sum(np.square(errors)))) / len(high)
-    finding = exceeds(what, float(difference), max(float(spread), own))
-    # A warning is of the run of chains of all seeds, and is saved with each.
-    warned = int(sum(np.nan_to_num(values).max() for values in both("sampler_warnings")))
-    if not warned:
-        return finding
-    return dataclasses.replace(finding, outcome=Outcome.UNDECIDED, advice=f"{warned} warnings of these estimates")
+def _greater(id: str, what: str, part: xr.Dataset, one: checks.At, other: checks.At, at: checks.At) -> list[Finding]:
+    """Is an estimate above another? Undecided if either warns, whatever they are."""
+    whole = estimates.stored(part, "learning_coefficient")
+    apart = whole.sel(**one) - whole.sel(**other)
+    over_seeds, own = estimates.mean(apart.value), apart.average("seed")
+    difference = Estimate(over_seeds.value, np.maximum(over_seeds.error, own.error))
+    findings = checks.above(id, what, difference, at=at)
+    warned = part["sampler_warnings"].fillna(0)
+    count = int(sum(warned.sel(place).max() for place in (one, other)))
+    if not count:
+        return findings
+    advice = f"{count} warnings of these estimates"
+    return [dataclasses.replace(found, outcome=Outcome.UNDECIDED, advice=advice) for found in findings]
 
 
-def _nearer(part: xr.Dataset, at: str) -> list[Finding]:
+def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
     """Training brings the network nearer to ridge; then, if it is nearer before the end than at it, away again."""
-    distance = np.log(part["fresh_distance"].transpose("predictor", "checkpoint", "seed").values)
-    ridge = distance[RIVALS.index("ridge")]
-    steps = part["checkpoint"].values
-    nearest = int(np.argmin(ridge.mean(1)))
-    fall = mean_and_error(ridge[0] - ridge[nearest])
-    what = f"fall of the log distance to ridge on fresh tasks to step {steps[nearest]}, {at}"
-    findings = [exceeds(what, *map(float, fall))]
+    ridge, steps = part["fresh_distance"].sel(predictor="ridge", drop=True), part["checkpoint"].values
+    nearest = int(np.argmin(np.log(ridge).mean("seed").values))
+    start, near, end = (ridge.isel(checkpoint=i, drop=True) for i in (0, nearest, -1))
+    where = {**at, "nearest": int(steps[nearest])}
+    what = "distance to ridge on fresh tasks, at the start / where nearest"
+    findings = checks.above("nearer", what, estimates.geometric_mean(start / near), 1.0, at=where)
     if steps[-1] >= TRANSIENT and nearest < len(steps) - 1:
-        rise = mean_and_error(ridge[-1] - ridge[nearest])
-        what = f"rise of that distance from step {steps[nearest]} to {steps[-1]}, {at}"
-        findings.append(exceeds(what, *map(float, rise)))
+        what = "distance to ridge on fresh tasks, at the end / where nearest"
+        findings += checks.above("away", what, estimates.geometric_mean(end / near), 1.0, at=where)
     return findings
 
 
@@ -223,7 +122,7 @@ def figure(dataset: xr.Dataset) -> Figure:
             mean, error = mean_and_error(estimate)
             look = {"color": style.CATEGORIES[b], "marker": style.marker(b), "linestyle": "none"}
             middle.errorbar(checkpoint * 1.04**b, mean, error, **look, label=rf"$n\beta = {nbeta:g}$")
-        middle.set(ylabel="learning coefficient,\n" + rf"estimate, ${quantity('learning_coefficient').symbol}$")
+        middle.set(ylabel="learning coefficient,\n" + rf"estimate, ${named(dataset, 'learning_coefficient').symbol}$")
         middle.legend(loc="upper left")
         for i, name in enumerate(part["predictor"].values):
             mean, error = mean_and_error(
@@ -231,7 +130,7 @@ def figure(dataset: xr.Dataset) -> Figure:
             )
             look = {"color": style.CATEGORIES[i], "marker": style.marker(i), "linewidth": 0.8}
             below.errorbar(checkpoint, mean, error, **look, label=f"from {name}")
-        below.set(xlabel=axis("step").label, ylabel="squared distance\non fresh tasks, $\\Delta$")
+        below.set(xlabel=named(dataset, "step").label, ylabel="squared distance\non fresh tasks, $\\Delta$")
         below.legend(loc="lower left")
     return drawn
 
@@ -244,12 +143,17 @@ NAMES = {"predictor": RIVALS}
 
 experiment = Experiment(
     claim=(
-        "The loss of a small in-context regression transformer on a pool of tasks falls with breaks at steps known to "
-        "within a decade, and over each the estimate of its learning coefficient rises, which grows with the inverse "
-        "temperature. Undecided so far: the breaks may be correlated noise, and every estimate warns."
+        "The loss of a small in-context regression transformer falls in stages; over each the estimated learning "
+        "coefficient, which grows with the inverse temperature, rises."
+    ),
+    conditions=(
+        "A pool of 8 or 64 tasks in four dimensions, Adam, breaks of the loss known to within a decade; SGLD at n beta "
+        "of some tens. An estimate that warns decides nothing."
     ),
     sources=("Hoogland24", "Carroll25"),
+    quantities=("held_out_loss", "fresh_distance", "learning_coefficient", "sampler_warnings"),
     static=("tasks",),
+    outputs=("predictor", "step", "checkpoint", "nbeta"),
     fixed={"dim": 4, "length": 8, "width": 16, "batch": 128, "rate": 3e-3, "prompts": 1024}
     | {"chains": 4, "warm_up": 100, "step_size": 1e-4, "localization": 100.0},
     sizes={
@@ -265,7 +169,7 @@ experiment = Experiment(
         "medium": NAMES
         | {
             "tasks": (8, 64),
-            "seed": 4,
+            "seed": Seeds(4, block=1),
             "step": _log_steps(20000, 60),
             "checkpoint": (0, 60, 300, 800, 1500, 3000, 6000, 10000, 20000),
             "nbeta": (60.0, 20.0, 180.0),
@@ -273,9 +177,7 @@ experiment = Experiment(
     },
     shows="medium",
     precision="float32",
-    measure=measure,
-    theory=theory,
     check=check,
     figure=figure,
-    worlds={"backwards": World("training runs backwards", theory=functools.partial(theory, backwards=True))},
+    controls={"ascent": Control("every step goes up the gradient", measure={"ascent": True})},
 )
