@@ -1,6 +1,5 @@
 """What claims about two phases share: a quantity of one phase less that of the other."""
 
-import numpy as np
 import xarray as xr
 
 from icllab.experiments import estimates
@@ -11,4 +10,4 @@ def between(dataset: xr.Dataset, name: str, one: str, other: str, *dims: str) ->
     """``name`` in the phase ``one`` less in the phase ``other``, over ``dims``; what has no ``_error`` is exact."""
     whole = estimates.stored(dataset, name)
     value, error = ([part.sel(phase=phase, drop=True) for phase in (one, other)] for part in (whole.value, whole.error))
-    return Estimate((value[0] - value[1]).transpose(*dims), np.hypot(*error).transpose(*dims))
+    return Estimate((value[0] - value[1]).transpose(*dims), ((error[0] ** 2 + error[1] ** 2) ** 0.5).transpose(*dims))

@@ -60,7 +60,7 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
     """
     dims, taus = dataset.dim.values, dataset.tau.values
     solved = dataset["icl_error"].where(dataset["converged"] == 1).transpose("dim", "tau", "seed")
-    logarithms = estimates.mean(np.log(solved))
+    logarithms = estimates.geometric_mean(solved)
     findings, places, errors = [], np.full(len(dims), np.nan), np.full(len(dims), np.nan)
     for i, dim in enumerate(dims):
         here, at = logarithms.sel(dim=dim), {"dim": int(dim)}

@@ -41,10 +41,10 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """All reach their limits, nearer with every depth; the limits are the posterior mean, or not, as they should."""
     scale = dataset["limit_scale"].mean("seed")
-    distance = np.sqrt(dataset["limit_distance"].mean("seed") / scale)
+    distance = (dataset["limit_distance"].mean("seed") / scale) ** 0.5
     steps = (distance.diff("layers") < 0) | (distance.isel(layers=slice(1, None)) < ROUNDING)
     last = dataset.isel(layers=-1)
-    own = np.sqrt(last["limit_bayes"].mean("seed") / scale)
+    own = (last["limit_bayes"].mean("seed") / scale) ** 0.5
     bayes = last["bayes_distance"].sel(predictor=KEYS, setting="random")
     excess = (last["function_error"] - last["function_bayes"]).sel(predictor=KEYS, setting="random")
     apart, off = estimates.mean(bayes), estimates.mean(excess - bayes)

@@ -60,7 +60,7 @@ def verdicts(dataset: xr.Dataset, tolerance: float) -> xr.DataArray:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """No candidate is named; ridge is nearer than one step, and nearer in deeper networks; and what else depth does."""
     dataset, findings = dataset.isel(step=-1), []
-    left = np.maximum(dataset["fraction_unexplained"], 1e-12)
+    left = dataset["fraction_unexplained"].clip(1e-12)
     named = (verdicts(dataset, STRICT) != NONE).sum("seed")
     findings += checks.equal("named", f"networks that are not none of these at {STRICT:g}", named, 0)
     if dataset.step >= LONG:

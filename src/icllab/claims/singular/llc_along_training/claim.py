@@ -54,15 +54,15 @@ def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
     intervals = breaks["change_interval"].values[breaks["reported"].values]
     findings = checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at)
     checkpoints, estimate = part["checkpoint"].values, part["learning_coefficient"]
-    nbeta = part["nbeta"].values[int(np.argmax(np.isfinite(estimate).all(("checkpoint", "seed")).values))]
+    nbeta = part["nbeta"].values[int(np.argmax(estimate.notnull().all(("checkpoint", "seed")).values))]
     rises = []
     for low, high in intervals:
         before, after = checkpoints[checkpoints <= low], checkpoints[checkpoints >= high]
         if len(before) and len(after):
             first, last = int(before[-1]), int(after[0])
-            ends = ({"nbeta": nbeta, "checkpoint": step} for step in (last, first))
+            upper, lower = ({"nbeta": nbeta, "checkpoint": step} for step in (last, first))
             where = {**at, "first": first, "last": last}
-            rises += _greater("rise", "rise of the estimate over a reported break", part, *ends, where)
+            rises += _greater("rise", "rise of the estimate over a reported break", part, upper, lower, where)
     covered = checks.complete("covered", "a reported break has checkpoints on both sides", bool(rises), at=at)
     return [*findings, *covered, *rises]
 
@@ -94,7 +94,7 @@ def _greater(id: str, what: str, part: xr.Dataset, one: checks.At, other: checks
 def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
     """Training brings the network nearer to ridge; then, if it is nearer before the end than at it, away again."""
     ridge, steps = part["fresh_distance"].sel(predictor="ridge", drop=True), part["checkpoint"].values
-    nearest = int(np.argmin(np.log(ridge).mean("seed").values))
+    nearest = int(np.argmin(estimates.geometric_mean(ridge).value.values))
     start, near, end = (ridge.isel(checkpoint=i, drop=True) for i in (0, nearest, -1))
     where = {**at, "nearest": int(steps[nearest])}
     what = "distance to ridge on fresh tasks, at the start / where nearest"

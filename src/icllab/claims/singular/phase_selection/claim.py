@@ -26,6 +26,7 @@ import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.interpolate import PchipInterpolator
+from scipy.special import expit
 
 from icllab.claims.singular._phases import between
 from icllab.core.axes import Quantity
@@ -131,10 +132,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     own = remainder.error.isel(samples=[0, -1])
     grown = estimates.mean(ends)
     grown = Estimate(grown.value, np.hypot(grown.error, np.sqrt((own**2).sum()) / dataset.sizes["seed"]))
-    shares = {
-        "simple": 1 / (1 + np.exp(-gap.value.isel(samples=0))),
-        "rich": 1 / (1 + np.exp(gap.value.isel(samples=-1))),
-    }
+    rich = xr.apply_ufunc(expit, -gap.value)
+    shares = {"simple": 1 - rich.isel(samples=0), "rich": rich.isel(samples=-1)}
     warned = float((dataset["annealing_warnings"] > 0).mean())
     what, n = "sampled free energy - the integral", dataset.samples.values
     words = f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
