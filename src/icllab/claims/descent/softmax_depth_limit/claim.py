@@ -16,7 +16,6 @@ factor :math:`D_j/D_q` for each label. Two sets of points are asked: ``random``,
 :math:`\pm e_i` in random order, turned at random, at which all D are equal.
 """
 
-import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Quantity
