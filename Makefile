@@ -20,7 +20,7 @@ help: ## what can be made
 demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
 	$(BIN)/icl demo
 
-test: $(VENV)/.dev ## the test suite, on every core (twelve to sixteen minutes on two)
+test: $(VENV)/.dev ## the test suite, on every core
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 claims: $(VENV)/.dev ## every claim and its negative controls at smoke, on every core
@@ -34,7 +34,7 @@ slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other suppor
 	    .venv-$$p/bin/icl demo --out .venv-$$p/results || exit 1; \
 	  else echo "== $$p does not start here: not tested"; fi; done
 
-check: $(VENV)/.dev ## formatting, lint, types, and which room may call which
+check: $(VENV)/.dev ## formatting, lint, types, and which subpackage may call which
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports

@@ -38,8 +38,9 @@ def divergences(
         predictors: As in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
         task: Task of sequences whose entropies are known, or any where the truth is given.
         key: Key of the windows.
-        truth: Predictor that knows the law, or its name among the predictors. The losses of the others are then taken above its own window
-            by window, with far smaller errors, and a window's sum over lengths is the log ratio of its probabilities.
+        truth: Predictor that knows the distribution, or its name among the predictors. The losses of the others are
+            then taken above its own window by window, with far smaller errors, and a window's sum over lengths is the
+            log ratio of its probabilities.
         counts: How often each length counts in the sum and the mean; None: once.
         prompts: Number of windows, at least 2.
         block: Number of windows held in memory at once.
