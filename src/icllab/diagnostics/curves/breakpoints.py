@@ -69,10 +69,10 @@ def change_points(
             over ``along`` and at most one other axis. Steps that are not recorded of all members are left out, and so
             is step 0 on a logarithmic scale.
         key: Seed of the resampling.
-        variable: Of a Dataset or a run.
+        variable: Name of the curve in a Dataset or a run.
         most: Breaks, at most.
-        resamples: Of each bootstrap, and reordered curves; at least 100.
-        confidence: Of the intervals.
+        resamples: Number of resamples of each bootstrap, and of reordered curves; at least 100.
+        confidence: Coverage of the intervals.
         widest: The ratio of the ends of an interval from which on a break is not reported.
         resolution: :math:`\epsilon`, over the difference of the curve's largest and least value.
         scale: ``"log"``, or ``"linear"``: of the steps that segments are straight in.

@@ -38,7 +38,7 @@ def kaplan_meier(
         times: Of the event, or until when there was none, [member].
         observed: Whether it happened, [member].
         until: :math:`t^*`, at most the largest time; None: that.
-        confidence: Of the intervals.
+        confidence: Coverage of the intervals.
 
     Returns:
         ``survival``, ``survival_interval`` and ``at_risk`` over ``time``; ``median_time``, ``median_time_interval``,

@@ -110,7 +110,7 @@ def run_chains(
         warm_up: Steps that are left out.
         draws: Steps that count.
         mode: The gradients of all chains side by side (``"vmap"``), or one after the other (``"map"``).
-        key: Of the chains.
+        key: Key of the chains.
     """
     evaluate = over_chains(posterior.evaluated, mode)
     states = ChainState(starts, *evaluate(starts))

@@ -108,5 +108,5 @@ class ChainSampler(Sampler, ABC):
             step_size: :math:`\epsilon` of Langevin dynamics; in leapfrog steps the size is :math:`\sqrt\epsilon`.
             warm_up: Steps that are left out; 0 continues chains that are warm.
             mode: ``"map"`` or ``"vmap"``.
-            key: Of the chains.
+            key: Key of the chains.
         """

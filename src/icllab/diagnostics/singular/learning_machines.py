@@ -110,7 +110,7 @@ class LearningMachine(eqx.Module):
         own minimum may have a negative contribution. See :meth:`coefficient_of` for what a length has alone.
 
         Args:
-            key: Of the chains.
+            key: Key of the chains.
             count: ``"windows"`` or ``"prefixes"``: what n counts.
             gains: Positions of which it is asked whether :math:`w^*` minimises them, see :meth:`gains`; None: all.
             **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it, such as
@@ -156,7 +156,7 @@ class LearningMachine(eqx.Module):
 
         Args:
             position: l - 1.
-            key: Of the chains.
+            key: Key of the chains.
             **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it.
 
         Returns:

@@ -102,7 +102,7 @@ def estimates(
         n: How many :math:`n\beta` is made of; None for an endless stream.
         nbeta: None, one, or at least four.
         localization: :math:`\gamma`, or None.
-        key: Of the chains.
+        key: Key of the chains.
 
     Raises:
         InputError: As ``learning_coefficient``.
