@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,7 +62,10 @@ def finished(command, timeout=120, **variables):
 
 
 def started(command, **variables):
-    """The command under way, in a process group of its own, as a terminal would have it."""
+    """The command under way, in a process group of its own, as a terminal would have it.
+
+    It minds interrupts, even where the tests were started with interrupts ignored, as in the background.
+    """
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -69,6 +73,7 @@ def started(command, **variables):
         text=True,
         env=environment(**variables),
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -34,7 +34,7 @@ def draw(capfd):
 def test_a_good_file_is_drawn(tmp_path, draw):
     path = tmp_path / "theirs.nc"
     results(note="by another hand").to_netcdf(path, engine="h5netcdf")
-    status, _, err = draw(path, "--out", str(tmp_path / "theirs" / "figure.png"))
+    status, _, err = draw(path, "--to", str(tmp_path / "theirs" / "figure.png"))
     assert status == 0, err
     assert (tmp_path / "theirs" / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "theirs" / "figure.pdf").read_bytes().startswith(b"%PDF")

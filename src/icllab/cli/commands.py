@@ -71,11 +71,23 @@ def demo(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
 
 
 @app.command(name="list", sort_key=2)
-def list_(*, out: Out = Path(OUT), claims: ClaimsFolder = None, common: Common = NONE) -> Report:
-    """List the claims, their sizes and negative controls, and the results that are there."""
-    from icllab.cli import reading
+def list_(
+    word: Annotated[str | None, Parameter(help="A word that a claim's name, sentence or conditions have.")] = None,
+    /,
+    *,
+    subject: Annotated[str | None, Parameter(help="One subject, such as asymptotics.")] = None,
+    paper: Annotated[str | None, Parameter(help="One source by its key, such as Lu24.")] = None,
+    long: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Sentences, sizes, negative controls and sources too.")
+    ] = False,
+    out: Out = Path(OUT),
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """List the claims: the verdict of the record, and what was found here."""
+    from icllab.cli import listing
 
-    return reading.list_claims(out, claims)
+    return listing.listed(word, subject=subject, paper=paper, long=long, out=out, claims=claims)
 
 
 @app.command(sort_key=3)
@@ -138,19 +150,27 @@ def check(
 
 @app.command(sort_key=5)
 def draw(
-    results: Annotated[Path, Parameter(help="A directory of results, or a .nc file.")],
+    claim: Annotated[
+        str,
+        Parameter(
+            help="A claim, as `icl list` names it; or a directory of results, or a .nc file.", completer=_claim_names
+        ),
+    ],
     /,
     *,
-    out: Annotated[
+    size: Annotated[Size | None, Parameter(help="The size to draw; the largest there unless said otherwise.")] = None,
+    out: Out = Path(OUT),
+    control: Control = None,
+    claims: ClaimsFolder = None,
+    to: Annotated[
         Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
     ] = None,
-    claims: ClaimsFolder = None,
     common: Common = NONE,
 ) -> Report:
     """Draw the figure of results, as PNG and PDF."""
     from icllab.cli import reading
 
-    return reading.draw(results, out, claims)
+    return reading.draw(claim, size=size, out=out, control=control, to=to, claims=claims)
 
 
 @app.command(sort_key=6)

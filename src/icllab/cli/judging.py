@@ -1,10 +1,13 @@
 """A claim's check and figure, whatever they may raise: they are files that a user may have written."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icllab.cli.reports import strict
 from icllab.core.errors import EnvironmentFault, IclError
+from icllab.core.files import disk_faults, write_atomically
 from icllab.experiments import results
 
 if TYPE_CHECKING:
@@ -47,3 +50,18 @@ def judgement(experiment: "Experiment", request: "Request", verdict: "Verdict") 
         "control": request.control,
         "results": request.root,
     }
+
+
+def note(root: Path, dataset: "xr.Dataset", data: Mapping[str, Any]) -> None:
+    """Keep a verdict beside the results that it is about, with the digest of what was measured."""
+    kept = {**data, "digest": dataset.attrs["sources_digest"]}
+    write_atomically(root / "verdict.json", (json.dumps(strict(kept), indent=1) + "\n").encode())
+
+
+def noted(root: Path) -> dict[str, Any] | None:
+    """The verdict that was kept beside results; None where there is none."""
+    path = root / "verdict.json"
+    if not path.is_file():
+        return None
+    with disk_faults(f"cannot read {path}"):
+        return json.loads(path.read_text("utf-8"))

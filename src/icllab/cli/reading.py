@@ -1,64 +1,19 @@
-"""Commands that only read: ``icl list``, ``check``, ``draw`` and ``cite``."""
+"""Commands that only read: ``icl check``, ``draw`` and ``cite``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines
-from icllab.core.errors import CellsMissing, IclError, InputError
+from icllab.core.errors import CellsMissing, IclError, InputError, unknown
 from icllab.core.sources import bibliography
 from icllab.experiments import records, registry, requests, runner, store
 
 if TYPE_CHECKING:
+    import xarray as xr
     from rich.console import Console
 
 _WORST_FIRST = (4, 1, 3, 0)
-
-
-def list_claims(out: Path, folder: Path | None) -> Report:
-    """Every claim, and how many of the cells asked for are under ``out``."""
-    rows = []
-    for name in registry.claims(folder):
-        experiment = registry.load(name, folder)
-        rows.append(
-            {
-                "claim": name,
-                "sentence": experiment.claim,
-                "conditions": experiment.conditions,
-                "sizes": list(experiment.sizes),
-                "controls": {control: w.meaning for control, w in experiment.controls.items()},
-                "results": _present(out, name, [None, *experiment.controls]),
-            }
-        )
-    return Report({"claims": rows}, lambda console: _write_claims(console, rows))
-
-
-def _present(out: Path, claim: str, controls: Sequence[str | None]) -> list[dict[str, Any]]:
-    found = []
-    for control in controls:
-        for size in requests.sizes_present(out, claim, control):
-            kept = store.Store(requests.store_root(out, claim, size, control))
-            cells = {kept.path(cell) for grid in kept.requested() for cell in grid.cells()}
-            there = sum(path.is_file() for path in cells)
-            found.append({"size": size, "control": control, "cells": there, "of": len(cells), "path": kept.root})
-    return found
-
-
-def _write_claims(console: "Console", rows: Sequence[dict[str, Any]]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    for row in rows:
-        console.print(Text(row["claim"], "bold"))
-        console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
-        described = [("sizes", ", ".join(row["sizes"]))]
-        if row["controls"]:
-            described.append(("negative controls", ", ".join(row["controls"])))
-        for r in row["results"]:
-            control = f" in {r['control']}" if r["control"] else ""
-            described.append(("results", f"{r['size']}{control}: {r['cells']} of {r['of']} cells in {r['path']}"))
-        lines(console, described)
-        console.print()
 
 
 def check(
@@ -113,20 +68,18 @@ def _write_failure(console: "Console", name: str, kind: str, message: str) -> No
     lines(console, [("reason", message.removeprefix(f"{name}: "))])
 
 
-def draw(results: Path, stem: Path | None, folder: Path | None) -> Report:
-    """The figure of a directory of ours, or of a file from anywhere."""
-    from icllab.experiments.reader import read_foreign
+def draw(
+    results: str, *, size: str | None, out: Path, control: str | None, to: Path | None, claims: Path | None
+) -> Report:
+    """The figure of a claim's results under ``out``; or of a directory of ours, or a file from anywhere."""
     from icllab.experiments.results import picture
     from icllab.figures import save
 
-    if results.is_dir():
-        dataset, beside = _from_store(results, folder), results / "figure"
-    else:
-        dataset, beside = read_foreign(results), results.with_suffix("")
+    dataset, beside = _to_draw(results, {"size": size, "out": out, "control": control, "claims": claims})
     claim = dataset.attrs.get("claim")
     if not isinstance(claim, str):
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
-    experiment = registry.load(claim, folder)
+    experiment = registry.load(claim, claims)
     for name in dataset.dims:
         experiment.vocabulary.axis(str(name))
     try:
@@ -135,14 +88,31 @@ def draw(results: Path, stem: Path | None, folder: Path | None) -> Report:
         raise InputError(
             f"{results}: expected all that the figure of {claim} needs, got {type(error).__name__}: {error}"
         ) from error
-    if stem is not None and stem.suffix in (".png", ".pdf"):
-        stem = stem.with_suffix("")
-    files = save(figure, stem or beside)
+    if to is not None and to.suffix in (".png", ".pdf"):
+        to = to.with_suffix("")
+    files = save(figure, to or beside)
     data = {"claim": claim, "results": results, "figure": list(files)}
     return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
 
 
-def _from_store(root: Path, folder: Path | None) -> Any:
+def _to_draw(results: str, how: Mapping[str, Any]) -> tuple["xr.Dataset", Path]:
+    """Results, and the name of the figure beside them. What names no claim is a path."""
+    from icllab.experiments.reader import read_foreign
+
+    path = Path(results)
+    if results in registry.claims(how["claims"]):
+        request = requests.stored_request(results, **how)
+        return runner.read(request)[0], request.root / "figure"
+    if not path.exists():
+        raise unknown("claim", results, registry.claims(how["claims"]), "(or a directory of results, or a .nc file)")
+    if how["size"] is not None or how["control"] is not None:
+        raise InputError(f"icl draw: expected --size and --control with a claim, got them with the path {results}")
+    if path.is_dir():
+        return _from_store(path, how["claims"]), path / "figure"
+    return read_foreign(path), path.with_suffix("")
+
+
+def _from_store(root: Path, folder: Path | None) -> "xr.Dataset":
     """All that was asked of a store; one that was moved is read from the Dataset of its last run."""
     configuration = store.Store.existing(root).configuration()
     claim, size, control = (configuration.get(name) for name in ("claim", "size", "control"))

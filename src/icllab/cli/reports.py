@@ -25,7 +25,7 @@ class Report:
     def as_json(self, command: str | None) -> str:
         """One JSON object on one line."""
         whole = {"command": command, "exit_status": self.exit_status, **self.data}
-        return json.dumps(_strict(whole), allow_nan=False) + "\n"
+        return json.dumps(strict(whole), allow_nan=False) + "\n"
 
     def as_text(self) -> str:
         """The plain answer, in colour where stdout is a terminal."""
@@ -37,16 +37,16 @@ class Report:
         return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """Plain values of which JSON has a spelling; numbers it lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
     if hasattr(value, "tolist"):  # a NumPy number or array
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(name): _strict(part) for name, part in value.items()}
+        return {str(name): strict(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(part) for part in value]
+        return [strict(part) for part in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli import progress
-from icllab.cli.judging import draw_beside, judged, judgement
+from icllab.cli.judging import draw_beside, judged, judgement, note
 from icllab.cli.reports import Report, lines, write_verdict
 from icllab.core.errors import InputError
 from icllab.experiments import requests, runner, store
@@ -61,5 +61,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         where = [("results", results)] + ([("figure", files[0])] if files else [])
         lines(console, [*where, ("cells", f"{outcome.computed} computed, {outcome.kept} were there")])
 
-    data = judgement(experiment, request, verdict) | {"cells": cells, "dataset": results, "figure": files}
+    data = judgement(experiment, request, verdict)
+    note(outcome.root, outcome.dataset, data)
+    data |= {"cells": cells, "dataset": results, "figure": files}
     return Report(data, plain, verdict.outcome.exit_status)

@@ -45,23 +45,29 @@ def measurement(path: Path) -> str:
     """SHA-256 of all that the function ``measure`` of a file depends on."""
     seen: set[Place] = set()
     queue: list[Place] = [(str(path), "measure")]
-    pieces = []
+    pieces: set[str] = set()
     while queue:
         place = queue.pop()
-        if place in seen or place[0] in _WORDS:
-            continue
-        seen.add(place)
-        module, name = place
-        source = _read(module)
-        statements = [*source.always, *source.definitions.get(name, [])]
-        if name == _WHOLE:
-            statements += [statement for some in source.definitions.values() for statement in some]
-        pieces += [f"{_relative(module)}:{name}:{_text(statement)}" for statement in statements]
-        for statement in statements:
-            queue.extend(_reached(module, source, statement))
-        if name == _WHOLE:
-            queue.extend(map(_resolved, source.imported.values()))
-    return hashlib.sha256("\n".join(sorted(set(pieces))).encode()).hexdigest()
+        if place not in seen and place[0] not in _WORDS:
+            seen.add(place)
+            texts, reached = _read_at(place)
+            pieces.update(texts)
+            queue.extend(reached)
+    return hashlib.sha256("\n".join(sorted(pieces)).encode()).hexdigest()
+
+
+@functools.cache
+def _read_at(place: Place) -> tuple[tuple[str, ...], tuple[Place, ...]]:
+    """The texts of what is defined at a place, and the places that it reaches."""
+    module, name = place
+    source = _read(module)
+    statements = [*source.always, *source.definitions.get(name, [])]
+    if name == _WHOLE:
+        statements += [statement for some in source.definitions.values() for statement in some]
+    reached = [there for statement in statements for there in _reached(module, source, statement)]
+    if name == _WHOLE:
+        reached += map(_resolved, source.imported.values())
+    return tuple(f"{_relative(module)}:{name}:{_text(s)}" for s in statements), tuple(reached)
 
 
 def _relative(module: str) -> str:
@@ -203,5 +209,5 @@ def _read(module: str) -> Source:
 
 def forget() -> None:
     """Read the sources anew; they may have been edited since."""
-    for cached in (_read, _file, _text):
+    for cached in (_read, _read_at, _file, _text):
         cached.cache_clear()

@@ -1,0 +1,132 @@
+"""``icl list``: the claims, what their records say, and which results are here."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.cli.judging import noted
+from icllab.cli.reports import STYLES, Report, lines
+from icllab.core.errors import InputError, unknown
+from icllab.experiments import records, registry, requests, store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from icllab.experiments.experiment import Experiment
+
+
+def listed(
+    word: str | None, *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
+) -> Report:
+    """The claims that fit the filters; a filter that nothing could ever fit is refused."""
+    known = {name: registry.load(name, claims) for name in registry.claims(claims)}
+    _require("subject", subject, {name.split("/")[0] for name in known})
+    _require("paper", paper, {key for experiment in known.values() for key in experiment.sources})
+    fitting = {
+        name: experiment
+        for name, experiment in known.items()
+        if subject in (None, name.split("/")[0])
+        and (paper is None or paper in experiment.sources)
+        and (word is None or word.lower() in f"{name} {experiment.claim} {experiment.conditions}".lower())
+    }
+    if not fitting:
+        raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(known)} claims has it")
+    rows = [_row(name, experiment, out, claims) for name, experiment in fitting.items()]
+    return Report({"claims": rows}, lambda console: (_write_long if long else _write)(console, rows))
+
+
+def _require(kind: str, value: str | None, known: set[str]) -> None:
+    if value is not None and value not in known:
+        raise unknown(kind, value, known)
+
+
+def _row(name: str, experiment: "Experiment", out: Path, claims: Path | None) -> dict[str, Any]:
+    record = {
+        size: {"verdict": entry["verdict"], "stale": records.is_stale(name, entry, claims)}
+        for size, entry in records.read(name, claims).items()
+    }
+    return {
+        "claim": name,
+        "sentence": experiment.claim,
+        "conditions": experiment.conditions,
+        "sources": list(experiment.sources),
+        "sizes": list(experiment.sizes),
+        "controls": {control: w.meaning for control, w in experiment.controls.items()},
+        "record": record,
+        "results": _present(out, name, [None, *experiment.controls], claims),
+    }
+
+
+def _present(out: Path, claim: str, controls: Sequence[str | None], claims: Path | None) -> list[dict[str, Any]]:
+    found = []
+    for control in controls:
+        for size in requests.sizes_present(out, claim, control):
+            kept = store.Store(requests.store_root(out, claim, size, control))
+            cells = {kept.path(cell) for grid in kept.requested() for cell in grid.cells()}
+            there = sum(path.is_file() for path in cells)
+            judged = noted(kept.root)
+            verdict = judged and judged["verdict"]
+            stale = bool(judged and records.is_stale(claim, judged, claims))
+            found.append(
+                {"size": size, "control": control, "cells": there, "of": len(cells), "path": kept.root}
+                | {"verdict": verdict, "stale": stale}
+            )
+    return found
+
+
+def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line a claim: its name, the verdict of its record at the largest size, and what was found here."""
+    from rich.text import Text
+
+    columns = [(row["claim"], *_recorded(row), _here(row)) for row in rows]
+    widths = [max(len(column[i]) for column in [*columns, ("claim", "record", "", "here")]) for i in range(2)]
+    heading = f"{'claim':<{widths[0]}}  {'record':<{widths[1]}}  here"
+    console.print(Text(heading, "dim"), soft_wrap=True)
+    for name, verdict, style, here in columns:
+        line = Text.assemble(f"{name:<{widths[0]}}  ", (f"{verdict:<{widths[1]}}", style), f"  {here}")
+        console.print(line, soft_wrap=True)
+
+
+def _recorded(row: Mapping[str, Any]) -> tuple[str, str]:
+    if not row["record"]:
+        return "none", "dim"
+    size = max(row["record"], key=row["sizes"].index)
+    found = row["record"][size]
+    return f"{_spelled(found)} ({size})", STYLES[found["verdict"]]
+
+
+def _spelled(found: Mapping[str, Any]) -> str:
+    """A verdict; one on results of sources that have changed since is stale."""
+    return (found["verdict"] or "") + (", stale" if found["stale"] else "")
+
+
+def _here(row: Mapping[str, Any]) -> str:
+    parts = []
+    for found in row["results"]:
+        where = found["size"] + (f" under {found['control']}" if found["control"] else "")
+        whole = found["cells"] == found["of"]
+        said = _spelled(found) or "not judged" if whole else f"{found['cells']} of {found['of']} cells"
+        parts.append(f"{where}: {said}")
+    return ", ".join(parts)
+
+
+def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for row in rows:
+        console.print(Text(row["claim"], "bold"))
+        console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
+        if row["conditions"]:
+            console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
+        described = [("record", _recorded(row)[0]), ("sizes", ", ".join(row["sizes"]))]
+        if row["controls"]:
+            described.append(("negative controls", ", ".join(row["controls"])))
+        described.append(("sources", ", ".join(row["sources"])))
+        for found in row["results"]:
+            under = f" under {found['control']}" if found["control"] else ""
+            cells = f"{found['cells']} of {found['of']} cells"
+            said = ", ".join(filter(None, (cells, _spelled(found))))
+            described.append(("results", f"{found['size']}{under}: {said} in {found['path']}"))
+        lines(console, described)
+        console.print()
