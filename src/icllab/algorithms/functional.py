@@ -16,20 +16,40 @@ from icllab.algorithms.descent import Rate, per_layer, steps
 from icllab.algorithms.least_squares import number, require_non_negative
 from icllab.algorithms.recursions import ridge_weights
 from icllab.core.errors import expected
-from icllab.core.kernels import (
-    SOFTMAX,
-    Kernel,
-    features_of,
-    gram,
-    kernel_warnings,
-    repaired,
-    require_kernel,
-)
+from icllab.core.kernels import SOFTMAX, Kernel, features_of, gram, kernel_warnings, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 
 
-class FunctionalDescent(AbstractPredictor):
+class KernelPredictor(AbstractPredictor):
+    """What the predictors with a kernel share.
+
+    Attributes:
+        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static); of
+            :class:`FunctionalDescent` also ``"softmax"``.
+        temperature: T, by whose root inputs are divided; a leaf.
+
+    Raises:
+        InputError: A name or a shape is wrong, or a ridge or noise variance is negative.
+    """
+
+    _symmetric: ClassVar[bool] = True
+    _regulariser: ClassVar[str] = "noise_variance"
+
+    kernel: Kernel = eqx.field(static=True, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_kernel("kernel", self.kernel, symmetric=self._symmetric)
+        require_non_negative(self._regulariser, getattr(self, self._regulariser))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know of the function that is used as a kernel."""
+        return kernel_warnings(self.kernel)
+
+
+class FunctionalDescent(KernelPredictor):
     r"""L steps of gradient descent on a function, from zero.
 
     .. math::
@@ -47,39 +67,27 @@ class FunctionalDescent(AbstractPredictor):
 
     Attributes:
         rate: :math:`\eta`, one number for all steps or one for each, [layer]; a leaf.
-        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, ``"softmax"``, or a function of two inputs (static).
-        temperature: T, by whose root inputs are divided; a leaf.
         noise_variance: :math:`\rho\ge0`; a leaf.
         layers: L (static).
         dim: Input dimension (static).
         normalised: Whether the objective is divided by the number of examples seen (static).
 
-    Raises:
-        InputError: A name or a shape is wrong, or the noise is negative.
-
     Source: [Cheng24].
     Derived: docs/constructions.md, Gradient descent on functions; docs/constructions.md, Bayes under label noise.
     """
 
+    _symmetric = False
+
     rate: Rate = eqx.field(converter=number)
-    kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
     noise_variance: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
     layers: int = eqx.field(static=True, kw_only=True)
     dim: int = eqx.field(static=True, kw_only=True)
     normalised: bool = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
-        require_kernel("kernel", self.kernel)
-        require_non_negative("noise_variance", self.noise_variance)
         if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
             wanted = f"one number, or one for each layer: shape () or {(self.layers,)}"
             raise expected("rate", wanted, self.rate.shape)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader should know of the function that is used as a kernel."""
-        return kernel_warnings(self.kernel)
 
     def limit(self) -> "KernelRidge | SoftmaxLimit":
         """What infinitely many small steps lead to, if they converge.
@@ -95,12 +103,11 @@ class FunctionalDescent(AbstractPredictor):
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
-        _require_dim(prompt, self.dim)
+        if prompt.dim != self.dim:
+            raise expected("prompt", f"inputs of dimension {self.dim}", prompt.dim)
         with jax.default_matmul_precision("float32"):
             matrix = gram(self.kernel, self.temperature, prompt.x)
-            share = jnp.ones_like(matrix)
-            if self.kernel == SOFTMAX:
-                share = 1 / _normalisers(matrix)
+            share = 1 / _normalisers(matrix) if self.kernel == SOFTMAX else jnp.ones_like(matrix)
             count = jnp.arange(prompt.positions).astype(matrix.dtype)
             seen = (count[:, None] > count[None, :]).astype(matrix.dtype)
             if self.normalised:
@@ -116,7 +123,7 @@ class FunctionalDescent(AbstractPredictor):
             return jnp.sum(alpha * matrix.T, axis=1) * jnp.diagonal(share)
 
 
-class KernelRidge(AbstractPredictor):
+class KernelRidge(KernelPredictor):
     r"""Kernel ridge regression on the examples seen.
 
     .. math:: \hat y_i = k_i^\top (K_i + \lambda I)^{-1}y_{<i}, \qquad (K_i)_{jm} = K(x_j, x_m),\; (k_i)_j = K(x_j, x_i)
@@ -129,27 +136,13 @@ class KernelRidge(AbstractPredictor):
 
     Attributes:
         ridge: :math:`\lambda\ge0`; a leaf.
-        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a function of two inputs (static).
-        temperature: T, by whose root inputs are divided; a leaf.
-
-    Raises:
-        InputError: The kernel is not known (a softmax is none), or the ridge is negative.
 
     Derived: docs/constructions.md, Bayes under label noise.
     """
 
+    _regulariser = "ridge"
+
     ridge: Float[Array, ""] = eqx.field(converter=number)
-    kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
-
-    def __check_init__(self) -> None:
-        require_kernel("kernel", self.kernel, symmetric=True)
-        require_non_negative("ridge", self.ridge)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader should know of the function that is used as a kernel."""
-        return kernel_warnings(self.kernel)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
@@ -157,7 +150,7 @@ class KernelRidge(AbstractPredictor):
             return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.ridge)
 
 
-class GaussianProcess(AbstractPredictor):
+class GaussianProcess(KernelPredictor):
     r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that law.
 
     .. math:: f\sim\mathcal{GP}(0, K), \quad y_j = f(x_j) + \varepsilon_j, \quad
@@ -167,27 +160,11 @@ class GaussianProcess(AbstractPredictor):
 
     Attributes:
         noise_variance: :math:`\rho\ge0`; a leaf.
-        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a function of two inputs (static).
-        temperature: T, by whose root inputs are divided; a leaf.
-
-    Raises:
-        InputError: The kernel is not known (a softmax is none), or the noise variance is negative.
 
     Derived: docs/constructions.md, Bayes under label noise.
     """
 
     noise_variance: Float[Array, ""] = eqx.field(converter=number)
-    kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
-
-    def __check_init__(self) -> None:
-        require_kernel("kernel", self.kernel, symmetric=True)
-        require_non_negative("noise_variance", self.noise_variance)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader should know of the function that is used as a kernel."""
-        return kernel_warnings(self.kernel)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position; with no example seen it is zero."""
@@ -195,7 +172,7 @@ class GaussianProcess(AbstractPredictor):
             return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.noise_variance)
 
 
-class RepairedProcess(AbstractPredictor):
+class RepairedProcess(KernelPredictor):
     r"""The posterior mean at the last position, of values whose covariance is a matrix made positive.
 
     .. math:: \hat y = c^\top (C + \rho I)^{-1}y, \qquad
@@ -208,11 +185,6 @@ class RepairedProcess(AbstractPredictor):
 
     Attributes:
         noise_variance: :math:`\rho\ge0`; a leaf.
-        kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static).
-        temperature: T, by whose root inputs are divided; a leaf.
-
-    Raises:
-        InputError: The kernel is not known (a softmax is none), or the noise variance is negative.
 
     Derived: docs/constructions.md, What is not a kernel.
     """
@@ -220,12 +192,11 @@ class RepairedProcess(AbstractPredictor):
     positions: ClassVar[Literal["every", "last"]] = "last"
 
     noise_variance: Float[Array, ""] = eqx.field(converter=number)
-    kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
 
-    def __check_init__(self) -> None:
-        require_kernel("kernel", self.kernel, symmetric=True)
-        require_non_negative("noise_variance", self.noise_variance)
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """None: any function that is repaired is a kernel."""
+        return ()
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         """The prediction at the last position."""
@@ -283,13 +254,7 @@ def _on_features(
     return jnp.sum(features * weights, axis=1)
 
 
-def _require_dim(prompt: RegressionPrompt, dim: int) -> None:
-    if prompt.dim != dim:
-        raise expected("prompt", f"inputs of dimension {dim}", prompt.dim)
-
-
 def _normalisers(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
     """Row i, column m: the sum over the inputs up to i of their weight at input m; 1 for what comes later."""
     sums = jnp.cumsum(matrix, axis=0)
-    later = jnp.triu(jnp.ones(matrix.shape, bool), 1)
-    return jnp.where(later, jnp.ones_like(sums), sums)
+    return jnp.where(jnp.triu(jnp.ones(matrix.shape, bool), 1), jnp.ones_like(sums), sums)

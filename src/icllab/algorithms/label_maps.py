@@ -152,7 +152,4 @@ def _plus_plus(
     return _forward(s, a, b)
 
 
-_plus_plus.defvjp(
-    lambda s, a, b: (_forward(s, a, b), (s, a, b)),
-    lambda known, change: _backward(*known, change),
-)
+_plus_plus.defvjp(lambda s, a, b: (_forward(s, a, b), (s, a, b)), lambda known, change: _backward(*known, change))

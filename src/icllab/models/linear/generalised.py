@@ -9,8 +9,7 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 :math:`Q = \mathrm{diag}(B^\top C, 0)`.
 """
 
-from dataclasses import KW_ONLY
-from typing import Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,13 +19,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, Kernel, require_kernel
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.core.protocols import Edit, Trace
 from icllab.models.interventions.recording import Recorder
-from icllab.models.linear.linear_attention import LinearAttention
+from icllab.models.linear.linear_attention import MASKED, LinearAttention, StackedAttention, prefix_tokens
 from icllab.models.networks.dense import product
 
 
-class GeneralisedAttention(AbstractModel):
+class GeneralisedAttention(StackedAttention):
     r"""L layers of attention with any h on joined tokens, without any other parameter.
 
     Activations: ``tokens`` (rows are tokens: :math:`Z_0^\top`), then for each layer ``layer0.keys``
@@ -36,9 +35,7 @@ class GeneralisedAttention(AbstractModel):
     of its own, in which examples see each other, and the cost is O(length^3) for a layer; with ``answers="last"`` it is
     O(length^2).
 
-    All fields but the arrays are keywords.
-
-    Attributes:
+    Attributes, beside those of :class:`~icllab.models.linear.linear_attention.StackedAttention`:
         value: V of each layer.
         key: B of each layer.
         query: C of each layer.
@@ -49,9 +46,6 @@ class GeneralisedAttention(AbstractModel):
         similarity: h: a name of :data:`~icllab.core.kernels.NAMES`, or a function of a key and a query.
         axis: Axis of a softmax: ``"keys"``, over all n + 1 keys, so that columns sum to one before the mask removes the
             query's row; or ``"queries"``, over all n + 1 query tokens, so that rows do.
-        sign: Sign with which the answer is read, :math:`+1` or :math:`-1`.
-        answers: ``"every"`` position or the ``"last"`` only.
-        normalised: Whether sums are divided by the number n of examples seen (at least 1).
 
     Source: [Cheng24].
     """
@@ -61,21 +55,13 @@ class GeneralisedAttention(AbstractModel):
     query: Float[Array, "layer dim dim"]
     temperature: Float[Array, " layer"]
     diagonal: Float[Array, "layer token token"] | None
-    _: KW_ONLY
-    similarity: Kernel = eqx.field(static=True)
-    axis: str = eqx.field(static=True)
-    sign: int = eqx.field(static=True)
-    answers: str = eqx.field(static=True)
-    normalised: bool = eqx.field(static=True)
+    similarity: Kernel = eqx.field(static=True, kw_only=True)
+    axis: str = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
         require_kernel("similarity", self.similarity)
         if self.axis not in ("keys", "queries"):
             raise unknown("axis", self.axis, ("keys", "queries"))
-        if self.sign not in (-1, 1):
-            raise expected("sign", "1 or -1", self.sign)
-        if self.answers not in ("every", "last"):
-            raise unknown("answers", self.answers, ("every", "last"))
 
     @classmethod
     def drawn(
@@ -84,33 +70,21 @@ class GeneralisedAttention(AbstractModel):
         dim: int,
         layers: int,
         std: float,
-        similarity: Kernel,
         temperature: float,
-        sign: int,
-        answers: str,
-        normalised: bool,
         axis: str = "keys",
         key: PRNGKeyArray,
+        **fields: Any,
     ) -> "GeneralisedAttention":
-        """All entries of V, B and C from a normal law of standard deviation ``std``; no diagonal head."""
+        """All entries of V, B and C from a normal law of standard deviation ``std``; no diagonal head.
+
+        The other fields are as they are given.
+        """
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         of_value, of_rest = jax.random.split(key)
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
         b, c = std * jax.random.normal(of_rest, (2, layers, dim, dim))
-        each = jnp.full(layers, temperature, value.dtype)
-        return cls(
-            value,
-            b,
-            c,
-            each,
-            None,
-            similarity=similarity,
-            axis=axis,
-            sign=sign,
-            answers=answers,
-            normalised=normalised,
-        )
+        return cls(value, b, c, jnp.full(layers, temperature, value.dtype), None, axis=axis, **fields)
 
     @classmethod
     def from_linear(cls, model: LinearAttention) -> "GeneralisedAttention":
@@ -125,19 +99,9 @@ class GeneralisedAttention(AbstractModel):
         if model.query_is_key or model.causal:
             raise expected("model", "query_is_key=False and causal=False", (model.query_is_key, model.causal))
         identity = jnp.broadcast_to(jnp.eye(dim, dtype=q.dtype), (model.layers, dim, dim))
-        one = jnp.ones(model.layers, q.dtype)
-        return cls(
-            model.p,
-            identity,
-            q[:, :dim, :dim],
-            one,
-            None,
-            similarity="linear",
-            axis="keys",
-            sign=model.sign,
-            answers=model.answers,
-            normalised=model.normalised,
-        )
+        fields: dict[str, Any] = {"sign": model.sign, "answers": model.answers, "normalised": model.normalised}
+        arrays = (model.p, identity, q[:, :dim, :dim], jnp.ones(model.layers, q.dtype), None)
+        return cls(*arrays, similarity="linear", axis="keys", **fields)
 
     def linear_attention(self) -> LinearAttention:
         r"""The same predictor as P = V and :math:`Q = \mathrm{diag}(B^\top C/T, 0)`, if h is the inner product.
@@ -150,20 +114,8 @@ class GeneralisedAttention(AbstractModel):
         scale = jnp.broadcast_to(self.temperature[:, None, None], self.key.shape)
         block = jnp.swapaxes(self.key, 1, 2) @ self.query / scale
         q = jnp.pad(block, ((0, 0), (0, 1), (0, 1)))
-        return LinearAttention(
-            self.value,
-            q,
-            sign=self.sign,
-            answers=self.answers,
-            causal=False,
-            query_is_key=False,
-            normalised=self.normalised,
-        )
-
-    @property
-    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As ``answers`` says."""
-        return "every" if self.answers == "every" else "last"
+        fields = {**MASKED, "sign": self.sign, "answers": self.answers, "normalised": self.normalised}
+        return LinearAttention(self.value, q, **fields)
 
     @property
     def layers(self) -> int:
@@ -222,12 +174,8 @@ def _whole(prompt: RegressionPrompt) -> tuple[Array, Array]:
 
 
 def _prefixes(prompt: RegressionPrompt) -> tuple[Array, Array]:
-    """Every prefix as a prompt of its own: its query is the last token, and examples after it are not there."""
-    examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
-    token = jnp.arange(prompt.positions)
+    """The tokens of every prefix; examples after it are zero, so that a layer computes nothing from the future."""
+    z, token = prefix_tokens(prompt), jnp.arange(prompt.positions)
     seen = (token[None, :] < token[:, None]) & (token[None, :] < prompt.length)
-    shared = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
-    # What is not there is zero, so that a layer computes nothing from the future.
-    kept = jnp.where(jnp.broadcast_to(seen[:, :-1, None], shared.shape), shared, 0)
-    queries = jnp.pad(prompt.x, ((0, 0), (0, 1)))
-    return jnp.concatenate([kept, queries[:, None]], axis=1), seen
+    there = seen | (token == prompt.length)[None]
+    return jnp.where(jnp.broadcast_to(there[..., None], z.shape), z, 0), seen

@@ -7,8 +7,7 @@ The columns of :math:`Z_0` are the examples :math:`(x_i; y_i)` and the query :ma
 removes the query from the keys. ``P`` is the product of output and value weights, ``Q`` of key and query weights.
 """
 
-from dataclasses import KW_ONLY
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -24,8 +23,37 @@ from icllab.models.linear.gram import gram_prediction
 from icllab.models.networks.dense import product
 from icllab.models.networks.embedding import Joined
 
+# The query masked as a key, examples that see each other, the answer read with a minus: Ahn et al., von Oswald et al.
+MASKED: dict[str, Any] = {"sign": -1, "causal": False, "query_is_key": False}
+_LU: dict[str, Any] = {"sign": 1, "causal": False, "query_is_key": True, "normalised": True}
 
-class LinearAttention(AbstractModel):
+
+class StackedAttention(AbstractModel):
+    """What linear and generalised attention share; all fields but the arrays are keywords.
+
+    Attributes:
+        sign: Sign with which the answer is read, +1 [Lu24] or -1 [Ahn23].
+        answers: ``"every"`` position or the ``"last"`` only.
+        normalised: Whether sums are divided by the number n of examples seen (at least 1).
+    """
+
+    sign: int = eqx.field(static=True, kw_only=True)
+    answers: str = eqx.field(static=True, kw_only=True)
+    normalised: bool = eqx.field(static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        if self.sign not in (-1, 1):
+            raise expected("sign", "1 or -1", self.sign)
+        if self.answers not in ("every", "last"):
+            raise unknown("answers", self.answers, ("every", "last"))
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As ``answers`` says."""
+        return "every" if self.answers == "every" else "last"
+
+
+class LinearAttention(StackedAttention):
     r"""L layers of linear attention on joined tokens, without any other parameter.
 
     Activations: ``tokens`` (rows are tokens: :math:`Z_0^\top`), then for each layer ``layer0.scores``
@@ -34,16 +62,11 @@ class LinearAttention(AbstractModel):
     every activation but the prediction has a leading axis ``position``: the examples of each prefix become
     something else. In the Gram form, :mod:`icllab.models.linear.gram`, the activations are its own.
 
-    All fields but the two matrices are keywords.
-
-    Attributes:
+    Attributes, beside those of :class:`StackedAttention`:
         p: P of each layer.
         q: Q of each layer.
-        sign: Sign with which the answer is read, :math:`+1` [Lu24] or :math:`-1` [Ahn23].
-        answers: ``"every"`` position or the ``"last"`` only.
         causal: Whether an example sees itself and earlier examples only, or all of its prefix.
         query_is_key: Whether the query also sees itself, as a token with label 0.
-        normalised: Whether sums are divided by the number n of examples seen (at least 1).
         form: ``"tokens"``, or ``"gram"``: the same predictor to rounding, at a cost for a layer that does not grow with
             the prompt. Then examples see all of their prefix, unless there is one layer.
 
@@ -52,53 +75,22 @@ class LinearAttention(AbstractModel):
 
     p: Float[Array, "layer token token"]
     q: Float[Array, "layer token token"]
-    _: KW_ONLY
-    sign: int = eqx.field(static=True)
-    answers: str = eqx.field(static=True)
-    causal: bool = eqx.field(static=True)
-    query_is_key: bool = eqx.field(static=True)
-    normalised: bool = eqx.field(static=True)
-    form: str = eqx.field(static=True, default="tokens")
+    causal: bool = eqx.field(static=True, kw_only=True)
+    query_is_key: bool = eqx.field(static=True, kw_only=True)
+    form: str = eqx.field(static=True, kw_only=True, default="tokens")
 
     def __check_init__(self) -> None:
-        if self.sign not in (-1, 1):
-            raise expected("sign", "1 or -1", self.sign)
-        if self.answers not in ("every", "last"):
-            raise unknown("answers", self.answers, ("every", "last"))
         if self.form not in ("tokens", "gram"):
             raise unknown("form", self.form, ("tokens", "gram"))
         if self.form == "gram" and self.causal and self.p.shape[0] > 1:
             raise expected("form", "'tokens' where examples see earlier ones only", self.form, "or causal=False")
 
     @classmethod
-    def drawn(
-        cls,
-        *,
-        dim: int,
-        layers: int,
-        std: float,
-        sign: int,
-        answers: str,
-        causal: bool,
-        query_is_key: bool,
-        normalised: bool,
-        form: str = "tokens",
-        key: PRNGKeyArray,
-    ) -> "LinearAttention":
-        """All entries of P and Q from a normal law of standard deviation ``std``."""
+    def drawn(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
+        """All entries of P and Q from a normal law of standard deviation ``std``; other fields as they are given."""
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
-        p, q = std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))
-        return cls(
-            p,
-            q,
-            sign=sign,
-            answers=answers,
-            causal=causal,
-            query_is_key=query_is_key,
-            normalised=normalised,
-            form=form,
-        )
+        return cls(*(std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))), **fields)
 
     @classmethod
     def ahn(
@@ -108,18 +100,8 @@ class LinearAttention(AbstractModel):
 
         Source: [Ahn23].
         """
-        return cls.drawn(
-            dim=dim,
-            layers=layers,
-            std=std,
-            sign=-1,
-            answers=answers,
-            causal=False,
-            query_is_key=False,
-            normalised=True,
-            form=form,
-            key=key,
-        )
+        fields = {**MASKED, "normalised": True, "answers": answers, "form": form}
+        return cls.drawn(dim=dim, layers=layers, std=std, key=key, **fields)
 
     @classmethod
     def lu(cls, *, dim: int, std: float, answers: str = "last", key: PRNGKeyArray) -> "LinearAttention":
@@ -127,17 +109,7 @@ class LinearAttention(AbstractModel):
 
         Source: [Lu24].
         """
-        return cls.drawn(
-            dim=dim,
-            layers=1,
-            std=std,
-            sign=1,
-            answers=answers,
-            causal=False,
-            query_is_key=True,
-            normalised=True,
-            key=key,
-        )
+        return cls.drawn(dim=dim, layers=1, std=std, key=key, answers=answers, **_LU)
 
     @classmethod
     def from_gamma(cls, gamma: Float[Array, "dim feature"], *, answers: str = "every") -> "LinearAttention":
@@ -148,12 +120,7 @@ class LinearAttention(AbstractModel):
         dim = gamma.shape[0]
         p = jnp.zeros((dim + 1, dim + 1), gamma.dtype).at[dim, dim].set(1)
         q = jnp.zeros_like(p).at[:dim, :dim].set(dim * gamma[:, :dim].T).at[dim, :dim].set(gamma[:, dim])
-        return cls(p[None], q[None], sign=1, answers=answers, causal=False, query_is_key=True, normalised=True)
-
-    @property
-    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As ``answers`` says."""
-        return "every" if self.answers == "every" else "last"
+        return cls(p[None], q[None], answers=answers, **_LU)
 
     @property
     def layers(self) -> int:
@@ -200,8 +167,9 @@ class LinearAttention(AbstractModel):
             label = gram_prediction(self.p, self.q, prompt, record, every=self.answers == "every", **fields)
             return Trace(record("prediction", self.sign * label), record.activations)
         if self.answers == "every" and not self.causal and self.layers > 1:
-            z, visible, count = _prefixes(prompt, self.query_is_key)
-            read = (slice(None), -1, -1)
+            z, read = prefix_tokens(prompt), (slice(None), -1, -1)
+            visible, count = _prefixes(prompt, self.query_is_key)
+            count = count.astype(z.dtype)
         else:
             # In one layer nobody reads what becomes of the examples, so the causal layout serves for all.
             causal = self.causal or self.answers == "every"
@@ -219,19 +187,18 @@ class LinearAttention(AbstractModel):
         return Trace(record("prediction", self.sign * z[read]), record.activations)
 
 
-def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Array, Array]:
-    """Every prefix as a prompt of its own: tokens, who sees whom, and the number of examples each token sees.
-
-    For position i, the examples before it see each other and the query, the last token, sees them.
-    """
-    token = jnp.arange(prompt.positions)
+def prefix_tokens(prompt: RegressionPrompt) -> Float[Array, "position token feature"]:
+    """Every prefix as a prompt of its own: all examples, those after it too, and its query as the last token."""
     examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
-    queries = jnp.pad(prompt.x, ((0, 0), (0, 1)))
     shared = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
-    z = jnp.concatenate([shared, queries[:, None]], axis=1)
+    return jnp.concatenate([shared, jnp.pad(prompt.x, ((0, 0), (0, 1)))[:, None]], axis=1)
+
+
+def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Array]:
+    """Who sees whom in every prefix, and the number of examples each token sees: the examples each other, too."""
+    token = jnp.arange(prompt.positions)
     is_query = token == prompt.length
     before = token[None] < token[:, None]  # [position, example]
     own = is_query[:, None] & is_query[None] & query_is_key
     visible = (before | is_query[None])[:, :, None] & before[:, None, :] | own[None]
-    count = jnp.broadcast_to(token[:, None], before.shape).astype(z.dtype)
-    return z, visible, count
+    return visible, jnp.broadcast_to(token[:, None], before.shape)

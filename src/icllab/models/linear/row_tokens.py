@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
-from icllab.models.linear.linear_attention import LinearAttention
+from icllab.models.linear.linear_attention import MASKED, LinearAttention
 
 
 class AhnWeights(NamedTuple):
@@ -52,7 +52,7 @@ def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens"
     p, q = weights
     if p.shape != q.shape:
         raise expected("weights", "P and Q of one shape", (p.shape, q.shape))
-    return _laid_out(p, jnp.swapaxes(q, 1, 2), normalised=True, answers=answers, form=form)
+    return LinearAttention(p, jnp.swapaxes(q, 1, 2), **MASKED, normalised=True, answers=answers, form=form)
 
 
 def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
@@ -76,10 +76,7 @@ def to_ahn(model: LinearAttention) -> AhnWeights:
 
     Source: [Ahn23].
     """
-    if model.sign != -1 or model.query_is_key or model.causal or not model.normalised:
-        came = (model.sign, model.query_is_key, model.causal, model.normalised)
-        wanted = "sign=-1, query_is_key=False, causal=False, normalised=True"
-        raise expected("model", wanted, came, "the first can be exchanged with the sign of P")
+    _require_conventions(model, True, "the first can be exchanged with the sign of P")
     return AhnWeights(model.p, jnp.swapaxes(model.q, 1, 2))
 
 
@@ -104,7 +101,7 @@ def from_von_oswald(
         p, q = projection @ value, jnp.swapaxes(key, 1, 2) @ query
     else:
         p, q = jnp.swapaxes(value @ projection, 1, 2), key @ jnp.swapaxes(query, 1, 2)
-    return _laid_out(p, q, normalised=False, answers=answers, form=form)
+    return LinearAttention(p, q, **MASKED, normalised=False, answers=answers, form=form)
 
 
 def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
@@ -119,15 +116,13 @@ def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
 
     Source: [vonOswald23].
     """
-    if model.sign != -1 or model.query_is_key or model.causal or model.normalised:
-        came = (model.sign, model.query_is_key, model.causal, model.normalised)
-        wanted = "sign=-1, query_is_key=False, causal=False, normalised=False"
-        raise expected("model", wanted, came, "with contexts of one length, divide P by it")
+    _require_conventions(model, False, "with contexts of one length, divide P by it")
     identity = jnp.broadcast_to(jnp.eye(model.dim + 1, dtype=model.q.dtype), model.q.shape)
     return VonOswaldWeights(model.q, identity, jnp.swapaxes(model.p, 1, 2), identity)
 
 
-def _laid_out(p: Array, q: Array, *, normalised: bool, answers: str, form: str) -> LinearAttention:
-    """What both codes share: the query is no key, examples see each other, the answer is read with a minus."""
-    layout = {"sign": -1, "causal": False, "query_is_key": False}
-    return LinearAttention(p, q, **layout, normalised=normalised, answers=answers, form=form)
+def _require_conventions(model: LinearAttention, normalised: bool, hint: str) -> None:
+    came = (model.sign, model.query_is_key, model.causal, model.normalised)
+    if came != (-1, False, False, normalised):
+        wanted = f"sign=-1, query_is_key=False, causal=False, normalised={normalised}"
+        raise expected("model", wanted, came, hint)

@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.models.reduced.fitting import (
-        ReducedLinearAttention,
-        SolveReport,
-        fit,
-        fit_features,
-        prompts_at,
-    )
+    from icllab.models.reduced.fitting import ReducedLinearAttention, SolveReport, fit, fit_features, prompts_at
     from icllab.models.reduced.samples import Samples, sample
 
 __getattr__, __dir__, __all__ = attach(

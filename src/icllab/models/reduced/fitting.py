@@ -9,6 +9,7 @@ ridge regression with d(d+1) parameters and its population error is a quadratic 
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ from icllab.core.errors import expected, require_integer, require_number, unknow
 from icllab.core.linalg import IterativeSolution
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
 from icllab.models.reduced import factors, solvers
 from icllab.models.reduced.choice import SOLVERS, Choice, choose
 from icllab.models.reduced.samples import Samples, sample
@@ -72,16 +74,10 @@ class ReducedLinearAttention(AbstractModel):
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict at every position from the prefix before it; ``weights`` is the task vector that Γ infers there."""
-        activations: dict[str, Array] = {}
-
-        def record(name: str, value: Array) -> Array:
-            activations[name] = value if edit is None else edit(name, value)
-            return activations[name]
-
+        record = Recorder(edit)
         h = record("features", prefix_features(prompt))
         w = record("weights", h @ self.gamma.astype(h.dtype).T)
-        prediction = record("prediction", jnp.sum(prompt.x * w, axis=1))
-        return Trace(prediction, activations)
+        return Trace(record("prediction", jnp.sum(prompt.x * w, axis=1)), record.activations)
 
     def population_error(
         self,
@@ -128,15 +124,7 @@ def prompts_at(tau: float, dim: int, *, per: str = "d^2") -> int:
 
 
 def fit(
-    task: LinearRegression,
-    *,
-    prompts: int,
-    ridge: float,
-    key: PRNGKeyArray,
-    solver: str = "auto",
-    precision: str = "float32",
-    tolerance: float | None = None,
-    iterations: int = 5000,
+    task: LinearRegression, *, prompts: int, ridge: float, key: PRNGKeyArray, **settings: Any
 ) -> ReducedLinearAttention:
     r"""Pretrain on ``prompts`` contexts of ``task``, to the minimum.
 
@@ -151,10 +139,7 @@ def fit(
         prompts: Number n of contexts.
         ridge: :math:`\lambda`.
         key: Key of the training set.
-        solver: One of :data:`~icllab.models.reduced.choice.SOLVERS`, or the cheapest by estimate.
-        precision: Precision of the products of an iteration. Γ has the dtype of the task.
-        tolerance: Relative residual to reach; 1e-5 for float32 products, 1e-8 for float64.
-        iterations: At most this many steps.
+        **settings: ``solver``, ``precision``, ``tolerance`` and ``iterations`` of :func:`fit_features`.
 
     Returns:
         A model whose ``report`` says how it was solved. One that did not converge says so there.
@@ -164,15 +149,7 @@ def fit(
 
     Source: [Lu24].
     """
-    return fit_features(
-        task,
-        sample(task, prompts=prompts, key=key),
-        ridge=ridge,
-        solver=solver,
-        precision=precision,
-        tolerance=tolerance,
-        iterations=iterations,
-    )
+    return fit_features(task, sample(task, prompts=prompts, key=key), ridge=ridge, **settings)
 
 
 def fit_features(
@@ -185,7 +162,17 @@ def fit_features(
     tolerance: float | None = None,
     iterations: int = 5000,
 ) -> ReducedLinearAttention:
-    """:func:`fit` on a training set that is there already; ``task`` only gives the errors something to be errors on."""
+    """:func:`fit` on a training set that is there already; ``task`` only gives the errors something to be errors on.
+
+    Args:
+        task: What the population errors are of.
+        samples: The training set.
+        ridge: :math:`\\lambda`.
+        solver: One of :data:`~icllab.models.reduced.choice.SOLVERS`, or the cheapest by estimate.
+        precision: Precision of the products of an iteration. Γ has the dtype of the task.
+        tolerance: Relative residual to reach; 1e-5 for float32 products, 1e-8 for float64.
+        iterations: At most this many steps.
+    """
     if solver not in ("auto", *SOLVERS):
         raise unknown("solver", solver, ("auto", *SOLVERS))
     if precision not in _TOLERANCE:
