@@ -1,4 +1,4 @@
-"""Relations of items to labels: what a prompt shows, and what a recogniser reaches on it."""
+"""Relations of items to labels: what a prompt shows, and what task recognition reaches on it."""
 
 import equinox as eqx
 import jax
@@ -65,8 +65,8 @@ def test_an_unseen_item_is_none_of_the_context_and_any_other():
 
 @pytest.mark.parametrize("relations", [5, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
 @pytest.mark.parametrize("unseen", [False, True])
-def test_a_recogniser_is_as_often_right_as_the_closed_form_says(relations, unseen):
-    """:func:`recogniser_on_a_new_relation` and :func:`recogniser_on_an_unseen_item`, over tables drawn afresh."""
+def test_task_recognition_is_as_often_right_as_the_closed_form_says(relations, unseen):
+    """:func:`recognition_on_a_new_relation` and :func:`recognition_on_an_unseen_item`, over tables drawn afresh."""
     rng, right, prompts = np.random.default_rng(0), [], 300
     base = items()
     for number in range(20):
@@ -78,7 +78,7 @@ def test_a_recogniser_is_as_often_right_as_the_closed_form_says(relations, unsee
         agreed = (answers[..., :3] == found.labels[:, :3]).sum(axis=2)
         chosen = np.argmax(agreed + rng.random(agreed.shape), axis=0)
         right.append(np.mean(answers[chosen, np.arange(prompts), 3] == found.labels[:, 3]))
-    formula = theory.recogniser_on_an_unseen_item if unseen else theory.recogniser_on_a_new_relation
+    formula = theory.recognition_on_an_unseen_item if unseen else theory.recognition_on_a_new_relation
     error = max(np.std(right, ddof=1) / np.sqrt(20), 1e-9)
     assert error < 0.03
     assert abs(np.mean(right) - formula(relations, pairs=3, labels=6)) < 4 * error

@@ -120,7 +120,7 @@ def test_three_layers_are_sharper_than_any_sample_can_tell():
     [
         (lambda: descent.loss([], dim=2, length=3), "rates: expected a list of numbers, one for each layer"),
         (lambda: descent.loss([0.1], [0.1, 0.2], dim=2, length=3), "contractions: expected 1 numbers, as there are"),
-        (lambda: descent.loss([np.nan], dim=2, length=3), "rates: expected finite numbers"),
+        (lambda: descent.loss([np.nan], dim=2, length=3), "rates: expected a finite number"),
         (lambda: descent.free_steps(dim=2, length=3, layers=0), "layers: expected an integer of at least 1, got 0"),
         (lambda: descent.tied_steps(dim=2, length=0, layers=1), "length: expected an integer of at least 1, got 0"),
         (

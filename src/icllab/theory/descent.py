@@ -7,7 +7,7 @@ covariance S of the whitened inputs, and the error on the query is
 .. math:: \mathbb E\,(y - \hat y)^2 = \mathbb E\,\mathrm{tr}\,p_L(S)^2 = d\int p_L(s)^2\,d\mu(s),
 
 an integral over the mean spectrum alone, taken by a Gauss rule that is exact for it. Nothing is sampled: a few draws
-would carry the sample mean.
+would carry the sample mean. d, n and L are integers of at least 1; other numbers raise an ``InputError``.
 """
 
 from typing import Any, NamedTuple
@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.theory.finite_wishart import gauss_rule, sample_rule
-from icllab.theory.parameters import Array, Range, read, whole
+from icllab.theory.parameters import FINITE, Array, read
 
-_FINITE = Range("finite numbers", np.isfinite)
 _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
 
 
@@ -29,7 +28,7 @@ class Steps(NamedTuple):
 
     Attributes:
         rates: Step size of each layer.
-        contractions: Of GD++, that of each layer; the last one has no effect and is zero. Zeros for gradient descent.
+        contractions: Contraction of each layer of GD++, the last of which has no effect; zeros for gradient descent.
         loss: The error on the query.
     """
 
@@ -68,7 +67,7 @@ def loss(rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None, *, dim
         length: n.
 
     Raises:
-        InputError: The lists are empty, of different lengths or not finite, or a size is no positive integer.
+        InputError: The lists are empty, of different lengths or not finite.
 
     Source: [vonOswald23].
     Derived: docs/constructions.md, Steps as a polynomial.
@@ -96,12 +95,9 @@ def free_steps(*, dim: int, length: int, layers: int) -> Steps:
     Returns:
         Step sizes in descending order; the order has no effect.
 
-    Raises:
-        InputError: An argument is no positive integer.
-
     Derived: docs/constructions.md, The best steps are the nodes of a Gauss rule.
     """
-    whole("layers", layers, 1)
+    require_integer("layers", layers)
     rates = 1 / gauss_rule(dim, length, layers, tilt=1).points
     return Steps(rates, np.zeros(layers), loss(rates, dim=dim, length=length))
 
@@ -118,12 +114,9 @@ def tied_steps(*, dim: int, length: int, layers: int) -> Steps:
         length: n.
         layers: L.
 
-    Raises:
-        InputError: An argument is no positive integer.
-
     Derived: docs/constructions.md, Steps as a polynomial.
     """
-    whole("layers", layers, 1)
+    require_integer("layers", layers)
     points, weights = gauss_rule(dim, length, layers + 1)
 
     def slope(a: float) -> float:
@@ -148,7 +141,7 @@ def plus_plus(
     starts reached it. For three layers one in four does at d = 5, n = 20 and one in nine at d = 10, n = 20; for four
     layers one in two hundred.
 
-    Of three layers and more the exact error is in part that of eigenvalues that no simulation will ever draw. With
+    From three layers on the exact error is in part that of eigenvalues that no simulation will ever draw. With
     ``spectra`` the mean over given draws is minimised instead.
 
     Args:
@@ -159,14 +152,11 @@ def plus_plus(
         starts: How many starting points.
         spectra: Eigenvalues of drawn sample covariances, [draw, d]; None for the exact mean.
 
-    Raises:
-        InputError: A size is no positive integer, or ``spectra`` have another dimension.
-
     Source: [vonOswald23], [Ahn23].
     Derived: docs/constructions.md, Steps as a polynomial.
     """
-    whole("layers", layers, 1)
-    whole("starts", starts, 1)
+    require_integer("layers", layers)
+    require_integer("starts", starts)
     points, weights = _rule(dim, length, layers, plain=layers == 1, spectra=spectra)
     scale = np.sqrt(weights)
     shared = 1 + (layers > 1)
@@ -205,7 +195,7 @@ def _rule(dim: int, length: int, layers: int, *, plain: bool, spectra: object = 
     if spectra is None:
         points, weights = gauss_rule(dim, length, nodes)
     else:
-        (given,) = read(spectra=(spectra, _FINITE))
+        (given,) = read(spectra=(spectra, FINITE))
         if given.ndim != 2 or given.shape[1] != dim:
             raise expected("spectra", f"eigenvalues [draw, {dim}]", f"shape {given.shape}")
         points, weights = sample_rule(given.reshape(-1), nodes)
@@ -227,7 +217,7 @@ def remainder(eigenvalues: npt.ArrayLike, rates: npt.ArrayLike, contractions: np
 
     Derived: docs/constructions.md, Steps as a polynomial.
     """
-    (given,) = read(eigenvalues=(eigenvalues, _FINITE))
+    (given,) = read(eigenvalues=(eigenvalues, FINITE))
     a, b = _numbers(rates, contractions)
     return _left(given.reshape(-1), a, a * b)[0].reshape(given.shape)
 
@@ -258,7 +248,7 @@ def _left(points: Array, rates: Array, products: Array) -> tuple[Array, Array, A
 
 
 def _list(name: str, values: object) -> Array:
-    (given,) = read(**{name: (values, _FINITE)})
+    (given,) = read(**{name: (values, FINITE)})
     if given.ndim != 1 or not given.size:
         raise expected(name, "a list of numbers, one for each layer", f"shape {given.shape}")
     return np.array(given)

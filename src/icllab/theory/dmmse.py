@@ -15,17 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.errors import expected
+from icllab.core.errors import require_integer
 from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, plain, read
 
 
 class Estimate(NamedTuple):
-    """A Monte Carlo mean.
-
-    Attributes:
-        mean: Over the draws.
-        standard_error: Of the mean.
-    """
+    """A Monte Carlo mean over the draws, and its standard error."""
 
     mean: float
     standard_error: float
@@ -46,7 +41,7 @@ def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
         kappa: Tasks over d; their number is rounded, at least 1.
         rho: Variance of the label noise. At 0 the posterior is even over the tasks of least residual.
         draws: Independent pools, tasks and contexts; at least 2.
-        seed: Of NumPy's generator. The draws of a smaller number begin those of a larger one.
+        seed: Seed of NumPy's generator. The draws of a smaller number begin those of a larger one.
 
     Raises:
         InputError: A parameter is outside its range.
@@ -101,7 +96,8 @@ def _errors(dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: 
     alpha, kappa, rho = (
         float(plain(value)) for value in read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
     )
-    dim, draws, seed = _integer("dim", dim, 1), _integer("draws", draws, 2), _integer("seed", seed, 0)
+    for name, value, least in (("dim", dim, 1), ("draws", draws, 2), ("seed", seed, 0)):
+        require_integer(name, value, least=least)
     length, tasks = max(1, round(alpha * dim)), max(1, round(kappa * dim))
     rows = np.empty((draws, 2))
     for draw, generator in enumerate(np.random.default_rng(seed).spawn(draws)):
@@ -111,12 +107,6 @@ def _errors(dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: 
             y = x @ w + np.sqrt(rho) * generator.normal(size=length)
             rows[draw, column] = rho + np.sum((w - posterior_mean(x, y, pool, rho)) ** 2) / dim
     return rows
-
-
-def _integer(name: str, value: int, least: int) -> int:
-    if value < least:
-        raise expected(name, f"an integer of at least {least}", value)
-    return value
 
 
 def _estimate(samples: Array) -> Estimate:

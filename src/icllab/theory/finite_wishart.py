@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
-from icllab.core.errors import expected
-from icllab.theory.parameters import Array, whole
+from icllab.core.errors import expected, require_integer
+from icllab.theory.parameters import Array
 
 
 def moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
@@ -46,7 +46,7 @@ def moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
     Derived: docs/constructions.md, Moments of a sample covariance.
     """
     for name, value, least in (("dim", dim, 1), ("length", length, 1), ("order", order, 0)):
-        whole(name, value, least)
+        require_integer(name, value, least=least)
     return _moments(int(dim), int(length), int(order))
 
 
@@ -112,7 +112,7 @@ def gauss_rule(dim: int, length: int, nodes: int, tilt: int = 0) -> Rule:
 
     Derived: docs/constructions.md, A Gauss rule for the spectrum.
     """
-    whole("nodes", nodes, 1)
+    require_integer("nodes", nodes)
     if tilt not in (0, 1):
         raise expected("tilt", "0 or 1", tilt)
     mass, diagonal, squares = recurrence(moments(dim, length, 2 * nodes - 1 + tilt)[tilt:])
@@ -136,7 +136,7 @@ def sample_rule(values: Array, nodes: int) -> Rule:
 
     Derived: docs/constructions.md, A Gauss rule for the spectrum.
     """
-    whole("nodes", nodes, 1)
+    require_integer("nodes", nodes)
     if len(np.unique(values)) <= nodes:
         raise expected("values", f"more than {nodes} different numbers", len(np.unique(values)))
     basis = [np.full(len(values), len(values) ** -0.5)]

@@ -30,10 +30,9 @@ from scipy.optimize import brentq
 
 from icllab.core.errors import InputError, expected
 from icllab.theory.learning_coefficients import LearningCoefficient
-from icllab.theory.parameters import Array, Number, Numbers, Range, plain, read
+from icllab.theory.parameters import FINITE, Array, Number, Numbers, Range, plain, read
 
 _SAMPLES = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "the expansion is in log n and log log n")
-_FINITE = Range("a finite number", np.isfinite)
 _LARGEST = 600.0  # log n, beyond which no crossing is looked for
 
 
@@ -147,7 +146,7 @@ def crossings(first: Phase, second: Phase) -> Array:
 
 
 def _check(phase: Phase) -> None:
-    read(loss=(phase.loss, _FINITE), value=(phase.coefficient.value, _FINITE), constant=(phase.constant, _FINITE))
+    read(loss=(phase.loss, FINITE), value=(phase.coefficient.value, FINITE), constant=(phase.constant, FINITE))
 
 
 def _roots(function: Callable[[float], float], turns: Sequence[float] | Array) -> Array:

@@ -28,19 +28,28 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
-from icllab.core.errors import expected
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, Floats, Number, Numbers, Range, plain, read, whole
+from icllab.core.errors import expected, require_integer
+from icllab.theory.parameters import (
+    FINITE,
+    NON_NEGATIVE,
+    POSITIVE,
+    Array,
+    Floats,
+    Number,
+    Numbers,
+    plain,
+    read,
+    require_pairs,
+)
 
 LEVELS = (0.9, 0.5, 0.1)  # shares of ln N whose crossings are timed
-
-_FINITE = Range("a finite number", np.isfinite)
 
 
 class Flow(NamedTuple):
     """A path of steepest descent, at the solver's own steps: they are dense where the loss falls.
 
     Attributes:
-        time: Of each step.
+        time: Time of each step.
         parameters: beta, alpha, xi, and beta2 if it was started, [step, parameter].
         loss: In nats, at each step.
         crossings: Share of ln N -> when the loss first falls through it; NaN if it does not in the time given.
@@ -71,8 +80,8 @@ def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
     """
-    whole("pairs", pairs, 1)
-    (b,) = read(beta=(beta, _FINITE))
+    require_integer("pairs", pairs)
+    (b,) = read(beta=(beta, FINITE))
     return plain(_first_layer(b, pairs, leak_corrected)[0])
 
 
@@ -106,8 +115,7 @@ def loss(
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
     """
-    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
-    return plain(_Terms(b, a, x, b2, pairs, labels, leak_corrected).loss())
+    return plain(_terms(beta, alpha, xi, beta2, pairs, labels, leak_corrected).loss())
 
 
 def gradient(
@@ -128,26 +136,15 @@ def gradient(
     :math:`\bigl(0,\ 0,\ -\frac{L-N}{L(2N+1)}\bigr)`: weak, along :math:`\xi` alone, and nothing at all where
     :math:`L = N`.
 
-    Args:
-        beta: As in :func:`loss`, as are the others.
-        alpha: Strength of the match.
-        xi: Strength of the classifier.
-        pairs: N.
-        labels: L.
-        beta2: None leaves it at zero and its derivative out.
-        leak_corrected: As in :func:`previous_token_attention`.
+    Arguments and errors are those of :func:`loss`; ``beta2=None`` leaves it at zero and its derivative out.
 
     Returns:
         [..., 3] in the order beta, alpha, xi; [..., 4] with beta2 last if it is given.
 
-    Raises:
-        InputError: As :func:`loss`.
-
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, Derivatives of the landscape.
     """
-    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
-    slope = _Terms(b, a, x, b2, pairs, labels, leak_corrected).gradient()
+    slope = _terms(beta, alpha, xi, beta2, pairs, labels, leak_corrected).gradient()
     return slope[..., :3] if beta2 is None else slope
 
 
@@ -167,26 +164,15 @@ def hessian(
         \nabla^2\mathcal L = \sum_k\pi_k\bigl(\nabla v_k\nabla v_k^\top - \nabla^2v_k\bigr)
         - \nabla\mathcal L\,\nabla\mathcal L^\top
 
-    Args:
-        beta: As in :func:`gradient`, as are the others.
-        alpha: Strength of the match.
-        xi: Strength of the classifier.
-        pairs: N.
-        labels: L.
-        beta2: None leaves it at zero and its derivatives out.
-        leak_corrected: As in :func:`previous_token_attention`.
+    Arguments, order and errors are those of :func:`gradient`.
 
     Returns:
-        [..., 3, 3], or [..., 4, 4] with beta2, in the order of :func:`gradient`.
-
-    Raises:
-        InputError: As :func:`loss`.
+        [..., 3, 3], or [..., 4, 4] with beta2.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, Derivatives of the landscape.
     """
-    b, a, x, b2 = _read(beta, alpha, xi, beta2, pairs, labels)
-    curvature = _Terms(b, a, x, b2, pairs, labels, leak_corrected).hessian()
+    curvature = _terms(beta, alpha, xi, beta2, pairs, labels, leak_corrected).hessian()
     return curvature[..., :3, :3] if beta2 is None else curvature
 
 
@@ -249,15 +235,15 @@ def flow(
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The cliff in time.
     """
-    whole("pairs", pairs, 2)
-    (w,) = read(start=(np.asarray(start), _FINITE))
+    require_integer("pairs", pairs, least=2)
+    (w,) = read(start=(np.asarray(start), FINITE))
     if w.shape not in ((3,), (4,)):
         raise expected("start", "beta, alpha, xi, and perhaps beta2", f"shape {w.shape}")
     (rate,) = read(rates=(np.ones_like(w) if rates is None else np.asarray(rates), NON_NEGATIVE))
     if rate.shape != w.shape:
         raise expected("rates", f"{len(w)} numbers, as in start", f"shape {rate.shape}")
     (shares,), (until,) = read(levels=(np.atleast_1d(levels), POSITIVE)), read(time=(time, POSITIVE))
-    _read(0.0, 0.0, 0.0, None, pairs, labels)
+    require_pairs(pairs, labels)
 
     def at(w: Array) -> "_Terms":
         return _Terms(w[0], w[1], w[2], w[3] if len(w) == 4 else np.zeros_like(w[0]), pairs, labels, leak_corrected)
@@ -315,11 +301,11 @@ class _Terms:
         return outer - own - gradient[..., :, None] * gradient[..., None, :]
 
     def _shares(self) -> Array:
-        """Of the second and the third term; the first is one whatever the parameters."""
+        """Shares of the second and the third term; the first is one whatever the parameters."""
         return np.exp(self.logs[1:] - self.loss())
 
     def _slopes(self) -> Array:
-        """Of v in the parameters, [term, parameter, ...]."""
+        """Derivatives of v in the parameters, [term, parameter, ...]."""
         by_score, xi = self._by_score(), self.xi
         return np.stack(
             [xi * by_score * self.alpha * self.y1, xi * by_score * self.y, self.read, xi * self.rest * self.read], 1
@@ -336,11 +322,8 @@ class _Terms:
         beta_beta = xi * (twice * along_beta**2 + by_score * self.alpha * self.y2)
         beta_alpha = xi * (twice * along_beta * along_alpha + by_score * self.y1)
         beta_xi, beta_beta2 = by_score * along_beta, xi * mixed * along_beta
-        alpha_alpha, alpha_xi, alpha_beta2 = (
-            xi * twice * along_alpha**2,
-            by_score * along_alpha,
-            xi * mixed * along_alpha,
-        )
+        alpha_alpha, alpha_xi = xi * twice * along_alpha**2, by_score * along_alpha
+        alpha_beta2 = xi * mixed * along_alpha
         beta2_beta2 = xi * by_beta2 * (2 * self.rest - 1)
         rows = [
             [beta_beta, beta_alpha, beta_xi, beta_beta2],
@@ -351,7 +334,7 @@ class _Terms:
         return np.moveaxis(np.stack([np.stack(row) for row in rows]), 2, 0)
 
     def _by_score(self) -> Array:
-        """Of z - z' and z, the first derivative in the score of the right label; the second is 1 - 2z times it."""
+        """The first derivative of z - z' and z in the score of the right label; the second is 1 - 2z times it."""
         return self.right * np.stack([self.elsewhere + self.other, self.elsewhere])
 
 
@@ -361,13 +344,13 @@ def _log_counts(*counts: int, ndim: int) -> Array:
         return np.log(np.array(counts, np.float64)).reshape(-1, *[1] * ndim)
 
 
-def _read(beta: Numbers, alpha: Numbers, xi: Numbers, beta2: Numbers | None, pairs: int, labels: int) -> list[Array]:
-    whole("pairs", pairs, 1)
-    whole("labels", labels, 1)
-    if labels < pairs:
-        raise expected("labels", f"at least {pairs}, one for each pair", labels)
+def _terms(
+    beta: Numbers, alpha: Numbers, xi: Numbers, beta2: Numbers, pairs: int, labels: int, leak_corrected: bool
+) -> _Terms:
+    require_pairs(pairs, labels)
     second = 0.0 if beta2 is None else beta2
-    return read(beta=(beta, _FINITE), alpha=(alpha, _FINITE), xi=(xi, _FINITE), beta2=(second, _FINITE))
+    parameters = read(beta=(beta, FINITE), alpha=(alpha, FINITE), xi=(xi, FINITE), beta2=(second, FINITE))
+    return _Terms(*parameters, pairs, labels, leak_corrected)
 
 
 def _first_layer(beta: Floats, pairs: int, leak_corrected: bool) -> tuple[Floats, Floats, Floats]:

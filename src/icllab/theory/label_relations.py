@@ -1,9 +1,9 @@
-r"""What one who knows M relations of items to labels, and nothing else, answers; exactly.
+r"""The accuracy of task recognition, which knows M relations of items to labels and nothing else; exactly.
 
 A relation gives L items different labels, all of the L that there are: it is a permutation. A prompt shows N of the
-items with their labels under one relation and asks for the label of an item. A *recogniser* knows M relations by heart.
-It takes one of those that agree with the most of the N pairs, drawn uniformly among them, and answers with that
-relation's label of the query. It never looks the query up in the context.
+items with their labels under one relation and asks for the label of an item. Task recognition has M relations in its
+weights. It takes one of those that agree with the most of the N pairs, drawn uniformly among them, and answers with
+that relation's label of the query. It never looks the query up in the context.
 """
 
 import math
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.theory.parameters import Array, Number, Numbers, Range, plain, read, whole
+from icllab.theory.parameters import Array, Number, Numbers, Range, plain, read, require_pairs
 
 _COUNT = Range("whole numbers of at least 1", lambda x: (x >= 1) & (x == np.floor(x)))
 
@@ -33,7 +33,8 @@ def agreements(*, pairs: int, labels: int) -> Array:
 
     Derived: docs/context-and-weights.md, One who knows the relations.
     """
-    n, size = _sizes(pairs, labels)
+    require_pairs(pairs, labels)
+    n, size = int(pairs), int(labels)
 
     def ways(j: int) -> int:
         signed = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
@@ -42,14 +43,14 @@ def agreements(*, pairs: int, labels: int) -> Array:
     return np.array([ways(j) / math.factorial(size) for j in range(n + 1)])
 
 
-def recogniser_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int) -> Number:
-    r"""The recogniser's accuracy under a random relation, for a query that is among the context's items.
+def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int) -> Number:
+    r"""The accuracy of task recognition under a random relation, for a query that is among the context's items.
 
     .. math:: \frac1N\, \mathbb E \max_{m \le M} J_m = \frac1N \sum_{j=1}^N \bigl(1 - P(J < j)^M\bigr)
 
     with :math:`J_m` independent, each with the law of :func:`agreements`: the query is equally likely to be any of the
     context's items, and the answer is right for those that the relation taken agrees with. With one relation it is 1/L.
-    One who looks the query up in the context is always right.
+    A predictor that looks the query up in the context is always right.
 
     Args:
         relations: M, at least 1; an array if need be.
@@ -68,14 +69,15 @@ def recogniser_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int)
     return plain(np.sum(-np.expm1(m[..., None] * logs), axis=-1) / pairs)
 
 
-def recogniser_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int) -> Number:
-    r"""The recogniser's accuracy under one of its relations, for a query that is none of the context's items.
+def recognition_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int) -> Number:
+    r"""The accuracy of task recognition under one of its relations, for a query that is none of the context's items.
 
     .. math:: r + \frac{1 - r}{L - N}, \qquad r = \frac{1 - (1 - p_N)^M}{M p_N}
 
     r is the chance that the right relation is the one taken, of all that agree with every pair: another does so with
     the probability :math:`p_N = (L-N)!/L!`. A wrong one has the right label among the L - N that are left by chance.
-    One who only looks into the context finds nothing there, and is right at most with the probability 1/(L - N).
+    A predictor that only looks into the context finds nothing there, and is right at most with the probability
+    1/(L - N).
 
     Args:
         relations: M, as above; drawn independently, so that two of them may be alike.
@@ -83,7 +85,7 @@ def recogniser_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int)
         labels: L.
 
     Raises:
-        InputError: As :func:`recogniser_on_a_new_relation`; or N is L, and no item is left.
+        InputError: As :func:`recognition_on_a_new_relation`; or N is L, and no item is left.
 
     Derived: docs/context-and-weights.md, One who knows the relations.
     """
@@ -93,11 +95,3 @@ def recogniser_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int)
     (m,) = read(relations=(relations, _COUNT))
     right = -np.expm1(m * np.log1p(-whole_agreement)) / (m * whole_agreement)
     return plain(right + (1 - right) / (labels - pairs))
-
-
-def _sizes(pairs: int, labels: int) -> tuple[int, int]:
-    whole("pairs", pairs, 1)
-    whole("labels", labels, 1)
-    if labels < pairs:
-        raise expected("labels", f"at least {pairs}, one for each pair", labels)
-    return int(pairs), int(labels)

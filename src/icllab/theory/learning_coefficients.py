@@ -9,8 +9,8 @@ parameters where the model is regular), m its multiplicity. Both depend on :math
 that are bounded away from zero and infinity, and on the set of parameters that is integrated over: of a whole model
 they are those of its worst point, and of a neighbourhood those of a stratum, which may be larger.
 
-An estimate of :math:`n\beta\,E[K]` at an inverse temperature :math:`n\beta` has
-:math:`\lambda - (m-1)/\log n\beta` for a target: :meth:`LearningCoefficient.at`.
+Sizes, widths and powers are integers of at least 1, ranks integers from 0 to the smallest size, if nothing else is
+said; other numbers raise an ``InputError`` that names them.
 """
 
 import math
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.errors import expected
-from icllab.theory.parameters import POSITIVE, Number, Numbers, Range, plain, read, whole
+from icllab.core.errors import expected, require_integer
+from icllab.theory.parameters import POSITIVE, Number, Numbers, Range, plain, read
 
 _ABOVE_ONE = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "log n is the scale, and must be > 0")
 _OVER_MINUS_ONE = Range("a finite number > -1", lambda x: (x > -1) & np.isfinite(x), "the prior must be integrable")
@@ -45,9 +45,6 @@ class LearningCoefficient(NamedTuple):
         Args:
             nbeta: The inverse temperature :math:`n\beta > 1`; broadcasts.
 
-        Raises:
-            InputError: It is not above 1.
-
         Derived: docs/singular-learning.md, What an estimate estimates.
         """
         (nbeta,) = read(nbeta=(nbeta, _ABOVE_ONE))
@@ -60,15 +57,12 @@ def regular(parameters: int) -> LearningCoefficient:
     .. math:: \lambda = d/2, \qquad m = 1
 
     Args:
-        parameters: d. Of a quadratic form the rank: directions in which :math:`K` is constant count nothing, if the
-            prior is proper.
-
-    Raises:
-        InputError: ``parameters`` is no integer of at least 0.
+        parameters: d, at least 0. It is the rank of a quadratic form: directions in which :math:`K` is constant count
+            nothing, if the prior is proper.
 
     Source: [Watanabe09].
     """
-    whole("parameters", parameters, 0)
+    require_integer("parameters", parameters, least=0)
     return LearningCoefficient(parameters / 2)
 
 
@@ -82,17 +76,13 @@ def normal_crossing(powers: Sequence[int], weights: Sequence[float] | None = Non
         powers: :math:`k_i`, integers of at least 0; not all 0.
         weights: :math:`h_i > -1`, one for each; 0 everywhere if not given.
 
-    Raises:
-        InputError: A power is no integer or negative, all are 0, or a weight is missing or at most -1.
-
     Source: [Watanabe09].
     """
     for power in powers:
-        whole("powers", power, 0)
+        require_integer("powers", power, least=0)
     if not any(powers):
         raise expected("powers", "at least one above 0: otherwise K is constant", tuple(powers))
-    if weights is None:
-        weights = [0.0] * len(powers)
+    weights = [0.0] * len(powers) if weights is None else weights
     if len(weights) != len(powers):
         raise expected("weights", f"one for each of the {len(powers)} powers", f"{len(weights)}")
     (h,) = read(weights=(weights, _OVER_MINUS_ONE))
@@ -105,16 +95,13 @@ def power_of_norm(dim: int, power: int) -> LearningCoefficient:
     .. math:: K = |w|^{2k}, \ w \in \mathbb R^d: \qquad \lambda = \frac{d}{2k}, \quad m = 1
 
     Args:
-        dim: d, at least 1.
-        power: k, at least 1.
-
-    Raises:
-        InputError: One is no integer of at least 1.
+        dim: d.
+        power: k.
 
     Source: [Watanabe09].
     """
-    whole("dim", dim, 1)
-    whole("power", power, 1)
+    require_integer("dim", dim)
+    require_integer("power", power)
     return LearningCoefficient(dim / (2 * power))
 
 
@@ -126,10 +113,7 @@ def quasi_homogeneous(weights: Sequence[float]) -> LearningCoefficient:
     With :math:`K = \sum_i w_i^{2k_i}` the weights are :math:`1/2k_i`; :math:`w_1^2 + w_2^4` has 3/4.
 
     Args:
-        weights: :math:`a_i > 0`.
-
-    Raises:
-        InputError: There is none, or one is not above 0.
+        weights: :math:`a_i > 0`, at least one.
 
     Source: [Watanabe09].
     """
@@ -140,30 +124,24 @@ def quasi_homogeneous(weights: Sequence[float]) -> LearningCoefficient:
 
 
 def of_sum(*terms: LearningCoefficient) -> LearningCoefficient:
-    r"""A sum of terms in separate variables: what is independent adds.
+    r"""A sum of at least one term in separate variables: what is independent adds.
 
     .. math:: K = \sum_j K_j(u_j): \qquad \lambda = \sum_j\lambda_j, \quad m = 1 + \sum_j (m_j - 1)
 
-    Raises:
-        InputError: There are no terms.
-
     Source: [Watanabe09].
     """
-    _some(terms)
+    if not terms:
+        raise expected("terms", "at least one learning coefficient", "none")
     return LearningCoefficient(sum(t.value for t in terms), 1 + sum(t.multiplicity - 1 for t in terms))
 
 
 def of_product(*factors: LearningCoefficient) -> LearningCoefficient:
-    r"""A product of factors in separate variables: the factor that vanishes most easily decides.
+    r"""A product of at least one factor in separate variables: the factor that vanishes most easily decides.
 
     .. math:: K = \prod_j K_j(u_j): \qquad \lambda = \min_j\lambda_j, \quad m = \sum_{\lambda_j = \lambda} m_j
 
-    Raises:
-        InputError: There are no factors.
-
     Source: [Watanabe09].
     """
-    _some(factors)
     return _least([factor.value for factor in factors], [factor.multiplicity for factor in factors])
 
 
@@ -189,10 +167,7 @@ def reduced_rank_regression(inputs: int, hidden: int, outputs: int, rank: int) -
         inputs: M.
         hidden: H.
         outputs: N.
-        rank: r, at most each of them.
-
-    Raises:
-        InputError: A size is no integer of at least 1, or the rank none from 0 to the smallest.
+        rank: r.
 
     Source: [Aoyagi05].
     """
@@ -235,14 +210,14 @@ def reduced_rank_stratum(
         The coefficient of the neighbourhood, at least that of the whole model.
 
     Raises:
-        InputError: A size or rank is impossible: :math:`r+a\le M`, :math:`r+b\le N` and :math:`r+a+b\le H` are needed.
+        InputError: Not all of :math:`r+a\le M`, :math:`r+b\le N` and :math:`r+a+b\le H` hold.
 
     Derived: docs/singular-learning.md, Strata of two linear layers.
     """
     _sizes((inputs, hidden, outputs), rank)
     a, b = rank_in - rank, rank_out - rank
     for name, value, most in (("rank_in", rank_in, inputs), ("rank_out", rank_out, outputs)):
-        whole(name, value, 0)
+        require_integer(name, value, least=0)
         if not rank <= value <= most:
             raise expected(name, f"an integer from {rank}, the product's rank, to {most}", value)
     if rank + a + b > hidden:
@@ -272,11 +247,8 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
                   + \frac12\sum_{i<j\in\Sigma} D_iD_j, \qquad m = a(l-a)+1 .
 
     Args:
-        widths: Of all layers, at least two.
-        rank: r, at most the smallest.
-
-    Raises:
-        InputError: There are fewer than two widths, or a width or the rank is impossible.
+        widths: Widths of all layers, at least two.
+        rank: r.
 
     Source: [Aoyagi24].
     """
@@ -287,12 +259,8 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
     many, s = len(chosen) - 1, sum(chosen)
     a = s - (-(-s // many) - 1) * many
     pairs = (s**2 - sum(d**2 for d in chosen)) / 2
-    value = (
-        (rank * (widths[0] + widths[-1]) - rank**2) / 2
-        + a * (many - a) / (4 * many)
-        - (many - 1) * s**2 / (4 * many)
-        + pairs / 2
-    )
+    ends = (rank * (widths[0] + widths[-1]) - rank**2) / 2
+    value = ends + a * (many - a) / (4 * many) - (many - 1) * s**2 / (4 * many) + pairs / 2
     return LearningCoefficient(value, a * (many - a) + 1)
 
 
@@ -306,12 +274,9 @@ def tanh_network(hidden: int) -> LearningCoefficient:
     Args:
         hidden: H.
 
-    Raises:
-        InputError: It is no integer of at least 1.
-
     Source: [AoyagiNagata12].
     """
-    whole("hidden", hidden, 1)
+    require_integer("hidden", hidden)
     i = math.isqrt(hidden)
     return LearningCoefficient((hidden + i * i + i) / (4 * i + 2), 2 if i * i == hidden else 1)
 
@@ -332,15 +297,11 @@ def gaussian_mixture(free_means: int) -> LearningCoefficient:
     Args:
         free_means: How many of the two means are parameters, 1 or 2.
 
-    Raises:
-        InputError: It is neither.
-
     Source: [Yamazaki03].
     """
-    known = {1: LearningCoefficient(0.5, 2), 2: LearningCoefficient(0.75, 1)}
-    if free_means not in known:
+    if free_means not in (1, 2):
         raise expected("free_means", "1 or 2", free_means)
-    return known[free_means]
+    return LearningCoefficient(0.5, 2) if free_means == 1 else LearningCoefficient(0.75)
 
 
 def linear_attention(dim: int, key_width: int, task_rank: int) -> LearningCoefficient:
@@ -379,21 +340,15 @@ def _bottleneck(differences: list[int]) -> list[int]:
 
 
 def _least(values: list[float], multiplicities: list[int] | None = None) -> LearningCoefficient:
-    least = min(values)
-    ties = [math.isclose(value, least, rel_tol=1e-12) for value in values]
-    return LearningCoefficient(
-        least, sum(m for m, tie in zip(multiplicities or [1] * len(values), ties, strict=True) if tie)
-    )
-
-
-def _some(terms: tuple[LearningCoefficient, ...]) -> None:
-    if not terms:
+    if not values:
         raise expected("terms", "at least one learning coefficient", "none")
+    least, each = min(values), zip(values, multiplicities or [1] * len(values), strict=True)
+    return LearningCoefficient(least, sum(m for value, m in each if math.isclose(value, least, rel_tol=1e-12)))
 
 
 def _sizes(sizes: tuple[int, ...], rank: int) -> None:
     for size in sizes:
-        whole("sizes", size, 1)
-    whole("rank", rank, 0)
+        require_integer("sizes", size)
+    require_integer("rank", rank, least=0)
     if rank > min(sizes):
         raise expected("rank", f"an integer from 0 to {min(sizes)}, the smallest size", rank)

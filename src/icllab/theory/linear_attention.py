@@ -32,23 +32,17 @@ from icllab.theory.parameters import (
     Range,
     plain,
     read,
+    scalings,
 )
-from icllab.theory.wishart import Traces, positive_root, resolvent, traces
+from icllab.theory.wishart import Traces, climbed, least_terms, positive_root, resolvent, surplus, traces
 
-_LENGTH = Range(POSITIVE.wanted, POSITIVE.holds, "for alpha -> inf see large_context_limit")
+_ENDLESS = "for alpha -> inf see large_context_limit"
 _LENGTH_RIDGE = Range(POSITIVE.wanted, POSITIVE.holds, "as alpha -> inf the ridge error tends to rho")
-_MOST_STEPS = 100  # of Newton's method, which took 1 to 14
 
 
 @np.errstate(all="ignore")
 def icl_error(
-    *,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers = 0.0,
-    test_alpha: Numbers = None,
+    *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0, test_alpha: Numbers = None
 ) -> Number:
     r"""Error on fresh Gaussian tasks: in-context learning.
 
@@ -86,19 +80,12 @@ def icl_error(
     Source: [Lu24].
     Derived: docs/asymptotics.md, The two errors; docs/asymptotics.md, Contexts of another length.
     """
-    values = read(**_ranges(tau, alpha, kappa, rho, ridge, test_alpha))
-    return plain(_solve(*values).icl)
+    return plain(_solve(tau, alpha, kappa, rho, ridge, test_alpha).icl)
 
 
 @np.errstate(all="ignore")
 def idg_error(
-    *,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers = 0.0,
-    test_alpha: Numbers = None,
+    *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0, test_alpha: Numbers = None
 ) -> Number:
     r"""Error on new contexts of the pretraining tasks: in-distribution generalisation.
 
@@ -123,19 +110,11 @@ def idg_error(
 
     Derived: docs/asymptotics.md, The two errors; docs/asymptotics.md, Contexts of another length.
     """
-    values = read(**_ranges(tau, alpha, kappa, rho, ridge, test_alpha))
-    return plain(_solve(*values).idg)
+    return plain(_solve(tau, alpha, kappa, rho, ridge, test_alpha).idg)
 
 
 @np.errstate(all="ignore")
-def effective_ridge(
-    *,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers = 0.0,
-) -> Number:
+def effective_ridge(*, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0) -> Number:
     r"""The effective ridge that finitely many contexts amount to.
 
     :math:`\nu = q + \xi` takes the place of :math:`q` in the traces, and :math:`\xi` solves
@@ -151,7 +130,7 @@ def effective_ridge(
 
     Derived: docs/asymptotics.md, The effective ridge.
     """
-    tau, alpha, kappa, rho, ridge = read(**_ranges(tau, alpha, kappa, rho, ridge))
+    tau, alpha, kappa, rho, ridge = read(**scalings(_ENDLESS, tau, alpha, kappa, rho, ridge))
     return plain(_effective_ridge(tau, (1 + rho) / alpha, kappa, ridge))
 
 
@@ -197,59 +176,43 @@ def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers
     return plain(rho + np.maximum(1 - kappa, 0) * (1 + rho / (1 + rho) * alpha_over_tau))
 
 
-def _ranges(
-    tau: object, alpha: object, kappa: object, rho: object, ridge: object, test_alpha: object = None
-) -> dict[str, tuple[object, Range]]:
-    ranges = {
-        "tau": (tau, POSITIVE_OR_INF),
-        "alpha": (alpha, _LENGTH),
-        "kappa": (kappa, POSITIVE_OR_INF),
-        "rho": (rho, NON_NEGATIVE),
-        "ridge": (ridge, NON_NEGATIVE),
-    }
-    return ranges if test_alpha is None else {**ranges, "test_alpha": (test_alpha, POSITIVE_OR_INF)}
-
-
 class _Errors(NamedTuple):
     idg: Floats
     icl: Floats
 
 
-def _solve(
-    tau: Floats, alpha: Floats, kappa: Floats, rho: Floats, ridge: Floats, test_alpha: Floats | None = None
-) -> _Errors:
+def _solve(tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers, test_alpha: Numbers) -> _Errors:
     """Both errors, from sums of non-negative terms."""
+    test = {} if test_alpha is None else {"test_alpha": (test_alpha, POSITIVE_OR_INF)}
+    tau, alpha, kappa, rho, ridge, *other = read(**scalings(_ENDLESS, tau, alpha, kappa, rho, ridge), **test)
     q = (1 + rho) / alpha
-    test_q = q if test_alpha is None else (1 + rho) / test_alpha
+    test_q = (1 + rho) / other[0] if other else q
     xi = _effective_ridge(tau, q, kappa, ridge)
     nu = q + xi
     t = traces(nu, kappa)
     spread = _spread(t, q / nu)
     # ridge / xi, by the equation for xi where that is a sum of positive terms (and 0/0 without ridge).
-    ridge_share = np.where(tau >= 1, _surplus(tau) + xi / nu * t.missed / tau, ridge / xi)
+    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * t.missed / tau, ridge / xi)
     idg = (rho + nu * t.mixed + q * t.kept_twice) / (ridge_share + xi / nu * spread / tau)
     icl = rho + t.missed_twice + test_q * t.kept_twice + (1 + test_q) / nu * (spread / tau) * idg
-    if test_alpha is not None:
+    if other:
         seen = t.kept_twice + (q + test_q) / nu * t.mixed + q / nu * (test_q / nu) * t.missed_twice
         idg = rho + nu * t.mixed + test_q * t.kept_twice + idg / tau * seen
     return _Errors(idg, icl)
 
 
 def _effective_ridge(tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Floats:
-    """Newton's method on an increasing concave function of xi, from below: it climbs to the root."""
     ridgeless = np.where(tau < 1, (1 - tau) / (tau * resolvent(q, kappa, tau)), 0.0)
     # Three lower bounds on the root; the last replaces M(q + xi) by the larger M(q).
-    quadratic = positive_root(resolvent(q, kappa) / tau, _surplus(tau), ridge)
-    xi = np.where(ridge > 0, np.maximum(np.maximum(ridgeless, ridge), quadratic), ridgeless)
-    for _ in range(_MOST_STEPS):
+    quadratic = positive_root(resolvent(q, kappa) / tau, surplus(tau), ridge)
+
+    def step(xi: Floats) -> Floats:
         nu = q + xi
         t = traces(nu, kappa)
         slope = ridge / xi + xi / nu * _spread(t, q / nu) / tau
-        step = np.where(ridge > 0, -_excess(tau, q, kappa, ridge, xi, t) / slope, 0.0)
-        xi = xi * (1 + step)
-        if np.all(np.abs(step) < 1e-10):  # convergence is quadratic: the next step would be rounding
-            break
-    return xi
+        return np.where(ridge > 0, -_excess(tau, q, kappa, ridge, xi, t) / slope, 0.0)
+
+    return climbed(np.where(ridge > 0, np.maximum(np.maximum(ridgeless, ridge), quadratic), ridgeless), step)
 
 
 def _excess(tau: Floats, q: Floats, kappa: Floats, ridge: Floats, xi: Floats, t: Traces) -> Floats:
@@ -262,20 +225,14 @@ def _excess(tau: Floats, q: Floats, kappa: Floats, ridge: Floats, xi: Floats, t:
     nu, zero = q + xi, np.zeros_like(xi)
     sums = np.array(
         [
-            [_surplus(tau), -ridge / xi, xi / nu * t.missed / tau, zero],
+            [surplus(tau), -ridge / xi, xi / nu * t.missed / tau, zero],
             [(xi - ridge) / xi, -t.kept / tau, -q / nu * t.missed / tau, zero],
             [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * xi * (t.kept / t.missed)],
         ]
     )
-    largest = np.where(np.isfinite(sums), np.abs(sums), np.inf).max(axis=1)
-    return np.take_along_axis(sums.sum(axis=1), largest.argmin(axis=0)[None], axis=0)[0]
+    return least_terms(sums)
 
 
 def _spread(t: Traces, share: Floats) -> Floats:
     r""":math:`\nu\,\mathrm{tr}_d\,AG^2` with :math:`A = R_k + qI` and ``share`` :math:`= q/\nu`."""
     return t.mixed + share * t.missed_twice
-
-
-def _surplus(tau: Floats) -> Floats:
-    r""":math:`1 - 1/\tau`, to full relative accuracy near 1."""
-    return np.where(np.isinf(tau), 1.0, (tau - 1) / tau)

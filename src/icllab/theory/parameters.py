@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import InputError, expected, require_integer
 
 Numbers = Any  # numbers or arrays of them, as given: all else `read` refuses by name, better than a type could
 Array = npt.NDArray[np.float64]
@@ -32,6 +32,8 @@ class Range:
 POSITIVE = Range("a finite number > 0", lambda x: (x > 0) & np.isfinite(x))
 POSITIVE_OR_INF = Range("a number > 0 (inf is allowed)", lambda x: x > 0)
 NON_NEGATIVE = Range("a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+FINITE = Range("a finite number", np.isfinite)
+_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
 
 
 def read(**parameters: tuple[object, Range]) -> list[Array]:
@@ -51,10 +53,30 @@ def read(**parameters: tuple[object, Range]) -> list[Array]:
         raise InputError(message) from None
 
 
-def whole(name: str, value: object, least: int) -> None:
-    """Refuse what is no integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise expected(name, f"an integer of at least {least}", value)
+def scalings(hint: str, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers) -> dict[str, Any]:
+    """What :func:`read` takes of the ratios of a pretrained linear attention; ``hint`` is for infinite contexts."""
+    length = Range(POSITIVE.wanted, POSITIVE.holds, hint)
+    known = {"tau": (tau, POSITIVE_OR_INF), "alpha": (alpha, length), "kappa": (kappa, POSITIVE_OR_INF)}
+    return {**known, "rho": (rho, NON_NEGATIVE), "ridge": (ridge, NON_NEGATIVE)}
+
+
+def require_covariance(name: str, given: Array) -> None:
+    """Refuse a matrix that is not symmetric and positive semidefinite to rounding, and a negative entry of a vector."""
+    rounding = _ROUNDING * np.abs(given).max() if given.ndim == 2 else 0.0
+    asymmetry = np.abs(given - given.T).max()
+    if asymmetry > rounding:
+        raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
+    lowest = float(np.linalg.eigvalsh(given)[0] if given.ndim == 2 else given.min())
+    if lowest < -rounding:
+        raise expected(name, "no negative eigenvalue", lowest)
+
+
+def require_pairs(pairs: int, labels: int) -> None:
+    """Refuse fewer labels than pairs, and what is no positive integer."""
+    require_integer("pairs", pairs)
+    require_integer("labels", labels)
+    if labels < pairs:
+        raise expected("labels", f"at least {pairs}, one for each pair", labels)
 
 
 def plain(values: Floats) -> Number:

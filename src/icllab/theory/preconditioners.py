@@ -14,13 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from icllab.core.errors import expected
-from icllab.theory.parameters import NON_NEGATIVE, Array, Number, Range, plain, read, whole
+from icllab.core.errors import expected, require_integer
+from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read, require_covariance
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
-
-_FINITE = Range("finite numbers", np.isfinite)
-_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
 
 
 class Optimum(NamedTuple):
@@ -97,7 +94,7 @@ def loss(
     Derived: docs/constructions.md, The best single step.
     """
     root, _, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
-    (given,) = read(preconditioner=(preconditioner, _FINITE))
+    (given,) = read(preconditioner=(preconditioner, FINITE))
     if given.shape != root.shape:
         raise expected("preconditioner", f"a matrix {list(root.shape)}, as the covariance", f"shape {given.shape}")
     # In the eigenbasis of the whitened tasks M is diagonal.
@@ -133,8 +130,8 @@ def family(
     Derived: docs/constructions.md, Many layers.
     """
     sigma = _covariance("covariance", covariance)
-    (a,) = read(rates=(rates, _FINITE))
-    (b,) = read(contractions=(np.zeros_like(a) if contractions is None else contractions, _FINITE))
+    (a,) = read(rates=(rates, FINITE))
+    (b,) = read(contractions=(np.zeros_like(a) if contractions is None else contractions, FINITE))
     if a.ndim != 1 or a.shape != b.shape:
         raise expected("contractions", f"as many numbers as rates, {a.shape}", b.shape)
     values, vectors = np.linalg.eigh(sigma)
@@ -166,7 +163,7 @@ def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) ->
 
     Source: [Ahn23].
     """
-    (given,) = read(matrices=(matrices, _FINITE))
+    (given,) = read(matrices=(matrices, FINITE))
     if given.ndim < 2 or given.shape[-1] != given.shape[-2]:
         raise expected("matrices", "square matrices [..., d, d]", f"shape {given.shape}")
     dim = given.shape[-1]
@@ -186,7 +183,7 @@ def _whitened(
     covariance: object, length: int, task_covariance: object, noise_variance: object
 ) -> tuple[Array, Array, tuple[Array, Array], float]:
     """The roots of the covariance and of its inverse, the spectrum of whitened tasks, and trace plus noise."""
-    whole("length", length, 1)
+    require_integer("length", length)
     (noise,) = read(noise_variance=(noise_variance, NON_NEGATIVE))
     sigma = _covariance("covariance", covariance)
     tasks = np.eye(len(sigma)) if task_covariance is None else _covariance("task_covariance", task_covariance)
@@ -213,15 +210,9 @@ def _ratio(above: Array, below: Array) -> Array:
 
 def _covariance(name: str, value: object) -> Array:
     """A finite covariance as a matrix, positive semidefinite to rounding."""
-    (given,) = read(**{name: (value, _FINITE)})
+    (given,) = read(**{name: (value, FINITE)})
     if given.ndim not in (1, 2) or given.size == 0 or given.shape[0] != given.shape[-1]:
         raise expected(name, "a vector [d] or a symmetric matrix [d, d]", f"shape {given.shape}")
     full = np.diag(given) if given.ndim == 1 else given
-    scale = np.abs(full).max()
-    asymmetry = np.abs(full - full.T).max()
-    if asymmetry > _ROUNDING * scale:
-        raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
-    lowest = float(np.linalg.eigvalsh(full)[0])
-    if lowest < -_ROUNDING * scale:
-        raise expected(name, "no negative eigenvalue", lowest)
+    require_covariance(name, full)
     return (full + full.T) / 2

@@ -55,7 +55,7 @@ class Terms(NamedTuple):
 
     Attributes:
         estimate: :math:`n\beta\,E[L_t - L_t(w^*)]`, which sum to the coefficient of the whole.
-        covariance: Of :math:`n\beta\,(L_t - L_t(w^*))` under the posterior.
+        covariance: Covariance of :math:`n\beta\,(L_t - L_t(w^*))` under the posterior.
     """
 
     estimate: np.ndarray
@@ -69,7 +69,7 @@ def contributions(
     localization: float = 0.0,
     gradients: Sequence[np.ndarray] | np.ndarray | None = None,
 ) -> Terms:
-    r"""Of terms that are quadratic in the same parameters.
+    r"""The contributions of terms that are quadratic in the same parameters.
 
     .. math::
         L_t = L_t(w^*) + g_t^\top\delta + \frac12\delta^\top H_t\delta, \qquad \delta = w - w^*, \qquad

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.theory.parameters import (
+    FINITE,
     NON_NEGATIVE,
     POSITIVE,
     POSITIVE_OR_INF,
@@ -25,17 +26,13 @@ from icllab.theory.parameters import (
     Floats,
     Number,
     Numbers,
-    Range,
     plain,
     read,
+    require_covariance,
 )
-from icllab.theory.wishart import positive_root
+from icllab.theory.wishart import climbed, least_terms, positive_root
 
 Covariance = Numbers  # a number (isotropic), a vector (diagonal) or a symmetric matrix
-
-_FINITE = Range("finite numbers", np.isfinite)
-_MOST_STEPS = 200  # of Newton's method
-_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
 
 
 @np.errstate(all="ignore")
@@ -124,8 +121,7 @@ def power_law(dim: int, exponent: float) -> Array:
 
     Derived: docs/alignment.md, Which limit is meant.
     """
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-        raise expected("dim", "an integer of at least 1", dim)
+    require_integer("dim", dim)
     (p,) = read(exponent=(exponent, NON_NEGATIVE))
     values = np.arange(1.0, dim + 1) ** -float(p)
     return values / values.mean()
@@ -138,20 +134,10 @@ def _same_dimension(c: Array, other: Array) -> None:
 
 def _covariance(name: str, value: object) -> Array:
     """A finite covariance of at most two axes, positive semidefinite to rounding."""
-    (given,) = read(**{name: (value, _FINITE)})
-    wanted = "a number, a vector [d] or a matrix [d, d]"
+    (given,) = read(**{name: (value, FINITE)})
     if given.ndim > 2 or given.size == 0 or (given.ndim == 2 and given.shape[0] != given.shape[1]):
-        raise expected(name, wanted, f"shape {given.shape}")
-    scale = np.abs(given).max()
-    if given.ndim == 2:
-        asymmetry = np.abs(given - given.T).max()
-        if asymmetry > _ROUNDING * scale:
-            raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
-        lowest = float(np.linalg.eigvalsh(given)[0])
-    else:
-        lowest = float(given.min())
-    if lowest < -_ROUNDING * scale * (given.ndim == 2):
-        raise expected(name, "no negative eigenvalue", lowest)
+        raise expected(name, "a number, a vector [d] or a matrix [d, d]", f"shape {given.shape}")
+    require_covariance(name, given)
     return given
 
 
@@ -182,8 +168,7 @@ def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
         R_kG \simeq u, \quad \nu G \simeq v, \quad R_kG\,\nu G \simeq \epsilon uv, \quad
         (R_kG)^2 \simeq u\,(u + (1-\epsilon)v), \quad (\nu G)^2 \simeq v\,(v + (1-\epsilon)u)
 
-    along the eigenvectors of :math:`C`. Newton's method for :math:`t` on an increasing concave function, from below:
-    it climbs to the root.
+    along the eigenvectors of :math:`C`.
 
     Derived: docs/alignment.md, The equivalent of the resolvent.
     """
@@ -192,32 +177,19 @@ def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
     mean = positive.sum() / c.size
     # A lower bound: by Cauchy-Schwarz the sum over c_i / (c_i + t) is at least mean / (width + t).
     width = (positive @ positive) / positive.sum()
-    t = positive_root(np.ones_like(nu), width - mean / kappa - nu, nu * width)
-    for _ in range(_MOST_STEPS):
+
+    def step(t: Floats) -> Floats:
         along = np.expand_dims(t, -1)
         kept = (positive / (positive + along)).sum(-1) / c.size
         missed = (along / (positive + along)).sum(-1) / c.size
         both = (positive * along / (positive + along) ** 2).sum(-1) / c.size
-        zero = np.zeros_like(t)
-        sums = np.array(
-            [
-                [zero + 1, -nu / t, -kept / kappa],
-                [np.where(np.isinf(kappa), 1.0, (kappa - part) / kappa), -nu / t, missed / kappa],
-            ]
-        )
-        excess = least_terms(sums)
-        step = -excess / (nu / t + both / kappa)
-        t = t * (1 + step)
-        if np.all(np.abs(step) < 1e-10):  # convergence is quadratic: the next step would be rounding
-            break
+        rest = np.where(np.isinf(kappa), 1.0, (kappa - part) / kappa)
+        sums = np.array([[np.ones_like(t), -nu / t, -kept / kappa], [rest, -nu / t, missed / kappa]])
+        return -least_terms(sums) / (nu / t + both / kappa)
+
+    t = climbed(positive_root(np.ones_like(nu), width - mean / kappa - nu, nu * width), step)
     along = np.expand_dims(t, -1)
     u, v = c / (c + along), along / (c + along)
     own, sampled = nu / t, (u * v).mean(-1) / kappa
     slope, rest = (np.expand_dims(some / (own + sampled), -1) for some in (own, sampled))
     return Shares(t, u, v, u * (u + rest * v), slope * u * v, v * (v + rest * u))
-
-
-def least_terms(sums: Array) -> Floats:
-    """Of equal sums, on axes (sum, term, ...), the one whose largest term is smallest."""
-    largest = np.where(np.isfinite(sums), np.abs(sums), np.inf).max(axis=1)
-    return np.take_along_axis(sums.sum(axis=1), largest.argmin(axis=0)[None], axis=0)[0]

@@ -30,7 +30,7 @@ class Polygon(NamedTuple):
         weights: W, [2, feature]; the corners first.
         bias: b, [feature].
         loss: L there.
-        coefficient: Of its neighbourhood.
+        coefficient: Learning coefficient of its neighbourhood.
     """
 
     weights: Array
@@ -66,17 +66,8 @@ def loss(weights: Array, bias: Array) -> float:
 def gradient(weights: Array, bias: Array) -> tuple[Array, Array]:
     """The gradient of the population loss, exactly.
 
-    What is cut off by the rectifier vanishes at the cut, so that only the integrands are differentiated.
-
-    Args:
-        weights: W, [dimension, feature].
-        bias: b, [feature].
-
-    Returns:
-        Of the shapes of ``weights`` and ``bias``.
-
-    Raises:
-        InputError: As :func:`loss`.
+    What is cut off by the rectifier vanishes at the cut, so that only the integrands are differentiated. Arguments and
+    errors are those of :func:`loss`; the two parts have the shapes of ``weights`` and ``bias``.
 
     Derived: docs/singular-training.md, Polygons of superposition.
     """
@@ -142,7 +133,7 @@ def _corner(vertices: int) -> tuple[float, float]:
 
 
 def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """Of all pairs [answered, present]: slope, bias, whether the same; and where the answer is above zero."""
+    """For all pairs [answered, present]: slope, bias, whether the same; and where the answer is above zero."""
     g = weights.T @ weights
     b = np.broadcast_to(bias[:, None], g.shape)
     cut = np.clip(-b / np.where(g == 0, 1, g), 0, 1)

@@ -21,23 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.theory.parameters import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_INF,
-    Array,
-    Floats,
-    Number,
-    Numbers,
-    Range,
-    plain,
-    read,
-)
-from icllab.theory.sample_covariance import Covariance, in_eigenbasis, least_terms, shares
-from icllab.theory.wishart import positive_root
+from icllab.theory.parameters import POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read, scalings
+from icllab.theory.sample_covariance import Covariance, in_eigenbasis, shares
+from icllab.theory.wishart import climbed, least_terms, positive_root, surplus
 
-_MOST_STEPS = 200  # of Newton's method, which took 1 to 60
-_LENGTH = Range(POSITIVE.wanted, POSITIVE.holds, "contexts of infinite length are for test_alpha alone")
+_ENDLESS = "contexts of infinite length are for test_alpha alone"
 
 
 @np.errstate(all="ignore")
@@ -144,13 +132,7 @@ def idg_error(
 
 @np.errstate(all="ignore")
 def effective_ridge(
-    train: Covariance,
-    *,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers = 0.0,
+    train: Covariance, *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0
 ) -> Number:
     r"""The effective ridge that finitely many contexts amount to, for tasks of covariance ``train``.
 
@@ -181,13 +163,7 @@ class Noise(NamedTuple):
 
 @np.errstate(all="ignore")
 def gamma_noise(
-    train: Covariance,
-    *,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers = 0.0,
+    train: Covariance, *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0
 ) -> Noise:
     r"""How far the fitted matrix is from the function of the pool that it estimates.
 
@@ -235,23 +211,12 @@ class _Solution(NamedTuple):
 
 
 def _solve(
-    c: Array,
-    tau: Numbers,
-    alpha: Numbers,
-    kappa: Numbers,
-    rho: Numbers,
-    ridge: Numbers,
-    test_alpha: Numbers,
+    c: Array, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers, test_alpha: Numbers
 ) -> tuple[_Solution, Array, Array, Array, Array]:
     """The state of pretraining, with rho, tau, kappa and the length of the test in the shape of all parameters."""
-    tau, alpha, kappa, rho, ridge, test_alpha = read(
-        tau=(tau, POSITIVE_OR_INF),
-        alpha=(alpha, _LENGTH),
-        kappa=(kappa, POSITIVE_OR_INF),
-        rho=(rho, NON_NEGATIVE),
-        ridge=(ridge, NON_NEGATIVE),
-        test_alpha=(alpha if test_alpha is None else test_alpha, POSITIVE_OR_INF),
-    )
+    test = (alpha if test_alpha is None else test_alpha, POSITIVE_OR_INF)
+    known = scalings(_ENDLESS, tau, alpha, kappa, rho, ridge)
+    tau, alpha, kappa, rho, ridge, test_alpha = read(**known, test_alpha=test)
     q = (c.mean() + rho) / alpha
     xi = _effective_ridge(c, tau, q, kappa, ridge)
     nu = q + xi
@@ -259,22 +224,20 @@ def _solve(
     missed, kept_twice, mixed, missed_twice = (part.mean(-1) for part in kept_of[2:])
     spread = mixed + q / nu * missed_twice
     # ridge / xi, by the equation for xi where that is a sum of positive terms (and 0/0 without ridge).
-    ridge_share = np.where(tau >= 1, _surplus(tau) + xi / nu * missed / tau, ridge / xi)
+    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * missed / tau, ridge / xi)
     idg = (rho + nu * mixed + q * kept_twice) / (ridge_share + xi / nu * spread / tau)
     variance = (kept_of.mixed + np.expand_dims(q / nu, -1) * kept_of.missed_twice) / np.expand_dims(nu, -1)
     return _Solution(q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance), rho, tau, kappa, test_alpha
 
 
 def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Floats:
-    """Newton's method on an increasing concave function of xi, from below: it climbs to the root."""
     at_least = shares(c, q, kappa).missed.mean(-1) / q  # M(q), which is larger than M(q + xi)
     fewer = np.where(tau < 1, (1 - tau) * np.maximum(1 / at_least, q / tau), 0.0)
-    xi = np.where(
-        ridge > 0, np.maximum(np.maximum(fewer, ridge), positive_root(at_least / tau, _surplus(tau), ridge)), fewer
-    )
+    quadratic = positive_root(at_least / tau, surplus(tau), ridge)
     moving = (ridge > 0) | (tau < 1)
     part = np.count_nonzero(c) / c.size
-    for _ in range(_MOST_STEPS):
+
+    def step(xi: Floats) -> Floats:
         nu = q + xi
         kept_of = shares(c, nu, kappa)
         kept, missed, _, mixed, missed_twice = (values.mean(-1) for values in kept_of[1:])
@@ -283,20 +246,13 @@ def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Flo
         # Four sums that are equal to 1 - 1/tau - ridge/xi + xi M(q + xi) / tau, each right where its terms are small.
         sums = np.array(
             [
-                [_surplus(tau), -ridge / xi, share * missed / tau, zero],
+                [surplus(tau), -ridge / xi, share * missed / tau, zero],
                 [(xi - ridge) / xi, -kept / tau, -q / nu * missed / tau, zero],
                 [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * (xi / kept_of.ridge)],
                 [(tau - part) / tau, -ridge / xi, (part - 1) / tau * (q / nu), share * missed_inside / tau],
             ]
         )
         slope = ridge / xi + share * (mixed + q / nu * missed_twice) / tau
-        step = np.where(moving, -least_terms(sums) / slope, 0.0)
-        xi = xi * (1 + step)
-        if np.all(np.abs(step) < 1e-10):
-            break
-    return xi
+        return np.where(moving, -least_terms(sums) / slope, 0.0)
 
-
-def _surplus(tau: Floats) -> Floats:
-    r""":math:`1 - 1/\tau`, to full relative accuracy near 1."""
-    return np.where(np.isinf(tau), 1.0, (tau - 1) / tau)
+    return climbed(np.where(ridge > 0, np.maximum(np.maximum(fewer, ridge), quadratic), fewer), step)

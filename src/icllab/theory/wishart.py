@@ -7,11 +7,12 @@ weight :math:`1-\kappa` at zero dominates, nor where :math:`q\to\infty` and the 
 :math:`R_k` would be small differences of numbers near 1.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE_OR_INF, Floats, Number, Numbers, plain, read
+from icllab.theory.parameters import NON_NEGATIVE, POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read
 
 
 @np.errstate(all="ignore")
@@ -118,6 +119,27 @@ def positive_root(square: Floats, linear: Floats, constant: Floats) -> Floats:
     r"""The positive root of ``square`` :math:`x^2` + ``linear`` :math:`x` = ``constant``, without cancellation."""
     root = np.hypot(linear, 2 * np.sqrt(square) * np.sqrt(constant))
     return np.where(linear >= 0, 2 * constant / (linear + root), (root - linear) / (2 * square))
+
+
+def climbed(x: Floats, relative_step: Callable[[Floats], Floats]) -> Floats:
+    """Newton's method on an increasing concave function, from below: it climbs to the root, in 1 to 60 steps."""
+    for _ in range(200):
+        step = relative_step(x)
+        x = x * (1 + step)
+        if np.all(np.abs(step) < 1e-10):  # convergence is quadratic: the next step would be rounding
+            break
+    return x
+
+
+def least_terms(sums: Array) -> Floats:
+    """The one of equal sums, on axes (sum, term, ...), whose largest term is smallest."""
+    largest = np.where(np.isfinite(sums), np.abs(sums), np.inf).max(axis=1)
+    return np.take_along_axis(sums.sum(axis=1), largest.argmin(axis=0)[None], axis=0)[0]
+
+
+def surplus(tau: Floats) -> Floats:
+    r""":math:`1 - 1/\tau`, to full relative accuracy near 1."""
+    return np.where(np.isinf(tau), 1.0, (tau - 1) / tau)
 
 
 def _aspect(kappa: Floats, tau: Floats | float = 1.0) -> tuple[Floats, Floats, Floats]:

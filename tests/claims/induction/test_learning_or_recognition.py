@@ -16,20 +16,20 @@ RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
 FIXED = {"label_count": 16, "pairs": 4, "prompts": 2048}
 
 
-def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=4, recogniser=None):
+def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=4, recognition=None):
     """The recognised fraction falls through 1/2 at log2 M = ``lost``; the learned one rises at ``learned``."""
     rng = np.random.default_rng(0)
     x = np.log2(RELATIONS)
     sizes = {"pairs": 4, "labels": 16}
-    new = np.asarray(label_relations.recogniser_on_a_new_relation(np.array(RELATIONS), **sizes))
-    unseen = np.asarray(label_relations.recogniser_on_an_unseen_item(np.array(RELATIONS), **sizes))
+    new = np.asarray(label_relations.recognition_on_a_new_relation(np.array(RELATIONS), **sizes))
+    unseen = np.asarray(label_relations.recognition_on_an_unseen_item(np.array(RELATIONS), **sizes))
     share = 1 / (1 + np.exp(-(x - learned) / width))
     known = 1 / (1 + np.exp((x - lost) / width * 3))
     last = np.stack([np.full(len(x), own), new + (1 - new) * share, 1 / 12 + (unseen - 1 / 12) * known], axis=1)
     accuracy = np.full((len(x), 3, 2, seeds), 1 / 16)
     accuracy[:, :, 1] = last[..., None]
     accuracy += noise * rng.normal(size=accuracy.shape)
-    measured = new if recogniser is None else recogniser(new)
+    measured = new if recognition is None else recognition(new)
     dataset = xr.Dataset(
         {
             "accuracy": (("relations", "test_set", "step", "seed"), accuracy),
@@ -80,7 +80,7 @@ def test_it_fails_where_recognition_outlasts_learning_and_where_learning_takes_m
 @pytest.mark.parametrize("level", [1 / 16, 1.0])
 def test_it_fails_where_recognition_does_not_follow_its_formula(level):
     """Any relation, whatever the context shows; or the answer of the context."""
-    found = failing(made_up(recogniser=lambda new: np.full_like(new, level)))
+    found = failing(made_up(recognition=lambda new: np.full_like(new, level)))
     assert found
     assert all(name.startswith("recognition[") for name in found)
 
@@ -93,8 +93,8 @@ def test_it_is_undecided_where_networks_have_not_learned_or_the_data_cannot_tell
 
 def test_fractions_are_zero_and_one_for_who_recognises_and_who_learns():
     dataset = made_up(noise=0.0)
-    recogniser = dataset["recognition_accuracy_theory"].broadcast_like(dataset["accuracy"])
-    found = claim.theory(dataset.assign(accuracy=recogniser))
+    recognition = dataset["recognition_accuracy_theory"].broadcast_like(dataset["accuracy"])
+    found = claim.theory(dataset.assign(accuracy=recognition))
     np.testing.assert_allclose(found["learned_fraction"], 0.0, atol=1e-12)
     np.testing.assert_allclose(found["recognised_fraction"], 1.0, rtol=1e-12)
     learner = xr.DataArray([1.0, 1.0, 1 / 12], dims="test_set", coords={"test_set": list(claim.TESTS)})
@@ -119,7 +119,7 @@ def cell(**changes):
 
 def test_recognition_is_right_on_leaked_relations_alone():
     """Of 64 relations no two agree on four of sixteen items: a prompt of one of them names it."""
-    new = float(label_relations.recogniser_on_a_new_relation(64, pairs=4, labels=16))
+    new = float(label_relations.recognition_on_a_new_relation(64, pairs=4, labels=16))
     found = cell()["recognition_accuracy"]
     assert np.all(np.abs(found - new) < 4 * (new * (1 - new) / 256) ** 0.5)
     np.testing.assert_array_equal(cell(leaked=True)["recognition_accuracy"], 1.0)

@@ -1,31 +1,21 @@
 r"""Learning a relation from the context, or recognising a known one: two tests that tell them apart.
 
-A *relation* gives 16 items their labels: it is a permutation. Networks are trained on prompts of M relations, drawn
-uniformly and shown by N = 4 pairs; the query is one of the four items. *Task learning* finds the query in the context
-and is always right; so is *task recognition*, which has all M relations in the weights and finds out which one it is.
-They part on two other sets of prompts:
-
-- *new relation*: a relation drawn afresh for each prompt, in the training only by chance. Learning is right.
-  Recognition falls to the known relation that agrees with the most pairs, and is right with the probability r(M) of
-  :func:`~icllab.theory.label_relations.recogniser_on_a_new_relation`.
-- *unseen item*: a known relation, with a query that is none of the four items. Recognition is right with the
-  probability u(M) of :func:`~icllab.theory.label_relations.recogniser_on_an_unseen_item`. Learning finds nothing in
-  the context, and is right at most with the probability 1/(L - N).
-
-The *learned* and the *recognised fraction* of a network place its two accuracies between these,
+A *relation* gives 16 items their labels: it is a permutation. Networks are trained on prompts of M relations, shown by
+N = 4 pairs; the query is one of the four items. *Task learning* finds it in the context; *task recognition* finds
+out which of the M relations it is. On a *new relation* learning is right, and recognition with the probability r(M);
+on an *unseen item* of a known one recognition is right with u(M), and learning at most with 1/(L - N).
+The *learned* and the *recognised fraction* place the two accuracies of a network between these,
 
 .. math:: \lambda = \frac{a_{\mathrm{new}} - r}{1 - r}, \qquad
-          \rho = \frac{a_{\mathrm{unseen}} - \frac1{L-N}}{u - \frac1{L-N}} ,
+          \rho = \frac{a_{\mathrm{unseen}} - \frac1{L-N}}{u - \frac1{L-N}} .
 
-so that (0, 1) is recognition and (1, 0) learning. They are two measurements: a network may do both, or neither.
-
-At ``smoke`` networks are not trained: there recognition alone is compared with its closed form.
+They are two measurements: a network may do both, or neither. At ``smoke`` nothing is trained.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.induction._learned import if_learned
+from icllab.claims.induction._learned import if_learned, mean_accuracy
 from icllab.core.axes import Quantity
 from icllab.experiments import checks, estimates
 from icllab.experiments.checks import Finding
@@ -41,43 +31,35 @@ RESAMPLED = 2000  # bootstrap samples of seeds
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Closed forms of recognition, and the two fractions of every network after training."""
-    fixed, relations = fixed_values(dataset), dataset.relations.values
-    pairs, labels = fixed["pairs"], fixed["label_count"]
-    new = np.asarray(label_relations.recogniser_on_a_new_relation(relations, pairs=pairs, labels=labels))
-    unseen = np.asarray(label_relations.recogniser_on_an_unseen_item(relations, pairs=pairs, labels=labels))
-    forms = dict(zip(TESTS, (np.ones(len(new)), new, unseen), strict=True))
+    pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
+    relations = dataset.relations.values
+    new = label_relations.recogniser_on_a_new_relation(relations, pairs=pairs, labels=labels)
+    unseen = label_relations.recogniser_on_an_unseen_item(relations, pairs=pairs, labels=labels)
+    forms = dict(zip(TESTS, (np.ones(len(relations)), new, unseen), strict=True))
     formula = np.stack([forms[name] for name in dataset.test_set.values], axis=1)
     dataset = dataset.assign(recognition_accuracy_theory=(("relations", "test_set"), formula))
     if dataset.sizes["test_set"] < len(TESTS):
         return dataset
-    last, guess = dataset["accuracy"].isel(step=-1, drop=True), 1 / (labels - pairs)
-    at = [{"test_set": name, "drop": True} for name in TESTS[1:]]
-    r, u = (dataset["recognition_accuracy_theory"].sel(**where) for where in at)
-    a_new, a_unseen = (last.sel(**where) for where in at)
-    return dataset.assign(learned_fraction=(a_new - r) / (1 - r), recognised_fraction=(a_unseen - guess) / (u - guess))
+    last, guess = dataset.isel(step=-1, drop=True), 1 / (labels - pairs)
+    on_new, on_unseen = (last.sel(test_set=name, drop=True) for name in TESTS[1:])
+    r, u = (one["recognition_accuracy_theory"] for one in (on_new, on_unseen))
+    learned, recognised = (on_new["accuracy"] - r) / (1 - r), (on_unseen["accuracy"] - guess) / (u - guess)
+    return dataset.assign(learned_fraction=learned, recognised_fraction=recognised)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Recognition is as predicted; one relation is recognised, many are learned; and how many it takes."""
-    findings = _recognition(dataset)
+    formula = dataset["recognition_accuracy_theory"].sel(test_set=TESTS[1], drop=True)
+    found = mean_accuracy(dataset["recognition_accuracy"], fixed_values(dataset)["prompts"])
+    what = "accuracy of recognition on new relations"
+    findings = checks.covers("recognition", what, found, formula, largest_error=0.05)
     several = dataset.sizes["relations"] > 1 and "learned_fraction" in dataset
     if several:
         last = dataset.isel(step=-1, drop=True)
-        one, many = (last.isel(relations=end) for end in (0, -1))
-        findings += _fractions(one, "recognised", "learned") + _fractions(many, "learned", "recognised")
+        findings += _fractions(last.isel(relations=0), "recognised", "learned")
+        findings += _fractions(last.isel(relations=-1), "learned", "recognised")
         findings += _crossings(last)
     return findings + checks.complete("several", "several numbers of relations", several)
-
-
-def _recognition(dataset: xr.Dataset) -> list[Finding]:
-    """The closed form against recognition that looks at the same prompts."""
-    found = estimates.mean(dataset["recognition_accuracy"])
-    # Of few seeds the scatter may be small by chance; that of the prompts is known.
-    asked = fixed_values(dataset)["prompts"] * dataset.sizes["seed"]
-    found = Estimate(found.value, np.maximum(found.error, (found.value * (1 - found.value) / asked) ** 0.5))
-    formula = dataset["recognition_accuracy_theory"].sel(test_set=TESTS[1], drop=True)
-    what = "accuracy of recognition on new relations"
-    return checks.covers("recognition", what, found, formula, largest_error=0.05)
 
 
 def _fractions(part: xr.Dataset, large: str, small: str) -> list[Finding]:
@@ -125,19 +107,11 @@ def _rises(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def figure(dataset: xr.Dataset):
     """Accuracies on the two sets of prompts that tell, against the number of relations, and those of recognition."""
     shown = dataset.isel(step=-1).sel(test_set=[name for name in TESTS[1:] if name in dataset.test_set])
-    return curves(
-        shown,
-        x="relations",
-        y="accuracy",
-        hue="test_set",
-        line="recognition_accuracy_theory",
-        line_x="relations",
-        line_name="recognition",
-        xscale="log",
-    )
+    line = {"line": "recognition_accuracy_theory", "line_x": "relations", "line_name": "recognition"}
+    return curves(shown, x="relations", y="accuracy", hue="test_set", xscale="log", **line)
 
 
-ONE_AND_MANY = {"relations": (1, 1024), "seed": (0, 1)}
+ONE_AND_MANY = {"axes": {"relations": (1, 1024), "seed": (0, 1)}, "size": "small"}
 
 experiment = Experiment(
     claim=(
@@ -161,12 +135,7 @@ experiment = Experiment(
     sizes={
         "smoke": {"relations": (4, 64), "test_set": TESTS[1:2], "step": (0,), "seed": 3},
         "small": {"relations": (1, 2, 4, 8, 16, 64, 1024), "test_set": TESTS, "step": (0, 6000), "seed": 4},
-        "medium": {
-            "relations": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
-            "test_set": TESTS,
-            "step": (0, 12000),
-            "seed": 8,
-        },
+        "medium": {"relations": tuple(2**i for i in range(11)), "test_set": TESTS, "step": (0, 12000), "seed": 8},
     },
     theory=theory,
     check=check,
@@ -175,14 +144,10 @@ experiment = Experiment(
         "fresh_relations": Control(
             "trained on a relation of its own in every prompt: there is none to recognise",
             measure={"fresh": True},
-            axes=ONE_AND_MANY,
-            size="small",
+            **ONE_AND_MANY,
         ),
         "leaked_relations": Control(
-            "the new relations of the test are those of the training",
-            measure={"leaked": True},
-            axes=ONE_AND_MANY,
-            size="small",
+            "the new relations of the test are those of the training", measure={"leaked": True}, **ONE_AND_MANY
         ),
     },
 )
