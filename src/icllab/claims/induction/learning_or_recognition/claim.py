@@ -33,8 +33,8 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Closed forms of recognition, and the two fractions of every network after training."""
     pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
     relations = dataset.relations.values
-    new = label_relations.recogniser_on_a_new_relation(relations, pairs=pairs, labels=labels)
-    unseen = label_relations.recogniser_on_an_unseen_item(relations, pairs=pairs, labels=labels)
+    new = label_relations.recognition_on_a_new_relation(relations, pairs=pairs, labels=labels)
+    unseen = label_relations.recognition_on_an_unseen_item(relations, pairs=pairs, labels=labels)
     forms = dict(zip(TESTS, (np.ones(len(relations)), new, unseen), strict=True))
     formula = np.stack([forms[name] for name in dataset.test_set.values], axis=1)
     dataset = dataset.assign(recognition_accuracy_theory=(("relations", "test_set"), formula))
