@@ -15,11 +15,7 @@ DIFFERENCES = ("start_gap", "drift")
 def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarray) -> dict[str, Any]:
     """The variables of a dataset, without the ones that need other runs.
 
-    Args:
-        chains: What was drawn.
-        baseline: [term] of the loss at the point.
-        nbeta: Inverse temperature.
-        far: Which chains start away from the point.
+    ``baseline`` has the terms of the loss at the point, ``far`` says which chains start away from it.
     """
     terms, distance = np.asarray(chains.terms, np.float64), np.asarray(chains.distance, np.float64)
     above = nbeta * terms.sum(2)

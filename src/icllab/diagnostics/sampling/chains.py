@@ -1,8 +1,4 @@
-r"""Markov chains of a tempered posterior near a point: the loop that all of them share, and what it writes down.
-
-The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
-
-.. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
+"""Markov chains of a :class:`Posterior <icllab.diagnostics.sampling.posteriors.Posterior>`: the loop that all share.
 
 All chains take their steps together, at one step size. It is adapted while they warm up, pooled over chains, and held
 after; what comes before is never averaged.
@@ -10,7 +6,7 @@ after; what comes before is never averaged.
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -19,25 +15,24 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior
 
+# (posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)
+Move: TypeAlias = Callable[..., tuple[ChainState, Array]]
 LEAST = 1e-3  # acceptance that a chain counts with
 
 
 class Chains(NamedTuple):
-    """What was drawn after the warm-up.
+    """What was drawn after the warm-up."""
 
-    Attributes:
-        terms: The terms of L at every draw, less those at :math:`w^*`.
-        distance: :math:`|w - w^*|^2`.
-        acceptance: Mean probability, of each chain; of dynamics without a test, what a test would have had.
-        step_size: :math:`\\epsilon`.
-        last: Where each chain ends.
-    """
+    terms: Float[Array, "chain draw term"]  # of L at every draw, less those at w*
+    distance: Float[Array, "chain draw"]  # |w - w*|^2
+    acceptance: Float[Array, " chain"]  # mean probability; without a test, what a test would have had
+    step_size: Float[Array, ""]  # of Langevin dynamics
+    last: Float[Array, "chain parameter"]  # where each chain ends
 
-    terms: Float[Array, "chain draw term"]
-    distance: Float[Array, "chain draw"]
-    acceptance: Float[Array, " chain"]
-    step_size: Float[Array, ""]
-    last: Float[Array, "chain parameter"]
+    def continued(self, later: "Chains") -> "Chains":
+        """With the draws of chains that start where these end."""
+        terms, distance = (jnp.concatenate(both, axis=1) for both in zip(self[:2], later[:2], strict=True))
+        return later._replace(terms=terms, distance=distance)
 
 
 class _Adaptation(NamedTuple):
@@ -90,27 +85,18 @@ def run_chains(
     posterior: Posterior,
     starts: Float[Array, "chain parameter"],
     *,
-    move: Callable[..., tuple[ChainState, Array]],
+    move: Move,
     acceptance: float | None,
     step_size: Float[Array, ""],
     warm_up: int | Int[Array, ""],
     draws: int,
-    mode: str = "vmap",
+    mode: str,
     key: PRNGKeyArray,
 ) -> Chains:
-    r"""Run chains of one kind of move from their starts.
+    """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
 
-    Args:
-        posterior: What is sampled.
-        starts: Where each chain begins.
-        move: ``(posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)``.
-        acceptance: What the step size is adapted to during the warm-up, pooled over chains; None: it is kept.
-        step_size: In the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
-            of size s is one of Langevin dynamics with :math:`\epsilon = s^2`.
-        warm_up: Steps that are left out.
-        draws: Steps that count.
-        mode: The gradients of all chains side by side (``"vmap"``), or one after the other (``"map"``).
-        key: Key of the chains.
+    The step size is in the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
+    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it.
     """
     evaluate = over_chains(posterior.evaluated, mode)
     states = ChainState(starts, *evaluate(starts))

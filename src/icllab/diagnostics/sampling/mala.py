@@ -1,17 +1,13 @@
 r"""Langevin dynamics with a Metropolis test, at a step size that is adapted while the chains warm up."""
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from icllab.diagnostics.sampling.chains import Chains, noise_and_chances, run_chains
+from icllab.diagnostics.sampling.chains import Move, noise_and_chances
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
 from icllab.diagnostics.sampling.samplers import ChainSampler
-
-ACCEPTANCE = 0.57  # what the step size is adapted to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,53 +19,18 @@ class MALA(ChainSampler):
               q(w'\mid w) = \mathcal N\bigl(w - \tfrac\epsilon2\nabla U(w), \epsilon I\bigr)
 
     It is one leapfrog step of size :math:`\sqrt\epsilon`, and computed as one. The step is adapted to an acceptance of
-    0.57 by dual averaging, pooled over chains, and held after the warm-up. A gradient a step, but a random walk: where
-    a posterior is long and narrow it goes along it far more slowly than :class:`~icllab.diagnostics.sampling.hmc.HMC`.
-
-    Attributes:
-        chains: Number of chains, at least 4.
-        warm_up: Steps that are left out, at least 1.
-        draws: Steps that count, of each chain, at least 8; None: twice as many as those of the warm-up.
-        step_size: :math:`\epsilon` that the adaptation starts from; None: one over the largest curvature.
-        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
-        mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
-            timing says (``"auto"``).
-
-    Raises:
-        InputError: A number is out of its range.
+    0.57. A gradient a step, but a random walk: where a posterior is long and narrow it goes along it far more slowly
+    than :class:`~icllab.diagnostics.sampling.hmc.HMC`.
 
     Source: [RobertsTweedie96].
     """
 
-    chains: int = 8
-    warm_up: int = 2000
-    draws: int | None = None
-    step_size: float | None = None
-    dispersion: float = 0.3
-    mode: str = "auto"
+    acceptance: ClassVar[float | None] = 0.57
 
-    def draw(
-        self,
-        target: Any,
-        starts: Float[Array, "chain parameter"],
-        *,
-        step_size: float,
-        warm_up: int,
-        mode: str,
-        key: PRNGKeyArray,
-    ) -> Chains:
-        """Run the chains from their starts, see :meth:`ChainSampler.draw`."""
-        return run_chains(
-            target,
-            starts,
-            move=_step,
-            acceptance=ACCEPTANCE,
-            step_size=jnp.asarray(math.sqrt(step_size), starts.dtype),
-            warm_up=jnp.asarray(warm_up),
-            draws=self.steps[1],
-            mode=mode,
-            key=key,
-        )
+    @property
+    def move(self) -> Move:
+        """One leapfrog step."""
+        return _step
 
 
 def _step(

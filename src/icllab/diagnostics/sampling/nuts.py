@@ -27,28 +27,14 @@ class NUTS(ChainSampler):
 
     and the next draw is one of its states. Every chain adapts a step size and a diagonal of masses of its own while it
     warms up. The code is blackjax's (the extra ``[singular]``). Chains run one after the other, so that those which end
-    their trajectories are not kept waiting.
-
-    Attributes:
-        chains: Number of chains, at least 4.
-        warm_up: Trajectories that are left out, at least 1.
-        draws: Trajectories that count, of each chain, at least 8; None: twice as many as those of the warm-up.
-        step_size: :math:`s^2` that the adaptation starts from; None: one over the largest curvature.
-        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
-
-    Raises:
-        InputError: A number is out of its range.
+    their trajectories are not kept waiting. Its moves are trajectories.
 
     Source: [HoffmanGelman14].
     """
 
     mode_reason: ClassVar[str] = "chains that end their trajectories are not kept waiting"
 
-    chains: int = 8
     warm_up: int = 500
-    draws: int | None = None
-    step_size: float | None = None
-    dispersion: float = 0.3
     mode: str = field(default="map", init=False, repr=False)
 
     def draw(

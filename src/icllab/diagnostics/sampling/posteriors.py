@@ -20,6 +20,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 Vector = Float[Array, " parameter"]
 
 
+def summed(loss: Callable[[Any], Any], w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
+    """The sum of the terms of a loss, its gradient, and the terms."""
+
+    def total(w: Vector) -> tuple[Array, Array]:
+        terms = jnp.atleast_1d(loss(w))
+        return jnp.sum(terms), terms
+
+    (value, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
+    return value, gradient, terms
+
+
 class Posterior(eqx.Module):
     """The target, and the point it is localized at."""
 
@@ -30,12 +41,7 @@ class Posterior(eqx.Module):
 
     def evaluated(self, w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
         """The loss alone, the gradient of the potential, and the terms of the loss."""
-
-        def total(w: Vector) -> tuple[Array, Array]:
-            terms = jnp.atleast_1d(self.loss(w))
-            return jnp.sum(terms), terms
-
-        (loss, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
+        loss, gradient, terms = summed(self.loss, w)
         return loss, self.nbeta * gradient + self.localization * (w - self.at), terms
 
     def loss_and_slope(self, w: Vector) -> tuple[Float[Array, ""], Vector]:

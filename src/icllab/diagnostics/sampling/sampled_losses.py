@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.diagnostics.sampling.posteriors import Posterior, Vector
+from icllab.diagnostics.sampling.posteriors import Posterior, Vector, summed
 
 GROUPS, MOST_GROUPS = 64, 1024  # of samples, whose gradients' scatter is looked at
 BLOCK = 256  # samples that are evaluated at once, where all of them count
@@ -23,18 +23,11 @@ FEW = 8  # samples whose mean is compared with what the loss says of them
 
 
 class VectorLoss(eqx.Module):
-    """A loss as a function of one vector: what of the parameters is not floating-point stays as it is.
+    """A loss as a function of one vector: what of the parameters is not floating-point stays as it is."""
 
-    Attributes:
-        loss: Of the parameters; of the parameters and samples, if there are data.
-        rest: What of the parameters is no floating-point array.
-        data: A tree of arrays with a leading axis of samples, or None.
-        unravel: Parameters of a vector.
-    """
-
-    loss: Any
-    rest: Any
-    data: Any
+    loss: Any  # of the parameters, and of samples if there are data
+    rest: Any  # of the parameters, what is no floating-point array
+    data: Any  # a tree of arrays with a leading axis of samples, or None
     unravel: Any = eqx.field(static=True)
 
     def __call__(self, w: Any) -> Any:
@@ -76,7 +69,6 @@ def _strong(leaf: Any) -> Any:
 
 
 def _kind(leaf: Any) -> str:
-    """What a leaf is, in a word."""
     return str(leaf.dtype) if eqx.is_array_like(leaf) and hasattr(leaf, "dtype") else type(leaf).__name__
 
 
@@ -106,17 +98,11 @@ class Batches(eqx.Module):
     .. math:: \nabla L_b(w) - \nabla L_b(w^*) + \nabla L(w^*)
 
     and of a loss without terms :math:`(\nabla L_b(w^*) - \nabla L(w^*))^\top(w-w^*)` is taken from the loss too.
-
-    Attributes:
-        posterior: Of all the data.
-        baseline: The terms of every sample at :math:`w^*`.
-        slope: :math:`\nabla L(w^*)` of all the data, or None for the gradient of the batch as it is.
-        size: Samples of a batch.
     """
 
-    posterior: Posterior
-    baseline: Float[Array, "sample term"]
-    slope: Float[Array, " parameter"] | None
+    posterior: Posterior  # of all the data
+    baseline: Float[Array, "sample term"]  # at w*
+    slope: Float[Array, " parameter"] | None  # of all the data at w*; None for the gradient of a batch as it is
     size: int = eqx.field(static=True)
 
     def drawn(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " term"]]:
@@ -130,13 +116,12 @@ class Batches(eqx.Module):
         samples, baseline = batch
         loss = cast(VectorLoss, self.posterior.loss)
 
-        def total(w: Vector) -> tuple[Array, Array]:
-            terms = jnp.atleast_1d(loss.of(w, samples)) - baseline
-            return jnp.sum(terms), terms
+        def over(w: Vector) -> Array:
+            return jnp.atleast_1d(loss.of(w, samples)) - baseline
 
-        (above, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
+        above, gradient, terms = summed(over, w)
         if self.slope is not None:
-            noise = jax.grad(lambda w: total(w)[0])(self.posterior.at) - self.slope
+            noise = summed(over, self.posterior.at)[1] - self.slope
             gradient = gradient - noise
             if terms.shape == (1,):
                 # Most of what a batch's loss says of its own samples, to first order around the point.
@@ -147,15 +132,10 @@ class Batches(eqx.Module):
 
 
 class AtPoint(eqx.Module):
-    r"""What is known of all the data at :math:`w^*` before anything is drawn.
+    r"""What is known of all the data at :math:`w^*` before anything is drawn."""
 
-    Attributes:
-        terms: Of every sample, [sample, term]; of a loss without data, [1, term].
-        slope: The gradient of the loss.
-    """
-
-    terms: Float[Array, "sample term"]
-    slope: Float[Array, " parameter"]
+    terms: Float[Array, "sample term"]  # a loss without data is one sample
+    slope: Float[Array, " parameter"]  # of the loss
 
     @property
     def baseline(self) -> Float[np.ndarray, " term"]:
@@ -228,7 +208,7 @@ def require_mean(loss: VectorLoss, w: Vector) -> None:
 
 
 def _shape(loss: Any, *arguments: Any) -> tuple[int, ...] | None:
-    """Of what a loss returns; None where it is no array."""
+    """None where a loss returns no array."""
     return getattr(eqx.filter_eval_shape(loss, *arguments), "shape", None)
 
 
@@ -254,7 +234,7 @@ def gradient_seconds(loss: VectorLoss, w: Vector, *, batch: int) -> float:
 
 
 def _groups(data: Any, batch: int) -> tuple[Any, int]:
-    """The data in whole batches, and how many samples these are; the others are left out."""
+    """The data in whole batches, and how many samples these are."""
     count = sample_count(data)
     size = min(batch, count)
     whole = count - count % size
@@ -263,11 +243,7 @@ def _groups(data: Any, batch: int) -> tuple[Any, int]:
 
 @eqx.filter_jit
 def _alone(loss: VectorLoss, w: Vector) -> tuple[Array, Array]:
-    def total(w: Vector) -> tuple[Array, Array]:
-        terms = jnp.atleast_1d(loss(w))
-        return jnp.sum(terms), terms
-
-    (_, terms), slope = jax.value_and_grad(total, has_aux=True)(w)
+    _, slope, terms = summed(loss, w)
     return terms, slope
 
 

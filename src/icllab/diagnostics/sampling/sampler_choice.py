@@ -24,10 +24,7 @@ WORK = 0.1  # seconds above which they gain nothing, and need the memory of all 
 def chosen_sampler(seconds: float, parameters: int, samples: int) -> tuple[ChainSampler, str]:
     """Hamiltonian Monte Carlo, or Langevin dynamics on batches, with their defaults; and why, in a sentence.
 
-    Args:
-        seconds: Time that the whole loss and its gradient take.
-        parameters: How many.
-        samples: Number in the data; 0 where the loss has none of its own.
+    ``seconds`` are those of the whole loss and its gradient; a loss without data has 0 ``samples``.
     """
     cost = f"the whole loss and its gradient take {1e3 * seconds:.2g} ms"
     sgld = SGLD()
@@ -47,13 +44,8 @@ def chosen_mode(
 ) -> tuple[str, str]:
     """``"vmap"`` or ``"map"``, and why.
 
-    A few gradients of all chains are taken both ways, unless one costs so little that a step is overhead.
-
-    Args:
-        target: Whose gradients.
-        starts: Where they are taken.
-        seconds: Time that one gradient takes, about.
-        key: Of the batches.
+    A few gradients of all chains are taken both ways, unless one costs so little that a step is overhead, or too much:
+    it takes about so many ``seconds``.
     """
     if seconds < OVERHEAD:
         return "vmap", f"a gradient takes {1e3 * seconds:.2g} ms, below {1e3 * OVERHEAD:g}"

@@ -1,18 +1,18 @@
 r"""What a sampler is: the protocol that estimates are made with, and that of samplers that run Markov chains.
 
 A sampler is a frozen value with its own tuning, so that it can be compared, printed and kept in a configuration. A new
-one that runs chains is one file with a subclass of :class:`ChainSampler`: a method, and what it is tuned by.
+one that runs chains is one file with a subclass of :class:`ChainSampler`: its move, and what it is tuned by.
 """
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_number
-from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
 from icllab.diagnostics.sampling.posteriors import Posterior
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches
@@ -35,33 +35,42 @@ class Sampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainSampler(Sampler, ABC):
+class ChainSampler(Sampler):
     r"""A sampler of Markov chains, which are split between starts at the point and away from it.
+
+    A subclass has a :attr:`move`, of which the chains are made here, or a :meth:`draw` of its own.
 
     Attributes:
         tested: Whether a Metropolis test makes the posterior the stationary distribution at any step size. Without
             one, the same estimate at half the step is part of an estimate.
+        acceptance: Acceptance that the step size is adapted to by dual averaging while the chains warm up, pooled over
+            chains; it is held after. None: it is kept as it is.
         first_step: Step size that is taken where none is given, times the largest curvature of the potential.
         mode_reason: Why the mode is what it is, where it is not left to a timing.
         chains: Number of chains, at least 4.
-        warm_up: Steps that are left out, at least 1.
-        draws: Steps that count, of each chain, at least 8; None: twice as many as those of the warm-up.
-        step_size: :math:`\epsilon` of Langevin dynamics; None: from the largest curvature.
+        warm_up: Moves that are left out, at least 1.
+        draws: Moves that count, of each chain, at least 8; None: twice as many as those of the warm-up.
+        step_size: :math:`\epsilon` of Langevin dynamics, in leapfrog steps of size s :math:`s^2`, which an adaptation
+            starts from. None: from the largest curvature, at the point and, without a test, where chains start.
         dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
         mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
             timing says (``"auto"``).
+
+    Raises:
+        InputError: A number is out of its range.
     """
 
     tested: ClassVar[bool] = True
+    acceptance: ClassVar[float | None] = None
     first_step: ClassVar[float] = 1.0
     mode_reason: ClassVar[str] = "asked for"
 
-    chains: int
-    warm_up: int
-    draws: int | None
-    step_size: float | None
-    dispersion: float
-    mode: str
+    chains: int = 8
+    warm_up: int = 2000
+    draws: int | None = None
+    step_size: float | None = None
+    dispersion: float = 0.3
+    mode: str = "auto"
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
@@ -89,10 +98,14 @@ class ChainSampler(Sampler, ABC):
         """
         return posterior
 
-    @abstractmethod
+    @property
+    def move(self) -> Move:
+        """``(posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)``."""
+        raise NotImplementedError
+
     def draw(
         self,
-        target: Posterior | Batches,
+        target: Any,
         starts: Float[Array, "chain parameter"],
         *,
         step_size: float,
@@ -105,8 +118,20 @@ class ChainSampler(Sampler, ABC):
         Args:
             target: From :meth:`target`.
             starts: Where each chain begins.
-            step_size: :math:`\epsilon` of Langevin dynamics; in leapfrog steps the size is :math:`\sqrt\epsilon`.
-            warm_up: Steps that are left out; 0 continues chains that are warm.
+            step_size: :math:`\epsilon` of Langevin dynamics.
+            warm_up: Moves that are left out; 0 continues chains that are warm.
             mode: ``"map"`` or ``"vmap"``.
             key: Key of the chains.
         """
+        size = step_size if self.acceptance is None else math.sqrt(step_size)
+        return run_chains(
+            target,
+            starts,
+            move=self.move,
+            acceptance=self.acceptance,
+            step_size=jnp.asarray(size, starts.dtype),
+            warm_up=jnp.asarray(warm_up),
+            draws=self.steps[1],
+            mode=mode,
+            key=key,
+        )

@@ -34,12 +34,7 @@ def errors_of_few(repeats: int) -> float:
 
 
 def chain_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with an estimate, a sentence for each; empty where nothing is seen.
-
-    Args:
-        dataset: As :func:`learning_coefficient <icllab.diagnostics.singular.local_learning.learning_coefficient>`
-            returns it, of one point and one temperature.
-    """
+    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
     gap, gap_error = value["start_gap"], value["start_gap_error"]
@@ -77,12 +72,7 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
 
 
 def annealing_warnings(found: xr.Dataset, sampler: SMC) -> list[str]:
-    """What is wrong with a free energy, a sentence for each; empty where nothing is seen.
-
-    Args:
-        found: As :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` returns it.
-        sampler: What moved the populations.
-    """
+    """What is wrong with the result of ``free_energy``, in sentences."""
     gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
     rungs = found.isel(rung=slice(1, None))
     count = rungs.sizes["rung"]

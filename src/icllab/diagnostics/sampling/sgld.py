@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
-from icllab.diagnostics.sampling.chains import Chains, Drawn, chain_groups, over_chains, run_chains, squared_distance
+from icllab.diagnostics.sampling.chains import Chains, Drawn, Move, chain_groups, over_chains, squared_distance
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, langevin
 from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -35,16 +35,6 @@ class SGLD(ChainSampler):
         batch: Samples of a batch, at least 1.
         control_variate: Whether batches' gradients have their own at :math:`w^*` as a control variate; there must be
             more samples than a batch has.
-        step_size: :math:`\epsilon`; None: a tenth over the largest curvature, at the point and where chains start.
-        chains: Number of chains, at least 4.
-        warm_up: Steps that are left out, at least 1.
-        draws: Steps that count, of each chain, at least 8; None: twice as many as those of the warm-up.
-        dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
-        mode: Gradients of the chains side by side (``"vmap"``), one after the other (``"map"``), or what a short
-            timing says (``"auto"``).
-
-    Raises:
-        InputError: A number is out of its range.
 
     Source: [WellingTeh11].
     Derived: docs/singular-learning.md, Estimates by sampling.
@@ -55,12 +45,6 @@ class SGLD(ChainSampler):
 
     batch: int = 256
     control_variate: bool = False
-    step_size: float | None = None
-    chains: int = 8
-    warm_up: int = 2000
-    draws: int | None = None
-    dispersion: float = 0.3
-    mode: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,22 +72,19 @@ class SGLD(ChainSampler):
             raise expected("control_variate", "more samples than a batch has", came, "leave it out")
         return posterior
 
+    @property
+    def move(self) -> Move:
+        """A step with the gradient of all the data."""
+        return _step
+
     def draw(
-        self,
-        target: Any,
-        starts: Float[Array, "chain parameter"],
-        *,
-        step_size: float,
-        warm_up: int,
-        mode: str,
-        key: PRNGKeyArray,
+        self, target: Any, starts: Float[Array, "chain parameter"], *, step_size: float, warm_up: int, **how: Any
     ) -> Chains:
-        """Run the chains from their starts, see :meth:`ChainSampler.draw`."""
-        how: dict[str, Any] = {"step_size": jnp.asarray(step_size, starts.dtype), "warm_up": jnp.asarray(warm_up)}
-        how |= {"draws": self.steps[1], "mode": mode, "key": key}
-        if isinstance(target, Batches):
-            return sample_batches(target, starts, **how)
-        return run_chains(target, starts, move=_step, acceptance=None, **how)
+        """Run the chains from their starts, on batches if that is what the target is; see :meth:`ChainSampler.draw`."""
+        if not isinstance(target, Batches):
+            return super().draw(target, starts, step_size=step_size, warm_up=warm_up, **how)
+        size = jnp.asarray(step_size, starts.dtype)
+        return sample_batches(target, starts, step_size=size, warm_up=warm_up, draws=self.steps[1], **how)
 
 
 def _step(
@@ -120,7 +101,7 @@ def sample_batches(
     step_size: Float[Array, ""],
     warm_up: int | Int[Array, ""],
     draws: int,
-    mode: str = "vmap",
+    mode: str,
     key: PRNGKeyArray,
 ) -> Chains:
     r"""Run Langevin dynamics without a test on batches, every chain on its own.
@@ -133,23 +114,13 @@ def sample_batches(
     """
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(len(starts)))
     groups = chain_groups(len(starts)) if mode == "map" else 1
-    size = len(starts) // groups
+    size, last = len(starts) // groups, jnp.asarray(warm_up)
+    parts = [slice(i, i + size) for i in range(0, len(starts), size)]
     # A call returns before it is done, so that all groups run at once.
-    parts = [
-        _sample_batches(
-            batches,
-            starts[i * size : (i + 1) * size],
-            keys[i * size : (i + 1) * size],
-            step_size,
-            jnp.asarray(warm_up),
-            draws,
-            mode,
-        )
-        for i in range(groups)
-    ]
+    found = [_sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode) for part in parts]
     if groups == 1:
-        return parts[0]
-    return Chains(*(jnp.concatenate(part) if part[0].ndim else part[0] for part in zip(*parts, strict=True)))
+        return found[0]
+    return Chains(*(jnp.concatenate(part) if part[0].ndim else part[0] for part in zip(*found, strict=True)))
 
 
 @eqx.filter_jit

@@ -24,59 +24,34 @@ LEAST_MASS = 1e-4  # of the prior inside the region, below which nobody looks on
 
 
 class Moved(NamedTuple):
-    """What the moves at a temperature were like.
+    """What the moves at a temperature were like."""
 
-    Attributes:
-        acceptance: Mean over moves.
-        step_size: After the last one, in units of the prior.
-        moves: How many trajectories.
-        correlation: Of the losses with those before, within populations.
-    """
-
-    acceptance: float
-    step_size: float
-    moves: int
-    correlation: float
+    acceptance: float  # mean over moves
+    step_size: float  # after the last one, in units of the prior
+    moves: int  # trajectories
+    correlation: float  # of the losses with those before, within populations
 
 
 class Rung(NamedTuple):
-    """One temperature: how it was reached, and the populations there after their moves.
+    """One temperature: how it was reached, and the populations there after their moves, an entry for each."""
 
-    Attributes:
-        temperature: The inverse temperature t.
-        increment: :math:`-\\log` of the mean weight, of each population.
-        share: Effective particles over particles, of each population.
-        mean: Of the loss.
-        variance: Of the loss.
-        least: The least loss of all.
-        observed: Mean of what is observed, [repeat, observable].
-        moved: How the moves went.
-    """
-
-    temperature: float
-    increment: np.ndarray
-    share: np.ndarray
-    mean: np.ndarray
+    temperature: float  # the inverse temperature t
+    increment: np.ndarray  # -log of the mean weight
+    share: np.ndarray  # effective particles over particles
+    mean: np.ndarray  # of the loss
     variance: np.ndarray
-    least: float
-    observed: np.ndarray
+    least: float  # loss of all
+    observed: np.ndarray  # mean of what is observed, [repeat, observable]
     moved: Moved
 
 
 class Path(NamedTuple):
-    """A run from the prior to the last temperature.
+    """A run from the prior to the last temperature."""
 
-    Attributes:
-        rungs: Of every temperature, the prior's first.
-        prior_mass: Share of the prior in the region, as each population found it.
-        ancestors: How many particles of the prior have descendants at the end, of each population.
-        last: The populations at the end, [repeat, particle, parameter], in units of the prior.
-    """
-
-    rungs: list[Rung]
-    prior_mass: np.ndarray
-    ancestors: np.ndarray
-    last: np.ndarray
+    rungs: list[Rung]  # the prior's first
+    prior_mass: np.ndarray  # share of the prior in the region, as each population found it
+    ancestors: np.ndarray  # particles of the prior with descendants at the end, of each population
+    last: np.ndarray  # the populations at the end, [repeat, particle, parameter], in units of the prior
 
 
 class Whitened(eqx.Module):
@@ -153,20 +128,11 @@ class SMC(Sampler):
         require_number("forgotten", self.forgotten, "a number between 0 and 1", lambda x: 0 < x < 1)
 
     def path(
-        self,
-        loss: Whitened,
-        *,
-        stops: np.ndarray,
-        key: PRNGKeyArray,
-        observe: Callable[[Any], Any] | None = None,
+        self, loss: Whitened, *, stops: np.ndarray, key: PRNGKeyArray, observe: Callable[[Any], Any] | None = None
     ) -> Path:
         """Take populations from the prior through all ``stops``, temperatures that are never stepped over.
 
-        Args:
-            loss: What is tempered, over a standard normal prior.
-            stops: Inverse temperatures above 0.
-            key: Of everything that is drawn.
-            observe: A function of parameters whose means are wanted.
+        The means of what a function ``observe`` says of parameters are taken at every temperature.
 
         Raises:
             InputError: Less than one in ten thousand draws of the prior has a finite loss in the region, or the region
@@ -315,9 +281,8 @@ def _measured(
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     observed = np.zeros((len(values), 0))
     if observe is not None:
-        observed = (
-            np.asarray(_observed(loss, observe, jnp.asarray(z)), np.float64).reshape(*values.shape, -1).mean(axis=1)
-        )
+        numbers = np.asarray(_observed(loss, observe, jnp.asarray(z)), np.float64)
+        observed = numbers.reshape(*values.shape, -1).mean(axis=1)
     return values.mean(axis=1), values.var(axis=1, ddof=1), float(values.min()), observed
 
 
