@@ -6,7 +6,8 @@ r"""The mean spectrum of a sample covariance at finite size, without sampling: e
 
 Moments are rational numbers, and are computed as such. A Gauss rule of N points, made of :math:`2N` of them,
 integrates every polynomial of degree below :math:`2N` exactly: what a sample mean resolves badly, since a few draws
-with a large eigenvalue carry it, is here a sum of N positive terms.
+with a large eigenvalue carry it, is here a sum of N positive terms. Throughout ``dim`` is d, ``length`` n and ``nodes``
+N, integers of at least 1: another number raises an ``InputError``.
 """
 
 from fractions import Fraction
@@ -30,18 +31,8 @@ def moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
           \prod_{j=1}^{h} r_j(r_j+2)\cdots(r_j+2k_j-2)
 
     over the compositions of k into positive parts, with :math:`r = n, d-1, n-1, d-2, n-2, \dots`: the walks on the
-    bidiagonal form of a Wishart matrix. O(order^3 min(dim, length, order)) products of integers.
-
-    Args:
-        dim: d.
-        length: n.
-        order: The highest moment.
-
-    Returns:
-        :math:`m_0, \dots, m_{\text{order}}` as fractions.
-
-    Raises:
-        InputError: ``dim`` or ``length`` is no integer of at least 1, or ``order`` none of at least 0.
+    bidiagonal form of a Wishart matrix. O(order^3 min(dim, length, order)) products of integers. Returned are
+    :math:`m_0, \dots, m_{\text{order}}` as fractions.
 
     Derived: docs/constructions.md, Moments of a sample covariance.
     """
@@ -52,11 +43,9 @@ def moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def _moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
-    total = [0] * (order + 1)
-    total[0] = 1
+    total = [1] + [0] * order
     # walks[k][s]: walks with k steps up the last edge met so far, and s steps up in all.
     walks = [[0] * (order + 1) for _ in range(order + 1)]
-    edge = 0
     for edge, degrees in enumerate(_degrees(dim, length)):
         if degrees == 0 or edge >= order:
             break
@@ -68,9 +57,8 @@ def _moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
             if edge == 0:
                 after[k][k] = chi[k]
                 continue
-            ways = [comb(before + k - 1, k) for before in range(1, order + 1)]
             for s in range(edge + k, order + 1):
-                steps = sum(ways[before - 1] * walks[before][s - k] for before in range(1, s - k + 1))
+                steps = sum(comb(before + k - 1, k) * walks[before][s - k] for before in range(1, s - k + 1))
                 after[k][s] = chi[k] * steps
         walks = after
         for s in range(1, order + 1):
@@ -99,24 +87,15 @@ def gauss_rule(dim: int, length: int, nodes: int, tilt: int = 0) -> Rule:
     .. math:: \int s^t f(s)\,d\mu(s) = \sum_{i=1}^N w_i f(s_i), \qquad \deg f < 2N, \quad w_i > 0,\; s_i > 0
 
     The recurrence coefficients are made of exact moments in rational arithmetic, where nothing is rounded; the points
-    are the eigenvalues of the Jacobi matrix, and :math:`1/w_i = \sum_{k<N}\pi_k(s_i)^2/\|\pi_k\|^2`.
-
-    Args:
-        dim: d.
-        length: n.
-        nodes: N.
-        tilt: t, 0 or 1: the measure, or the measure times s.
-
-    Raises:
-        InputError: An argument is no integer in its range.
+    are the eigenvalues of the Jacobi matrix, and :math:`1/w_i = \sum_{k<N}\pi_k(s_i)^2/\|\pi_k\|^2`. ``tilt`` is t, 0
+    or 1: the measure, or the measure times s.
 
     Derived: docs/constructions.md, A Gauss rule for the spectrum.
     """
     require_integer("nodes", nodes)
     if tilt not in (0, 1):
         raise expected("tilt", "0 or 1", tilt)
-    mass, diagonal, squares = recurrence(moments(dim, length, 2 * nodes - 1 + tilt)[tilt:])
-    return _rule(mass, diagonal, squares)
+    return _rule(*recurrence(moments(dim, length, 2 * nodes - 1 + tilt)[tilt:]))
 
 
 def sample_rule(values: Array, nodes: int) -> Rule:
@@ -124,15 +103,8 @@ def sample_rule(values: Array, nodes: int) -> Rule:
 
     .. math:: \frac1m\sum_{j\le m}f(v_j) = \sum_{i=1}^Nw_if(s_i), \qquad \deg f < 2N
 
-    N points that stand for any number of values: Lanczos's method on the diagonal matrix of values, with full
-    orthogonalisation. O(m N^2).
-
-    Args:
-        values: :math:`v_j`, more different ones than ``nodes``.
-        nodes: N.
-
-    Raises:
-        InputError: There are too few values.
+    N points that stand for more than N different values :math:`v_j`: Lanczos's method on the diagonal matrix of values,
+    with full orthogonalisation. O(m N^2).
 
     Derived: docs/constructions.md, A Gauss rule for the spectrum.
     """
@@ -168,13 +140,8 @@ def recurrence(values: tuple[Fraction, ...]) -> tuple[float, Array, Array]:
 
     .. math:: \pi_{k+1}(s) = (s - \alpha_k)\,\pi_k(s) - \beta_k\,\pi_{k-1}(s)
 
-    Chebyshev's algorithm in exact arithmetic.
-
-    Args:
-        values: :math:`m_0, \dots, m_{2N-1}`.
-
-    Returns:
-        :math:`m_0`, the N values of :math:`\alpha` and the N - 1 values of :math:`\beta`, rounded once.
+    Chebyshev's algorithm in exact arithmetic, from :math:`m_0, \dots, m_{2N-1}` to :math:`m_0`, the N values of
+    :math:`\alpha` and the N - 1 values of :math:`\beta`, rounded once.
 
     Derived: docs/constructions.md, A Gauss rule for the spectrum.
     """

@@ -55,12 +55,7 @@ def asymptotic(phase: Phase, n: Numbers) -> Number:
 
     .. math:: F_n = nL + \lambda\log n - (m-1)\log\log n + c
 
-    Args:
-        phase: L, :math:`\lambda`, m and c.
-        n: Samples, above 1; broadcasts.
-
-    Returns:
-        Nats.
+    in nats, with the numbers L, :math:`\lambda`, m and c of ``phase``, and any shape of ``n``.
 
     Raises:
         InputError: ``n`` is not above 1, or a number of the phase is not finite.
@@ -79,15 +74,8 @@ def posterior_weights(phases: Sequence[Phase], n: Numbers) -> Array:
 
     .. math:: p_a = \frac{e^{-F_n(W_a)}}{\sum_b e^{-F_n(W_b)}}
 
-    Args:
-        phases: At least one.
-        n: Samples, above 1.
-
-    Returns:
-        Shares, with an axis of phases before those of ``n``; they sum to 1.
-
-    Raises:
-        InputError: As :func:`asymptotic`, or there are no phases.
+    The axis of phases, of which there must be one at least, comes before those of ``n``. Errors are those of
+    :func:`asymptotic`.
 
     Derived: docs/singular-learning.md, Competition of phases.
     """
@@ -109,10 +97,6 @@ def crossings(first: Phase, second: Phase) -> Array:
     derivative. So there are at most three crossings, and all are found. One is the rule: a phase of less loss and a
     larger coefficient wins from some n on, :math:`n\,\Delta L \approx \Delta\lambda\log n`. A phase of less loss and a
     smaller coefficient has won from the start.
-
-    Args:
-        first: One phase.
-        second: The other.
 
     Returns:
         All n above 1 with :math:`\Delta F = 0`, ascending; empty if there are none. The expansion says nothing of

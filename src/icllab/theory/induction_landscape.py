@@ -15,7 +15,8 @@ whose item it is with strength :math:`\alpha`, and the classifier reads that lab
 z is the attention from the query to the right label and z' that to each other label; the remaining N + 1 tokens, items
 and the query itself, have score zero. :math:`\beta_2` is what the second layer gives to labels for being labels; zero
 in the landscape of Reddy's essay, where z' is that of every other token. With ``leak_corrected`` the first layer's
-attention counts from what it is without training, :math:`y = (e^\beta-1)/(e^\beta+N)`.
+attention counts from what it is without training, :math:`y = (e^\beta-1)/(e^\beta+N)`. Throughout ``pairs`` is N, at
+least 1, and ``labels`` is L, at least N; other numbers, and parameters that are not finite, raise an ``InputError``.
 
 What the landscape says of a network is a matter of experiment: it is an account of three numbers, not a limit of any
 network.
@@ -67,15 +68,8 @@ def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool 
     .. math:: y = \frac{e^\beta}{e^\beta+N}, \qquad\text{or, leak-corrected,}\qquad y = \frac{e^\beta-1}{e^\beta+N}
 
     The label of pair k sees 2k tokens, one of them with score :math:`\beta`: :math:`e^\beta/(e^\beta+2k-1)`. Over the
-    labels 2k has the mean N + 1, and y is the attention there. Leak-corrected it is zero at :math:`\beta = 0`.
-
-    Args:
-        beta: Strength of the first layer, any real number.
-        pairs: N.
-        leak_corrected: Whether what attention takes up by chance is taken off.
-
-    Raises:
-        InputError: N is no positive integer, or beta is not finite.
+    labels 2k has the mean N + 1, and y is the attention there. Leak-corrected, what attention takes up by chance is
+    taken off, and y is zero at :math:`\beta = 0`.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
@@ -104,13 +98,10 @@ def loss(
         beta: Strength of the first layer.
         alpha: Strength of the match in the second.
         xi: Strength of the classifier. These and ``beta2`` are numbers or arrays that broadcast.
-        pairs: N, at least 1.
-        labels: L, at least N.
+        pairs: N.
+        labels: L.
         beta2: Preference of the second layer for labels.
         leak_corrected: As in :func:`previous_token_attention`.
-
-    Raises:
-        InputError: A parameter is not finite, N is no positive integer, or L is less than N.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
@@ -136,10 +127,8 @@ def gradient(
     :math:`\bigl(0,\ 0,\ -\frac{L-N}{L(2N+1)}\bigr)`: weak, along :math:`\xi` alone, and nothing at all where
     :math:`L = N`.
 
-    Arguments and errors are those of :func:`loss`; ``beta2=None`` leaves it at zero and its derivative out.
-
-    Returns:
-        [..., 3] in the order beta, alpha, xi; [..., 4] with beta2 last if it is given.
+    Arguments are those of :func:`loss`; ``beta2=None`` leaves it at zero and its derivative out. The last axis is in
+    the order beta, alpha, xi, and beta2 if it is given.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, Derivatives of the landscape.
@@ -164,10 +153,7 @@ def hessian(
         \nabla^2\mathcal L = \sum_k\pi_k\bigl(\nabla v_k\nabla v_k^\top - \nabla^2v_k\bigr)
         - \nabla\mathcal L\,\nabla\mathcal L^\top
 
-    Arguments, order and errors are those of :func:`gradient`.
-
-    Returns:
-        [..., 3, 3], or [..., 4, 4] with beta2.
+    Arguments and the order of the last two axes are those of :func:`gradient`.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, Derivatives of the landscape.
@@ -187,14 +173,6 @@ def escape_rate(*, pairs: int, beta: Numbers = 0.0, leak_corrected: bool = False
     positive to the induction head, with both negative to its opposite, a query that attends to everything but its own
     label and is read with the opposite sign. So the plateau is a delay, not a bar. Leak-corrected and at
     :math:`\beta = 0`, h is zero and the escape slower than exponential.
-
-    Args:
-        pairs: N, at least 1.
-        beta: Strength of the first layer.
-        leak_corrected: As in :func:`previous_token_attention`.
-
-    Raises:
-        InputError: As :func:`previous_token_attention`.
 
     Derived: docs/abrupt-learning.md, The saddle.
     """
@@ -229,8 +207,8 @@ def flow(
         leak_corrected: As in :func:`previous_token_attention`.
 
     Raises:
-        InputError: As :func:`loss`; or the start has neither three nor four numbers, the rates are not as many, a
-            level or the time is not positive.
+        InputError: The start has neither three nor four numbers, the rates are not as many, a level or the time is not
+            positive.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The cliff in time.

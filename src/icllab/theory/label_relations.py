@@ -21,15 +21,7 @@ def agreements(*, pairs: int, labels: int) -> Array:
 
     .. math:: p_j = \binom Nj \sum_{i=0}^{N-j} (-1)^i \binom{N-j}{i} \frac{(L-j-i)!}{L!}, \qquad j = 0, \dots, N
 
-    Args:
-        pairs: N.
-        labels: L, at least N.
-
-    Returns:
-        :math:`p_j`, [N + 1].
-
-    Raises:
-        InputError: N or L is no positive integer, or L is less than N.
+    with N ``pairs`` and L ``labels``, integers with :math:`1 \le N \le L`; others raise an ``InputError``.
 
     Derived: docs/context-and-weights.md, One who knows the relations.
     """
@@ -52,13 +44,7 @@ def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int
     context's items, and the answer is right for those that the relation taken agrees with. With one relation it is 1/L.
     A predictor that looks the query up in the context is always right.
 
-    Args:
-        relations: M, at least 1; an array if need be.
-        pairs: N.
-        labels: L.
-
-    Raises:
-        InputError: As :func:`agreements`; or M is no whole number of at least 1.
+    ``relations`` is M, whole numbers of at least 1; the others are as in :func:`agreements`.
 
     Derived: docs/context-and-weights.md, One who knows the relations.
     """
@@ -79,13 +65,8 @@ def recognition_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int
     A predictor that only looks into the context finds nothing there, and is right at most with the probability
     1/(L - N).
 
-    Args:
-        relations: M, as above; drawn independently, so that two of them may be alike.
-        pairs: N, less than L.
-        labels: L.
-
-    Raises:
-        InputError: As :func:`recognition_on_a_new_relation`; or N is L, and no item is left.
+    Arguments are those of :func:`recognition_on_a_new_relation`, with N less than L. Relations are drawn independently,
+    so that two of them may be alike.
 
     Derived: docs/context-and-weights.md, One who knows the relations.
     """

@@ -7,6 +7,10 @@ zero answers a query with
 .. math:: \hat y = x_q^\top A\,\frac1n\sum_{i\le n}y_ix_i .
 
 Errors are those of the noiseless answer :math:`w^\top x_q`: if the query's own label is noisy, add :math:`\rho`.
+
+A covariance is a vector [d] (a diagonal matrix) or a matrix [d, d]. One that is not finite, symmetric and positive
+semidefinite, or of another dimension than the others, raises an ``InputError``, as do a ``length`` n that is no
+positive integer and a negative noise.
 """
 
 from typing import NamedTuple
@@ -43,17 +47,10 @@ def optimal(
     covariance is singular, :math:`A^*` is the best matrix that is zero on what is never seen.
 
     Args:
-        covariance: :math:`\Sigma`, of the inputs: a vector [d] (a diagonal matrix) or a symmetric matrix [d, d].
+        covariance: :math:`\Sigma`, of the inputs.
         length: n, the number of examples.
-        task_covariance: W, likewise; None for the identity.
-        noise_variance: :math:`\rho\ge0`, of the examples' labels. The error does not count that of the query's.
-
-    Returns:
-        ``(matrix, loss)``.
-
-    Raises:
-        InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than the
-            other; ``length`` is no positive integer, or the noise is negative.
+        task_covariance: W; None for the identity.
+        noise_variance: :math:`\rho\ge0`, of the examples' labels.
 
     Source: the isotropic law of tasks without noise [Ahn23].
     Derived: docs/constructions.md, The best single step.
@@ -79,17 +76,8 @@ def loss(
         + \mathrm{tr}\,\Sigma AMA^\top, \qquad
         M = \tfrac{n+1}n\Sigma W\Sigma + \tfrac{\mathrm{tr}\,\Sigma W+\rho}n\Sigma
 
-    The last terms are summed as the distance from :math:`A^*`, so that nothing cancels near it.
-
-    Args:
-        preconditioner: A [d, d]. The attention matrix that holds it is its transpose.
-        covariance: As in :func:`optimal`, as are the others.
-        length: n.
-        task_covariance: W.
-        noise_variance: :math:`\rho`.
-
-    Raises:
-        InputError: As :func:`optimal`; or the preconditioner has another shape than the covariance.
+    The last terms are summed as the distance from :math:`A^*`, so that nothing cancels near it. ``preconditioner`` is A
+    [d, d], and the attention matrix that holds it is its transpose; the other arguments are those of :func:`optimal`.
 
     Derived: docs/constructions.md, The best single step.
     """
@@ -116,15 +104,12 @@ def family(
     is that of :func:`icllab.theory.descent.loss`.
 
     Args:
-        covariance: :math:`\Sigma`, positive definite, as in :func:`optimal`.
+        covariance: :math:`\Sigma`, positive definite.
         rates: :math:`a_1, \dots, a_L`.
-        contractions: :math:`b_1, \dots, b_L`; None for zeros, gradient descent without a change of the inputs.
+        contractions: :math:`b_1, \dots, b_L`, as many; None for zeros, gradient descent without a change of the inputs.
 
     Returns:
         :math:`A_l` and :math:`B_l`, each [L, d, d].
-
-    Raises:
-        InputError: The covariance is singular, or the lists differ in length.
 
     Source: [Ahn23].
     Derived: docs/constructions.md, Many layers.
@@ -157,9 +142,6 @@ def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) ->
 
     Returns:
         One number in [0, 1] for each matrix; a float for one.
-
-    Raises:
-        InputError: What is given is no stack of square matrices, or the covariance has another dimension.
 
     Source: [Ahn23].
     """

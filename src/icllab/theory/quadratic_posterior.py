@@ -80,8 +80,8 @@ def contributions(
         \operatorname{Cov}_{ts} = (n\beta)^2\Bigl(g_t^\top A^{-1}g_s
                                 + \frac12\operatorname{tr}H_tA^{-1}H_sA^{-1}\Bigr)
 
-    A term by itself need not be least at :math:`w^*`, nor have a Hessian
-    without negative eigenvalues: only the sum has. A term's contribution may therefore be negative.
+    A term by itself need not be least at :math:`w^*`, nor have a Hessian without negative eigenvalues: only the sum
+    has. A term's contribution may therefore be negative.
 
     Args:
         hessians: :math:`H_t`, one symmetric matrix for each term.
@@ -90,8 +90,7 @@ def contributions(
         gradients: :math:`g_t`, which sum to zero; None: all are zero.
 
     Raises:
-        InputError: Shapes do not fit, a matrix is not symmetric, the gradients do not sum to zero, or A has an
-            eigenvalue that is not positive, so that there is no posterior.
+        InputError: The arguments are others, or A has an eigenvalue that is not positive: there is no posterior.
 
     Derived: docs/learning-machine.md, Contributions of terms that share parameters.
     """

@@ -48,10 +48,7 @@ def loss(weights: Array, bias: Array) -> float:
 
     Args:
         weights: W, [dimension, feature].
-        bias: b, [feature].
-
-    Raises:
-        InputError: There are not as many biases as columns.
+        bias: b, [feature]: as many as W has columns.
 
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.
@@ -94,10 +91,7 @@ def polygon(vertices: int, *, features: int = 6, positive: int = 0) -> Polygon:
     Args:
         vertices: k, 4 to 6.
         features: n, at least k.
-        positive: p of the n - k features without a corner.
-
-    Raises:
-        InputError: A number is out of its range.
+        positive: p of the n - k features without a corner, at most all.
 
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.
