@@ -64,16 +64,12 @@ def icl_error(
         test: Second moment :math:`\tilde C` of the test tasks, likewise, in the same coordinates. Only its diagonal
             in the eigenbasis of ``train`` enters. Of a finite set of test tasks it is their
             :math:`\frac1m\sum_jw_jw_j^\top`, if they are independent of the pretraining pool.
-        tau: Pretraining contexts over :math:`d^2`, :math:`> 0`, ``inf`` allowed.
-        alpha: Context length of pretraining over :math:`d`, :math:`> 0` and finite.
-        kappa: Pretraining tasks over :math:`d`, :math:`> 0`, ``inf`` (a fresh task in every context) allowed.
-        rho: Variance of the label noise, :math:`\ge 0`.
-        ridge: :math:`\lambda\ge0`; zero is the limit :math:`\lambda\to0^+`.
-        test_alpha: Context length of the test over :math:`d`, ``inf`` allowed; by default that of pretraining.
-
-    Returns:
-        A float where the parameters are scalars, else a float64 array of their broadcast shape. ``inf`` at
-        :math:`\tau=1` without ridge.
+        tau: As in :func:`icllab.theory.linear_attention.icl_error`, with its ranges and shapes, as are the others.
+        alpha: Context length of pretraining over :math:`d`.
+        kappa: Pretraining tasks over :math:`d`.
+        rho: Variance of the label noise.
+        ridge: :math:`\lambda`.
+        test_alpha: Context length of the test over :math:`d`; by default ``alpha``.
 
     Raises:
         InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than
@@ -85,9 +81,7 @@ def icl_error(
     Source: [LeteyTask25].
     Derived: docs/alignment.md, The error on other tasks.
     """
-    c, other = in_eigenbasis(train, test)
-    found, rho, tau, _, test_alpha = _solve(c, tau, alpha, kappa, rho, ridge, test_alpha)
-    test_q = (other.mean() + rho) / test_alpha
+    found, other, rho, tau, _, test_q = _solve(train, test, tau, alpha, kappa, rho, ridge, test_alpha)
     missed = (other * found.missed_twice).mean(-1)
     seen = ((other + np.expand_dims(test_q, -1)) * found.variance).mean(-1)
     return plain(rho + missed + test_q * found.kept_twice.mean(-1) + found.idg / tau * seen)
@@ -120,14 +114,11 @@ def idg_error(
 
     Derived: docs/alignment.md, The error on the pool.
     """
-    c, _ = in_eigenbasis(train, train)
-    found, rho, tau, _, test_alpha = _solve(c, tau, alpha, kappa, rho, ridge, test_alpha)
-    test_q = (c.mean() + rho) / test_alpha
+    found, _, rho, tau, _, test_q = _solve(train, None, tau, alpha, kappa, rho, ridge, test_alpha)
     kept, mixed, missed = (part.mean(-1) for part in (found.kept_twice, found.mixed, found.missed_twice))
     seen = kept + (found.q + test_q) / found.nu * mixed + found.q / found.nu * (test_q / found.nu) * missed
-    return plain(
-        np.where(test_q == found.q, found.idg, rho + found.nu * mixed + test_q * kept + found.idg / tau * seen)
-    )
+    other_length = rho + found.nu * mixed + test_q * kept + found.idg / tau * seen
+    return plain(np.where(test_q == found.q, found.idg, other_length))
 
 
 @np.errstate(all="ignore")
@@ -148,8 +139,7 @@ def effective_ridge(
 
     Derived: docs/alignment.md, The effective ridge of other tasks.
     """
-    c, _ = in_eigenbasis(train, train)
-    return plain(_solve(c, tau, alpha, kappa, rho, ridge, None)[0].xi)
+    return plain(_solve(train, None, tau, alpha, kappa, rho, ridge, None)[0].xi)
 
 
 class Noise(NamedTuple):
@@ -187,8 +177,7 @@ def gamma_noise(
 
     Derived: docs/alignment.md, The noise of the matrix.
     """
-    c, _ = in_eigenbasis(train, train)
-    found, rho, tau, kappa, _ = _solve(c, tau, alpha, kappa, rho, ridge, None)
+    found, c, rho, tau, kappa, _ = _solve(train, None, tau, alpha, kappa, rho, ridge, None)
     scale = (c.mean() + rho) ** 2
     strength, mixed = found.idg / tau, found.mixed.mean(-1) / found.nu
     size = scale * found.share + found.xi
@@ -210,13 +199,16 @@ class _Solution(NamedTuple):
     variance: Floats
 
 
-def _solve(
-    c: Array, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers, test_alpha: Numbers
-) -> tuple[_Solution, Array, Array, Array, Array]:
-    """The state of pretraining, with rho, tau, kappa and the length of the test in the shape of all parameters."""
-    test = (alpha if test_alpha is None else test_alpha, POSITIVE_OR_INF)
-    known = scalings(_ENDLESS, tau, alpha, kappa, rho, ridge)
-    tau, alpha, kappa, rho, ridge, test_alpha = read(**known, test_alpha=test)
+def _solve(train: Covariance, test: Covariance, *given: Numbers) -> tuple[_Solution, Array, Array, Array, Array, Array]:
+    """The state of pretraining, the moments of the test, and rho, tau, kappa and the test's q in one shape.
+
+    A ``test`` that is None has the tasks of pretraining.
+    """
+    c, other = in_eigenbasis(train, train if test is None else test)
+    other = c if test is None else other
+    *known, length = given
+    length = known[1] if length is None else length
+    tau, alpha, kappa, rho, ridge, length = read(**scalings(_ENDLESS, *known), test_alpha=(length, POSITIVE_OR_INF))
     q = (c.mean() + rho) / alpha
     xi = _effective_ridge(c, tau, q, kappa, ridge)
     nu = q + xi
@@ -227,7 +219,8 @@ def _solve(
     ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * missed / tau, ridge / xi)
     idg = (rho + nu * mixed + q * kept_twice) / (ridge_share + xi / nu * spread / tau)
     variance = (kept_of.mixed + np.expand_dims(q / nu, -1) * kept_of.missed_twice) / np.expand_dims(nu, -1)
-    return _Solution(q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance), rho, tau, kappa, test_alpha
+    solution = _Solution(q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance)
+    return solution, other, rho, tau, kappa, (other.mean() + rho) / length
 
 
 def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Floats:
