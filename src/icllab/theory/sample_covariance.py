@@ -47,15 +47,9 @@ def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
     :func:`icllab.theory.wishart.stieltjes`.
 
     Args:
-        train: Covariance, as in :func:`in_eigenbasis`.
+        train: Covariance, as in :func:`in_eigenbasis`, with its errors.
         q: Minus the argument of the Stieltjes transform, :math:`> 0`; broadcasts with ``kappa``.
         kappa: Samples over dimension, :math:`> 0`, ``inf`` allowed.
-
-    Returns:
-        A float for two scalars, else a float64 array.
-
-    Raises:
-        InputError: As :func:`in_eigenbasis`.
 
     Source: [MarchenkoPastur67].
     Derived: docs/alignment.md, The equivalent of the resolvent.
@@ -89,17 +83,15 @@ def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
     Derived: docs/alignment.md, The error on other tasks.
     """
     c, other = _covariance("train", train), _covariance("test", test)
+    if c.ndim and other.ndim and len(c) != len(other):
+        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(other)}")
     if max(c.ndim, other.ndim) == 2:
         dim = len(c) if c.ndim == 2 else len(other)
-        _same_dimension(c, other)
-        matrix = c if c.ndim == 2 else np.diag(np.broadcast_to(c, (dim,)))
-        values, vectors = np.linalg.eigh(matrix)
-        values = np.where(values > dim * np.finfo(float).eps * values[-1], values, 0.0)  # a rank is a whole number
-        full = other if other.ndim == 2 else np.diag(np.broadcast_to(other, (dim,)))
-        moments = np.sum(vectors * (full @ vectors), axis=0)
-        c, other = values, np.maximum(moments, 0.0)
+        full, test = (one if one.ndim == 2 else np.diag(np.broadcast_to(one, (dim,))) for one in (c, other))
+        values, vectors = np.linalg.eigh(full)
+        c = np.where(values > dim * np.finfo(float).eps * values[-1], values, 0.0)  # a rank is a whole number
+        other = np.maximum(np.sum(vectors * (test @ vectors), axis=0), 0.0)
     else:
-        _same_dimension(c, other)
         c, other = np.broadcast_arrays(np.atleast_1d(c), np.atleast_1d(other))
         order = np.argsort(c, kind="stable")
         c, other = c[order], other[order]
@@ -125,11 +117,6 @@ def power_law(dim: int, exponent: float) -> Array:
     (p,) = read(exponent=(exponent, NON_NEGATIVE))
     values = np.arange(1.0, dim + 1) ** -float(p)
     return values / values.mean()
-
-
-def _same_dimension(c: Array, other: Array) -> None:
-    if c.ndim and other.ndim and len(c) != len(other):
-        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(other)}")
 
 
 def _covariance(name: str, value: object) -> Array:

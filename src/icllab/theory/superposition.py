@@ -53,10 +53,8 @@ def loss(weights: Array, bias: Array) -> float:
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.
     """
-    _check(weights, bias)
-    g, b, own, (low, high) = _pairs(weights, bias)
-    cube, square = (high**3 - low**3) / 3, (high**2 - low**2) / 2
-    terms = own / 3 - 2 * own * (g * cube + b * square) + g**2 * cube + 2 * g * b * square + b**2 * (high - low)
+    g, b, own, (cube, square, width) = _pairs(weights, bias)
+    terms = own / 3 - 2 * own * (g * cube + b * square) + g**2 * cube + 2 * g * b * square + b**2 * width
     return float(np.sum(terms) / len(bias))
 
 
@@ -68,11 +66,9 @@ def gradient(weights: Array, bias: Array) -> tuple[Array, Array]:
 
     Derived: docs/singular-training.md, Polygons of superposition.
     """
-    _check(weights, bias)
-    g, b, own, (low, high) = _pairs(weights, bias)
-    cube, square = (high**3 - low**3) / 3, (high**2 - low**2) / 2
+    g, b, own, (cube, square, width) = _pairs(weights, bias)
     by_overlap = 2 * (g * cube + b * square - own * cube) / len(bias)
-    by_bias = 2 * (g * square + b * (high - low) - own * square) / len(bias)
+    by_bias = 2 * (g * square + b * width - own * square) / len(bias)
     return weights @ (by_overlap + by_overlap.T), np.sum(by_bias, axis=1)
 
 
@@ -126,16 +122,13 @@ def _corner(vertices: int) -> tuple[float, float]:
     return float(found.x[0]), float(found.x[1])
 
 
-def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """For all pairs [answered, present]: slope, bias, whether the same; and where the answer is above zero."""
+def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:
+    """Slope, bias, whether the same, of all pairs [answered, present]; integrals of what is above zero."""
+    if weights.ndim != 2 or weights.shape[1:] != bias.shape:
+        raise expected("bias", f"one for each column of weights, {weights.shape[-1]}", list(bias.shape))
     g = weights.T @ weights
     b = np.broadcast_to(bias[:, None], g.shape)
     cut = np.clip(-b / np.where(g == 0, 1, g), 0, 1)
     low = np.where(g > 0, cut, 0.0)
     high = np.where(g < 0, cut, np.where((g == 0) & (b <= 0), 0.0, 1.0))
-    return g, b, np.eye(len(bias)), (low, high)
-
-
-def _check(weights: Array, bias: Array) -> None:
-    if weights.ndim != 2 or weights.shape[1:] != bias.shape:
-        raise expected("bias", f"one for each column of weights, {weights.shape[-1]}", list(bias.shape))
+    return g, b, np.eye(len(bias)), ((high**3 - low**3) / 3, (high**2 - low**2) / 2, high - low)
