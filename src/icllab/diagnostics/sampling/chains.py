@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.diagnostics.sampling.posteriors import ChainState, Posterior
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts
 
 # (posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)
 Move: TypeAlias = Callable[..., tuple[ChainState, Array]]
@@ -83,7 +83,7 @@ class Drawn(NamedTuple):
 @eqx.filter_jit
 def run_chains(
     posterior: Posterior,
-    starts: Float[Array, "chain parameter"],
+    starts: Starts,
     *,
     move: Move,
     acceptance: float | None,

@@ -1,6 +1,7 @@
 r"""What several Markov chains of one quantity say of themselves: have they mixed, and how much do they know?
 
-Draws are [chain, draw]. Every chain is split in two, so that one that drifts disagrees with itself.
+Draws are [chain, draw], at least eight of each chain, which is split in two, so that one that drifts disagrees with
+itself.
 """
 
 from typing import TypeAlias
@@ -27,9 +28,6 @@ def rhat(draws: Draws) -> float:
     have not been run for long enough. Infinite where every half stands still at a place of its own, NaN where all
     draws are equal.
 
-    Args:
-        draws: [chain, draw]; at least eight draws.
-
     Raises:
         InputError: There are fewer draws, or one is not finite.
 
@@ -48,9 +46,6 @@ def effective_draws(draws: Draws) -> float:
     with the autocorrelations of all split chains together, so that halves which disagree count as correlated, summed
     over Geyer's initial monotone sequence of pairs. Of the draws themselves, not of ranks: it is their mean that is
     asked for. At most :math:`N\log_{10}N`, where draws alternate.
-
-    Args:
-        draws: [chain, draw]; at least eight draws.
 
     Returns:
         NaN where all draws are equal.
@@ -79,9 +74,6 @@ def effective_draws(draws: Draws) -> float:
 
 def mean_and_mcse(draws: Draws) -> tuple[float, float]:
     r"""The mean and its Monte Carlo standard error, :math:`s / \sqrt{N_{\mathrm{eff}}}`.
-
-    Args:
-        draws: [chain, draw]; at least eight draws.
 
     Raises:
         InputError: As :func:`rhat`.

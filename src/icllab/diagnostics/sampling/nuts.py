@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import EnvironmentFault
 from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.posteriors import Starts
 from icllab.diagnostics.sampling.samplers import ChainSampler
 
 
@@ -38,14 +39,7 @@ class NUTS(ChainSampler):
     mode: str = field(default="map", init=False, repr=False)
 
     def draw(
-        self,
-        target: Any,
-        starts: Float[Array, "chain parameter"],
-        *,
-        step_size: float,
-        warm_up: int,
-        mode: str,
-        key: PRNGKeyArray,
+        self, target: Any, starts: Starts, *, step_size: float, warm_up: int, mode: str, key: PRNGKeyArray
     ) -> Chains:
         """Run the chains from their starts, see :meth:`ChainSampler.draw`.
 
@@ -60,15 +54,11 @@ class NUTS(ChainSampler):
             raise EnvironmentFault("nuts: expected blackjax, got none; pip install 'icl-lab[singular]'") from None
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
 
-        def potential(w: Array) -> Array:
-            return target.potential(jnp.sum(target.loss(w)), w)
+        def density(w: Array) -> Array:
+            return -target.potential(jnp.sum(target.loss(w)), w)
 
         def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Array, ...]:
             of_window, of_draws = jax.random.split(key)
-
-            def density(w: Array) -> Array:
-                return -potential(w)
-
             window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
             (state, adapted), _ = window.run(of_window, start, num_steps=warm_up)
             kernel = blackjax.nuts(density, **adapted)

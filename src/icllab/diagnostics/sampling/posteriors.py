@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Vector = Float[Array, " parameter"]
+Starts = Float[Array, "chain parameter"]
 
 
 def summed(loss: Callable[[Any], Any], w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:

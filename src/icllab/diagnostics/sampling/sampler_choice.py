@@ -5,11 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from icllab.diagnostics.sampling.chains import chain_groups, over_chains
 from icllab.diagnostics.sampling.hmc import HMC
-from icllab.diagnostics.sampling.posteriors import Posterior
+from icllab.diagnostics.sampling.posteriors import Posterior, Starts
 from icllab.diagnostics.sampling.sampled_losses import Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sgld import SGLD
@@ -39,9 +39,7 @@ def chosen_sampler(seconds: float, parameters: int, samples: int) -> tuple[Chain
     return sgld, f"{cost}, of {samples} samples with {parameters} parameters: batches of {sgld.batch} cost less"
 
 
-def chosen_mode(
-    target: Posterior | Batches, starts: Float[Array, "chain parameter"], seconds: float, key: PRNGKeyArray
-) -> tuple[str, str]:
+def chosen_mode(target: Posterior | Batches, starts: Starts, seconds: float, key: PRNGKeyArray) -> tuple[str, str]:
     """``"vmap"`` or ``"map"``, and why.
 
     A few gradients of all chains are taken both ways, unless one costs so little that a step is overhead, or too much:

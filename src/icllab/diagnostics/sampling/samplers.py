@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_number
 from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
-from icllab.diagnostics.sampling.posteriors import Posterior
+from icllab.diagnostics.sampling.posteriors import Posterior, Starts
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches
 
 MODES = ("auto", "map", "vmap")
@@ -25,7 +25,7 @@ class Sampler:
 
     @property
     def name(self) -> str:
-        """The class's."""
+        """Name of the class."""
         return type(self).__name__
 
     @property
@@ -90,12 +90,7 @@ class ChainSampler(Sampler):
         return self.warm_up, 2 * self.warm_up if self.draws is None else self.draws
 
     def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
-        """What a step sees: the posterior as it is, unless the sampler takes batches.
-
-        Args:
-            posterior: What is sampled.
-            known: Losses and gradient of all the data at the point.
-        """
+        """What a move sees: the posterior as it is, unless the sampler takes batches."""
         return posterior
 
     @property
@@ -104,14 +99,7 @@ class ChainSampler(Sampler):
         raise NotImplementedError
 
     def draw(
-        self,
-        target: Any,
-        starts: Float[Array, "chain parameter"],
-        *,
-        step_size: float,
-        warm_up: int,
-        mode: str,
-        key: PRNGKeyArray,
+        self, target: Any, starts: Starts, *, step_size: float, warm_up: int, mode: str, key: PRNGKeyArray
     ) -> Chains:
         r"""Run the chains from their starts.
 

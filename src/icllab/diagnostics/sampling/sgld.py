@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.sampling.chains import Chains, Drawn, Move, chain_groups, over_chains, squared_distance
-from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, langevin
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, langevin
 from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
 
@@ -58,10 +58,6 @@ class SGLD(ChainSampler):
     def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
         """The posterior through batches, if there are more samples than a batch has.
 
-        Args:
-            posterior: What is sampled.
-            known: Losses and gradient of all the data at the point.
-
         Raises:
             InputError: There is a control variate for batches that there are not.
         """
@@ -77,9 +73,7 @@ class SGLD(ChainSampler):
         """A step with the gradient of all the data."""
         return _step
 
-    def draw(
-        self, target: Any, starts: Float[Array, "chain parameter"], *, step_size: float, warm_up: int, **how: Any
-    ) -> Chains:
+    def draw(self, target: Any, starts: Starts, *, step_size: float, warm_up: int, **how: Any) -> Chains:
         """Run the chains from their starts, on batches if that is what the target is; see :meth:`ChainSampler.draw`."""
         if not isinstance(target, Batches):
             return super().draw(target, starts, step_size=step_size, warm_up=warm_up, **how)
@@ -96,7 +90,7 @@ def _step(
 
 def sample_batches(
     batches: Batches,
-    starts: Float[Array, "chain parameter"],
+    starts: Starts,
     *,
     step_size: Float[Array, ""],
     warm_up: int | Int[Array, ""],
@@ -126,7 +120,7 @@ def sample_batches(
 @eqx.filter_jit
 def _sample_batches(
     batches: Batches,
-    starts: Float[Array, "chain parameter"],
+    starts: Starts,
     keys: Any,
     step_size: Float[Array, ""],
     warm_up: Int[Array, ""],

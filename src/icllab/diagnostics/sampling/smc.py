@@ -94,8 +94,8 @@ class SMC(Sampler):
     Several populations go side by side. They share the temperatures and the step sizes and no random number, so that
     their spread is the error of their mean.
 
-    What is drawn is no chain: a learning coefficient is the slope of the free energy :math:`-\log Z(t)` on
-    :math:`\log t`, see :func:`annealed_coefficient <icllab.diagnostics.singular.free_energies.annealed_coefficient>`.
+    A learning coefficient is the slope of the free energy :math:`-\log Z(t)` on :math:`\log t`, see
+    :func:`annealed_coefficient <icllab.diagnostics.singular.free_energies.annealed_coefficient>`.
 
     Attributes:
         particles: Number of particles of each population, at least 10.
