@@ -23,25 +23,16 @@ if TYPE_CHECKING:
     from icllab.algorithms.least_squares import LeastSquares, Ridge
     from icllab.algorithms.ngrams import NGram
 
+_MODULES = {
+    "bayes": ("DiscreteMMSE", "GaussianPosterior", "bayes_optimal"),
+    "descent": ("GradientDescent", "GradientDescentPlusPlus", "PreconditionedDescent"),
+    "estimators": ("from_sklearn",),
+    "functional": ("FunctionalDescent", "GaussianProcess", "KernelRidge", "RepairedProcess", "SoftmaxLimit"),
+    "label_maps": ("LabelMap",),
+    "least_squares": ("LeastSquares", "Ridge"),
+    "ngrams": ("NGram",),
+    "recursions": (),
+}
 __getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "DiscreteMMSE": "bayes",
-        "FunctionalDescent": "functional",
-        "GaussianPosterior": "bayes",
-        "GaussianProcess": "functional",
-        "GradientDescent": "descent",
-        "GradientDescentPlusPlus": "descent",
-        "KernelRidge": "functional",
-        "LabelMap": "label_maps",
-        "LeastSquares": "least_squares",
-        "NGram": "ngrams",
-        "PreconditionedDescent": "descent",
-        "RepairedProcess": "functional",
-        "Ridge": "least_squares",
-        "SoftmaxLimit": "functional",
-        "bayes_optimal": "bayes",
-        "from_sklearn": "estimators",
-    },
-    modules=("bayes", "descent", "estimators", "functional", "label_maps", "least_squares", "ngrams", "recursions"),
+    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
 )

@@ -17,62 +17,34 @@ if TYPE_CHECKING:
     from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
-    from icllab.tasks.regression_laws import (
-        GaussianInputs,
-        GaussianWeights,
-        SphereInputs,
-        UniformInputs,
-        WeightPool,
-    )
+    from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, SphereInputs, UniformInputs, WeightPool
     from icllab.tasks.scaling import Standardised
     from icllab.tasks.sequences import InContextCopying, MarkovChain, RepeatedTokens
     from icllab.tasks.table import Table
     from icllab.tasks.text import Text
 
+_MODULES = {
+    "attention_features": (),
+    "classification": (),
+    "fixed_prompts": ("FixedPrompts",),
+    "function_regression": ("FunctionRegression",),
+    "hierarchical_regression": ("HierarchicalRegression",),
+    "higher_order_chain": ("HigherOrderChain",),
+    "integrated_regression": ("CovariancePrompt", "IntegratedRegression"),
+    "item_label": ("ItemLabel", "PromptMixture"),
+    "item_label_levels": (),
+    "label_relations": ("LabelRelations",),
+    "linear_regression": ("LinearRegression",),
+    "regression": (),
+    "regression_laws": ("GaussianInputs", "GaussianWeights", "SphereInputs", "UniformInputs", "WeightPool"),
+    "sample_covariances": (),
+    "scaling": ("Standardised",),
+    "sequences": ("InContextCopying", "MarkovChain", "RepeatedTokens"),
+    "table": ("Table",),
+    "table_files": (),
+    "text": ("Text",),
+    "text_files": (),
+}
 __getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "CovariancePrompt": "integrated_regression",
-        "FixedPrompts": "fixed_prompts",
-        "FunctionRegression": "function_regression",
-        "GaussianInputs": "regression_laws",
-        "GaussianWeights": "regression_laws",
-        "HierarchicalRegression": "hierarchical_regression",
-        "HigherOrderChain": "higher_order_chain",
-        "InContextCopying": "sequences",
-        "IntegratedRegression": "integrated_regression",
-        "ItemLabel": "item_label",
-        "LabelRelations": "label_relations",
-        "LinearRegression": "linear_regression",
-        "MarkovChain": "sequences",
-        "PromptMixture": "item_label",
-        "RepeatedTokens": "sequences",
-        "SphereInputs": "regression_laws",
-        "Standardised": "scaling",
-        "Table": "table",
-        "Text": "text",
-        "UniformInputs": "regression_laws",
-        "WeightPool": "regression_laws",
-    },
-    modules=(
-        "attention_features",
-        "classification",
-        "fixed_prompts",
-        "function_regression",
-        "hierarchical_regression",
-        "higher_order_chain",
-        "integrated_regression",
-        "item_label",
-        "item_label_levels",
-        "label_relations",
-        "linear_regression",
-        "regression_laws",
-        "sample_covariances",
-        "scaling",
-        "sequences",
-        "table",
-        "table_files",
-        "text",
-        "text_files",
-    ),
+    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
 )

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from icllab.core.errors import expected
 from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression import answered
 
 
 class AbstractClassification(AbstractTask):
@@ -36,7 +36,4 @@ class AbstractClassification(AbstractTask):
         return (jnp.argmax(prediction, axis=1).astype(asked.dtype) == asked).astype(prediction.dtype)
 
     def _asked(self, prediction: Array, prompt: Any) -> Int[Array, " answered"]:
-        answered = prediction.shape[0]
-        if answered not in (1, prompt.positions):
-            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
-        return self.targets(prompt)[-answered:]
+        return self.targets(prompt)[-answered(prediction, prompt) :]

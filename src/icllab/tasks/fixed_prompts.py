@@ -5,13 +5,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression import leaf, require_leaf
 
 
 class FixedPrompts(AbstractTask):
@@ -31,13 +30,13 @@ class FixedPrompts(AbstractTask):
 
     task: AbstractTask
     prompts: Any
-    size: Float[Array, ""] = eqx.field(converter=lambda size: jnp.asarray(size, float))
+    size: Float[Array, ""] = leaf()
 
     def __check_init__(self) -> None:
-        if not isinstance(self.size, Tracer) and isinstance(self.size, jax.Array):
-            size, most = float(np.asarray(self.size)), self.count
-            if not (1 <= size <= most and size == round(size)):
-                raise expected("size", f"a whole number from 1 to {most}, the prompts of the set", size)
+        wanted = f"a whole number from 1 to {self.count}, the prompts of the set"
+        require_leaf(
+            "size", self.size, wanted, lambda size: (size >= 1) & (size <= self.count) & (size == size.round())
+        )
 
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
@@ -65,7 +64,7 @@ class FixedPrompts(AbstractTask):
         return self.task.loss(prediction, prompt)
 
     def _prompt(self, index: Array) -> Prompt:
-        return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.prompts)
+        return jax.tree.map(lambda part: part[index] if eqx.is_array(part) else part, self.prompts)
 
 
 @eqx.filter_jit

@@ -10,17 +10,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression import AbstractRegression, leaf, require_leaf, require_sizes, require_variance
 from icllab.tasks.regression_laws import AbstractInputs
 
 
-class FunctionRegression(AbstractTask):
+class FunctionRegression(AbstractRegression):
     r"""Prompts ``(x_i, y_i)`` of a function drawn from a Gaussian process; the loss is the squared error.
 
     The labels of a prompt are jointly normal given its inputs,
@@ -57,25 +56,22 @@ class FunctionRegression(AbstractTask):
     length: int = eqx.field(static=True)
     inputs: AbstractInputs
     kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), kw_only=True)
-    noise_variance: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), kw_only=True)
+    temperature: Float[Array, ""] = leaf(kw_only=True)
+    noise_variance: Float[Array, ""] = leaf(kw_only=True)
     repair: bool = eqx.field(static=True, kw_only=True, default=False)
 
     def __check_init__(self) -> None:
-        for name in ("dim", "length"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
-                raise expected(name, "an integer of at least 1", getattr(self, name))
+        require_sizes(self, "dim", "length")
         require_kernel("kernel", self.kernel, symmetric=True)
         if self.kernel == "relu" and not self.repair:
             hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
             raise expected("kernel", "one that is positive semi-definite", "relu", hint)
-        for name, wanted, least in (("temperature", "> 0", np.finfo(float).tiny), ("noise_variance", ">= 0", 0.0)):
-            value = getattr(self, name)
-            if not isinstance(value, Tracer) and not np.all((value >= least) & np.isfinite(value)):
-                raise expected(name, f"a finite number {wanted}", np.asarray(value).tolist())
+        tiny = np.finfo(float).tiny
+        require_leaf("temperature", self.temperature, "a finite number > 0", lambda x: (x >= tiny) & np.isfinite(x))
+        require_variance("noise_variance", self.noise_variance)
 
     def covariance(self, x: Float[Array, "position dim"]) -> Float[Array, "position position"]:
-        """Of the values of the function at these inputs, without noise; of all together where it is repaired."""
+        """Covariance of the function's values at these inputs, without noise; of all together where it is repaired."""
         matrix = gram(self.kernel, self.temperature, x)
         return repaired(matrix) if self.repair else matrix
 
@@ -83,15 +79,8 @@ class FunctionRegression(AbstractTask):
         """One prompt of ``length + 1`` positions."""
         of_x, of_function, of_noise = jax.random.split(key, 3)
         positions = self.length + 1
-        x = jax.vmap(lambda k: self.inputs.sample(self.dim, key=k))(jax.random.split(of_x, positions))
+        x = self.inputs.sample_many(positions, self.dim, key=of_x)
         with jax.default_matmul_precision("float32"):
             values = features_of(self.covariance(x)) @ jax.random.normal(of_function, (positions,), x.dtype)
         noise = jnp.sqrt(self.noise_variance.astype(x.dtype)) * jax.random.normal(of_noise, (positions,), x.dtype)
         return RegressionPrompt(x=x, y=values + noise)
-
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2` at the positions answered (every, or the last)."""
-        answered = prediction.shape[0]
-        if answered not in (1, prompt.positions):
-            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
-        return (prediction - prompt.y[-answered:]) ** 2

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression import AbstractRegression, require_sizes
 
 
-class HierarchicalRegression(AbstractTask):
+class HierarchicalRegression(AbstractRegression):
     r"""Prompts of a linear function, whose correlations, weights and noise are drawn anew for each prompt.
 
     .. math:: u_j &\sim \mathrm{U}(S^{m-1}), \qquad x_i = (u_1, \dots, u_d)^\top g_i, \quad g_i \sim N(0, I_m), \\
@@ -46,9 +46,7 @@ class HierarchicalRegression(AbstractTask):
     most_explained: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=1.0)
 
     def __check_init__(self) -> None:
-        for name in ("dim", "length", "factors"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
-                raise expected(name, "an integer of at least 1", getattr(self, name))
+        require_sizes(self, "dim", "length", "factors")
         least, most = self.least_explained, self.most_explained
         if not isinstance(least, Tracer) and not isinstance(most, Tracer) and not bool(0 <= least <= most <= 1):
             shares = [float(np.asarray(share)) for share in (least, most)]
@@ -67,14 +65,4 @@ class HierarchicalRegression(AbstractTask):
         g, noise = rows[:, :-1], rows[:, -1]
         along = loadings.T @ v  # the factors' weights: the signal has variance |along|^2 before it is scaled
         signal = g @ (along / jnp.linalg.norm(along))
-        return RegressionPrompt(
-            x=g @ loadings.T,
-            y=jnp.sqrt(explained) * signal + jnp.sqrt(1 - explained) * noise,
-        )
-
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2` at the positions answered (every, or the last)."""
-        answered = prediction.shape[0]
-        if answered not in (1, prompt.positions):
-            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
-        return (prediction - prompt.y[-answered:]) ** 2
+        return RegressionPrompt(x=g @ loadings.T, y=jnp.sqrt(explained) * signal + jnp.sqrt(1 - explained) * noise)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_number
 from icllab.core.prompt import TokenPrompt
-from icllab.tasks.sequences import AbstractSequences
+from icllab.tasks.sequences import AbstractSequences, draw, require_probabilities, rows_of, stationary
 
 MOST_CONTEXTS = 2048  # whose stationary law is solved for
 
@@ -48,14 +48,11 @@ class HigherOrderChain(AbstractSequences):
         matrix = np.asarray(transition, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] < 2 or matrix.shape[0] != matrix.shape[1] ** order:
             raise expected("transition", f"a row for each of V^{order} contexts of V >= 2 tokens", list(matrix.shape))
-        contexts = len(matrix)
-        if contexts > MOST_CONTEXTS:
-            raise expected("transition", f"at most {MOST_CONTEXTS} contexts", contexts)
-        off = np.abs(matrix.sum(axis=1) - 1).max()
-        if matrix.min() < 0 or not off < 1e-5:
-            raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+        if len(matrix) > MOST_CONTEXTS:
+            raise expected("transition", f"at most {MOST_CONTEXTS} contexts", len(matrix))
+        require_probabilities(matrix)
         self.transition = jnp.asarray(transition, float)
-        self.start = jnp.asarray(_stationary(matrix / matrix.sum(axis=1, keepdims=True)), self.transition.dtype)
+        self.start = jnp.asarray(_stationary(rows_of(matrix)), self.transition.dtype)
 
     @classmethod
     def drawn(
@@ -68,7 +65,7 @@ class HigherOrderChain(AbstractSequences):
         concentration: float = 0.3,
         key: PRNGKeyArray,
     ) -> "HigherOrderChain":
-        r"""Of mixed orders: each further token of the context changes a share of the law.
+        r"""A chain of mixed orders: each further token of the context changes a share of the law.
 
         .. math:: T^{(j)}_{c\,\cdot} = (1-\mu)\,T^{(j-1)}_{c'\cdot} + \mu\,D_c, \qquad T^{(0)} = D
 
@@ -103,18 +100,12 @@ class HigherOrderChain(AbstractSequences):
         """V."""
         return self.transition.shape[1]
 
-    @property
-    def length(self) -> int:
-        """Positions before the last."""
-        return self.tokens - 2
-
     def conditionals(self) -> list[Float[np.ndarray, "context state"]]:
         r"""The law of a token given the j before it, for j = 0, ..., k, in float64. Not traceable.
 
         That of fewer than k is the mean of T over what came before, under the stationary law.
         """
-        matrix = np.asarray(self.transition, np.float64)
-        joint = _law(self.start)[:, None] * (matrix / matrix.sum(axis=1, keepdims=True))
+        joint = rows_of(self.start[None])[0][:, None] * rows_of(self.transition)
         size, found = self.vocabulary, []
         for j in range(self.order, -1, -1):
             seen = joint.sum(axis=1, keepdims=True)
@@ -130,7 +121,7 @@ class HigherOrderChain(AbstractSequences):
 
         Derived: docs/learning-machine.md, A source whose least loss is known.
         """
-        law, found = _law(self.start), []
+        law, found = rows_of(self.start[None])[0], []
         for table in reversed(self.conditionals()):
             logarithm = np.log(np.where(table > 0, table, 1.0))
             found.append(-law @ np.sum(table * logarithm, axis=1))
@@ -146,9 +137,6 @@ class HigherOrderChain(AbstractSequences):
         below, size = jnp.cumsum(self.transition, axis=1), self.vocabulary
         u = jax.random.uniform(key, (self.tokens - self.order + 1,), below.dtype)
 
-        def draw(law: Array, height: Array) -> Array:
-            return jnp.minimum(jnp.sum(law <= height * law[-1]), law.shape[0] - 1)
-
         def step(context: Array, height: Array) -> tuple[Array, Array]:
             following = draw(below[context], height)
             return (context * size + following) % size**self.order, following
@@ -159,21 +147,8 @@ class HigherOrderChain(AbstractSequences):
         return TokenPrompt(jnp.concatenate([first // powers % size, rest]))
 
 
-def _law(weights: Array) -> Float[np.ndarray, " context"]:
-    """In float64, made to sum to one to that precision."""
-    found = np.asarray(weights, np.float64)
-    return found / found.sum()
-
-
 def _stationary(rows: Float[np.ndarray, "context state"]) -> Float[np.ndarray, " context"]:
     contexts, size = rows.shape
-    matrix = np.zeros((contexts, contexts))
-    context = np.arange(contexts)
-    for b in range(size):
-        np.add.at(matrix, (context, (context * size + b) % contexts), rows[:, b])
-    values = np.linalg.eigvals(matrix)
-    if np.sum(np.abs(values - 1) < 1e-6) > 1:
-        raise expected("transition", "a chain with one stationary law", "several", "join its parts")
-    system = np.concatenate([matrix.T - np.eye(contexts), np.ones((1, contexts))])
-    found = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(contexts), 1.0), rcond=None)[0], 0)
-    return found / found.sum()
+    matrix, context = np.zeros((contexts, contexts)), np.arange(contexts)[:, None]
+    matrix[context, (context * size + np.arange(size)) % contexts] = rows
+    return stationary(matrix)

@@ -87,7 +87,7 @@ class IntegratedRegression(AbstractTask):
         inputs, dim, length = self.task.inputs, self.task.dim, self.length
         if isinstance(inputs, GaussianInputs):
             return CovariancePrompt(sample_covariance(inputs.covariance, dim, length, key=key), length)
-        x = jax.vmap(lambda k: inputs.sample(dim, key=k))(jax.random.split(key, length))
+        x = inputs.sample_many(length, dim, key=key)
         with jax.default_matmul_precision("float32"):
             return CovariancePrompt(x.T @ x / jnp.asarray(length, x.dtype), length)
 
@@ -106,7 +106,7 @@ class IntegratedRegression(AbstractTask):
 
 
 def _input_covariance(task: LinearRegression) -> Covariance:
-    """Of the query: in the shape in which a Gaussian law has it, where multiplying by it is cheap."""
+    """The query's covariance, in the shape in which a Gaussian law has it, where multiplying by it is cheap."""
     return task.inputs.covariance if isinstance(task.inputs, GaussianInputs) else task.inputs.second_moment(task.dim)
 
 

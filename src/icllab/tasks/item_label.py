@@ -7,15 +7,13 @@ A class k has one label, and the query is of one of the context's classes where 
 ways to answer: to find the query's class in the context, and to know the labels of classes by heart.
 """
 
+import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.draws import uniform_and_normal
@@ -23,6 +21,7 @@ from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
+from icllab.tasks.regression import leaf, require_leaf, require_variance
 
 
 class PromptMixture(eqx.Module):
@@ -36,15 +35,31 @@ class PromptMixture(eqx.Module):
         InputError: A probability is not from 0 to 1.
     """
 
-    p_bursty: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), default=1.0)
-    p_novel: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float), default=0.0)
+    p_bursty: Float[Array, ""] = leaf(1.0)
+    p_novel: Float[Array, ""] = leaf(0.0)
 
     def __check_init__(self) -> None:
-        _require("p_bursty", self.p_bursty, "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
-        _require("p_novel", self.p_novel, "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
+        for name in ("p_bursty", "p_novel"):
+            require_leaf(name, getattr(self, name), "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
 
 
-class ItemLabel(AbstractClassification):
+class AbstractItemLabels(AbstractClassification):
+    """A task of item-label prompts, drawn many at once."""
+
+    def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
+        """The label of each item."""
+        return prompt.labels
+
+    def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
+        """One prompt of N pairs and a query."""
+        return jax.tree.map(lambda part: part[0], self.sample_many(1, key=key))
+
+    @abc.abstractmethod
+    def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
+        """So many prompts, stacked, with all their random numbers drawn at once."""
+
+
+class ItemLabel(AbstractItemLabels):
     r"""Prompts of N items with their labels and a query; the loss is the cross-entropy of the query's label, in nats.
 
     There are L labels, whose vectors are drawn once from :math:`N(0, I_D/D)`, and K classes with means drawn once from
@@ -79,8 +94,8 @@ class ItemLabel(AbstractClassification):
     means: Float[Array, "class dim"] | None
     label_vectors: Float[Array, "label dim"]
     mixture: PromptMixture
-    zipf_exponent: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
-    within_class_noise: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    zipf_exponent: Float[Array, ""] = leaf()
+    within_class_noise: Float[Array, ""] = leaf()
     pairs: int = eqx.field(static=True)
     burstiness: int = eqx.field(static=True)
     places: int = eqx.field(static=True)
@@ -100,20 +115,15 @@ class ItemLabel(AbstractClassification):
         if self.places < self.tokens:
             raise expected("places", f"at least {self.tokens}, a place for every token", self.places)
         if self.no_repeats and self.labels < groups:
-            hint = "or no_repeats=False"
-            raise expected(
-                "labels", f"at least {groups}, different ones for all classes of a context", self.labels, hint
-            )
+            wanted = f"at least {groups}, different ones for all classes of a context"
+            raise expected("labels", wanted, self.labels, "or no_repeats=False")
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
         for name in ("zipf_exponent", "within_class_noise"):
-            _require(name, getattr(self, name), "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+            require_variance(name, getattr(self, name))
         if self.means is None:
             wanted = "1 where classes are infinitely many"
-            _require("p_novel", self.mixture.p_novel, wanted, lambda p: p == 1, "give classes=")
+            require_leaf("p_novel", self.mixture.p_novel, wanted, lambda p: p == 1, "give classes=")
 
     @classmethod
     def drawn(
@@ -140,8 +150,7 @@ class ItemLabel(AbstractClassification):
             dim: D.
             places: P; None: 2N + 1, one for each token.
             burstiness: B.
-            mixture: :math:`p_B` and :math:`p_C`; None: all prompts are bursty, or novel where classes are infinitely
-                many.
+            mixture: :math:`p_B` and :math:`p_C`; None: all prompts are bursty, of infinitely many classes novel.
             zipf_exponent: :math:`\\alpha`.
             within_class_noise: :math:`\\epsilon`.
             no_repeats: Whether the classes of a context have different labels.
@@ -157,17 +166,10 @@ class ItemLabel(AbstractClassification):
         if classes is not None:
             require_integer("classes", classes)
             means = jax.random.normal(of_means, (classes, dim)) / dim**0.5
-        return cls(
-            means,
-            jax.random.normal(of_labels, (labels, dim)) / dim**0.5,
-            PromptMixture(p_novel=float(classes is None)) if mixture is None else mixture,
-            zipf_exponent,
-            within_class_noise,
-            pairs,
-            burstiness,
-            2 * pairs + 1 if places is None else places,
-            no_repeats,
-        )
+        vectors = jax.random.normal(of_labels, (labels, dim)) / dim**0.5
+        mixture = PromptMixture(p_novel=float(classes is None)) if mixture is None else mixture
+        places = 2 * pairs + 1 if places is None else places
+        return cls(means, vectors, mixture, zipf_exponent, within_class_noise, pairs, burstiness, places, no_repeats)
 
     @property
     def classes(self) -> int | None:
@@ -201,7 +203,7 @@ class ItemLabel(AbstractClassification):
 
     @property
     def frequencies(self) -> Float[Array, " class"]:
-        r"""Of the K classes, :math:`p(k) \propto k^{-\alpha}`, from the most frequent on."""
+        r"""Frequencies of the K classes, :math:`p(k) \propto k^{-\alpha}`, from the most frequent on."""
         rank = jnp.arange(1, self._known().shape[0] + 1, dtype=self.label_vectors.dtype)
         weight = rank ** -self.zipf_exponent.astype(rank.dtype)
         return weight / jnp.sum(weight)
@@ -226,25 +228,10 @@ class ItemLabel(AbstractClassification):
 
     def levels(self) -> Levels:
         """The exact accuracies of four ways to answer, on this law of prompts. Not traceable."""
-        return levels_of(
-            frequencies=None if self.means is None else np.asarray(self.frequencies, float),
-            labels=self.labels,
-            pairs=self.pairs,
-            burstiness=self.burstiness,
-            p_bursty=float(self.mixture.p_bursty),
-            p_novel=float(self.mixture.p_novel),
-            no_repeats=self.no_repeats,
-            swapped=self.swapped,
-            purged=self.purged,
-        )
-
-    def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
-        """The label of each item."""
-        return prompt.labels
-
-    def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """One prompt of N pairs and a query."""
-        return jax.tree.map(lambda leaf: leaf[0], self.sample_many(1, key=key))
+        names = ("labels", "pairs", "burstiness", "no_repeats", "swapped", "purged")
+        mixture = {name: float(getattr(self.mixture, name)) for name in ("p_bursty", "p_novel")}
+        frequencies = None if self.means is None else np.asarray(self.frequencies, float)
+        return levels_of(frequencies=frequencies, **mixture, **{name: getattr(self, name) for name in names})
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """So many prompts, stacked, with all their random numbers drawn at once."""
@@ -349,12 +336,6 @@ class ItemLabel(AbstractClassification):
         # Rounding may still meet it.
         context = jnp.where(context == query, (context + 1) % len(p), context)
         return jnp.append(context, query)
-
-
-def _require(name: str, value: Any, wanted: str, fits: Callable[[Any], Any], hint: str = "") -> None:
-    """Refuse a number that does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
-    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.all(fits(np.asarray(value))):
-        raise expected(name, wanted, np.asarray(value).tolist(), hint)
 
 
 @eqx.filter_jit

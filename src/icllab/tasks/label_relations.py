@@ -16,11 +16,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt
-from icllab.tasks.classification import AbstractClassification
-from icllab.tasks.item_label import ItemLabel
+from icllab.tasks.item_label import AbstractItemLabels, ItemLabel
 
 
-class LabelRelations(AbstractClassification):
+class LabelRelations(AbstractItemLabels):
     r"""Prompts of an :class:`ItemLabel` whose labels go through a relation, the same for all of one prompt.
 
     The relation of a prompt is drawn uniformly from M of them, or from all L! permutations where there is no table.
@@ -80,14 +79,6 @@ class LabelRelations(AbstractClassification):
     def unseen_items(self) -> "LabelRelations":
         """The same relations, with a query whose item is not in the context."""
         return dataclasses.replace(self, unseen=True)
-
-    def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
-        """The label of each item."""
-        return prompt.labels
-
-    def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """One prompt of N pairs and a query."""
-        return jax.tree.map(lambda leaf: leaf[0], self.sample_many(1, key=key))
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """So many prompts, stacked, with all their random numbers drawn at once."""

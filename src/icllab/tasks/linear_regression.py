@@ -12,13 +12,11 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask
+from icllab.tasks.regression import AbstractRegression, require_sizes, require_variance
 from icllab.tasks.regression_laws import (
     AbstractInputs,
     AbstractWeights,
@@ -29,7 +27,7 @@ from icllab.tasks.regression_laws import (
 )
 
 
-class LinearRegression(AbstractTask):
+class LinearRegression(AbstractRegression):
     """Prompts ``(x_i, y_i)`` of a random linear function; the loss is the squared error.
 
     Attributes:
@@ -47,12 +45,8 @@ class LinearRegression(AbstractTask):
     noise_variance: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self) -> None:
-        for name in ("dim", "length"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
-                raise expected(name, "an integer of at least 1", getattr(self, name))
-        rho = self.noise_variance
-        if not isinstance(rho, Tracer) and not np.all((rho >= 0) & np.isfinite(rho)):
-            raise expected("noise_variance", "a finite number >= 0", np.asarray(rho).tolist())
+        require_sizes(self, "dim", "length")
+        require_variance("noise_variance", self.noise_variance)
 
     @classmethod
     def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":
@@ -65,20 +59,16 @@ class LinearRegression(AbstractTask):
 
         Source: [Lu24].
         """
-        for name, value, low in (("alpha", alpha, 0.0), ("kappa", kappa, 0.0)):
-            if not value > low or (name == "alpha" and math.isinf(value)):
-                raise expected(name, "a number > 0" + (", finite" if name == "alpha" else ""), value)
-        if not (rho >= 0 and math.isfinite(rho)):
+        if not 0 < alpha < math.inf:
+            raise expected("alpha", "a number > 0, finite", alpha)
+        if not kappa > 0:
+            raise expected("kappa", "a number > 0", kappa)
+        if not 0 <= rho < math.inf:
             raise expected("rho", "a finite number >= 0", rho)
         law = GaussianWeights(jnp.ones(()))
         weights = law if math.isinf(kappa) else WeightPool.drawn(law, max(1, round(kappa * dim)), dim, key=key)
-        return cls(
-            dim=dim,
-            length=max(1, round(alpha * dim)),
-            inputs=GaussianInputs(jnp.ones(()) / dim),
-            weights=weights,
-            noise_variance=jnp.asarray(rho, law.covariance.dtype),
-        )
+        inputs, noise_variance = GaussianInputs(jnp.ones(()) / dim), jnp.asarray(rho, law.covariance.dtype)
+        return cls(dim, max(1, round(alpha * dim)), inputs, weights, noise_variance)
 
     @classmethod
     def convention(cls, name: str, *, dim: int, length: int) -> "LinearRegression":
@@ -116,13 +106,6 @@ class LinearRegression(AbstractTask):
         of_w, of_x, of_noise = jax.random.split(key, 3)
         w = self.weights.sample(self.dim, key=of_w)
         positions = self.length + 1
-        x = jax.vmap(lambda k: self.inputs.sample(self.dim, key=k))(jax.random.split(of_x, positions))
+        x = self.inputs.sample_many(positions, self.dim, key=of_x)
         noise = jnp.sqrt(self.noise_variance) * jax.random.normal(of_noise, (positions,), x.dtype)
         return RegressionPrompt(x=x, y=x @ w + noise)
-
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
-        answered = prediction.shape[0]
-        if answered not in (1, prompt.positions):
-            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
-        return (prediction - prompt.y[-answered:]) ** 2

@@ -39,6 +39,10 @@ class AbstractInputs(eqx.Module):
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """One input."""
 
+    def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
+        """So many independent inputs."""
+        return jax.vmap(lambda k: self.sample(dim, key=k))(jax.random.split(key, count))
+
     @abc.abstractmethod
     def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
         r""":math:`E\,x x^\top`."""

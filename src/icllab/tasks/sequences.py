@@ -18,16 +18,27 @@ from icllab.core.prompt import TokenPrompt
 from icllab.tasks.classification import AbstractClassification
 
 
-class AbstractSequences(AbstractClassification):
-    """A law of token sequences; the loss is the cross-entropy of the next token, in nats, at every position."""
+class AbstractTokens(AbstractClassification):
+    """Tokens predicted one by one; the loss is the cross-entropy of the next token, in nats, at every position."""
 
-    @abc.abstractmethod
-    def entropies(self) -> Float[np.ndarray, " position"]:
-        """The least expected loss at every position, in nats, for one who knows the law. Not traceable."""
+    tokens: eqx.AbstractVar[int]
+
+    @property
+    def length(self) -> int:
+        """Positions before the last."""
+        return self.tokens - 2
 
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
         """The token after each position."""
         return prompt.tokens[1:]
+
+
+class AbstractSequences(AbstractTokens):
+    """A law of token sequences whose least loss is known."""
+
+    @abc.abstractmethod
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        """The least expected loss at every position, in nats, where the law is known. Not traceable."""
 
 
 class InContextCopying(AbstractSequences):
@@ -40,12 +51,9 @@ class InContextCopying(AbstractSequences):
     The last position is asked for the label of the query.
 
     Attributes:
-        items: How many items there are (static).
-        labels: How many labels there are (static).
+        items: Number of items, at least N (static).
+        labels: Number of labels, at least 2 (static).
         pairs: N (static).
-
-    Raises:
-        InputError: There are fewer items than pairs, or no two labels.
     """
 
     items: int = eqx.field(static=True)
@@ -68,11 +76,6 @@ class InContextCopying(AbstractSequences):
     def tokens(self) -> int:
         """2N + 2."""
         return 2 * self.pairs + 2
-
-    @property
-    def length(self) -> int:
-        """Positions before the last."""
-        return self.tokens - 2
 
     def entropies(self) -> Float[np.ndarray, " position"]:
         r"""The least expected loss at every position, in nats.
@@ -102,7 +105,7 @@ class RepeatedTokens(AbstractSequences):
     """A block of tokens drawn uniformly and independently, and the same block again, ``repeats`` times in all.
 
     Attributes:
-        vocabulary: How many tokens there are (static).
+        vocabulary: Number of tokens, at least 2 (static).
         period: Tokens of a block (static).
         repeats: How often the block comes, at least 2 (static).
 
@@ -119,18 +122,13 @@ class RepeatedTokens(AbstractSequences):
 
     @property
     def tokens(self) -> int:
-        """Of all blocks."""
+        """Tokens of all blocks."""
         return self.period * self.repeats
-
-    @property
-    def length(self) -> int:
-        """Positions before the last."""
-        return self.tokens - 2
 
     def entropies(self) -> Float[np.ndarray, " position"]:
         r"""The least expected loss at every position, in nats: :math:`\ln V` in the first block, then 0.
 
-        For one who knows the period; without knowing it the first tokens of the second block cannot be foreseen either.
+        The period is known; without knowing it the first tokens of the second block cannot be foreseen either.
 
         Derived: docs/item-label.md, Sequences whose least loss is known.
         """
@@ -140,6 +138,35 @@ class RepeatedTokens(AbstractSequences):
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
         return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
+
+
+def require_probabilities(rows: Float[np.ndarray, "context state"]) -> None:
+    """Refuse transitions that are negative, or do not sum to one for each context."""
+    off = np.abs(rows.sum(axis=1) - 1).max()
+    if rows.min() < 0 or not off < 1e-5:
+        raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+
+
+def rows_of(transition: Array | np.ndarray) -> Float[np.ndarray, "context state"]:
+    """Transitions in float64, whose rows are made to sum to one to that precision."""
+    rows = np.asarray(transition, np.float64)
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
+def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " state"]:
+    r"""The law :math:`\pi` with :math:`\pi T = \pi`; a chain with more than one is refused."""
+    if np.sum(np.abs(np.linalg.eigvals(matrix) - 1) < 1e-6) > 1:
+        raise expected("transition", "a chain with one stationary law", "several", "join its parts")
+    size = len(matrix)
+    # The equations have rank V - 1; with the sum of pi they determine it.
+    system = np.concatenate([matrix.T - np.eye(size), np.ones((1, size))])
+    found = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0], 0)
+    return found / found.sum()
+
+
+def draw(below: Float[Array, " state"], height: Float[Array, ""]) -> Int[Array, ""]:
+    """A draw by the inverse of a distribution function, from a number uniform on [0, 1)."""
+    return jnp.minimum(jnp.sum(below <= height * below[-1]), below.shape[0] - 1)
 
 
 class MarkovChain(AbstractSequences):
@@ -166,11 +193,8 @@ class MarkovChain(AbstractSequences):
         matrix = np.asarray(given, float)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
             raise expected("transition", "a square matrix of at least 2 states", list(matrix.shape))
-        off = np.abs(matrix.sum(axis=1) - 1).max()
-        if matrix.min() < 0 or not off < 1e-5:
-            raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
-        if np.sum(np.abs(np.linalg.eigvals(matrix) - 1) < 1e-6) > 1:
-            raise expected("transition", "a chain with one stationary law", "several", "join its parts")
+        require_probabilities(matrix)
+        stationary(matrix)
 
     @classmethod
     def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
@@ -187,26 +211,16 @@ class MarkovChain(AbstractSequences):
 
     def stationary(self) -> Float[np.ndarray, " state"]:
         r"""The law :math:`\pi` with :math:`\pi T = \pi`, in float64. Not traceable."""
-        matrix = self._rows()
-        size = len(matrix)
-        # The equations have rank V - 1; with the sum of pi they determine it.
-        system = np.concatenate([matrix.T - np.eye(size), np.ones((1, size))])
-        found = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
-        return np.maximum(found, 0) / np.maximum(found, 0).sum()
+        return stationary(rows_of(self.transition))
 
     def entropy_rate(self) -> float:
         r"""Nats for each token, :math:`-\sum_a \pi_a \sum_b T_{ab} \ln T_{ab}`.
 
         Derived: docs/item-label.md, Sequences whose least loss is known.
         """
-        matrix = self._rows()
+        matrix = rows_of(self.transition)
         logarithm = np.log(np.where(matrix > 0, matrix, 1.0))
         return float(-self.stationary() @ np.sum(matrix * logarithm, axis=1))
-
-    @property
-    def length(self) -> int:
-        """Positions before the last."""
-        return self.tokens - 2
 
     def entropies(self) -> Float[np.ndarray, " position"]:
         """The entropy rate at every position: what is known of the future is the present token."""
@@ -217,9 +231,6 @@ class MarkovChain(AbstractSequences):
         """One sequence, by the inverse of the distribution functions of the rows."""
         below = jnp.cumsum(self.transition, axis=1)
         u = jax.random.uniform(key, (self.tokens,), below.dtype)
-
-        def draw(law: Array, height: Array) -> Array:
-            return jnp.minimum(jnp.sum(law <= height * law[-1]), law.shape[0] - 1)
 
         def step(state: Array, height: Array) -> tuple[Array, Array]:
             following = draw(below[state], height)
@@ -234,8 +245,3 @@ class MarkovChain(AbstractSequences):
         size = self.vocabulary
         system = jnp.eye(size, dtype=self.transition.dtype) - self.transition.T + 1
         return jnp.linalg.solve(system, jnp.ones(size, self.transition.dtype))
-
-    def _rows(self) -> Float[np.ndarray, "state state"]:
-        """T in float64; its rows are made to sum to one to that precision."""
-        matrix = np.asarray(self.transition, float)
-        return matrix / matrix.sum(axis=1, keepdims=True)

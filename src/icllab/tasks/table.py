@@ -16,11 +16,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask
 from icllab.tasks import table_files
+from icllab.tasks.regression import AbstractRegression
 
 
-class Table(AbstractTask):
+class Table(AbstractRegression):
     r"""Prompts of ``length`` example rows and a query row; the loss is relative to the target's variance.
 
     .. math:: \mathrm{loss} = \frac{(\hat y - y)^2}{\mathrm{Var}(y)}
@@ -109,12 +109,7 @@ class Table(AbstractTask):
 
     @classmethod
     def from_parquet(
-        cls,
-        path: str | PathLike[str],
-        *,
-        target: str | int,
-        length: int,
-        columns: Sequence[str | int] | None = None,
+        cls, path: str | PathLike[str], *, target: str | int, length: int, columns: Sequence[str | int] | None = None
     ) -> "Table":
         """From a Parquet file; needs pyarrow. Arguments and errors are those of :meth:`from_csv`."""
         return cls._chosen(table_files.read_parquet(path), path, target, length, columns)
@@ -130,13 +125,8 @@ class Table(AbstractTask):
     ) -> "Table":
         names, goal = table_files.choice(file, path, target, columns)
         numbers = {name: table_files.numbers(file, path, name) for name in (*names, goal)}
-        return cls(
-            np.stack([numbers[name] for name in names], axis=1),
-            numbers[goal],
-            length=length,
-            columns=names,
-            target=goal,
-        )
+        x = np.stack([numbers[name] for name in names], axis=1)
+        return cls(x, numbers[goal], length=length, columns=names, target=goal)
 
     @property
     def dim(self) -> int:
@@ -159,10 +149,7 @@ class Table(AbstractTask):
 
     def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
         r"""Squared error over the target's variance, at the positions answered (every, or the last)."""
-        answered = prediction.shape[0]
-        if answered not in (1, prompt.positions):
-            raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", answered)
-        return (prediction - prompt.y[-answered:]) ** 2 / self.unit
+        return super().loss(prediction, prompt) / self.unit
 
 
 def distinct_rows(rows: int, count: int, *, key: PRNGKeyArray) -> Int[Array, " count"]:

@@ -18,14 +18,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks import text_files
-from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.sequences import AbstractTokens
 from icllab.tasks.text_files import Documents
 
 PRINTABLE = b"\n" + bytes(range(32, 127))
 """The printable characters of ASCII, and the end of a line."""
 
 
-class Text(AbstractClassification):
+class Text(AbstractTokens):
     """A uniformly drawn window of a text; the loss is the cross-entropy of the next token, in nats, at every position.
 
     A byte is a token as it is, 256 of them, or with an ``alphabet`` its place there; all bytes that the alphabet lacks
@@ -89,11 +89,6 @@ class Text(AbstractClassification):
         """
         return cls.of(text_files.read(paths), tokens=tokens, alphabet=alphabet)
 
-    @property
-    def length(self) -> int:
-        """Positions before the last."""
-        return self.tokens - 2
-
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One window."""
         return self._window(self._numbers((), key))
@@ -101,10 +96,6 @@ class Text(AbstractClassification):
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> TokenPrompt:
         """So many windows, drawn independently, on a leading axis."""
         return jax.vmap(self._window)(self._numbers((count,), key))
-
-    def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
-        """The token after each position."""
-        return prompt.tokens[1:]
 
     def counts(self, order: int) -> Float[np.ndarray, "context token"]:
         """How often every token follows every context of ``order - 1`` tokens within a file, in all places.

@@ -1,0 +1,54 @@
+"""Tasks whose answer is a number; and what all tasks have for their fields and for the positions answered."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractTask
+
+
+def answered(prediction: Array, prompt: Any) -> int:
+    """How many positions a prediction answers: all of them, or the last one; other numbers are refused."""
+    if prediction.shape[0] not in (1, prompt.positions):
+        raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", prediction.shape[0])
+    return prediction.shape[0]
+
+
+def require_sizes(task: AbstractTask, *names: str) -> None:
+    """Refuse a static field that is no integer of at least 1."""
+    for name in names:
+        if not (isinstance(getattr(task, name), int) and getattr(task, name) >= 1):
+            raise expected(name, "an integer of at least 1", getattr(task, name))
+
+
+def require_leaf(name: str, value: Any, wanted: str, fits: Callable[[Any], Any], hint: str = "") -> None:
+    """Refuse a number that does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.all(fits(np.asarray(value))):
+        raise expected(name, wanted, np.asarray(value).tolist(), hint)
+
+
+def require_variance(name: str, value: Any) -> None:
+    """Refuse a variance, or a deviation, that is negative or not finite."""
+    require_leaf(name, value, "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+
+
+def leaf(default: float | None = None, **options: Any) -> Any:
+    """A field that is a number, read as a floating-point array."""
+    known = {} if default is None else {"default": default}
+    return eqx.field(converter=lambda value: jnp.asarray(value, float), **known, **options)
+
+
+class AbstractRegression(AbstractTask):
+    """A task of real numbers, with the squared error for a loss."""
+
+    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
+        return (prediction - prompt.y[-answered(prediction, prompt) :]) ** 2
