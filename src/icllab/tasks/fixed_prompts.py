@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
-from icllab.tasks.regression import leaf, require_leaf
+from icllab.tasks.regression import number, require_leaf
 
 
 class FixedPrompts(AbstractTask):
@@ -30,13 +30,11 @@ class FixedPrompts(AbstractTask):
 
     task: AbstractTask
     prompts: Any
-    size: Float[Array, ""] = leaf()
+    size: Float[Array, ""] = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
         wanted = f"a whole number from 1 to {self.count}, the prompts of the set"
-        require_leaf(
-            "size", self.size, wanted, lambda size: (size >= 1) & (size <= self.count) & (size == size.round())
-        )
+        require_leaf("size", self.size, wanted, lambda n: (n >= 1) & (n <= self.count) & (n == n.round()))
 
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":

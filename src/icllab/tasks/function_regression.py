@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks.regression import AbstractRegression, leaf, require_leaf, require_sizes, require_variance
+from icllab.tasks.regression import AbstractRegression, number, require_leaf, require_sizes, require_variance
 from icllab.tasks.regression_laws import AbstractInputs
 
 
@@ -56,8 +56,8 @@ class FunctionRegression(AbstractRegression):
     length: int = eqx.field(static=True)
     inputs: AbstractInputs
     kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = leaf(kw_only=True)
-    noise_variance: Float[Array, ""] = leaf(kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    noise_variance: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
     repair: bool = eqx.field(static=True, kw_only=True, default=False)
 
     def __check_init__(self) -> None:

@@ -21,7 +21,7 @@ from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
-from icllab.tasks.regression import leaf, require_leaf, require_variance
+from icllab.tasks.regression import number, require_leaf, require_variance
 
 
 class PromptMixture(eqx.Module):
@@ -35,8 +35,8 @@ class PromptMixture(eqx.Module):
         InputError: A probability is not from 0 to 1.
     """
 
-    p_bursty: Float[Array, ""] = leaf(1.0)
-    p_novel: Float[Array, ""] = leaf(0.0)
+    p_bursty: Float[Array, ""] = eqx.field(converter=number, default=1.0)
+    p_novel: Float[Array, ""] = eqx.field(converter=number, default=0.0)
 
     def __check_init__(self) -> None:
         for name in ("p_bursty", "p_novel"):
@@ -94,8 +94,8 @@ class ItemLabel(AbstractItemLabels):
     means: Float[Array, "class dim"] | None
     label_vectors: Float[Array, "label dim"]
     mixture: PromptMixture
-    zipf_exponent: Float[Array, ""] = leaf()
-    within_class_noise: Float[Array, ""] = leaf()
+    zipf_exponent: Float[Array, ""] = eqx.field(converter=number)
+    within_class_noise: Float[Array, ""] = eqx.field(converter=number)
     pairs: int = eqx.field(static=True)
     burstiness: int = eqx.field(static=True)
     places: int = eqx.field(static=True)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,10 +39,9 @@ def require_variance(name: str, value: Any) -> None:
     require_leaf(name, value, "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
 
 
-def leaf(default: float | None = None, **options: Any) -> Any:
-    """A field that is a number, read as a floating-point array."""
-    known = {} if default is None else {"default": default}
-    return eqx.field(converter=lambda value: jnp.asarray(value, float), **known, **options)
+def number(value: Any) -> Array:
+    """A number that may be swept, as a floating-point array."""
+    return jnp.asarray(value, float)
 
 
 class AbstractRegression(AbstractTask):
