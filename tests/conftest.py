@@ -1,5 +1,6 @@
 """Every test runs with shapes and types checked, no silent promotion, and warnings as errors."""
 
+import contextlib
 import itertools
 import os
 from pathlib import Path
@@ -15,11 +16,19 @@ install_import_hook("icllab", "typechecking.checked")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from icllab.core.errors import EnvironmentFault  # noqa: E402
+from icllab.training import cache_compilations  # noqa: E402
+
 # Most of the suite's time is compilation, of programs that run for milliseconds. Claims switch it back.
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+
+# Compiled programs are kept for the next run of the suite, where there is a place for them.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "false":
+    with contextlib.suppress(EnvironmentFault):
+        cache_compilations()
 
 MAPPINGS = Path("/proc/self/maps")  # Linux allows a process 65530 of them
 

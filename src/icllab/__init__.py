@@ -14,7 +14,9 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.experiments.contract import check, cite, draw, run
+    from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
+    from icllab.training.finished import load
     from icllab.training.fitting import fit
 
 __version__ = "0.2.0"
@@ -22,11 +24,13 @@ __version__ = "0.2.0"
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "cache_compilations": "training.compilation",
         "check": "experiments.contract",
         "cite": "experiments.contract",
         "draw": "experiments.contract",
         "ensemble": "training.ensembles",
         "fit": "training.fitting",
+        "load": "training.finished",
         "run": "experiments.contract",
     },
     modules=(

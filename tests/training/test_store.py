@@ -103,6 +103,7 @@ def test_two_checkpoints_are_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoint-000000000020.icl",
         "checkpoint-000000000030.icl",
+        "finished.icl",
         "kept-000000000005.icl",
     ]
 

@@ -1,5 +1,6 @@
 """``icl run`` and ``icl demo``: measure, save the Dataset and its figure, judge."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icllab.cli import progress
 from icllab.cli.judging import draw_beside, judged, judgement, note
 from icllab.cli.reports import Report, lines, write_verdict
-from icllab.core.errors import InputError
+from icllab.core.errors import EnvironmentFault, InputError
 from icllab.experiments import requests, runner, store
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         control=options.get("control"),
         claims=options.get("claims"),
     )
+    _cache_compilations()
     with progress.shown(claim) as shown:
         outcome = runner.execute(
             request,
@@ -65,3 +67,13 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     note(outcome.root, outcome.dataset, data)
     data |= {"cells": cells, "dataset": results, "figure": files}
     return Report(data, plain, verdict.outcome.exit_status)
+
+
+def _cache_compilations() -> None:
+    """Keep compiled programs for the next run, where the user has not said otherwise and there is a place for them."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("JAX_ENABLE_COMPILATION_CACHE") == "false":
+        return
+    from icllab.training.compilation import cache_compilations
+
+    with contextlib.suppress(EnvironmentFault):  # a run needs no cache
+        cache_compilations()

@@ -20,5 +20,6 @@ __getattr__, __dir__, __all__ = attach(
         "prompt",
         "protocols",
         "sources",
+        "views",
     ),
 )

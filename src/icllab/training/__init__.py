@@ -11,7 +11,9 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import Ensemble, ensemble
+    from icllab.training.finished import load
     from icllab.training.fitting import fit
+    from icllab.training.host import TrainingInterrupted
     from icllab.training.minibatches import Fixed, Fresh
     from icllab.training.records import Record
     from icllab.training.runs import Run
@@ -33,15 +35,18 @@ __getattr__, __dir__, __all__ = attach(
         "Run": "runs",
         "Sweep": "sweeps",
         "TargetLoss": "stopping",
+        "TrainingInterrupted": "host",
         "Trajectory": "trajectory",
         "Until": "stopping",
         "cache_compilations": "compilation",
         "ensemble": "ensembles",
         "fit": "fitting",
+        "load": "finished",
     },
     modules=(
         "compilation",
         "ensembles",
+        "finished",
         "fitting",
         "host",
         "identity",

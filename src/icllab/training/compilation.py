@@ -1,25 +1,58 @@
 """Compiled programs on disk: the second start of the same shapes is cheap."""
 
+import hashlib
+import os
+import platform
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from icllab.core.errors import EnvironmentFault
 from icllab.core.files import disk_faults
 
 
-def cache_compilations(directory: str | Path) -> Path:
-    """Keep what JAX compiles in ``directory`` from now on, for this process and later ones.
+def cache_compilations(directory: str | Path | None = None) -> Path:
+    """Keep what JAX compiles in ``directory`` from now on, for this process, those it starts and later ones.
 
     Programs are found again by their own text, the compiler's version and the device: a cache never gives another
     program's results. It may be deleted at any time. JAX sets aside all but the programs that took a second or
-    more by default; here all are kept.
+    more by default; here all are kept. Who may write a cache may run code as its reader: keep it to yourself.
+
+    Args:
+        directory: Where programs are kept. None: a folder of the user's own, closed to others, under
+            ``$XDG_CACHE_HOME`` (or ``~/.cache``), one for each version of JAX and kind of processor.
+
+    Returns:
+        The directory.
+
+    Raises:
+        EnvironmentFault: The directory cannot be made, or is open to others although it was not named.
     """
-    path = Path(directory)
+    path = default_cache() if directory is None else Path(directory)
     with disk_faults(f"cannot use {path} for compiled programs", "nothing is lost"):
-        path.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = path.stat()
+    if directory is None and hasattr(os, "getuid") and (state.st_uid != os.getuid() or state.st_mode & 0o022):
+        raise EnvironmentFault(f"{path}: expected a folder that only its owner may write, others may; chmod 700 it")
+    settings = {
+        "jax_compilation_cache_dir": str(path),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)  # for worker processes
     compilation_cache.reset_cache()  # it may have looked for a directory already
     return path
+
+
+def default_cache() -> Path:
+    """The user's own folder for compiled programs, by versions and processor."""
+    processor = Path("/proc/cpuinfo")
+    lines = processor.read_text().splitlines() if processor.is_file() else []
+    features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    kind = hashlib.sha256("\n".join([platform.machine(), *features]).encode()).hexdigest()[:8]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "icl-lab" / f"jax-{version('jax')}-jaxlib-{version('jaxlib')}-{kind}"

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import InputError
+from icllab.training import finished
 from icllab.training import progress as bars
 from icllab.training.ensembles import Ensemble
 from icllab.training.identity import configuration
@@ -147,10 +148,28 @@ def train(plan: Plan, *, mode: str, store: CheckpointStore | None) -> Run:
         try:
             _drive(loop, checkpoints, store.seconds if store else 0.0, show)
         except KeyboardInterrupt:
-            if checkpoints is not None:
-                loop.save(checkpoints)
-            raise
-    return _finished(loop, begun)
+            raise _interrupted(loop, checkpoints) from None
+    members, run = _finished(loop, begun)
+    if checkpoints is not None:
+        finished.write(checkpoints.root, run, members, loop.state.params)
+    return run
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C in :func:`icllab.fit`; its one line says what is kept and how to go on."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows of it."""
+        return [str(self)]
+
+
+def _interrupted(loop: _Loop, checkpoints: Checkpoints | None) -> TrainingInterrupted:
+    """Keep the present state, where there is a store, and say so."""
+    said = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
+    if checkpoints is None:
+        return TrainingInterrupted(said + "nothing is kept; with store='DIR' the same call goes on where it stood")
+    loop.save(checkpoints)
+    return TrainingInterrupted(said + f"they are kept in {checkpoints.root}, the same call goes on")
 
 
 def _drive(loop: _Loop, checkpoints: Checkpoints | None, apart: float, show: bars.Progress) -> None:
@@ -182,8 +201,8 @@ def _settled(state: State) -> State:
     return jax.tree.map(settled, state)
 
 
-def _finished(loop: _Loop, begun: int) -> Run:
-    """The run as a value."""
+def _finished(loop: _Loop, begun: int) -> tuple[Ensemble, Run]:
+    """The trained members, and the run as a value."""
     plan, state, records = loop.plan, loop.state, loop.records
     status, ended = np.asarray(state.status), np.asarray(state.ended)
     reached = plan.steps if loop.running else int(ended.max())
@@ -225,4 +244,4 @@ def _finished(loop: _Loop, begun: int) -> Run:
     rest = eqx.combine(plan.own.frozen, plan.program.static)
     trained = Ensemble(eqx.combine(state.params, rest), plan.members.coordinates)
     kept = tuple(step for step in plan.record.keep if step in loop.kept)
-    return Run(trained, dataset, header, Trajectory(kept, loop.kept, rest, plan.members.coordinates))
+    return trained, Run(trained, dataset, header, Trajectory(kept, loop.kept, rest, plan.members.coordinates))

@@ -1,10 +1,14 @@
 """What training returns: trained members, what became of each, their losses, and how it was done."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from icllab.core.errors import expected
+from icllab.core.views import html_fields
 from icllab.training.ensembles import Ensemble
 from icllab.training.trajectory import Trajectory
 
@@ -13,6 +17,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Unopened:
+    """The members of a run that was opened without a predictor: their number is known, they are not."""
+
+    how: str
+    coordinates: Mapping[str, np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """How many members."""
+        return len(self.coordinates["seed"])
+
+    def member(self, index: int) -> Any:
+        """Refused."""
+        raise expected("members", "a run opened with its predictor", "one opened without", self.how)
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished training run.
 
@@ -26,7 +47,7 @@ class Run:
         trajectory: Parameters at the steps asked for with ``Record(keep=...)``.
     """
 
-    members: Ensemble
+    members: Ensemble | Unopened
     dataset: "xr.Dataset"
     header: Mapping[str, Any]
     trajectory: Trajectory
@@ -44,6 +65,26 @@ class Run:
     def member(self, index: int) -> Any:
         """One trained predictor; of a diverged member, with the last parameters that were sound."""
         return self.members.member(index)
+
+    def __repr__(self) -> str:
+        return f"Run({', '.join(f'{name}: {value}' for name, value in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_fields("Training run", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        """What became of it, in a few words."""
+        counts = Counter(self.status)
+        last = self.dataset["training_loss"].isel(step=-1).mean("position").values
+        last = last[np.isfinite(last)]
+        spread = f" to {last.max():.4g}" if last.size > 1 else ""
+        return {
+            "members": str(self.size),
+            "status": ", ".join(f"{count} {status}" for status, count in counts.items()),
+            "steps": str(int(self.dataset["ended"].max())),
+            "last training loss": f"{last.min():.4g}{spread}" if last.size else "none",
+            "seconds": f"{self.header['seconds']:.3g}" if "seconds" in self.header else "unknown",
+        }
 
     @property
     def predictor(self) -> Any:

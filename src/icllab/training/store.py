@@ -2,6 +2,7 @@ r"""Checkpoints: a JSON header that is checked before a byte of the arrays is re
 
     DIR/checkpoint-000000000512.icl     the state after 512 steps; the last two are kept
     DIR/kept-000000000100.icl           parameters asked for with ``Record(keep=...)``
+    DIR/finished.icl                    members and losses, once the run has ended: see ``icl.load``
 
 A file is one line of text, one line of JSON with every array's path, type and shape, and the arrays' bytes in that
 order. The first line has the SHA-256 of all that follows. Nothing is unpickled. Files are written under a temporary
@@ -121,7 +122,12 @@ class Checkpoints:
 
     def path(self, step: int, kind: str = "checkpoint") -> Path:
         """Where the state after ``step`` steps is kept."""
-        return self.root / f"{kind}-{step:012d}.icl"
+        return self.path_in(self.root, step, kind)
+
+    @staticmethod
+    def path_in(root: Path, step: int, kind: str = "checkpoint") -> Path:
+        """Where a run in the directory ``root`` keeps the state after ``step`` steps."""
+        return root / f"{kind}-{step:012d}.icl"
 
     def steps(self, kind: str = "checkpoint") -> list[int]:
         """Which are there, whole or not."""

@@ -1,0 +1,113 @@
+"""A finished run is opened as it was, without compiling; what does not fit is refused."""
+
+import jax
+import numpy as np
+import pytest
+from training.predictors import Slope, prompts, task
+from training.test_store import assert_same, trained
+
+import icllab as icl
+from icllab.core.errors import InputError
+from icllab.training import TrainingInterrupted
+from icllab.training.host import _Loop
+
+
+def start(dim=3):
+    """Untrained members with other numbers than those that were trained."""
+    return icl.ensemble(lambda *, key: Slope(np.full(dim, 7.0, np.float32)), seeds=2, key=jax.random.key(5))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("store")
+    return root, trained(root, 12)
+
+
+def test_it_is_the_run_that_was_finished_and_nothing_is_compiled(store):
+    root, run = store
+    like = start()
+    compiled = []
+
+    def listen(event, seconds, **_):
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        opened = icl.load(root, like)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled == []
+    assert_same(opened, run)
+    assert opened.header == run.header
+    assert opened.status == run.status
+    np.testing.assert_array_equal(opened.member(1).w, run.member(1).w)
+    np.testing.assert_array_equal(opened.trajectory.at(5).member(1).w, run.trajectory.at(5).member(1).w)
+
+
+def test_a_single_predictor_is_an_ensemble_of_one(tmp_path):
+    one = Slope(np.ones(3, np.float32))
+    run = icl.fit(one, task(), steps=3, batch=4, data=prompts(8), key=jax.random.key(0), store=tmp_path)
+    opened = icl.load(tmp_path, Slope(np.zeros(3, np.float32)))
+    np.testing.assert_array_equal(opened.predictor.w, run.predictor.w)
+
+
+def test_without_the_predictor_there_are_losses_and_no_members(store):
+    root, run = store
+    opened = icl.load(root)
+    assert opened.dataset.equals(run.dataset)
+    assert (opened.size, opened.status) == (2, run.status)
+    with pytest.raises(InputError, match=r"members: expected a run opened with its predictor, .*icl.load\(store, pre"):
+        opened.member(0)
+
+
+def test_another_predictor_is_refused(store):
+    root, _ = store
+    with pytest.raises(InputError, match=r"with 'members.w' of shape \[3\], got \[4\]"):
+        icl.load(root, start(dim=4))
+    with pytest.raises(InputError, match=r"got one that differs in 'members"):
+        icl.load(root, lambda prompt: prompt.y)
+
+
+def test_what_is_not_finished_is_not_opened(tmp_path):
+    with pytest.raises(InputError, match=r"expected a finished training run, got 'none'; icl\.fit with this store"):
+        icl.load(tmp_path)
+    trained(tmp_path, 6)
+    (tmp_path / "finished.icl").unlink()
+    with pytest.raises(InputError, match="got 'one that stands at 6 steps'"):
+        icl.load(tmp_path)
+
+
+def test_a_longer_run_is_opened_at_its_new_end(tmp_path):
+    trained(tmp_path, 6)
+    longer = trained(tmp_path, 9)
+    assert_same(icl.load(tmp_path, start()), longer)
+
+
+def test_a_run_shows_itself_in_a_line(store):
+    _, run = store
+    assert repr(run).startswith("Run(members: 2, status: 2 ok, steps: 12, last training loss: ")
+    assert len(repr(run)) < 200
+    assert "<th>status</th><td>2 ok</td>" in run._repr_html_()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_ends_in_one_line_that_says_what_is_kept(tmp_path, monkeypatch, kept):
+    look = _Loop.look
+
+    def stop(self, checkpoints):
+        look(self, checkpoints)
+        if self.step >= 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Loop, "look", stop)
+    with pytest.raises(TrainingInterrupted) as caught:
+        trained(tmp_path if kept else None, 12)
+    where = f"they are kept in {tmp_path}, the same call goes on" if kept else "nothing is kept; with store='DIR'"
+    assert where in str(caught.value)
+    assert "interrupted after 5 of 12 steps" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    if kept:
+        monkeypatch.undo()
+        assert_same(trained(tmp_path, 12), trained(None, 12))
