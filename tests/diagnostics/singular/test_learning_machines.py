@@ -100,7 +100,7 @@ def test_windows_and_prefixes_count_the_same_data():
         assert found.samples("prefixes") == 3.5 * N
         losses = found.losses()
         assert float(losses["loss_sum"]) == pytest.approx(3.5 * float(losses["loss_mean"]), rel=1e-12)
-        whole = [found._split(found._often(count))[1] for count in ("windows", "prefixes")]
+        whole = [found._split(found.often * found.size / found.samples(count))[1] for count in ("windows", "prefixes")]
         total = [found.samples(c) * float(jnp.sum(loss(found.model, found.windows))) for c, loss in
                  zip(("windows", "prefixes"), whole, strict=True)]  # fmt: skip
         assert total[0] == pytest.approx(total[1], rel=1e-12)

@@ -1,6 +1,7 @@
 r"""A question put to predictors on many prompts: compiled once where it can be, prompt by prompt where not."""
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -27,7 +28,7 @@ class EveryPosition(Question):
     """The loss at every position that the predictor answers."""
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
-        """``task.loss(predictor(prompt), prompt)``."""
+        """The task's loss of the prediction."""
         return task.loss(predictor(prompt), prompt)
 
 
@@ -44,15 +45,8 @@ def answers(
 
     A ``traceable`` predictor runs compiled, with its arrays, the task's and the prompts as arguments, so that
     another key or another value compiles nothing again. All members of an ensemble are one compiled program. Any
-    other predictor is called prompt by prompt.
-
-    Args:
-        question: What is measured on a prompt.
-        predictor: Any ``predictor(prompt) -> prediction``, or an ensemble of them: then there is an axis of members.
-        task: Task that samples the prompts and owns the loss.
-        key: Key of the prompts.
-        prompts: Number of prompts, at least 2.
-        block: Number of prompts held in memory at once, at least 1.
+    other predictor is called prompt by prompt. There are at least two ``prompts``, and ``block`` of them at once in
+    memory.
     """
     if prompts < 2:
         raise expected("prompts", "an integer of at least 2, for a standard error", prompts)
@@ -84,6 +78,15 @@ def answers_to(
 def mean_and_error(samples: Float[np.ndarray, "prompt *rest"]) -> tuple[np.ndarray, np.ndarray]:
     """The mean over prompts and its standard error; a NaN in one prompt is NaN in both, never left out."""
     return np.asarray(samples.mean(0)), np.asarray(samples.std(0, ddof=1) / np.sqrt(len(samples)))
+
+
+def means_and_errors(samples: Mapping[str, Float[np.ndarray, "prompt *rest"]]) -> dict[str, np.ndarray]:
+    """The means over prompts by name, each with an ``_error``."""
+    return {
+        f"{name}{end}": part
+        for name, some in samples.items()
+        for end, part in zip(("", "_error"), mean_and_error(some), strict=True)
+    }
 
 
 def _asked(

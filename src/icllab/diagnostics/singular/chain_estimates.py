@@ -23,41 +23,19 @@ PULLS = (0.25, 4.0)  # times the localization, where it is varied
 
 @dataclass(frozen=True)
 class ChainEstimator:
-    """A sampler of chains with all that is settled once for every point and temperature.
-
-    Attributes:
-        sampler: Runs the chains.
-        reason: Why this one.
-        mode: ``"map"`` or ``"vmap"``.
-        mode_reason: Why.
-        sensitivity: Whether the localization is varied too.
-    """
+    """A sampler of chains with all that is settled once for every point and temperature."""
 
     sampler: ChainSampler
     reason: str
-    mode: str
+    mode: str  # "map" or "vmap"
     mode_reason: str
-    sensitivity: bool
+    sensitivity: bool  # whether the localization is varied too
 
     @classmethod
     def settled(
-        cls,
-        sampler: ChainSampler,
-        reason: str,
-        here: Neighbourhood,
-        *,
-        sensitivity: bool,
-        key: PRNGKeyArray,
+        cls, sampler: ChainSampler, reason: str, here: Neighbourhood, *, sensitivity: bool, key: PRNGKeyArray
     ) -> "ChainEstimator":
-        """With a mode, by what a gradient costs.
-
-        Args:
-            sampler: Runs the chains.
-            reason: Why this one.
-            here: Where the cost is found.
-            sensitivity: Whether the localization is varied too.
-            key: Of the timing.
-        """
+        """With a mode, by what a gradient costs at a point."""
         target = sampler.target(here.posterior(1.0, 1.0), here.known)
         if sampler.mode != "auto":
             return cls(sampler, reason, sampler.mode, sampler.mode_reason, sensitivity)
@@ -79,9 +57,17 @@ class ChainEstimator:
             # A step that is kept must do where the chains start too.
             there = 0.0 if sampler.tested else float(largest_curvature(seen, starts[-1], keys[1]))
             size = sampler.first_step / max(curvature, there, gamma)
-        chains = _Chains(sampler, self.mode, here, nbeta, starts, far)
-        drawn = chains(size, keys[3])
-        rows = chains.said(drawn)
+        warm_up, draws = sampler.steps
+
+        def drawn_from(starts: Array, size: float, warm_up: int, key: PRNGKeyArray, *, pull: float = 1.0) -> Chains:
+            target = sampler.target(here.posterior(nbeta, pull * gamma), here.known)
+            return sampler.draw(target, starts, step_size=size, warm_up=warm_up, mode=self.mode, key=key)
+
+        def said(chains: Chains) -> dict[str, Any]:
+            return statistics(chains, here.known.baseline, nbeta, far)
+
+        drawn = drawn_from(starts, size, warm_up, keys[3])
+        rows = said(drawn)
         rows["slope"] = nbeta**2 * float(jnp.sum(here.known.slope**2)) / max(curvature, gamma)
         rows["hessian_share"] = here.hessian_share(nbeta, gamma, rows["estimate"], keys[4])
         # Of the parameters' directions the localization holds so many, gamma E|w - w*|^2, if the loss is quadratic or
@@ -89,72 +75,31 @@ class ChainEstimator:
         held = gamma * rows["distance"] ** 2 / here.centre.size
         narrow = here.narrowness(seen, drawn.last, curvature, keys[1]) if held > MOST_PULL else held
         rows["localization_share"] = min(held, narrow)
-        warm_up, draws = sampler.steps
         chosen: dict[str, Any] = {"sampler": sampler.name, "settings": repr(sampler), "reason": self.reason}
         chosen |= {"mode": self.mode, "mode_reason": self.mode_reason}
         chosen |= {"nbeta": nbeta, "localization": gamma, "parameters": int(here.centre.size)}
         chosen |= {"dispersion": float(sampler.dispersion), "warm_up": warm_up, "draws": draws}
         if not sampler.tested:
-            rows |= chains.at_half_the_step(size, rows, keys[5])
+            # Twice as many steps of half the size: continued, so that the program is the same.
+            one, two = jax.random.split(keys[5])
+            first = drawn_from(starts, size / 2, 2 * warm_up, one)
+            halved = said(first.continued(drawn_from(first.last, size / 2, 0, two)))
+            rows |= _gap("halved", halved, rows)
         if isinstance(target, Batches):
             rows["noise_bias"] = size * nbeta**2 * here.noise / 8
             chosen |= {"batch": target.size, "control_variate": target.slope is not None}
         if self.sensitivity:
-            rows |= chains.at_other_pulls(size, keys[6])
+            both = zip(PULLS, jax.random.split(keys[6]), strict=True)
+            low, high = (said(drawn_from(starts, size, warm_up, own, pull=pull)) for pull, own in both)
+            for name in ("estimate", "mcse"):
+                rows[f"localization_{name}"] = ("localization_factor", np.array([low[name], high[name]]))
+            rows |= _gap("localization", low, high)
         coordinates = {"localization_factor": list(PULLS)} if self.sensitivity else {}
         dataset = xr.Dataset(rows, coords=coordinates, attrs=chosen)
         return dataset.assign_attrs(warnings=chain_warnings(dataset))
 
 
-@dataclass(frozen=True)
-class _Chains:
-    """Chains of one sampler at one point and one temperature, from the same starts, at any step size."""
-
-    sampler: ChainSampler
-    mode: str
-    here: Neighbourhood
-    nbeta: float
-    starts: Array
-    far: np.ndarray
-
-    def __call__(self, size: float, key: PRNGKeyArray, *, pull: float = 1.0, longer: bool = False) -> Chains:
-        """Draw; ``pull``: times the localization; ``longer``: twice as many steps, at no other program."""
-        posterior = self.here.posterior(self.nbeta, pull * self.here.localization)
-        target = self.sampler.target(posterior, self.here.known)
-
-        def go(starts: Array, warm_up: int, key: PRNGKeyArray) -> Chains:
-            return self.sampler.draw(target, starts, step_size=size, warm_up=warm_up, mode=self.mode, key=key)
-
-        warm_up, _ = self.sampler.steps
-        if not longer:
-            return go(self.starts, warm_up, key)
-        one, two = jax.random.split(key)
-        first = go(self.starts, 2 * warm_up, one)
-        second = go(first.last, 0, two)
-        return second._replace(
-            terms=jnp.concatenate([first.terms, second.terms], axis=1),
-            distance=jnp.concatenate([first.distance, second.distance], axis=1),
-        )
-
-    def said(self, drawn: Chains) -> dict[str, Any]:
-        """The estimate and what tells whether to believe it."""
-        return statistics(drawn, self.here.known.baseline, self.nbeta, self.far)
-
-    def at_half_the_step(self, size: float, rows: dict[str, Any], key: PRNGKeyArray) -> dict[str, float]:
-        """What the estimate changes at half the step, in twice as many."""
-        halved = self.said(self(size / 2, key, longer=True))
-        return {
-            "halved_gap": halved["estimate"] - rows["estimate"],
-            "halved_gap_error": math.hypot(halved["mcse"], rows["mcse"]),
-        }
-
-    def at_other_pulls(self, size: float, key: PRNGKeyArray) -> dict[str, Any]:
-        """Estimates at a quarter of the localization and at four times, and how much they differ."""
-        keys = jax.random.split(key)
-        low, high = (self.said(self(size, key, pull=pull)) for pull, key in zip(PULLS, keys, strict=True))
-        return {
-            "localization_estimate": ("localization_factor", np.array([low["estimate"], high["estimate"]])),
-            "localization_mcse": ("localization_factor", np.array([low["mcse"], high["mcse"]])),
-            "localization_gap": low["estimate"] - high["estimate"],
-            "localization_gap_error": math.hypot(low["mcse"], high["mcse"]),
-        }
+def _gap(name: str, one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
+    """How much one estimate is above another, with its error."""
+    error = math.hypot(one["mcse"], other["mcse"])
+    return {f"{name}_gap": one["estimate"] - other["estimate"], f"{name}_gap_error": error}

@@ -39,23 +39,14 @@ def stacked(found: list[xr.Dataset], name: str, values: Iterable[Any]) -> xr.Dat
     names = sorted({key for one in found for key in one.attrs} - {"warnings", name})
     shared = [key for key in names if all(key in one.attrs and one.attrs[key] == found[0].attrs[key] for one in found)]
     attributes = {key: found[0].attrs[key] for key in shared}
-    parts = []
-    for one in found:
+    parts, said = [], []
+    for label, one in zip(labels, found, strict=True):
         own = {key: one.attrs[key] for key in names if key not in shared and key in one.attrs}
         parts.append(one.assign(own).drop_attrs())
-    whole = xr.concat(
-        parts,
-        dim=xr.Variable(name, labels) if None in labels else xr.IndexVariable(name, labels),
-        data_vars="all",
-        coords="minimal",
-        compat="override",
-        join="exact",
-    )
-    said = [
-        f"{name} {label:g}: {sentence}" if isinstance(label, float | int) else f"{name} {label}: {sentence}"
-        for label, one in zip(labels, found, strict=True)
-        for sentence in one.attrs.get("warnings", [])
-    ]
+        written = f"{label:g}" if isinstance(label, float | int) else label
+        said += [f"{name} {written}: {sentence}" for sentence in one.attrs.get("warnings", [])]
+    along = xr.Variable(name, labels) if None in labels else xr.IndexVariable(name, labels)
+    whole = xr.concat(parts, dim=along, data_vars="all", coords="minimal", compat="override", join="exact")
     return whole.assign_attrs(**attributes, warnings=said)
 
 
@@ -75,11 +66,8 @@ def with_growth(curve: xr.Dataset) -> xr.Dataset:
 
     .. math:: \frac{d(\hat\lambda\log n)}{d\log n}
 
-    is :math:`\lambda` again where the curve is flat, and another number where n resolves more and more.
-
-    Args:
-        curve: ``estimate`` and ``mcse`` over ``nbeta``. Where an estimate is NaN, or its temperature below e, so is the
-            growth there and beside it.
+    is :math:`\lambda` again where the curve is flat, and another number where n resolves more and more. Where an
+    estimate is NaN, or its temperature below e, so is the growth there and beside it.
 
     Source: [Watanabe13].
     Derived: docs/singular-learning.md, Estimates by sampling.

@@ -3,9 +3,7 @@ r"""Free energies of regions of parameter space, by annealing, and the coefficie
 .. math:: F(n\beta) = -\log\int_W e^{-n\beta L(w)}\varphi(w)\,dw, \qquad
           F(n\beta) - F(0) = \int_0^{n\beta} E_t[L]\,dt
 
-in nats, with a Gaussian prior :math:`\varphi`. The first is estimated by the weights of populations that are cooled
-from the prior on, the second by integration of their mean losses. With a region as constraint it is the free energy
-of a phase: see :mod:`icllab.diagnostics.singular.phases`.
+in nats. Of a region it is the free energy of a phase: see :mod:`icllab.diagnostics.singular.phases`.
 """
 
 import math
@@ -58,7 +56,7 @@ def free_energy(
         at: :math:`w_0`, a tree with arrays of one floating-point type; what else is in it, as in a module of Equinox,
             stays as it is.
         nbeta: Inverse temperatures above 0; n, where it is the posterior of n samples.
-        key: Of everything that is drawn.
+        key: Key of everything that is drawn.
         localization: :math:`\gamma`.
         region: A function of parameters, true inside. None: everywhere.
         observe: A function of parameters, of one number or several, whose posterior means are wanted.
@@ -81,29 +79,21 @@ def free_energy(
     Source: [GelmanMeng98].
     Derived: docs/free-energies.md, Two routes.
     """
-    stops = _stops(nbeta)
+    stops = np.unique(np.asarray(nbeta, dtype=float))
+    if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
+        raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
     require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
     whole, centre = vector_loss(loss, at, None)
     scale = jnp.full_like(centre, localization**-0.5)
     whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
     path = sampler.path(whitened, stops=stops, key=key, observe=observe)
-    found = _dataset(path, stops).assign_attrs(
-        parameters=int(centre.size),
-        localization=float(localization),
-        particles=sampler.particles,
-        repeats=sampler.repeats,
-    )
+    how = {"particles": sampler.particles, "repeats": sampler.repeats}
+    found = _dataset(path, stops).assign_attrs(parameters=int(centre.size), localization=float(localization), **how)
     return found.assign_attrs(warnings=annealing_warnings(found, sampler))
 
 
 def annealed_coefficient(
-    loss: Callable[[Any], Any],
-    at: Any,
-    *,
-    nbeta: float,
-    localization: float,
-    key: PRNGKeyArray,
-    sampler: SMC = USUAL,
+    loss: Callable[[Any], Any], at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, sampler: SMC = USUAL
 ) -> xr.Dataset:
     r"""The learning coefficient near a point from the slope of its free energy.
 
@@ -115,11 +105,11 @@ def annealed_coefficient(
     m's slope which estimates :math:`\lambda`.
 
     Args:
-        loss: As of :func:`free_energy`.
-        at: :math:`w^*`.
+        loss: Loss, as of :func:`free_energy`.
+        at: Point :math:`w^*`.
         nbeta: The largest inverse temperature, at least 10.
         localization: :math:`\gamma`.
-        key: Of everything that is drawn.
+        key: Key of everything that is drawn.
         sampler: How many populations there are, of how many particles, and how these are moved.
 
     Returns:
@@ -146,23 +136,17 @@ def annealed_coefficient(
     above = nbeta * (found["repeat_mean_loss"].isel(nbeta=-1).values - baseline)
     above, above_error = (float(a) for a in mean_and_error(above))
     first = slopes.sel(multiplicity=1)
-    found = found.merge(slopes).assign(
-        estimate=float(first["slope"]),
-        mcse=float(first["slope_error"]),
-        mean_estimate=above,
-        mean_estimate_error=above_error,
-        slope_change=change,
-        slope_change_error=change_error,
-        baseline=baseline,
-    )
+    numbers = {"estimate": float(first["slope"]), "mcse": float(first["slope_error"]), "baseline": baseline}
+    numbers |= {"mean_estimate": above, "mean_estimate_error": above_error}
+    numbers |= {"slope_change": change, "slope_change_error": change_error}
+    found = found.merge(slopes).assign(numbers)
     lower_by = nbeta * (baseline - float(found["least_loss"]))
-    seen = {
-        no_minimum(lower_by): lower_by > max(1.0, abs(above) / 2),
-        f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to": abs(change)
-        > max(errors_of_few(sampler.repeats) * change_error, 0.05 * abs(float(first["slope"]))),
-    }
-    more = [sentence for sentence, wrong in seen.items() if wrong]
-    return found.assign_attrs(warnings=[*found.attrs["warnings"], *more])
+    said = list(found.attrs["warnings"])
+    if lower_by > max(1.0, abs(above) / 2):
+        said.append(no_minimum(lower_by))
+    if abs(change) > max(errors_of_few(sampler.repeats) * change_error, 0.05 * abs(numbers["estimate"])):
+        said.append(f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to")
+    return found.assign_attrs(warnings=said)
 
 
 def free_energy_slope(
@@ -228,16 +212,18 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
         "mean_loss": mean_and_error(columns["mean"][at]),
         "loss_variance": mean_and_error(columns["variance"][at]),
     }
-    rows: dict[str, Any] = {}
-    for name, (mean, error) in values.items():
-        rows |= {name: ("nbeta", mean), f"{name}_error": ("nbeta", error)}
     if observed.shape[-1]:
-        mean, error = mean_and_error(observed[at].swapaxes(1, 2))
-        rows |= {"observed": (("nbeta", "observable"), mean), "observed_error": (("nbeta", "observable"), error)}
+        values["observed"] = mean_and_error(observed[at].swapaxes(1, 2))
+    rows: dict[str, Any] = {}
+    for name, both in values.items():
+        for end, numbers in zip(("", "_error"), both, strict=True):
+            rows[name + end] = (("nbeta", "observable")[: numbers.ndim], numbers)
+    for name in ("acceptance", "step_size", "moves", "correlation"):
+        rows[name] = ("rung", np.array([getattr(rung.moved, name) for rung in rungs], dtype=float))
     mass, mass_error = _jackknifed(*_pooled(outside[None]))
     return xr.Dataset(
-        {
-            **rows,
+        rows
+        | {
             "weight_error": ("nbeta", weights[at]),
             "repeat_free_energy": (("repeat", "nbeta"), energies[at].T),
             "repeat_mean_loss": (("repeat", "nbeta"), columns["mean"][at].T),
@@ -247,10 +233,6 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
             "ancestors": ("repeat", path.ancestors),
             "rung_nbeta": ("rung", t),
             "effective_share": ("rung", columns["share"].min(axis=1)),
-            **{
-                name: ("rung", np.array([getattr(rung.moved, name) for rung in rungs], dtype=float))
-                for name in ("acceptance", "step_size", "moves", "correlation")
-            },
         },
         coords={"nbeta": stops},
     )
@@ -291,10 +273,3 @@ def _slopes(t: np.ndarray, values: np.ndarray) -> np.ndarray:
     """By least squares on log t, of each row."""
     x = np.log(t) - np.log(t).mean()
     return values @ x / (x @ x)
-
-
-def _stops(nbeta: Any) -> np.ndarray:
-    stops = np.unique(np.asarray(nbeta, dtype=float))
-    if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
-        raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
-    return stops

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, unknown
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error, means_and_errors
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.local_learning import learning_coefficient
@@ -36,10 +36,10 @@ class LearningMachine(eqx.Module):
     r"""A model at its parameters :math:`w^*`, with the windows it is judged on.
 
     Attributes:
-        model: Any predictor of every position with floating-point arrays, which are its parameters.
-        task: Owns the loss.
+        model: Predictor of every position with floating-point arrays, which are its parameters.
+        task: Task that owns the loss.
         windows: Prompts, stacked on a leading axis: the data.
-        often: :math:`v_l`, how often each length counts.
+        often: How often each length counts, :math:`v_l`.
     """
 
     model: Any
@@ -62,7 +62,7 @@ class LearningMachine(eqx.Module):
         Args:
             model: See the attributes; one that answers the last position only has but one length.
             task: Samples the windows.
-            key: Of the windows.
+            key: Key of the windows.
             windows: N, at least 2.
             counts: :math:`v_l` for each position; None: 1, as in a window.
 
@@ -91,12 +91,14 @@ class LearningMachine(eqx.Module):
         """``loss`` over ``position`` with its ``standard_error`` over windows, ``loss_sum`` and ``loss_mean``."""
         found = answers_to(EveryPosition(), self.model, self.task, self.windows)
         total = found @ self.often
-        rows = {"loss_sum": mean_and_error(total), "loss_mean": mean_and_error(total / self.often.sum())}
-        variables: dict[str, Any] = {name: float(mean) for name, (mean, _) in rows.items()}
-        variables |= {f"{name}_error": float(error) for name, (_, error) in rows.items()}
+        numbers = means_and_errors({"loss_sum": total, "loss_mean": total / self.often.sum()})
         loss, error = mean_and_error(found)
-        variables |= {"loss": ("position", loss), "standard_error": ("position", error)}
-        return xr.Dataset(variables, coords={"position": np.arange(len(loss))}, attrs={"windows": self.size})
+        return xr.Dataset(
+            {name: float(number) for name, number in numbers.items()}
+            | {"loss": ("position", loss), "standard_error": ("position", error)},
+            coords={"position": np.arange(len(loss))},
+            attrs={"windows": self.size},
+        )
 
     def contributions(
         self, *, key: PRNGKeyArray, count: str = "windows", gains: Sequence[int] | None = (), **how: Any
@@ -128,13 +130,13 @@ class LearningMachine(eqx.Module):
 
         Derived: docs/learning-machine.md, Contributions of terms that share parameters.
         """
-        often, n = self._often(count), self.samples(count)
+        n = self.samples(count)
+        often = self.often * self.size / n
         if len(often) < 2:
             raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
         if not isinstance(how.get("sampler", "auto"), ChainSampler | str):
-            raise expected(
-                "sampler", "one that draws chains, which have terms", how["sampler"], "HMC() is the usual one"
-            )
+            wanted = "one that draws chains, which have terms"
+            raise expected("sampler", wanted, how["sampler"], "HMC() is the usual one")
         asked = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
         found = learning_coefficient(loss, parameters, n=n, key=key, data=self.windows, **how)
@@ -170,16 +172,15 @@ class LearningMachine(eqx.Module):
         only = np.zeros_like(self.often)
         only[position] = 1.0
         n = self.size * float(self.often[position])
-        parameters, loss = self._split(only)
-        found = learning_coefficient(_Whole(loss), parameters, n=n, key=key, data=self.windows, **how)
+        parameters, loss = self._split(only, whole=True)
+        found = learning_coefficient(loss, parameters, n=n, key=key, data=self.windows, **how)
         alone = eqx.tree_at(lambda machine: machine.often, self, only)
         gain = alone._gains_at(found, 1.0, [position]).isel(position=0, drop=True)
         said = list(found.attrs["warnings"])
         for beta, one in zip(np.atleast_1d(_inverse_temperatures(found)), np.atleast_1d(gain), strict=True):
             if one > WORTH:
-                where = f"nbeta {beta:g}: " if gain.ndim else ""
                 sentence = f"the point does not minimise the loss at position {position}: a step would gain {one:.2g}"
-                said.append(where + sentence)
+                said.append(f"nbeta {beta:g}: {sentence}" if gain.ndim else sentence)
         return found.assign(step_gain=gain).assign_attrs(warnings=said, position=position)
 
     def gains(
@@ -239,37 +240,27 @@ class LearningMachine(eqx.Module):
         rows = [self.gains(nbeta=beta * share, localization=gamma, positions=positions) for beta in values.flat]
         return xr.concat(rows, dim=found["nbeta"]) if values.ndim else rows[0]
 
-    def _often(self, count: str) -> np.ndarray:
-        return self.often * self.size / self.samples(count)
-
-    def _split(self, often: np.ndarray) -> tuple[Any, "_Terms"]:
+    def _split(self, often: np.ndarray, *, whole: bool = False) -> tuple[Any, "_Terms"]:
         parameters, rest = eqx.partition(self.model, eqx.is_inexact_array)
         leaves = jax.tree.leaves(parameters)
         if not leaves:
             raise expected("model", "a predictor with floating-point arrays", type(self.model).__name__)
-        return parameters, _Terms(rest, self.task, jnp.asarray(often, leaves[0].dtype))
+        return parameters, _Terms(rest, self.task, jnp.asarray(often, leaves[0].dtype), whole)
 
 
 class _Terms(eqx.Module):
-    """The losses of all lengths as terms, for a sampler: the mean over windows."""
+    """The losses of all lengths as terms, or their sum, for a sampler: the mean over windows."""
 
     rest: Any
     task: AbstractTask
     often: Float[Array, " position"]
+    whole: bool = eqx.field(static=True)
 
-    def __call__(self, parameters: Any, windows: Any) -> Float[Array, " position"]:
+    def __call__(self, parameters: Any, windows: Any) -> Float[Array, "*position"]:
         model = eqx.combine(parameters, self.rest)
         losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
-        return self.often * jnp.mean(losses, axis=0)
-
-
-class _Whole(eqx.Module):
-    """Their sum."""
-
-    terms: _Terms
-
-    def __call__(self, parameters: Any, windows: Any) -> Float[Array, ""]:
-        return jnp.sum(self.terms(parameters, windows))
+        terms = self.often * jnp.mean(losses, axis=0)
+        return jnp.sum(terms) if self.whole else terms
 
 
 def _is_place(position: object, count: int) -> bool:

@@ -59,18 +59,15 @@ def divergences(
         raise expected("truth", "the name of a predictor that knows the law, since the task has no entropies", truth)
     found = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
     often = counts_of(found.sizes["position"], counts)
+    times = float(often.sum())
     if truth is not None:
-        names = {"divergence": "difference", "divergence_mean": "difference_mean"}
-        found = found.assign({new: found[old] for new, old in names.items()})
-        found = found.assign({f"{new}_error": found[f"{old}_error"] for new, old in names.items()})
+        ends = ("", "_error", "_mean", "_mean_error")
+        found = found.assign({f"divergence{end}": found[f"difference{end}"] for end in ends})
     else:
         assert isinstance(task, AbstractSequences)
         least = np.asarray(task.entropies())
         found = found.assign(entropy=("position", least))
         found = found.assign(divergence=found["loss"] - found["entropy"], divergence_error=found["standard_error"])
-        mean = float(least @ often / often.sum())
+        mean = float(least @ often / times)
         found = found.assign(divergence_mean=found["loss_mean"] - mean, divergence_mean_error=found["loss_mean_error"])
-    times = float(often.sum())
-    return found.assign(
-        divergence_sum=times * found["divergence_mean"], divergence_sum_error=times * found["divergence_mean_error"]
-    )
+    return found.assign({f"divergence_sum{end}": times * found[f"divergence_mean{end}"] for end in ("", "_error")})

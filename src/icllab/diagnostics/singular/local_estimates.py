@@ -24,12 +24,7 @@ PLACES = 8  # one and seven draws of the prior, where the curvature of a loss th
 
 @dataclass(frozen=True)
 class SlopeEstimator:
-    """Populations that are annealed to each point's one temperature.
-
-    Attributes:
-        sampler: Moves the populations.
-        reason: Why this one.
-    """
+    """Populations that are annealed to each point's one temperature."""
 
     sampler: SMC
     reason: str
@@ -56,13 +51,7 @@ def estimator(
 ) -> Estimator:
     """What makes every estimate, with what is settled once at the point: the sampler, and how its chains run.
 
-    Args:
-        sampler: One that runs chains or anneals; None: by what gradients cost.
-        loss: A function of parameters, or of parameters and samples.
-        at: The point.
-        data: Samples, or None.
-        sensitivity: Whether the localization is varied too.
-        key: Of timings.
+    Without a sampler one is chosen by what gradients cost.
 
     Raises:
         InputError: The localization is to be varied and there are no chains, or the loss is no mean over samples.
@@ -92,21 +81,7 @@ def estimates(
     localization: float | None,
     key: PRNGKeyArray,
 ) -> xr.Dataset:
-    r"""One estimate, or a curve of them.
-
-    Args:
-        found_by: Makes each.
-        loss: A function of parameters, or of parameters and samples.
-        at: The point.
-        data: Samples, or None.
-        n: How many :math:`n\beta` is made of; None for an endless stream.
-        nbeta: None, one, or at least four.
-        localization: :math:`\gamma`, or None.
-        key: Key of the chains.
-
-    Raises:
-        InputError: As ``learning_coefficient``.
-    """
+    """One estimate, or a curve of them where ``nbeta`` has several values, or is None as ``n`` is."""
     values, is_curve = inverse_temperatures(n, nbeta)
     if is_curve and isinstance(found_by, SlopeEstimator):
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")

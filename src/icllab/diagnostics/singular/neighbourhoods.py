@@ -33,29 +33,17 @@ HALVINGS = 40  # of a start's distance from the point, where the loss is not fin
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    r"""A loss at a point.
-
-    Attributes:
-        loss: The loss as a function of one vector.
-        centre: :math:`w^*`.
-        known: Losses and gradient of all the data there.
-        block: Samples of the data that are evaluated at once.
-        pull: The localization that is asked for; None: one over the mean square of the parameters.
-    """
+    """A loss at a point."""
 
     loss: VectorLoss
-    centre: Vector
-    known: AtPoint
-    block: int = BLOCK
-    pull: float | None = None
+    centre: Vector  # w*
+    known: AtPoint  # losses and gradient of all the data there
+    block: int = BLOCK  # samples of the data that are evaluated at once
+    pull: float | None = None  # the localization that is asked for
 
     @classmethod
     def of(cls, loss: Any, at: Any, data: Any, *, block: int, pull: float | None = None) -> "Neighbourhood":
-        """Of a loss of any tree.
-
-        Raises:
-            InputError: The loss is not finite there.
-        """
+        """Of a loss of any tree; refused where it is not finite."""
         flat, centre = vector_loss(loss, at, data)
         known = at_point(flat, centre, batch=block)
         if not bool(jnp.isfinite(known.terms).all()):
@@ -94,14 +82,9 @@ class Neighbourhood:
         return Posterior(loss, self.centre, jnp.asarray(nbeta, dtype), jnp.asarray(gamma, dtype))
 
     def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray, *, dispersion: float, inside: bool) -> Array:
-        r"""Starts of chains: the point, or away from it by :math:`\sigma\gamma^{-1/2}\xi`.
+        r"""Starts of chains: the point, or, of those that are ``far``, away from it by :math:`\sigma\gamma^{-1/2}\xi`.
 
-        Args:
-            gamma: Localization.
-            far: Which start away from the point.
-            key: Of the starts.
-            dispersion: :math:`\sigma`.
-            inside: Whether a start is moved towards the point by halves until the loss is finite there.
+        With ``inside`` a start is moved towards the point by halves until the loss is finite there.
         """
         # On the host: nothing of it needs to be compiled.
         centre = np.asarray(self.centre)
@@ -135,9 +118,8 @@ class Neighbourhood:
         """What the Hessian alone explains of an estimate: half the effective dimension at this resolution."""
         if not estimate > 0:
             return math.nan
-        how: dict[str, Any] = {"probes": PROBES, "order": PRODUCTS, "dense": DENSE}
-        found = effective_dimension(self.curved, self.centre, resolution=gamma / nbeta, key=key, **how)
-        return found.value / 2 / estimate
+        resolution, how = gamma / nbeta, {"probes": PROBES, "order": PRODUCTS, "dense": DENSE}
+        return effective_dimension(self.curved, self.centre, resolution=resolution, key=key, **how).value / 2 / estimate
 
 
 @eqx.filter_jit

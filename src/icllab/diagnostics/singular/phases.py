@@ -95,8 +95,8 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
 
 
 def _shared_grid(phases: Iterable[xr.Dataset]) -> np.ndarray:
-    first, *rest = (found["nbeta"].values for found in phases)
-    for other in rest:
+    first, *others = (found["nbeta"].values for found in phases)
+    for other in others:
         if not np.array_equal(first, other):
             raise expected("nbeta", f"the same of all phases, {first.tolist()}", other.tolist())
     return first

@@ -13,24 +13,19 @@ from icllab.training.objective import Positions, chosen_positions, losses_at, re
 from icllab.training.runs import Run
 from icllab.training.sweeps import replaced
 
+PROMPTS = 4096  # that are drawn where none are given
+
 
 class RunLoss(eqx.Module):
-    """A member's loss on prompts: the mean over prompts and positions.
+    """A member's loss on prompts: the mean over prompts and positions, or a vector of what each position adds to it.
 
     Two steps of one run, and two members, have the same program.
-
-    Attributes:
-        rest: What of the predictor is not trained.
-        task: The task, with the member's own numbers.
-        positions: Which are counted.
-        total: Positions of a prompt.
-        per_position: Whether the loss is a vector of what each position adds to it.
     """
 
-    rest: Any
-    task: Any
-    positions: tuple[int, ...] = eqx.field(static=True)
-    total: int = eqx.field(static=True)
+    rest: Any  # of the predictor, what is not trained
+    task: Any  # with the member's own numbers
+    positions: tuple[int, ...] = eqx.field(static=True)  # that are counted
+    total: int = eqx.field(static=True)  # positions of a prompt
     per_position: bool = eqx.field(static=True)
 
     def __call__(self, params: Any, prompts: Any) -> Float[Array, "..."]:
@@ -45,14 +40,7 @@ def run_loss(
 ) -> tuple[RunLoss, Any]:
     """The loss of one member, and its trained arrays after ``step`` updates; None: as they are at the end.
 
-    Args:
-        run: The run.
-        step: One that was kept.
-        member: Which.
-        task: Owns the loss; what the run swept of it is put in.
-        positions: As of :func:`icllab.fit <icllab.training.fitting.fit>`.
-        per_position: Whether the loss has a term for every position.
-        prompt: The shape of one.
+    What the run swept of the task is put in; ``prompt`` is the shape of one.
 
     Raises:
         InputError: The step was not kept.
@@ -61,28 +49,19 @@ def run_loss(
     predictor = which.member(member)
     trained = jax.tree.map(lambda leaf: leaf is None, run.trajectory.rest, is_leaf=lambda leaf: leaf is None)
     params, rest = eqx.partition(predictor, trained)
-    numbers = {
-        name: jnp.asarray(values[member])
-        for name, values in run.members.coordinates.items()
-        if name.startswith("task.")
-    }
-    own_task = replaced(task, "task", numbers)
+    swept = {name: values for name, values in run.members.coordinates.items() if name.startswith("task.")}
+    own_task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     answered = require_prediction(predictor, own_task, prompt)
     chosen = chosen_positions(positions, prompt.positions, answered)
     return RunLoss(rest, own_task, chosen, prompt.positions, per_position), params
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
-    """The prompts that were given, or so many of the task's.
-
-    Raises:
-        InputError: There is no task.
-    """
+    """The prompts that were given, or so many of the task's."""
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
-    if data is None or isinstance(data, int):
-        return _drawn(task, PROMPTS if data is None else data, key)
-    return data
+    data = PROMPTS if data is None else data
+    return _drawn(task, data, key) if isinstance(data, int) else data
 
 
 @eqx.filter_jit
@@ -91,16 +70,9 @@ def _drawn(task: Any, count: int, key: Any) -> Any:
 
 
 def wanted_steps(run: Run, at: Any) -> tuple[int | None, ...]:
-    """The steps that are asked for: None for the end.
-
-    Raises:
-        InputError: Neither None, a step nor several.
-    """
+    """The steps that are asked for: None for the end."""
     if at is None or isinstance(at, int | np.integer):
         return (None if at is None else int(at),)
     if not isinstance(at, list | tuple | range | np.ndarray) or not len(at):
         raise expected("at", "None, a step that was kept, or several", at)
     return tuple(int(step) for step in at)
-
-
-PROMPTS = 4096  # that are drawn where none are given
