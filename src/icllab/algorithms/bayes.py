@@ -178,9 +178,8 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
         predictor = RepairedProcess if task.repair else GaussianProcess
         return predictor(task.noise_variance, kernel=task.kernel, temperature=task.temperature)
     if type(task) is not LinearRegression:
-        name = type(task).__name__
         wanted = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
-        raise expected("task", wanted, name)
+        raise expected("task", wanted, type(task).__name__)
     if isinstance(task.weights, GaussianWeights):
         return GaussianPosterior(task.weights.covariance, task.noise_variance)
     if isinstance(task.weights, WeightPool):

@@ -35,6 +35,9 @@ class Descent(LinearPredictor):
         dim: Input dimension (static).
         normalised: Whether the objective is divided by the number of examples seen (static).
         half: Whether it has the factor 1/2 (static).
+
+    Raises:
+        InputError: A parameter is neither one nor as many as layers; or, when called, inputs have another dimension.
     """
 
     layers: int = eqx.field(static=True, kw_only=True)
@@ -47,9 +50,18 @@ class Descent(LinearPredictor):
             if getattr(self, name) < 1:
                 raise expected(name, "an integer of at least 1", getattr(self, name))
 
+    def _require_shape(self, name: str, wanted: str, *each: int) -> None:
+        shapes, value = (each, (self.layers, *each)), getattr(self, name)
+        if isinstance(value, jax.Array) and value.shape not in shapes:
+            raise expected(name, f"{wanted}, or one for each layer: shape {shapes[0]} or {shapes[1]}", value.shape)
+
     @abc.abstractmethod
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
         r"""The weights after all steps, given :math:`S` and :math:`m` of the gradient :math:`Sw - m`."""
+
+    @abc.abstractmethod
+    def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
+        """The preconditioner A and the contraction B of every layer; B is zero but for GD++."""
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The weights after all steps on every prefix."""
@@ -78,21 +90,23 @@ class GradientDescent(Descent):
     Attributes:
         rate: :math:`\eta`, one number for all steps or one for each, [layer]; a leaf.
 
-    Raises:
-        InputError: There are neither one rate nor as many as layers; or, when called, inputs have another dimension.
-
     Source: [vonOswald23], [Ahn23].
     """
 
     rate: Rate = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
-        _require_shape("rate", self.rate, ((), (self.layers,)), "one number, or one for each layer")
+        self._require_shape("rate", "one number")
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """L steps from zero."""
         rates = per_layer(self.rate, self.layers, 0, moment.dtype)
         return steps(lambda w, rate: w - rate * (covariance @ w - moment), jnp.zeros_like(moment), rates, self.layers)
+
+    def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
+        """Multiples of the identity, and zeros."""
+        a = _multiples(per_layer(self.rate, self.layers, 0, dtype), self.dim)
+        return a, jnp.zeros_like(a)
 
 
 class PreconditionedDescent(Descent):
@@ -103,23 +117,23 @@ class PreconditionedDescent(Descent):
     Attributes:
         preconditioner: A, one matrix for all steps or one for each, [layer, dim, dim]; a leaf.
 
-    Raises:
-        InputError: There are neither one matrix nor as many as layers; or, when called, inputs have another dimension.
-
     Source: [Ahn23].
     """
 
     preconditioner: Matrix = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
-        square = (self.dim, self.dim)
-        wanted = "one matrix [dim, dim], or one for each layer"
-        _require_shape("preconditioner", self.preconditioner, (square, (self.layers, *square)), wanted)
+        self._require_shape("preconditioner", "one matrix [dim, dim]", self.dim, self.dim)
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """L steps from zero."""
-        each = per_layer(self.preconditioner, self.layers, 2, moment.dtype)
+        each, _ = self.matrices(moment.dtype)
         return steps(lambda w, a: w - a @ (covariance @ w - moment), jnp.zeros_like(moment), each, self.layers)
+
+    def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
+        """A, and zeros."""
+        a = per_layer(self.preconditioner, self.layers, 2, dtype)
+        return a, jnp.zeros_like(a)
 
 
 class GradientDescentPlusPlus(Descent):
@@ -138,9 +152,6 @@ class GradientDescentPlusPlus(Descent):
         preconditioner: A, one matrix for all steps or one for each, [layer, dim, dim]; a leaf.
         contraction: B, likewise.
 
-    Raises:
-        InputError: As :class:`PreconditionedDescent`.
-
     Source: [vonOswald23], [Ahn23].
     Derived: docs/constructions.md, GD++.
     """
@@ -149,10 +160,8 @@ class GradientDescentPlusPlus(Descent):
     contraction: Matrix = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
-        square = (self.dim, self.dim)
         for name in ("preconditioner", "contraction"):
-            wanted = "one matrix [dim, dim], or one for each layer"
-            _require_shape(name, getattr(self, name), (square, (self.layers, *square)), wanted)
+            self._require_shape(name, "one matrix [dim, dim]", self.dim, self.dim)
 
     @classmethod
     def scalar(
@@ -173,9 +182,13 @@ class GradientDescentPlusPlus(Descent):
             moved = w - h.T @ (a @ (h @ (covariance @ w - moment)))
             return moved, h - b @ (h @ covariance @ h.T) @ a.T @ h
 
-        each = tuple(per_layer(p, self.layers, 2, moment.dtype) for p in (self.preconditioner, self.contraction))
         start = (jnp.zeros_like(moment), jnp.eye(self.dim, dtype=moment.dtype))
-        return steps(step, start, each, self.layers)[0]
+        return steps(step, start, self.matrices(moment.dtype), self.layers)[0]
+
+    def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
+        """A and B."""
+        a, b = (per_layer(p, self.layers, 2, dtype) for p in (self.preconditioner, self.contraction))
+        return a, b
 
 
 def per_layer(parameter: Float[Array, "*shape"], layers: int, shared: int, dtype: Any) -> Float[Array, "layer *rest"]:
@@ -193,8 +206,3 @@ def _multiples(values: Float[Array, "*shape"], dim: int) -> Array:
     """Each number times the identity."""
     full = jnp.broadcast_to(values[..., None, None], (*values.shape, dim, dim))
     return full * jnp.broadcast_to(jnp.eye(dim, dtype=values.dtype), full.shape)
-
-
-def _require_shape(name: str, value: object, shapes: tuple[tuple[int, ...], ...], wanted: str) -> None:
-    if isinstance(value, jax.Array) and value.shape not in shapes:
-        raise expected(name, f"{wanted}: shape {shapes[0]} or {shapes[1]}", value.shape)

@@ -13,14 +13,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class FittedEstimator(AbstractPredictor):
-    """See :func:`from_sklearn`, which makes them.
-
-    Attributes:
-        estimator: Never fitted itself; every position has a clone.
-        positions: ``"every"``, or ``"last"``.
-        fewest: Positions that have seen fewer examples are answered with ``otherwise``.
-        otherwise: A number.
-    """
+    """What :func:`from_sklearn` makes of its arguments. Not the estimator is fitted: every position has a clone."""
 
     traceable = False
     differentiable = False

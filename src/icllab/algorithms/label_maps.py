@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from icllab.algorithms.descent import Descent, GradientDescentPlusPlus, per_layer
+from icllab.algorithms.descent import Descent, GradientDescentPlusPlus
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks.integrated_regression import CovariancePrompt
@@ -62,11 +62,7 @@ class LabelMap(AbstractPredictor):
         covariance = scale * prompt.covariance
         with jax.default_matmul_precision("float32"):
             if isinstance(algorithm, GradientDescentPlusPlus) and algorithm.dim <= _SMALL:
-                dtype = covariance.dtype
-                a, b = (
-                    per_layer(parameter, algorithm.layers, 2, dtype)
-                    for parameter in (algorithm.preconditioner, algorithm.contraction)
-                )
+                a, b = algorithm.matrices(covariance.dtype)
                 return scale * (_plus_plus(covariance, a, b) if algorithm.layers > 1 else a[0])[None]
             identity = scale * jnp.eye(prompt.dim, dtype=covariance.dtype)
             return jax.vmap(algorithm.descend, (None, 1), 1)(covariance, identity)[None]

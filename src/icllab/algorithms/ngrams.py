@@ -52,12 +52,8 @@ class NGram(AbstractPredictor):
 
         .. math:: P_n(b \mid c) = \frac{N(cb) + s\,P_{n-1}(b \mid c')}{N(c\,\cdot) + s}, \qquad P_0 = \frac1V
 
-        with the numbers N of times that c, and then b, stand in the text, and c' being c without its first token.
-
-        Args:
-            text: Whose files are counted.
-            n: 1 for unigrams, 2 for bigrams, ...
-            smoothing: s, above 0.
+        with the numbers N of times that c, and then b, stand in the text, and c' being c without its first token; n is
+        1 for unigrams, 2 for bigrams, ..., and ``smoothing`` is s, above 0.
 
         Raises:
             InputError: A number is out of its range, or a table has more than 2^25 entries.
@@ -74,14 +70,12 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def knowing(cls, chain: HigherOrderChain, *, n: int | None = None) -> "NGram":
-        """Of a chain whose transitions are known; None: the n that knows all there is to know.
+        """The n-grams of a chain whose transitions are known; None: the n that knows all there is to know.
 
         Raises:
             InputError: There is no such n: a longer one than that would know nothing more.
         """
-        most = chain.order + 1
-        if n is not None and not _fits(n, most):
-            raise expected("n", f"an integer from 1 to {most}, one more than the order of the chain", n)
+        _require_n(1 if n is None else n, chain.order + 1, ", one more than the order of the chain")
         return cls.of(chain.conditionals()[:n])
 
     @property
@@ -91,8 +85,7 @@ class NGram(AbstractPredictor):
 
     def shorter(self, n: int) -> "NGram":
         """The same, with fewer tokens of context."""
-        if not _fits(n, self.n):
-            raise expected("n", f"an integer from 1 to {self.n}", n)
+        _require_n(n, self.n)
         return NGram(self.tables[:n])
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
@@ -109,5 +102,6 @@ class NGram(AbstractPredictor):
         return answer
 
 
-def _fits(n: object, most: int) -> bool:
-    return isinstance(n, Integral) and not isinstance(n, bool) and 1 <= int(n) <= most
+def _require_n(n: object, most: int, why: str = "") -> None:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= most:
+        raise expected("n", f"an integer from 1 to {most}{why}", n)

@@ -7,22 +7,16 @@ query minus the prediction; the answer is read with a minus.
 from functools import singledispatch
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array
 
-from icllab.algorithms.descent import (
-    Descent,
-    GradientDescent,
-    GradientDescentPlusPlus,
-    PreconditionedDescent,
-    per_layer,
-)
+from icllab.algorithms.descent import Descent
 from icllab.algorithms.functional import FunctionalDescent, GaussianProcess
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractModel
 from icllab.models.linear.generalised import GeneralisedAttention
-from icllab.models.linear.linear_attention import LinearAttention
+from icllab.models.linear.linear_attention import MASKED, LinearAttention
 
 
 def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tokens") -> AbstractModel:
@@ -64,25 +58,13 @@ def _attention(algorithm: object, answers: str, form: str) -> AbstractModel:
 
 
 @_attention.register
-def _(algorithm: GradientDescent, answers: str, form: str) -> LinearAttention:
-    rates = per_layer(algorithm.rate, algorithm.layers, 0, algorithm.rate.dtype)
-    identity = jnp.eye(algorithm.dim, dtype=rates.dtype)
-    preconditioners = jnp.stack([rate * identity for rate in rates])
-    return _linear(algorithm, preconditioners, jnp.zeros_like(preconditioners), answers, form)
-
-
-@_attention.register
-def _(algorithm: PreconditionedDescent, answers: str, form: str) -> LinearAttention:
-    each = per_layer(algorithm.preconditioner, algorithm.layers, 2, algorithm.preconditioner.dtype)
-    return _linear(algorithm, each, jnp.zeros_like(each), answers, form)
-
-
-@_attention.register
-def _(algorithm: GradientDescentPlusPlus, answers: str, form: str) -> LinearAttention:
-    dtype = jnp.result_type(algorithm.preconditioner, algorithm.contraction)
-    parameters = (algorithm.preconditioner, algorithm.contraction)
-    a, b = (per_layer(parameter, algorithm.layers, 2, dtype) for parameter in parameters)
-    return _linear(algorithm, a, b, answers, form)
+def _(algorithm: Descent, answers: str, form: str) -> LinearAttention:
+    """P = diag(B, 1) and Q = -diag(A', 0), A' with the factor that the gradient has."""
+    a, b = algorithm.matrices(jnp.result_type(*jax.tree.leaves(algorithm)))
+    factor, dim = 1.0 if algorithm.half else 2.0, algorithm.dim
+    p = jnp.pad(b, ((0, 0), (0, 1), (0, 1))).at[:, dim, dim].set(1)
+    q = jnp.pad(-factor * jnp.swapaxes(a, 1, 2), ((0, 0), (0, 1), (0, 1)))
+    return LinearAttention(p, q, **MASKED, answers=answers, normalised=algorithm.normalised, form=form)
 
 
 @_attention.register
@@ -95,38 +77,16 @@ def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAtten
     noise = algorithm.noise_variance.astype(rate.dtype)
     without = not isinstance(noise, Tracer) and float(noise) == 0
     identity = jnp.broadcast_to(jnp.eye(dim, dtype=rate.dtype), (layers, dim, dim))
-    return GeneralisedAttention(
-        value=corner.at[:, dim, dim].set(-rate),
-        key=identity,
-        query=identity,
-        temperature=jnp.broadcast_to(algorithm.temperature.astype(rate.dtype), (layers,)),
-        diagonal=None if without else corner.at[:, dim, dim].set(-rate * noise),
-        similarity=algorithm.kernel,
-        axis="keys",
-        sign=-1,
-        answers=answers,
-        normalised=algorithm.normalised,
-    )
-
-
-def _linear(
-    algorithm: Descent, preconditioners: Array, contractions: Array, answers: str, form: str
-) -> LinearAttention:
-    """P = diag(B, 1) and Q = -diag(A', 0), A' with the factor that the gradient has."""
-    dim = algorithm.dim
-    factor = 1.0 if algorithm.half else 2.0
-    p = jnp.pad(contractions, ((0, 0), (0, 1), (0, 1))).at[:, dim, dim].set(1)
-    q = jnp.pad(-factor * jnp.swapaxes(preconditioners, 1, 2), ((0, 0), (0, 1), (0, 1)))
-    return LinearAttention(
-        p,
-        q,
-        sign=-1,
-        answers=answers,
-        causal=False,
-        query_is_key=False,
-        normalised=algorithm.normalised,
-        form=form,
-    )
+    temperature = jnp.broadcast_to(algorithm.temperature.astype(rate.dtype), (layers,))
+    diagonal = None if without else corner.at[:, dim, dim].set(-rate * noise)
+    arrays = (corner.at[:, dim, dim].set(-rate), identity, identity, temperature, diagonal)
+    layout: dict[str, Any] = {
+        "similarity": algorithm.kernel,
+        "axis": "keys",
+        "sign": -1,
+        "normalised": algorithm.normalised,
+    }
+    return GeneralisedAttention(*arrays, **layout, answers=answers)
 
 
 def gaussian_process(
@@ -142,23 +102,11 @@ def gaussian_process(
     variance in its diagonal heads, and without division by the number of examples, which would make the rate and the
     noise depend on it. Without the diagonal heads the limit interpolates the labels, noise and all.
 
-    Args:
-        process: What it tends to.
-        rate: :math:`\eta`, below 2 over the largest :math:`\lambda_m + \rho` of any prompt.
-        layers: L.
-        dim: Input dimension.
-        answers: ``"every"`` position or the ``"last"`` only.
+    ``rate`` is :math:`\eta`, below 2 over the largest :math:`\lambda_m + \rho` of any prompt, and ``layers`` is L.
 
     Source: the construction without noise [Cheng24].
     Derived: docs/constructions.md, Bayes under label noise.
     """
-    algorithm = FunctionalDescent(
-        rate,
-        kernel=process.kernel,
-        temperature=process.temperature,
-        noise_variance=process.noise_variance,
-        layers=layers,
-        dim=dim,
-        normalised=False,
-    )
+    law: dict[str, Any] = {name: getattr(process, name) for name in ("kernel", "temperature", "noise_variance")}
+    algorithm = FunctionalDescent(rate, **law, layers=layers, dim=dim, normalised=False)
     return _attention(algorithm, answers, "tokens")  # pyright: ignore[reportReturnType]

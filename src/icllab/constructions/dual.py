@@ -47,9 +47,7 @@ def dual_form(model: LinearAttention, prompt: RegressionPrompt) -> DualForm:
     trained the map W by one step of gradient descent, of size one, on the inputs :math:`k_i` with error signals
     :math:`v_i`. It is an identity of products, true for any weights; what the map has learned depends on them.
 
-    Args:
-        model: Any number of layers; whether it answers every position or the last makes no difference.
-        prompt: One prompt.
+    The number of layers does not matter, nor whether the model answers every position or the last.
 
     Source: [Dai23].
     Derived: docs/constructions.md, The dual form.

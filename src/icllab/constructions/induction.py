@@ -47,13 +47,10 @@ def induction_bounds(*, tokens: int, previous: float, match: float, read: float)
     It answers every prompt of copying rightly if :math:`\alpha(1-2\delta) > \ln(T-1)`.
 
     Args:
-        tokens: T, the tokens that the head sees.
-        previous: :math:`\beta`.
+        tokens: T, the tokens that the head sees, at least 2.
+        previous: :math:`\beta`, finite and not negative, as are the others.
         match: :math:`\alpha`.
         read: :math:`\xi`.
-
-    Raises:
-        InputError: A strength is negative or not finite, or T is no integer of at least 2.
 
     Derived: docs/constructions.md, The induction head.
     """
@@ -75,7 +72,7 @@ def induction_head(
     :func:`induction_bounds` says how near finite strengths come.
 
     Args:
-        vocabulary: Number of tokens there are, V.
+        vocabulary: Number of tokens there are, V, at least 2.
         tokens: How many the head sees at most, T: all of a sequence but the last.
         previous: :math:`\beta`, of the first layer.
         match: :math:`\alpha`, of the second.
@@ -83,9 +80,6 @@ def induction_head(
 
     Returns:
         A transformer of two blocks, one head each, attention only, of width 3V + T.
-
-    Raises:
-        InputError: As :func:`induction_bounds`; or the vocabulary is no integer of at least 2.
 
     Source: [Olsson22], [Reddy24].
     Derived: docs/constructions.md, The induction head.
@@ -98,17 +92,21 @@ def induction_head(
     answer = slice(buffer.stop, buffer.stop + vocabulary)
     symbol = slice(0, vocabulary)  # of a head
     one = np.eye(vocabulary)
-    first, second = _Head.empty(width, dim), _Head.empty(width, dim)
-    first.query[place, :tokens] = previous * np.eye(tokens, k=-1)
-    first.key[place, :tokens] = np.eye(tokens)
-    first.value[content, symbol] = one
-    first.output[symbol, buffer] = one
-    second.query[content, symbol] = match * one
-    second.query[place, vocabulary] = -match
-    second.key[buffer, symbol] = one
-    second.key[place.start, vocabulary] = 1.0
-    second.value[content, symbol] = one
-    second.output[symbol, answer] = one
+    inwards, outwards = np.zeros((2, 3, width, dim)), np.zeros((2, dim, width))
+    (query, key, value), output = inwards[0], outwards[0]
+    query[place, :tokens] = previous * np.eye(tokens, k=-1)
+    key[place, :tokens] = np.eye(tokens)
+    value[content, symbol] = one
+    output[symbol, buffer] = one
+    (query, key, value), output = inwards[1], outwards[1]
+    query[content, symbol] = match * one
+    query[place, vocabulary] = -match
+    key[buffer, symbol] = one
+    key[place.start, vocabulary] = 1.0
+    value[content, symbol] = one
+    output[symbol, answer] = one
+    # With the axis of heads, as the layer has them.
+    heads = [part for own, out in zip(inwards, outwards, strict=True) for part in (*own[:, :, None], out[None])]
     readout = np.zeros((width, vocabulary))
     readout[answer] = read * one
     dense = (np.eye(vocabulary + tokens, width), np.zeros(width), readout, np.zeros(vocabulary))
@@ -123,32 +121,14 @@ def induction_head(
         length=tokens - 1,
         key=jax.random.key(0),  # no weight is drawn
     )
-    return eqx.tree_at(_weights, shape, [jnp.asarray(part) for part in (*first.parts, *second.parts, *dense)])
+    return eqx.tree_at(_weights, shape, [jnp.asarray(part) for part in (*heads, *dense)])
 
 
 def _weights(model: Any) -> list[Any]:
-    """All of them: of both heads, of the embedding, and of the readout."""
+    """All weights of both heads, of the embedding, and of the readout."""
     attentions = [block.attention for block in model.blocks]
-    heads = [part for a in attentions for part in (a.query, a.key, a.value, a.output)]
-    return heads + [
-        part for layer in (model.embedding.projection, model.readout) for part in (layer.weight, layer.bias)
-    ]
-
-
-class _Head(NamedTuple):
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    output: np.ndarray
-
-    @classmethod
-    def empty(cls, width: int, dim: int) -> "_Head":
-        return cls(np.zeros((width, dim)), np.zeros((width, dim)), np.zeros((width, dim)), np.zeros((dim, width)))
-
-    @property
-    def parts(self) -> list[np.ndarray]:
-        """With the axis of heads, as the layer has them."""
-        return [self.query[:, None], self.key[:, None], self.value[:, None], self.output[None]]
+    dense = [part for layer in (model.embedding.projection, model.readout) for part in (layer.weight, layer.bias)]
+    return [part for a in attentions for part in (a.query, a.key, a.value, a.output)] + dense
 
 
 def _require(*, tokens: int, **strengths: float) -> None:

@@ -107,13 +107,10 @@ def features_of_length(task: LinearRegression, length: Float[Array, ""], *, key:
 
 
 def _chi_square(freedom: Float[Array, ""], normals: Float[Array, "3 proposal"]) -> Float[Array, ""]:
-    r"""A chi-square number from standard normals, by the rejection method of Marsaglia and Tsang (2000).
-
-    The first accepted proposal is kept. Each is accepted with probability at least 0.95, so that all eight
-    are rejected (and the first kept all the same) with probability below 1e-10. The uniform number ``U`` of
-    the method enters by its logarithm, :math:`-\log U = (a^2 + b^2)/2` with standard normal a, b. One degree
-    of freedom, for which the method is not made, is a square.
-    """
+    r"""A chi-square number from standard normals, by the rejection method of Marsaglia and Tsang (2000)."""
+    # Each proposal is accepted with probability at least 0.95, so that all eight are rejected (and the first kept all
+    # the same) with probability below 1e-10. The uniform number U of the method enters by its logarithm,
+    # -log U = (a^2 + b^2)/2. One degree of freedom, for which the method is not made, is a square.
     x, a, b = normals
     scale = jnp.maximum(freedom, 2) / 2 - 1 / 3
     v = (1 + x / jnp.sqrt(9 * scale)) ** 3

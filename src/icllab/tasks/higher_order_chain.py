@@ -69,15 +69,9 @@ class HigherOrderChain(AbstractSequences):
 
         .. math:: T^{(j)}_{c\,\cdot} = (1-\mu)\,T^{(j-1)}_{c'\cdot} + \mu\,D_c, \qquad T^{(0)} = D
 
-        with :math:`c'` the context c without its first token, and every D of the symmetric Dirichlet law.
-
-        Args:
-            vocabulary: V.
-            order: k.
-            tokens: Number of tokens of a sequence.
-            share: :math:`\mu`, above 0 and at most 1.
-            concentration: Concentration of the Dirichlet laws; small ones make the chain nearly deterministic.
-            key: Key of the rows.
+        with :math:`c'` the context c without its first token, and every D of the symmetric Dirichlet law of a
+        ``concentration``; small ones make the chain nearly deterministic. ``share`` is :math:`\mu`, above 0 and at
+        most 1.
         """
         require_integer("vocabulary", vocabulary, least=2)
         require_integer("order", order)

@@ -143,21 +143,9 @@ class ItemLabel(AbstractItemLabels):
     ) -> "ItemLabel":
         """Label vectors and means drawn once; the same label vectors for one key whatever the number of classes.
 
-        Args:
-            classes: K, a multiple of L; None: infinitely many.
-            labels: L.
-            pairs: N.
-            dim: D.
-            places: P; None: 2N + 1, one for each token.
-            burstiness: B.
-            mixture: :math:`p_B` and :math:`p_C`; None: all prompts are bursty, of infinitely many classes novel.
-            zipf_exponent: :math:`\\alpha`.
-            within_class_noise: :math:`\\epsilon`.
-            no_repeats: Whether the classes of a context have different labels.
-            key: Key of the vectors.
-
-        Raises:
-            InputError: Numbers do not fit each other.
+        Arguments are the fields, and K ``classes`` (a multiple of L; None: infinitely many), L ``labels`` and ``dim``
+        D. ``places=None`` has one for each token, 2N + 1. ``mixture=None`` has bursty prompts alone, and novel ones
+        where classes are infinitely many. Numbers that do not fit each other raise an ``InputError``.
         """
         for name, value in (("labels", labels), ("dim", dim)):
             require_integer(name, value)

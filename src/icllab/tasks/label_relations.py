@@ -49,11 +49,8 @@ class LabelRelations(AbstractItemLabels):
     def drawn(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
         """Relations drawn uniformly; the first ones are the same for one key, however many there are.
 
-        Args:
-            items: What is asked, but for the relation.
-            relations: M; None: every prompt has its own.
-            rows: Repeat the M relations until there are so many: the same law in a table of another shape.
-            key: Key of the relations.
+        ``relations`` is M; None: every prompt has its own. They are repeated until there are so many ``rows``, a
+        multiple of M: the same law in a table of another shape.
 
         Raises:
             InputError: M does not divide ``rows``, or the items are not of known classes with different labels.

@@ -32,12 +32,26 @@ def root_times(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Ar
     return jnp.sqrt(covariance) * vector
 
 
-class AbstractInputs(eqx.Module):
-    """A centred law of inputs."""
+class AbstractVectors(eqx.Module):
+    """A law of vectors."""
 
     @abc.abstractmethod
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """One input."""
+        """One vector."""
+
+
+class Gaussian(AbstractVectors):
+    """Centred normal vectors of a ``covariance``."""
+
+    covariance: Covariance = eqx.field(converter=jnp.asarray)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """``root_times(covariance, g)`` with standard normal ``g``."""
+        return root_times(self.covariance, jax.random.normal(key, (dim,), self.covariance.dtype))
+
+
+class AbstractInputs(AbstractVectors):
+    """A centred law of inputs."""
 
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
         """So many independent inputs."""
@@ -48,14 +62,8 @@ class AbstractInputs(eqx.Module):
         r""":math:`E\,x x^\top`."""
 
 
-class GaussianInputs(AbstractInputs):
+class GaussianInputs(Gaussian, AbstractInputs):
     r""":math:`x \sim N(0, \Sigma)`; Lu, Letey et al. have :math:`\Sigma = I/d`, most others :math:`I`."""
-
-    covariance: Covariance = eqx.field(converter=jnp.asarray)
-
-    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """``root_times(covariance, g)`` with standard normal ``g``."""
-        return root_times(self.covariance, jax.random.normal(key, (dim,), self.covariance.dtype))
 
     def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
         """The covariance itself."""
@@ -91,22 +99,12 @@ class SphereInputs(AbstractInputs):
         return self.radius**2 / dim * jnp.eye(dim)
 
 
-class AbstractWeights(eqx.Module):
+class AbstractWeights(AbstractVectors):
     """A law of task vectors."""
 
-    @abc.abstractmethod
-    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """One task vector."""
 
-
-class GaussianWeights(AbstractWeights):
+class GaussianWeights(Gaussian, AbstractWeights):
     r""":math:`w \sim N(0, C)`: infinitely many tasks, isotropic for :math:`C = 1`, or any covariance."""
-
-    covariance: Covariance = eqx.field(converter=jnp.asarray)
-
-    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """``root_times(covariance, g)`` with standard normal ``g``."""
-        return root_times(self.covariance, jax.random.normal(key, (dim,), self.covariance.dtype))
 
 
 class WeightPool(AbstractWeights):

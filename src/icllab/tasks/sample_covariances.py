@@ -25,13 +25,7 @@ _ORDER = 160  # of the interpolation, before what rounding hides is cut off
 def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRNGKeyArray) -> Float[Array, "dim dim"]:
     r"""Draw :math:`S` from its exact law; of fewer inputs than dimensions it is singular, as it should be.
 
-    O(dim^3), whatever ``length``.
-
-    Args:
-        covariance: :math:`\Sigma`: a scalar, a diagonal or a full matrix.
-        dim: d.
-        length: n, at least 1.
-        key: Key of the draw.
+    O(dim^3), whatever ``length`` n, at least 1; ``covariance`` is a scalar, a diagonal or a full matrix.
 
     Derived: docs/training.md, A sample covariance without its samples.
     """
@@ -64,11 +58,8 @@ def chi(normals: Float[Array, " entry"], freedom: tuple[int, ...]) -> Float[Arra
     .. math:: \chi_k = F_k^{-1}(\Phi(g)), \qquad F_k(r) = P(k/2,\; r^2/2)
 
     with P the regularised lower incomplete gamma function. The function is nearly linear; it is interpolated at
-    Chebyshev points over all that a normal generator of the type of ``normals`` returns, to its rounding.
-
-    Args:
-        normals: g.
-        freedom: Degrees of freedom k of each entry, at least 1.
+    Chebyshev points over all that a normal generator of the type of ``normals`` g returns, to its rounding. ``freedom``
+    are the degrees of freedom k of each entry, at least 1.
 
     Derived: docs/training.md, A sample covariance without its samples.
     """

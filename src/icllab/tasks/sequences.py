@@ -19,14 +19,15 @@ from icllab.tasks.classification import AbstractClassification
 
 
 class AbstractTokens(AbstractClassification):
-    """Tokens predicted one by one; the loss is the cross-entropy of the next token, in nats, at every position."""
+    """Tokens predicted one by one; the loss is the cross-entropy of the next token, in nats, at every position.
 
-    tokens: eqx.AbstractVar[int]
+    A subclass has ``tokens``, their number in a sequence, as a field or a property.
+    """
 
     @property
     def length(self) -> int:
         """Positions before the last."""
-        return self.tokens - 2
+        return self.tokens - 2  # pyright: ignore[reportAttributeAccessIssue]
 
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
         """The token after each position."""

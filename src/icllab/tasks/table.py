@@ -58,15 +58,8 @@ class Table(AbstractRegression):
     ) -> None:
         """From arrays; values are held in JAX's default floating-point type.
 
-        Args:
-            x: Inputs ``[row, column]``, finite.
-            y: Target ``[row]``, finite and not constant.
-            length: Examples before the query, at least 0 and fewer than there are rows.
-            columns: Names of the columns; by default ``x0``, ``x1``, ...
-            target: Name of the target.
-
-        Raises:
-            InputError: A value is missing or infinite, the target is constant, or there are too few rows.
+        Values are finite, the target is not constant, and ``length`` is at least 0 and less than the number of rows:
+        else there is an ``InputError``. The columns are called ``x0``, ``x1``, ... by default.
         """
         inputs, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
         self.columns = tuple(f"x{i}" for i in range(inputs.shape[1])) if columns is None else tuple(columns)
@@ -180,9 +173,7 @@ def dealt(draws: Int[Array, " count"]) -> Int[Array, " count"]:
             return jnp.where(latest < 0, place, cards[latest])
 
         other = j + draws[j]
-        dealt_now = card_at(other)
-        return (places.at[j].set(other), cards.at[j].set(card_at(j))), dealt_now
+        return (places.at[j].set(other), cards.at[j].set(card_at(j))), card_at(other)
 
     nowhere = jnp.full_like(steps, -1)
-    _, cards = jax.lax.scan(deal, (nowhere, nowhere), steps)
-    return cards
+    return jax.lax.scan(deal, (nowhere, nowhere), steps)[1]

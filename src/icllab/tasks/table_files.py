@@ -79,16 +79,13 @@ def numbers(columns: Columns, path: Place, name: str) -> Float[np.ndarray, " row
     column, where = columns[name], f"{Path(path).name}, column {name!r}"
     import pyarrow.types as kinds
 
-    kind = column.type
+    kind, entries = column.type, column.to_pylist()
+    for row, value in enumerate(entries, 1):
+        if not _is_number(value):
+            raise expected(f"{where}, row {row}", "a number", value, _HINT)
     if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
-        for row, value in enumerate(column.to_pylist(), 1):
-            if not _is_number(value):
-                raise expected(f"{where}, row {row}", "a number", value, _HINT)
         raise expected(where, "numbers", str(kind), _HINT)
-    if column.null_count:
-        row = next(row for row, value in enumerate(column.to_pylist(), 1) if value is None)
-        raise expected(f"{where}, row {row}", "a number", None, _HINT)
-    values = np.array(column.to_pylist(), dtype=np.float64)
+    values = np.array(entries, dtype=np.float64)
     require_finite(Path(path).name, name, values)
     return values
 

@@ -45,22 +45,24 @@ class Text(AbstractTokens):
 
     @classmethod
     def of(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":
-        """Windows of ``tokens`` tokens of files.
+        """Windows of ``tokens`` tokens, at least 2, of files such as :func:`.text_files.standard_library` has them.
 
-        Args:
-            documents: The files, such as :func:`~icllab.tasks.text_files.standard_library` has them.
-            tokens: C, at least 2.
-            alphabet: The bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
+        ``alphabet`` has the bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
 
         Raises:
             InputError: A file is shorter than a window, there are 2^31 bytes or more, or the alphabet is not bytes or
                 repeats one.
         """
         require_integer("tokens", tokens, least=2)
-        if alphabet is not None and not isinstance(alphabet, bytes):
-            raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
-        if alphabet is not None and not 0 < len(set(alphabet)) == len(alphabet) < 256:
-            raise expected("alphabet", "at least one byte and not all, each once", alphabet)
+        table, vocabulary = np.arange(256, dtype=np.uint8), 256
+        if alphabet is not None:
+            if not isinstance(alphabet, bytes):
+                raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
+            if not 0 < len(set(alphabet)) == len(alphabet) < 256:
+                raise expected("alphabet", "at least one byte and not all, each once", alphabet)
+            vocabulary = len(alphabet) + 1
+            table = np.full(256, vocabulary - 1, np.uint8)
+            table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
         sizes = np.array([len(one) for one in documents.contents], np.int64)
         if not len(sizes):
             raise expected("documents", "at least one file", 0)
@@ -72,21 +74,12 @@ class Text(AbstractTokens):
         if sizes.sum() >= 2**31:
             raise expected("documents", "fewer than 2^31 bytes", int(sizes.sum()), "use fewer files")
         windows = np.cumsum(sizes - tokens + 1)
-        table, vocabulary = np.arange(256, dtype=np.uint8), 256
-        if alphabet is not None:
-            vocabulary = len(alphabet) + 1
-            table = np.full(256, vocabulary - 1, np.uint8)
-            table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
         symbols = table[np.frombuffer(b"".join(documents.contents), np.uint8)]
         return cls(jnp.asarray(symbols), jnp.asarray(windows.astype(np.int32)), tokens, vocabulary)
 
     @classmethod
     def from_files(cls, paths: Iterable[str | PathLike[str]], *, tokens: int, alphabet: bytes | None = None) -> "Text":
-        """Windows of files by their paths; arguments and errors are those of :meth:`of`.
-
-        Raises:
-            InputError: No path is given, one path in place of a list, or one that is no file that can be read.
-        """
+        """Windows of files by their paths; the rest is as in :meth:`of`, errors as in :func:`.text_files.read` too."""
         return cls.of(text_files.read(paths), tokens=tokens, alphabet=alphabet)
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:

@@ -25,10 +25,7 @@ LEFT_OUT = frozenset(
 class Documents:
     """Files as bytes, by name.
 
-    Attributes:
-        names: Names of the files, in order.
-        contents: Their bytes.
-        source: What they are, in words.
+    ``source`` says in words what they are.
     """
 
     names: tuple[str, ...]
@@ -47,11 +44,8 @@ class Documents:
     def split(self, *, held_out: float = 0.1) -> tuple["Documents", "Documents"]:
         """Two disjoint sets of files: to train on, and held out.
 
-        A file is held out where the SHA-256 of its name, as a fraction of its largest value, is below ``held_out``.
-        So a file stays on its side whatever others are there.
-
-        Args:
-            held_out: The share of files to hold out, between 0 and 1.
+        A file is held out where the SHA-256 of its name, as a fraction of its largest value, is below ``held_out``,
+        between 0 and 1. So a file stays on its side whatever others are there.
 
         Raises:
             InputError: The share is out of range, or one side has no file.
@@ -106,11 +100,8 @@ def standard_library() -> Documents:
     kept = [(name, path) for name, path in found if not _left_out(name)]
     if not kept:
         raise expected("standard library", "source files", 0, "give files of your own to text_files.read")
-    return Documents(
-        tuple(name for name, _ in kept),
-        tuple(path.read_bytes() for _, path in kept),
-        f"standard library of Python {platform.python_version()}",
-    )
+    names, contents = tuple(name for name, _ in kept), tuple(path.read_bytes() for _, path in kept)
+    return Documents(names, contents, f"standard library of Python {platform.python_version()}")
 
 
 def _left_out(name: str) -> bool:

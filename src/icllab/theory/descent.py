@@ -54,14 +54,8 @@ def loss(rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None, *, dim
 
     and the error is :math:`\mathbb E\,\mathrm{tr}\,p_L(S)^2`. Without ``contractions`` (all :math:`b_l = 0`),
     :math:`p_L(s) = \prod_l(1 - a_ls)`. Exact to rounding: the Gauss rule has :math:`\deg p_L + 1` points, which is
-    :math:`L+1` for gradient descent and :math:`(3^L+1)/2` for GD++.
-
-    Args:
-        rates: :math:`a_1, \dots, a_L`.
-        contractions: :math:`b_1, \dots, b_L`; the last has no effect.
-
-    Raises:
-        InputError: The lists are empty, of different lengths or not finite.
+    :math:`L+1` for gradient descent and :math:`(3^L+1)/2` for GD++. ``rates`` are the :math:`a_l` and ``contractions``
+    the :math:`b_l`, finite and as many; the last contraction has no effect.
 
     Source: [vonOswald23].
     Derived: docs/constructions.md, Steps as a polynomial.

@@ -43,9 +43,6 @@ def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
         draws: Independent pools, tasks and contexts; at least 2.
         seed: Seed of NumPy's generator. The draws of a smaller number begin those of a larger one.
 
-    Raises:
-        InputError: A parameter is outside its range.
-
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
     return _estimate(_errors(dim, alpha, kappa, rho, draws, seed)[:, 0])
@@ -93,9 +90,8 @@ def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Ar
 
 def _errors(dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int) -> Array:
     """Columns ICL and IDG, one row for each draw."""
-    alpha, kappa, rho = (
-        float(plain(value)) for value in read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
-    )
+    given = read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
+    alpha, kappa, rho = (float(plain(value)) for value in given)
     for name, value, least in (("dim", dim, 1), ("draws", draws, 2), ("seed", seed, 0)):
         require_integer(name, value, least=least)
     length, tasks = max(1, round(alpha * dim)), max(1, round(kappa * dim))

@@ -55,10 +55,8 @@ def asymptotic(phase: Phase, n: Numbers) -> Number:
 
     .. math:: F_n = nL + \lambda\log n - (m-1)\log\log n + c
 
-    in nats, with the numbers L, :math:`\lambda`, m and c of ``phase``, and any shape of ``n``.
-
-    Raises:
-        InputError: ``n`` is not above 1, or a number of the phase is not finite.
+    in nats, with the numbers L, :math:`\lambda`, m and c of ``phase``, and any shape of ``n``. An n that is not above
+    1, or a number that is not finite, raises an ``InputError``.
 
     Source: [Watanabe09].
     """

@@ -92,16 +92,8 @@ def loss(
     r"""The loss in nats, :math:`\mathcal L` of this module.
 
     At the origin it is :math:`\ln L`. With :math:`\alpha = \beta_2 = 0` it falls in :math:`\xi` to :math:`\ln N`, which
-    it reaches only as :math:`\xi\to\infty`: any one of the context's labels, whichever.
-
-    Args:
-        beta: Strength of the first layer.
-        alpha: Strength of the match in the second.
-        xi: Strength of the classifier. These and ``beta2`` are numbers or arrays that broadcast.
-        pairs: N.
-        labels: L.
-        beta2: Preference of the second layer for labels.
-        leak_corrected: As in :func:`previous_token_attention`.
+    it reaches only as :math:`\xi\to\infty`: any one of the context's labels, whichever. ``beta``, ``alpha``, ``xi`` and
+    ``beta2`` are numbers or arrays that broadcast.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
@@ -201,14 +193,10 @@ def flow(
         start: beta, alpha, xi; and beta2, if it is to flow.
         pairs: N, at least 2: with one pair there is nothing to match.
         labels: L.
-        time: How long.
+        time: How long, above 0.
         rates: :math:`\rho_i`, one for each parameter; None: 1 for all.
-        levels: Shares of :math:`\ln N` to time.
+        levels: Shares of :math:`\ln N` to time, above 0.
         leak_corrected: As in :func:`previous_token_attention`.
-
-    Raises:
-        InputError: The start has neither three nor four numbers, the rates are not as many, a level or the time is not
-            positive.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The cliff in time.
@@ -327,8 +315,8 @@ def _terms(
 ) -> _Terms:
     require_pairs(pairs, labels)
     second = 0.0 if beta2 is None else beta2
-    parameters = read(beta=(beta, FINITE), alpha=(alpha, FINITE), xi=(xi, FINITE), beta2=(second, FINITE))
-    return _Terms(*parameters, pairs, labels, leak_corrected)
+    b, a, x, b2 = read(beta=(beta, FINITE), alpha=(alpha, FINITE), xi=(xi, FINITE), beta2=(second, FINITE))
+    return _Terms(b, a, x, b2, pairs, labels, leak_corrected)
 
 
 def _first_layer(beta: Floats, pairs: int, leak_corrected: bool) -> tuple[Floats, Floats, Floats]:

@@ -56,9 +56,8 @@ def regular(parameters: int) -> LearningCoefficient:
 
     .. math:: \lambda = d/2, \qquad m = 1
 
-    Args:
-        parameters: d, at least 0. It is the rank of a quadratic form: directions in which :math:`K` is constant count
-            nothing, if the prior is proper.
+    for d ``parameters``, at least 0. Of a quadratic form d is the rank: directions in which :math:`K` is constant count
+    nothing, if the prior is proper.
 
     Source: [Watanabe09].
     """
@@ -94,9 +93,7 @@ def power_of_norm(dim: int, power: int) -> LearningCoefficient:
 
     .. math:: K = |w|^{2k}, \ w \in \mathbb R^d: \qquad \lambda = \frac{d}{2k}, \quad m = 1
 
-    Args:
-        dim: d.
-        power: k.
+    with ``dim`` d and ``power`` k.
 
     Source: [Watanabe09].
     """
@@ -110,10 +107,8 @@ def quasi_homogeneous(weights: Sequence[float]) -> LearningCoefficient:
 
     .. math:: K(t^{a_1}w_1, \dots, t^{a_d}w_d) = t\,K(w): \qquad \lambda = \sum_i a_i, \quad m = 1
 
-    With :math:`K = \sum_i w_i^{2k_i}` the weights are :math:`1/2k_i`; :math:`w_1^2 + w_2^4` has 3/4.
-
-    Args:
-        weights: :math:`a_i > 0`, at least one.
+    ``weights`` are the :math:`a_i > 0`, at least one. With :math:`K = \sum_i w_i^{2k_i}` they are :math:`1/2k_i`;
+    :math:`w_1^2 + w_2^4` has 3/4.
 
     Source: [Watanabe09].
     """
@@ -148,7 +143,7 @@ def of_product(*factors: LearningCoefficient) -> LearningCoefficient:
 def reduced_rank_regression(inputs: int, hidden: int, outputs: int, rank: int) -> LearningCoefficient:
     r"""Two linear layers, or reduced-rank regression, over all parameters.
 
-    Of :math:`y = BAx + \text{noise}` with M inputs, H hidden units, N outputs, and a truth of rank r:
+    Of :math:`y = BAx + \text{noise}` with M ``inputs``, H ``hidden`` units, N ``outputs``, and a truth of ``rank`` r:
 
     .. math::
         \lambda = \begin{cases}
@@ -162,12 +157,6 @@ def reduced_rank_regression(inputs: int, hidden: int, outputs: int, rank: int) -
     In the first case :math:`e = 0, m = 1` if :math:`M+H+N+r` is even, and :math:`e = 1, m = 2` if it is odd;
     :math:`m = 1` in the others. It is the coefficient at the worst point of the set of true parameters; a trained
     network sits at some point, for which there is :func:`reduced_rank_stratum`.
-
-    Args:
-        inputs: M.
-        hidden: H.
-        outputs: N.
-        rank: r.
 
     Source: [Aoyagi05].
     """
@@ -189,25 +178,14 @@ def reduced_rank_stratum(
 ) -> LearningCoefficient:
     r"""Two linear layers near a true parameter whose layers have given ranks.
 
-    With :math:`\operatorname{rank} A = r+a`, :math:`\operatorname{rank} B = r+b` and
+    With :math:`\operatorname{rank} A = r+a` (``rank_in``), :math:`\operatorname{rank} B = r+b` (``rank_out``) and
     :math:`\operatorname{rank} BA = r`, in a small neighbourhood,
 
     .. math::
         \lambda = \tfrac12\bigl[r(M+N) - r^2 + a(N-r) + b(M-r-a)\bigr] + \lambda_0(M-r-a,\; H-r-a-b,\; N-r-b),
 
-    where :math:`\lambda_0` is :func:`reduced_rank_regression` at rank 0 (zero where a size is), whose multiplicity
-    it has.
-
-    Args:
-        inputs: M.
-        hidden: H.
-        outputs: N.
-        rank: r, of the product.
-        rank_in: :math:`r+a`, of the first layer A.
-        rank_out: :math:`r+b`, of the second layer B.
-
-    Returns:
-        The coefficient of the neighbourhood, at least that of the whole model.
+    where :math:`\lambda_0` is :func:`reduced_rank_regression` at rank 0 (zero where a size is), whose multiplicity it
+    has, and whose letters. The coefficient is at least that of the whole model.
 
     Raises:
         InputError: Not all of :math:`r+a\le M`, :math:`r+b\le N` and :math:`r+a+b\le H` hold.
@@ -232,9 +210,9 @@ def reduced_rank_stratum(
 def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
     r"""A linear network of any depth, over all parameters.
 
-    Of :math:`y = W_L\cdots W_1x + \text{noise}` with widths :math:`H_1, \dots, H_{L+1}` (inputs and outputs
-    included), a truth of rank r and :math:`D_j = H_j - r`,
-    there is a set :math:`\Sigma` of :math:`l+1` layers with
+    Of :math:`y = W_L\cdots W_1x + \text{noise}` with at least two ``widths`` :math:`H_1, \dots, H_{L+1}` (inputs and
+    outputs included), a truth of ``rank`` r and :math:`D_j = H_j - r`, there is a set :math:`\Sigma` of :math:`l+1`
+    layers with
 
     .. math::
         \max_\Sigma D < \min_{\Sigma^c} D, \qquad \sum_\Sigma D \ge l\,\max_\Sigma D, \qquad
@@ -245,10 +223,6 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
     .. math::
         \lambda = \frac{r(H_1+H_{L+1}) - r^2}2 + \frac{a(l-a)}{4l} - \frac{l(l-1)}4\Bigl(\frac sl\Bigr)^2
                   + \frac12\sum_{i<j\in\Sigma} D_iD_j, \qquad m = a(l-a)+1 .
-
-    Args:
-        widths: Widths of all layers, at least two.
-        rank: r.
 
     Source: [Aoyagi24].
     """
@@ -271,8 +245,7 @@ def tanh_network(hidden: int) -> LearningCoefficient:
         y = \sum_{j\le H} a_j\tanh(b_jx), \quad i = \lfloor\sqrt H\rfloor: \qquad
         \lambda = \frac{H + i^2 + i}{4i+2}, \quad m = \begin{cases}2 & i^2 = H\\ 1 & \text{else}\end{cases}
 
-    Args:
-        hidden: H.
+    with H ``hidden`` units.
 
     Source: [AoyagiNagata12].
     """
@@ -292,10 +265,7 @@ def gaussian_mixture(free_means: int) -> LearningCoefficient:
         (1-a)\,\mathcal N(b_1,1) + a\,\mathcal N(b_2,1): &\quad \lambda = \tfrac34,\ m = 1
         \end{aligned}
 
-    over all parameters; of the first, m = 2 is at :math:`a = b = 0`.
-
-    Args:
-        free_means: How many of the two means are parameters, 1 or 2.
+    over all parameters, with one or two ``free_means``; of the first, m = 2 is at :math:`a = b = 0`.
 
     Source: [Yamazaki03].
     """
@@ -313,15 +283,9 @@ def linear_attention(dim: int, key_width: int, task_rank: int) -> LearningCoeffi
     .. math::
         K = \lVert (BA - M^*)\,E[hh^\top]^{1/2}\rVert_F^2, \qquad M^* = E[wh^\top]\,E[hh^\top]^{-1},
 
-    a reduced-rank regression of d inputs and outputs with k hidden units, if its target has a rank that k allows.
-
-    Args:
-        dim: d.
-        key_width: k, the width of keys and queries.
-        task_rank: r, the dimension of the space of tasks, which is the rank of :math:`M^*`.
-
-    Raises:
-        InputError: A size is impossible, or the rank above ``key_width``: the minimum is no longer the target.
+    a reduced-rank regression of d (``dim``) inputs and outputs with k (``key_width``) hidden units. The dimension of
+    the space of tasks, ``task_rank``, is the rank of :math:`M^*`; above k the minimum is no longer the target, and it
+    is refused.
 
     Derived: docs/singular-learning.md, Linear attention is reduced-rank regression.
     """

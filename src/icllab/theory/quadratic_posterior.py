@@ -34,8 +34,7 @@ def learning_coefficient(
         step_size: :math:`\epsilon`; 0 for the posterior itself.
 
     Raises:
-        InputError: A number is negative, ``nbeta`` is zero, or the step is so large that the chain diverges,
-            :math:`\epsilon(n\beta\,h_i+\gamma) \ge 4`.
+        InputError: A number is out of its range, or the chain diverges: :math:`\epsilon(n\beta\,h_i+\gamma) \ge 4`.
 
     Derived: docs/singular-learning.md, What an estimate estimates.
     """

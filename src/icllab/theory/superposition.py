@@ -81,13 +81,9 @@ def polygon(vertices: int, *, features: int = 6, positive: int = 0) -> Polygon:
 
     .. math:: \lambda = \tfrac12\bigl(3k - 1 + 3p + 2q\,[k = 4]\bigr), \qquad m = 1
 
-    of k corners, p features of positive and q of negative bias: the other three numbers of those do nothing in a
-    neighbourhood, unless the corners' biases are at the kink of the rectifier, as those of the square are.
-
-    Args:
-        vertices: k, 4 to 6.
-        features: n, at least k.
-        positive: p of the n - k features without a corner, at most all.
+    of k corners (``vertices``, 4 to 6), p features of positive and q of negative bias, n in all: the other three
+    numbers of those do nothing in a neighbourhood, unless the corners' biases are at the kink of the rectifier, as
+    those of the square are.
 
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.

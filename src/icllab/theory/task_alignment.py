@@ -64,12 +64,8 @@ def icl_error(
         test: Second moment :math:`\tilde C` of the test tasks, likewise, in the same coordinates. Only its diagonal
             in the eigenbasis of ``train`` enters. Of a finite set of test tasks it is their
             :math:`\frac1m\sum_jw_jw_j^\top`, if they are independent of the pretraining pool.
-        tau: As in :func:`icllab.theory.linear_attention.icl_error`, with its ranges and shapes, as are the others.
-        alpha: Context length of pretraining over :math:`d`.
-        kappa: Pretraining tasks over :math:`d`.
-        rho: Variance of the label noise.
-        ridge: :math:`\lambda`.
-        test_alpha: Context length of the test over :math:`d`; by default ``alpha``.
+        tau: As in :func:`icllab.theory.linear_attention.icl_error`, with its ranges and shapes, as are ``alpha``,
+            ``kappa``, ``rho``, ``ridge`` and ``test_alpha``.
 
     Raises:
         InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than

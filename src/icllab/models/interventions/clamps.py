@@ -2,8 +2,7 @@ r"""Interventions on the three operations of an induction head, in models that a
 
 Each takes a model with the activations ``attention1``, ``attention2`` and ``logits`` of
 :class:`~icllab.models.induction.item_label_network.ItemLabelNetwork` (the minimal head has them too) and returns a
-model that
-``fit`` trains as any other; they nest. What is clamped passes no gradient on to what it replaces.
+model that ``fit`` trains as any other; they nest. What is clamped passes no gradient on to what it replaces.
 """
 
 from collections.abc import Callable
@@ -35,8 +34,7 @@ def previous_token_clamped(model: AbstractModel, strength: float = 1.0) -> Edite
 
     Derived: docs/models.md, Clamps.
     """
-    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    return edited(model, _PreviousToken(float(strength)))
+    return edited(model, _PreviousToken(_share(strength)))
 
 
 def match_clamped(model: AbstractModel, strength: float = 1.0) -> EditedBy:
@@ -48,8 +46,7 @@ def match_clamped(model: AbstractModel, strength: float = 1.0) -> EditedBy:
 
     Derived: docs/models.md, Clamps.
     """
-    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    return edited_by(model, _Match(float(strength)))
+    return edited_by(model, _Match(_share(strength)))
 
 
 def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedBy:
@@ -77,12 +74,10 @@ def ablated(model: AbstractModel, layer: int) -> Edited:
 
 
 def grafted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
-    """``model`` with some parts of its weights taken from a donor of the same shape.
+    """``model`` with some parts of its weights taken from a donor, such as ``run.trajectory.at(step).member(0)``.
 
-    Args:
-        model: A model, or the stacked members of an ensemble.
-        donor: Another, such as a checkpoint: ``run.trajectory.at(step).member(0)``.
-        parts: As ``where`` of ``equinox.tree_at``: ``lambda model: model.layers[0]``, or several of them in a tuple.
+    Both are models, or stacked members of ensembles; ``parts`` is as ``where`` of ``equinox.tree_at``:
+    ``lambda model: model.layers[0]``, or several of them in a tuple.
 
     Raises:
         InputError: The parts differ in their shapes, or one has none of them.
@@ -95,6 +90,11 @@ def grafted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
     if shapes[0] != shapes[1]:
         raise expected("donor", f"parts of shapes {shapes[0]}", shapes[1])
     return eqx.tree_at(parts, model, given)
+
+
+def _share(strength: float) -> float:
+    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return float(strength)
 
 
 class _PreviousToken(eqx.Module):

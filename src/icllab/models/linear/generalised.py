@@ -35,7 +35,9 @@ class GeneralisedAttention(StackedAttention):
     of its own, in which examples see each other, and the cost is O(length^3) for a layer; with ``answers="last"`` it is
     O(length^2).
 
-    Attributes, beside those of :class:`~icllab.models.linear.linear_attention.StackedAttention`:
+    Fields beside those of :class:`~icllab.models.linear.linear_attention.StackedAttention`:
+
+    Attributes:
         value: V of each layer.
         key: B of each layer.
         query: C of each layer.

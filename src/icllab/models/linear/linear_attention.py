@@ -62,7 +62,9 @@ class LinearAttention(StackedAttention):
     every activation but the prediction has a leading axis ``position``: the examples of each prefix become
     something else. In the Gram form, :mod:`icllab.models.linear.gram`, the activations are its own.
 
-    Attributes, beside those of :class:`StackedAttention`:
+    Fields beside those of :class:`StackedAttention`:
+
+    Attributes:
         p: P of each layer.
         q: Q of each layer.
         causal: Whether an example sees itself and earlier examples only, or all of its prefix.

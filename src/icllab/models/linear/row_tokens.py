@@ -44,8 +44,7 @@ def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens"
 
     .. math:: P = P', \qquad Q = Q'^\top
 
-    Raises:
-        InputError: The two have different shapes.
+    Two matrices of different shapes raise an ``InputError``.
 
     Source: [Ahn23].
     """
@@ -69,10 +68,7 @@ def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "
 
 
 def to_ahn(model: LinearAttention) -> AhnWeights:
-    """The weights of a model in Ahn et al.'s conventions as their code stores them.
-
-    Raises:
-        InputError: The model has other conventions.
+    """The weights of a model in Ahn et al.'s conventions as their code stores them; other conventions are refused.
 
     Source: [Ahn23].
     """
@@ -87,12 +83,8 @@ def from_von_oswald(
 
     .. math:: P = (W_VW_P)^\top, \qquad Q = W_KW_Q^\top
 
-    Args:
-        weights: As the code stores them, applied to tokens from the right; with ``columns`` as the paper writes them,
-            applied from the left: :math:`P = W_PW_V`, :math:`Q = W_K^\top W_Q`.
-        columns: Which of the two.
-        answers: ``"every"`` position or the ``"last"`` only.
-        form: As of :class:`~icllab.models.linear.linear_attention.LinearAttention`.
+    The weights are as the code stores them, applied to tokens from the right; with ``columns`` as the paper writes
+    them, applied from the left: :math:`P = W_PW_V`, :math:`Q = W_K^\top W_Q`.
 
     Source: [vonOswald23].
     """
@@ -110,9 +102,7 @@ def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
     .. math:: W_K = Q, \quad W_Q = I, \quad W_V = P^\top, \quad W_P = I
 
     Only the products are determined. Sums over n have to be taken into the weights first: they depend on the prompt.
-
-    Raises:
-        InputError: The model has other conventions.
+    Other conventions are refused.
 
     Source: [vonOswald23].
     """

@@ -46,16 +46,9 @@ class ScalarAttention(AbstractModel):
     def of(
         cls, weighting: str, rates: Float[Array, " layer"], *, unit: float = 1.0, temperature: float | None = 1.0
     ) -> "ScalarAttention":
-        r"""The attention with a weighting of this name.
+        """The attention with a weighting of this name; all numbers have the type of ``rates``.
 
-        Args:
-            weighting: A name of :data:`~icllab.core.kernels.NAMES`.
-            rates: :math:`\eta_l` over ``unit``; their type is that of all numbers.
-            unit: A size of step that is right for the weighting.
-            temperature: T; None: 1, which is not trained.
-
-        Raises:
-            InputError: The name is not known.
+        With ``temperature=None`` it is 1, and not trained. An unknown name raises an ``InputError``.
         """
         require_kernel("weighting", weighting, function=False)
         return cls(

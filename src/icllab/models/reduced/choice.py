@@ -33,10 +33,8 @@ class Choice(NamedTuple):
 def primal_condition(spectrum: Float[np.ndarray, " parameter"], prompts: int, shift: float) -> float:
     r"""The condition number that whitening leaves, from the Marchenko-Pastur edges :math:`(1 \pm \sqrt{p/n})^2`.
 
-    Args:
-        spectrum: Eigenvalues of :math:`X^\top X \otimes H^\top H / n` that are not zero.
-        prompts: n.
-        shift: :math:`(n/d) \lambda`.
+    ``spectrum`` has the p eigenvalues of :math:`X^\top X \otimes H^\top H / n` that are not zero, ``prompts`` is n and
+    ``shift`` is :math:`(n/d) \lambda`.
 
     Source: [MarchenkoPastur67].
     """
@@ -81,16 +79,7 @@ def choose(
     precision: str,
     tolerance: float,
 ) -> Choice:
-    r"""The solver of the least estimated cost.
-
-    Args:
-        query: Eigenvalues of :math:`X^\top X`.
-        feature: Eigenvalues of :math:`H^\top H`.
-        prompts: n.
-        ridge: :math:`\lambda`.
-        precision: Precision of the products of an iteration.
-        tolerance: Relative residual to reach.
-    """
+    r"""The solver of the least estimated cost, from the eigenvalues of :math:`X^\top X` and of :math:`H^\top H`."""
     n, d = prompts, len(query)
     spectrum = (query[:, None] * feature[None, :]).reshape(-1) / n
     spectrum = spectrum[spectrum > NEGLIGIBLE * np.max(spectrum)]

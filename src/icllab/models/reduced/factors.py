@@ -29,8 +29,7 @@ def dual_cholesky(samples: Samples, shift: float, tolerance: float) -> Iterative
     def operator(a: np.ndarray) -> np.ndarray:
         return np.sum((x @ (x.T @ (a[:, None] * h))) * h, axis=1) + shift * a
 
-    a, steps, residual = _refined(kernel, operator, y, tolerance)
-    return _solution(x.T @ (a[:, None] * h), steps, residual, tolerance)
+    return _refined(kernel, operator, y, tolerance, lambda a: x.T @ (a[:, None] * h))
 
 
 def primal_cholesky(samples: Samples, shift: float, tolerance: float) -> IterativeSolution:
@@ -47,8 +46,8 @@ def primal_cholesky(samples: Samples, shift: float, tolerance: float) -> Iterati
         predicted = np.sum((x @ gamma.reshape(d, f)) * h, axis=1)
         return (x.T @ (predicted[:, None] * h)).reshape(-1) + shift * gamma
 
-    gamma, steps, residual = _refined(normal, operator, (x.T @ (y[:, None] * h)).reshape(-1), tolerance)
-    return _solution(gamma.reshape(d, f), steps, residual, tolerance)
+    right = (x.T @ (y[:, None] * h)).reshape(-1)
+    return _refined(normal, operator, right, tolerance, lambda gamma: gamma.reshape(d, f))
 
 
 def _rows(
@@ -61,13 +60,16 @@ def _rows(
 
 
 def _refined(
-    matrix: np.ndarray, operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, int, float]:
+    matrix: np.ndarray,
+    operator: Callable[[np.ndarray], np.ndarray],
+    right: np.ndarray,
+    tolerance: float,
+    gamma: Callable[[np.ndarray], np.ndarray],
+) -> IterativeSolution:
     """Solve with the factor of ``matrix`` (overwritten), then again for what ``operator`` finds missing.
 
-    Returns the solution, the number of solves and the relative residual. Ends at the tolerance, or at the last
-    value that had a smaller residual than the one before. A matrix that is not positive definite to float64 has
-    no factor: the value is then zero, its residual 1.
+    Ends at the tolerance, or at the last value that had a smaller residual than the one before. A matrix that is not
+    positive definite to float64 has no factor: the value is then zero, its residual 1.
     """
     size = float(np.linalg.norm(right))
     value, residual, relative, steps = np.zeros_like(right), right, float(size != 0), 0
@@ -82,10 +84,5 @@ def _refined(
         if not reached < relative:
             break  # no better, or not finite
         value, residual, relative, steps = trial, left, reached, steps + 1
-    return value, steps, relative
-
-
-def _solution(gamma: np.ndarray, steps: int, residual: float, tolerance: float) -> IterativeSolution:
-    return IterativeSolution(
-        jnp.asarray(gamma), jnp.asarray(steps, jnp.int32), jnp.asarray(residual), jnp.asarray(residual <= tolerance)
-    )
+    reached = jnp.asarray(relative), jnp.asarray(relative <= tolerance)
+    return IterativeSolution(jnp.asarray(gamma(value)), jnp.asarray(steps, jnp.int32), *reached)

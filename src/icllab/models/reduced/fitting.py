@@ -57,10 +57,7 @@ class SolveReport(eqx.Module):
 class ReducedLinearAttention(AbstractModel):
     """One head of linear attention, reduced; activations ``features`` (h), ``weights`` (Γh) and ``prediction``.
 
-    Attributes:
-        gamma: Γ, the only leaf that a prediction depends on.
-        task: The task it was fitted on, for its population errors.
-        report: How it was fitted.
+    A prediction depends on Γ, ``gamma``, alone; ``task`` is what it was fitted on, for its population errors.
     """
 
     gamma: Float[Array, "dim feature"]
@@ -88,10 +85,8 @@ class ReducedLinearAttention(AbstractModel):
     ) -> float:
         r"""The exact error :math:`E (y - \hat y)^2` of the last position, noise included; float64, not traceable.
 
-        Args:
-            task: By default the task it was fitted on. Another may have another input covariance, noise, length.
-            weights: Another law of task vectors, or an explicit array of them, equally likely.
-            length: Another context length.
+        On the task it was fitted on, or on another; with another law of task vectors or an explicit array of them,
+        equally likely; and with another context length.
 
         Derived: docs/asymptotics.md, The population error.
         """
@@ -165,7 +160,7 @@ def fit_features(
     """:func:`fit` on a training set that is there already; ``task`` only gives the errors something to be errors on.
 
     Args:
-        task: What the population errors are of.
+        task: As in :func:`fit`.
         samples: The training set.
         ridge: :math:`\\lambda`.
         solver: One of :data:`~icllab.models.reduced.choice.SOLVERS`, or the cheapest by estimate.
