@@ -235,3 +235,40 @@ def test_a_panel_may_show_one_value_of_a_further_axis():
         panels(data, [Panel("icl_error", at={"kappa": 1.0})], x="tau", hue="dim")
     with pytest.raises(InputError, match="unknown dimension 'alpha'"):
         panels(data, [Panel("icl_error", at={"alpha": 1.0})], x="tau", hue="dim")
+
+
+def named_data():
+    """A variable over names with its error beside it, and one over time and repetitions."""
+    return xr.Dataset(
+        {
+            "learning_coefficient": (("model", "predictor"), [[1.0, 3.0], [2.0, np.nan]]),
+            "learning_coefficient_error": (("model", "predictor"), [[0.1, 0.3], [0.2, np.nan]]),
+            "learning_coefficient_line": (("model",), [1.5, 2.5]),
+            "loss": (("step", "seed"), [[1.0, 2.0], [0.5, 0.25]]),
+        },
+        coords={"model": ["b", "a"], "predictor": ["one", "other"], "step": [1, 10], "seed": [0, 1]},
+    )
+
+
+def test_names_stand_side_by_side_with_the_errors_beside_them_and_levels():
+    rows = [Panel("learning_coefficient", "learning_coefficient_line")]
+    (axes,) = panels(named_data(), rows, x="model", hue="predictor", columns=2).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["b", "a"]
+    first, other = (container.lines for container in axes.containers)
+    half = [np.diff(segment[:, 1])[0] / 2 for segment in first[2][0].get_segments()]
+    np.testing.assert_allclose(half, [0.1, 0.2])
+    np.testing.assert_allclose(other[0].get_xdata() - first[0].get_xdata()[:1], [0.12])
+    (levels,) = [line for line in axes.lines if line.get_marker() == "_" and len(line.get_xdata()) == 2]
+    np.testing.assert_array_equal(levels.get_xydata(), [[0.0, 1.5], [1.0, 2.5]])
+
+
+def test_a_panel_may_have_an_axis_and_a_hue_of_its_own():
+    rows = [Panel("learning_coefficient", x="model", hue="predictor"), Panel(None, "loss", hue="seed", xscale="log")]
+    figure = panels(named_data(), rows, x="step", columns=2)
+    left, right = figure.axes
+    assert not figure.legends
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["one", "other"]
+    assert right.get_legend() is None  # repetitions have no names
+    assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
+    assert (left.get_xlabel(), right.get_xlabel()) == (axis("model").label, axis("step").label)
+    assert [len(line.get_xdata()) for line in right.lines] == [2, 2]

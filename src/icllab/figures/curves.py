@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ Limits: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several panels that share their horizontal axis.
+    """One of several panels, which share their horizontal axis unless they have one of their own.
 
     Attributes:
         y: The variable drawn as points; None where there is only a line.
@@ -34,6 +34,9 @@ class Panel:
         yscale: ``"linear"`` or ``"log"``.
         ylim: Lower and upper end; points beyond are marked at the frame, never dropped in silence.
         at: Axis -> value: where on axes that the panel does not draw. It is written above the panel.
+        x: The dimension along its own horizontal axis, which may be one of names; None: that of all panels.
+        hue: The dimension that it tells apart itself, in a legend of its own; None: that of all panels.
+        xscale: ``"linear"`` or ``"log"``, of its own horizontal axis; None: that of all panels.
     """
 
     y: str | None
@@ -41,6 +44,9 @@ class Panel:
     yscale: Scale = "linear"
     ylim: Limits | None = None
     at: Mapping[str, float | str] = field(default_factory=dict)
+    x: str | None = None
+    hue: str | None = None
+    xscale: Scale | None = None
 
     def __post_init__(self) -> None:
         if self.y is None and self.line is None:
@@ -98,7 +104,8 @@ def curves(
     Args:
         dataset: Its dimensions and variables have shared names, or a claim's own (attribute ``names``).
         x: The dimension along the horizontal axis.
-        y: The variable drawn as points: means over ``over`` with standard errors, NaN left out. None: only a line.
+        y: The variable drawn as points: means over ``over`` with standard errors, NaN left out; without that
+            dimension, with the ``_error`` that stands beside it. None: only a line.
         hue: A dimension told apart by colour and marker.
         over: The dimension of independent repetitions.
         line: The variable drawn as a line; it breaks where it is not finite.
@@ -137,29 +144,47 @@ def panels(
     xscale: Scale = "linear",
     vertical: float | None = None,
     title: str | None = None,
+    columns: int = 1,
 ) -> Figure:
-    """Panels below each other that share the horizontal axis and one legend; see :func:`curves`."""
+    """Panels below each other, in so many columns, that share the horizontal axis and one legend; see :func:`curves`.
+
+    Where a panel has a horizontal axis or a hue of its own, each has its own axis and its own legend.
+    """
     if not rows:
         raise expected("panels", "at least one panel", list(rows))
-    for name in (x, hue):
-        if name is not None and name not in dataset.dims:
-            raise unknown("dimension", name, map(str, dataset.dims))
+    rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
+    for name in {name for row in rows for name in (row.x, row.hue)} - {None}:
+        if name not in dataset.dims:
+            raise unknown("dimension", str(name), map(str, dataset.dims))
     shown = [row.of(dataset) for row in rows]
-    points = [_points(part, row.y, x, hue, over) if row.y else [] for row, part in zip(rows, shown, strict=True)]
-    lines = [_lines(part, row.line, hue, line_x) if row.line else [] for row, part in zip(rows, shown, strict=True)]
+    points = [_points(part, row, over) if row.y else [] for row, part in zip(rows, shown, strict=True)]
+    lines = [_lines(part, row, line_x) if row.line else [] for row, part in zip(rows, shown, strict=True)]
+    alike = len({(row.x, row.hue) for row in rows}) == 1
 
     with style.context():
-        height = 2.4 if len(rows) == 1 else 0.65 + 1.65 * len(rows)
-        figure = Figure(figsize=(style.COLUMN, height), layout="constrained")
+        count = -(-len(rows) // columns)
+        height = 2.4 if count == 1 else 0.65 + (1.65 if alike else 1.9) * count
+        figure = Figure(figsize=(columns * style.COLUMN, height), layout="constrained")
         FigureCanvasAgg(figure)
-        grid: list[Axes] = list(figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0])
-        for axes, row, some, theory in zip(grid, rows, points, lines, strict=True):
-            _draw(axes, row, some, theory, xscale, vertical)
+        beside = min(columns, len(rows))  # one panel may be as wide as several columns
+        grid: list[Axes] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
+        for axes in grid[len(rows) :]:
+            axes.remove()
+        for axes, row, part, some, theory in zip(grid, rows, shown, points, lines, strict=False):
+            _draw(axes, row, some, theory, vertical)
             axes.set_ylabel(_wrapped(named(dataset, row.shown)))
             if row.at:
                 axes.set_title(row.corner(dataset), loc="right", fontsize="medium")
-        grid[-1].set_xlabel(named(dataset, x).label)
-        _legend(figure, title, points[0], next((some for some in lines if some), []), line_name)
+            if _names(part, row.x):
+                axes.set_xticks(range(part.sizes[row.x]), part[row.x].values, rotation=30, ha="right")
+                axes.tick_params(axis="x", length=0)
+            if not alike:
+                axes.set_xlabel(named(dataset, str(row.x)).label)
+                _legend(axes, None, some, theory, line_name)
+        if alike:
+            for axes in grid[len(rows) - beside : len(rows)]:
+                axes.set_xlabel(named(dataset, x).label)
+            _legend(figure, title, points[0], next((some for some in lines if some), []), line_name)
     return figure
 
 
@@ -176,52 +201,64 @@ def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.
     return values
 
 
-def _points(dataset: xr.Dataset, y: str, x: str, hue: str | None, over: str) -> list[_Curve]:
-    values = _variable(dataset, y, (x, hue, over))
+def _names(dataset: xr.Dataset, x: str | None) -> bool:
+    """Whether a dimension is one of names, which stand side by side."""
+    return x is not None and dataset[x].dtype.kind in "OU"
+
+
+def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
+    y, x = str(row.y), str(row.x)
+    values = _variable(dataset, y, (x, row.hue, over))
     if x not in values.dims:
         raise expected(y, f"a variable over {x}", [str(d) for d in values.dims])
-    if over not in values.dims:
-        return _curves(dataset, values, xr.full_like(values, np.nan), x, hue)
-    like = values.isel({over: 0}, drop=True)
-    mean, error = mean_and_error(values.transpose(*like.dims, over).to_numpy())
-    return _curves(dataset, like.copy(data=mean), like.copy(data=error), x, hue)
+    if over in values.dims and over != row.hue:
+        like = values.isel({over: 0}, drop=True)
+        mean, error = mean_and_error(values.transpose(*like.dims, over).to_numpy())
+        return _curves(dataset, like.copy(data=mean), like.copy(data=error), x, row.hue)
+    beside = f"{y}_error" in dataset
+    error = _variable(dataset, f"{y}_error", (x, row.hue)) if beside else xr.full_like(values, np.nan)
+    return _curves(dataset, values, error.transpose(*values.dims), x, row.hue)
 
 
-def _lines(dataset: xr.Dataset, line: str, hue: str | None, line_x: str | None) -> list[_Curve]:
+def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
+    line = str(row.line)
     if line not in dataset.data_vars:
         raise unknown("variable", line, map(str, dataset.data_vars))
-    own = [str(d) for d in dataset[line].dims if d != hue]
-    line_x = line_x or (own[0] if own else "")
+    own = [str(d) for d in dataset[line].dims if d != row.hue]
+    line_x = line_x or next((name for name in (str(row.x), *own) if name in own), "")
     if line_x not in own:
         raise expected("line_x", f"a dimension of {line} ({', '.join(own) or 'it has none'})", line_x)
-    values = _variable(dataset, line, (line_x, hue))
-    return _curves(dataset, values, xr.full_like(values, np.nan), line_x, hue)
+    values = _variable(dataset, line, (line_x, row.hue))
+    return _curves(dataset, values, xr.full_like(values, np.nan), line_x, row.hue)
 
 
 def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) -> list[_Curve]:
-    at = mean[x].to_numpy().astype(float)
+    names = _names(dataset, x)
+    at = np.arange(float(mean.sizes[x])) if names else mean[x].to_numpy().astype(float)
     order = np.argsort(at)
+    mean, error = (part.isel({x: order}) for part in (mean, error))
     if hue is None or hue not in mean.dims:
-        return [_Curve("", style.INK, "o", "-", at[order], mean.to_numpy()[order], error.to_numpy()[order])]
+        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], mean.to_numpy(), error.to_numpy())]
     values = mean[hue].to_numpy().tolist()
+    # Points of one name stand side by side.
+    dodged = names and (hue == "seed" or bool(np.isfinite(error).any()))
+    apart = min(0.12, 0.5 / len(values)) if dodged else 0.0
     return [
         _Curve(
-            valued(dataset, hue, value),
+            "" if hue == "seed" else valued(dataset, hue, value),  # repetitions need no names
             colour,
             style.marker(i),
-            style.dashes(i),
-            at[order],
-            mean.isel({hue: i}).to_numpy()[order],
-            error.isel({hue: i}).to_numpy()[order],
+            "none" if names else style.dashes(i),
+            at[order] + apart * (i - (len(values) - 1) / 2),
+            mean.isel({hue: i}).to_numpy(),
+            error.isel({hue: i}).to_numpy(),
         )
         for i, (value, colour) in enumerate(zip(values, style.colours(values), strict=True))
     ]
 
 
-def _draw(
-    axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Curve], xscale: Scale, vertical: float | None
-) -> None:
-    if xscale == "log":
+def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Curve], vertical: float | None) -> None:
+    if row.xscale == "log":
         axes.set_xscale("log")
     if row.yscale == "log":
         axes.set_yscale("log", nonpositive="clip")
@@ -229,7 +266,9 @@ def _draw(
     axes.set_ylim(low, high)
     for line in lines:
         broken = np.where(np.isfinite(line.y), line.y, np.nan)
-        axes.plot(line.x, broken, color=line.colour, linestyle=line.dashes, zorder=2.5)
+        # Of names, levels side by side.
+        look: dict[str, Any] = {"marker": "_", "markersize": 12} if line.dashes == "none" else {}
+        axes.plot(line.x, broken, color=line.colour, linestyle=line.dashes, zorder=2.5, **look)
     for curve in points:
         inside = (curve.y >= low) & (curve.y <= high)
         # Bars end just outside the frame: on a log axis mean - error may have no place at all.
@@ -257,7 +296,7 @@ def _draw(
             )
     if vertical is not None:
         axes.axvline(vertical, color=style.FAINT, linewidth=0.7, dashes=(4, 3), zorder=1)
-    for scale, ruler in ((xscale, axes.xaxis), (row.yscale, axes.yaxis)):
+    for scale, ruler in ((row.xscale, axes.xaxis), (row.yscale, axes.yaxis)):
         if scale == "log":
             _log_ticks(ruler)
 
@@ -311,21 +350,24 @@ def _log_ticks(ruler: Ruler) -> None:
 
 
 def _legend(
-    figure: Figure, title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
+    place: Figure | Axes, title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
 ) -> None:
-    """Above the panels, where it cannot cover data; a title is the legend's."""
+    """Above the panels, where it cannot cover data, or in a panel; a title is the legend's."""
+    inside = isinstance(place, Axes)
     edge = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.35}
     handles = [Line2D([], [], color=c.colour, marker=c.marker, label=c.name, **edge) for c in points if c.name]
-    if len(lines) == 1 or handles:
-        handles += [Line2D([], [], color=style.INK, label=line_name) for _ in lines[:1]]
+    if len(lines) == 1 or handles or not any(line.name for line in lines):
+        handles += [Line2D([], [], color=style.INK, label=line_name) for _ in lines[:1] if points or len(lines) == 1]
     else:
-        handles = [Line2D([], [], color=c.colour, linestyle=c.dashes, label=c.name) for c in lines]
+        marks = [{"linestyle": c.dashes, "marker": "_" if c.dashes == "none" else ""} for c in lines]
+        handles = [Line2D([], [], color=c.colour, label=c.name, **look) for c, look in zip(lines, marks, strict=True)]
     if handles or title:
-        legend = figure.legend(
+        columns = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
+        legend = place.legend(
             handles=handles,
             title=title,
-            loc="outside upper left",
-            ncols=len(handles) if len(handles) <= 4 else -(-len(handles) // 2),
+            loc="best" if inside else "outside upper left",
+            ncols=-(-len(handles) // 4) if inside else columns,
             alignment="left",
         )
         legend.get_title().set_fontsize(8.0)
