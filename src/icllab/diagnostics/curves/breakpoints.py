@@ -4,22 +4,19 @@ A curve v over the steps :math:`t_1 < \dots < t_T` is a straight line in :math:`
 
 .. math:: v(t) = a_k + b_k\log t + \text{noise}, \qquad \tau_k \le t < \tau_{k+1},
 
-which may jump at a break. Any curve has a best fit of that kind, and a smooth one has the better fits the more breaks
-there are. A break is reported only if a smooth curve does not do as well, with noise that is correlated as that of the
-curve is, and its place is known to within a decade.
-
+which may jump at a break. Any curve has a best fit of that kind, so that a break has to be better than smooth curves.
 :func:`transitions <icllab.diagnostics.curves.transition_times.transitions>` asks another question: when each member
-crosses a level between a plateau and an end that are there by assumption, where a member that does not is censored.
-Here it is asked whether a curve has such places at all.
+crosses a level between a plateau and an end that are there by assumption.
 """
 
 import math
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.errors import expected, require_integer, require_number, unknown
 from icllab.diagnostics.curves.segments import PER_BREAK, PER_SEGMENT, Fit, Segments, bic
 from icllab.diagnostics.curves.smooth_rivals import CHANCE, Rivals
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
@@ -47,8 +44,7 @@ def change_points(
     .. math:: \mathrm{BIC}_K = T\log\Bigl(\frac{\mathrm{RSS}_K}{T} + \epsilon^2\Bigr) + (3K + 2)\log T,
 
     with :math:`\epsilon` a share of the curve's range that nobody would look at: without it a curve without noise has a
-    break wherever no smooth formula is exact. Their places have the least residual sum of squares RSS of all. None is
-    reported
+    break wherever no smooth formula is exact. Their places have the least residual sum of squares RSS. None is reported
 
     - if a smooth curve has a BIC as low: a polynomial in x of a degree up to six, or a fall
       :math:`c + a\,f\bigl((t/\tau)^b\bigr)`, :math:`f(s) = (1+s)^{-1}` (a power law) or :math:`e^{-s}`, of which 10
@@ -95,12 +91,9 @@ def change_points(
         raise unknown("scale", scale, SCALES)
     require_integer("most", most)
     require_integer("resamples", resamples, least=100)
-    if not 0 < confidence < 1:
-        raise expected("confidence", "a number between 0 and 1", confidence)
-    if not resolution >= 0:
-        raise expected("resolution", "a share of at least 0", resolution)
-    if not widest > 1:
-        raise expected("widest", "a ratio above 1", widest)
+    require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)
+    require_number("resolution", resolution, "a share of at least 0", lambda x: x >= 0)
+    require_number("widest", widest, "a ratio above 1", lambda x: x > 1)
     values, over = member_curves(run_or_curve, variable, along)
     t, members = np.asarray(values[along].values, float), np.asarray(values.transpose(over, along).values, float)
     kept = np.isfinite(members).all(0) & ((t > 0) | (scale == "linear"))
@@ -124,35 +117,33 @@ def change_points(
         draws = rng.integers(len(members), size=(resamples, len(members)))
         again.append(np.array([segments.breaks(members[some].mean(0), len(best.breaks)) for some in draws]))
     chance = _chance(segments, curve, rng, resamples) if best.breaks else 1.0
-    rho, smooth_chance = rivals.chance(
-        smooth, segments, curve, len(best.breaks), smooth.bic - float(bics.min()), rng, resamples
-    )
+    count, lead = len(best.breaks), smooth.bic - float(bics.min())
+    rho, smooth_chance = rivals.chance(smooth, segments, curve, count, lead, rng, resamples)
     none = ""
     if chance > CHANCE:
         none = f"of curves of the same values in another order {chance:.0%} gain as much from breaks"
-    elif smooth.bic <= bics.min():
+    elif lead <= 0:
         none = f"{smooth.name} does as well without a break"
     elif smooth_chance > CHANCE:
-        none = (
-            f"of smooth curves with noise of its autocorrelation {rho:.2f} {smooth_chance:.0%} gain as much from breaks"
-        )
-    rows = [_judged(t, k, best, again, confidence, widest, none) for k in range(len(best.breaks))]
-    changes = ("change", np.arange(len(rows)))
-    columns = {
-        "change_point": [math.sqrt(t[i - 1] * t[i]) if scale == "log" else (t[i - 1] + t[i]) / 2 for i in best.breaks],
-        "jump": [best.jump(x, i) for i in range(len(rows))],
-        "slope_change": [best.lines[i + 1][1] - best.lines[i][1] for i in range(len(rows))],
-        "reported": [row.reason == "" for row in rows],
-        "reason": [row.reason or "its place is known, and no smooth curve does as well" for row in rows],
-    }
+        noisy = f"smooth curves with noise of its autocorrelation {rho:.2f}"
+        none = f"of {noisy} {smooth_chance:.0%} gain as much from breaks"
+    rows = [_judged(t, k, best, again, confidence, widest) for k in range(count)]
+    reasons = [none or reason for _, reason in rows]
+    points = [math.sqrt(t[i - 1] * t[i]) if scale == "log" else (t[i - 1] + t[i]) / 2 for i in best.breaks]
+    slopes = [after[1] - before[1] for before, after in pairwise(best.lines)]
+    known = "its place is known, and no smooth curve does as well"
     return xr.Dataset(
-        {name: ("change", np.asarray(column, dtype=_kind(name))) for name, column in columns.items()}
-        | {
-            "change_interval": (("change", "bound"), np.array([row.interval for row in rows]).reshape(-1, 2)),
+        {
+            "change_point": ("change", np.array(points, float)),
+            "jump": ("change", np.array([best.jump(x, k) for k in range(count)], float)),
+            "slope_change": ("change", np.array(slopes, float)),
+            "reported": ("change", np.array([not reason for reason in reasons], bool)),
+            "reason": ("change", np.array([reason or known for reason in reasons], str)),
+            "change_interval": (("change", "bound"), np.array([interval for interval, _ in rows]).reshape(-1, 2)),
             "bic": ("changes", bics),
             "smooth_bic": smooth.bic,
         },
-        coords={"change": changes, "bound": ["low", "high"], "changes": np.arange(len(bics))},
+        coords={"change": np.arange(count), "bound": ["low", "high"], "changes": np.arange(len(bics))},
         attrs={
             "smooth": smooth.name,
             "autocorrelation": rho,
@@ -163,15 +154,6 @@ def change_points(
             "records": len(t),
         },
     )
-
-
-def _kind(name: str) -> Any:
-    return {"reported": bool, "reason": str}.get(name, float)
-
-
-class _Row(NamedTuple):
-    interval: tuple[float, float]
-    reason: str  # why it is not reported; empty if it is
 
 
 def _chance(segments: Segments, curve: np.ndarray, rng: np.random.Generator, resamples: int) -> float:
@@ -196,34 +178,22 @@ def _blocks(fit: Fit, rng: np.random.Generator, resamples: int, segments: Segmen
 
 
 def _judged(
-    t: np.ndarray,
-    k: int,
-    fit: Fit,
-    again: list[np.ndarray],
-    confidence: float,
-    widest: float,
-    none: str,
-) -> _Row:
+    t: np.ndarray, k: int, fit: Fit, again: list[np.ndarray], confidence: float, widest: float
+) -> tuple[tuple[float, float], str]:
+    """The interval of a break, and why that keeps it from being reported; empty if it does not."""
     at = fit.breaks[k]
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     low = high = at
     for breaks in again:
-        # Of each resampled curve the break that is nearest: another one of its breaks may be another change.
-        nearest = (
-            breaks[np.arange(len(breaks)), np.argmin(np.abs(np.log(t[breaks] / t[at])), axis=1)]
-            if t[0] > 0
-            else breaks[:, k]
-        )
+        nearest = breaks[:, k]
+        if t[0] > 0:
+            # Of each resampled curve the break that is nearest: another one of its breaks may be another change.
+            nearest = breaks[np.arange(len(breaks)), np.argmin(np.abs(np.log(t[breaks] / t[at])), axis=1)]
         ends = np.quantile(nearest, tails, method="inverted_cdf").astype(int)
         low, high = min(low, int(ends[0])), max(high, int(ends[1]))
     interval = (float(t[low - 1]), float(t[high]))
     ratio = interval[1] / interval[0] if interval[0] > 0 else math.inf
-    if none:
-        reason = none
-    elif ratio >= widest:
-        reason = f"its interval, {interval[0]:.3g} to {interval[1]:.3g}, spans a factor of {widest:g}"
-    elif low <= PER_SEGMENT or high >= len(t) - PER_SEGMENT:
-        reason = "its interval reaches an end of the curve"
-    else:
-        reason = ""
-    return _Row(interval, reason)
+    if ratio >= widest:
+        return interval, f"its interval, {interval[0]:.3g} to {interval[1]:.3g}, spans a factor of {widest:g}"
+    reaches = low <= PER_SEGMENT or high >= len(t) - PER_SEGMENT
+    return interval, "its interval reaches an end of the curve" if reaches else ""

@@ -4,6 +4,8 @@ A run that has not made its transition when it ends says that its time is longer
 Leaving such runs out, or counting their last step as a time, makes a delay look short.
 """
 
+from itertools import combinations
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import xarray as xr
 from scipy.special import ndtri
 from scipy.stats import CensoredData, ecdf, logrank
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_number
 
 REASSIGNMENTS = 20_000  # as many ways of dividing the members in two are all counted; of more, so many are drawn
 
@@ -35,7 +37,7 @@ def kaplan_meier(
     :math:`\sqrt{m/(m-1)}` for m events; without two events it has none.
 
     Args:
-        times: Of the event, or until when there was none, [member].
+        times: Times of the event, or until when there was none, [member].
         observed: Whether it happened, [member].
         until: :math:`t^*`, at most the largest time; None: that.
         confidence: Coverage of the intervals.
@@ -52,25 +54,23 @@ def kaplan_meier(
     """
     sample = _Sample.read(times, observed)
     horizon = sample.horizon(until)
-    if not 0 < confidence < 1:
-        raise expected("confidence", "a number between 0 and 1", confidence)
-    at, survival, left, events = _table(sample)
-    low, high = _limits(survival, left, events, confidence)
-    outside, crossed, bounded = survival <= 0.5, low <= 0.5, high < 0.5
-    median, earliest, latest = (_first(at, where) for where in (outside, crossed, bounded))
-    mean, error = _restricted_mean(at, survival, left, events, horizon)
+    require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)
+    table = _Table.of(sample)
+    low, high = table.limits(confidence)
+    mean, error = table.restricted_mean(horizon)
+    attributes = {"members": len(sample.times), "events": int(table.events.sum())}
     return xr.Dataset(
         {
-            "survival": ("time", survival),
+            "survival": ("time", table.survival),
             "survival_interval": (("time", "bound"), np.stack([low, high], 1)),
-            "at_risk": ("time", left),
-            "median_time": median,
-            "median_time_interval": ("bound", [earliest, latest]),
+            "at_risk": ("time", table.left),
+            "median_time": table.first(table.survival <= 0.5),
+            "median_time_interval": ("bound", [table.first(low <= 0.5), table.first(high < 0.5)]),
             "restricted_mean": mean,
             "restricted_mean_error": error,
         },
-        coords={"time": at, "bound": ["low", "high"]},
-        attrs={"members": len(sample.times), "events": int(events.sum()), "until": horizon, "confidence": confidence},
+        coords={"time": table.at, "bound": ["low", "high"]},
+        attrs=attributes | {"until": horizon, "confidence": confidence},
     )
 
 
@@ -88,7 +88,7 @@ def delay(first: xr.Dataset, second: xr.Dataset, *, until: float | None = None, 
         first: What ``transitions`` returns, or any Dataset with ``observed_time`` and ``transitioned`` over one axis.
         second: The same of the second group.
         until: Where the restricted means end; None: the smaller of the two largest times.
-        seed: Of the draw of divisions.
+        seed: Seed of the draw of divisions.
 
     Returns:
         ``log_rank`` (Z), ``p_value``, ``exact_p_value``; ``restricted_difference``, second minus first, and the natural
@@ -104,11 +104,10 @@ def delay(first: xr.Dataset, second: xr.Dataset, *, until: float | None = None, 
     horizon = min(max(one.times), max(two.times)) if until is None else until
     means = [kaplan_meier(group.times, group.observed, until=horizon) for group in (one, two)]
     (a, of_a), (b, of_b) = ((float(m["restricted_mean"]), float(m["restricted_mean_error"])) for m in means)
+    z = p = exact = np.nan
     if one.observed.any() or two.observed.any():
         found = logrank(two.censored, one.censored)
         z, p, exact = float(found.statistic), float(found.pvalue), _exact_p_value(one, two, seed)
-    else:
-        z, p, exact = np.nan, np.nan, np.nan
     return xr.Dataset(
         {
             "log_rank": z,
@@ -134,8 +133,9 @@ class _Sample(NamedTuple):
             raise expected("times", "one for each member, at least one", f"shape {times.shape}")
         if times.shape != observed.shape:
             raise expected("observed", f"as many as times, {len(times)}", f"shape {observed.shape}")
-        if not (np.isfinite(times) & (times > 0)).all():
-            raise expected("times", "finite numbers > 0", float(times[~(np.isfinite(times) & (times > 0))][0]))
+        sound = np.isfinite(times) & (times > 0)
+        if not sound.all():
+            raise expected("times", "finite numbers > 0", float(times[~sound][0]))
         return cls(times, observed)
 
     @classmethod
@@ -156,77 +156,70 @@ class _Sample(NamedTuple):
         return last if until is None else float(until)
 
 
-def _table(sample: _Sample) -> tuple[np.ndarray, ...]:
-    """Times, the estimate after each, how many were left at each, and to how many it happened."""
-    found = ecdf(sample.censored).sf
-    at = found.quantiles
-    left = (sample.times >= at[:, None]).sum(1)
-    events = (sample.observed & (sample.times == at[:, None])).sum(1)
-    return at, found.probabilities, left, events
+class _Table(NamedTuple):
+    """Times of events and of censoring, with the estimate after each."""
 
+    at: np.ndarray
+    survival: np.ndarray
+    left: np.ndarray  # members that are left at each time
+    events: np.ndarray  # members to whom it happens then
 
-def _greenwood(left: np.ndarray, events: np.ndarray) -> np.ndarray:
-    """Terms of the variance; zero where nobody is left, where what they are multiplied with is zero."""
-    after = left - events
-    return np.where(after > 0, events / (left * np.maximum(after, 1.0)), 0.0)
+    @classmethod
+    def of(cls, sample: _Sample) -> "_Table":
+        found = ecdf(sample.censored).sf
+        at = found.quantiles
+        events = (sample.observed & (sample.times == at[:, None])).sum(1)
+        return cls(at, found.probabilities, (sample.times >= at[:, None]).sum(1), events)
 
+    def greenwood(self) -> np.ndarray:
+        """Terms of the variance; zero where nobody is left, where what they are multiplied with is zero."""
+        after = self.left - self.events
+        return np.where(after > 0, self.events / (self.left * np.maximum(after, 1.0)), 0.0)
 
-def _limits(
-    survival: np.ndarray, left: np.ndarray, events: np.ndarray, confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
-    z, tail = float(ndtri(0.5 + confidence / 2)), (1 - confidence) / 2
-    spread = np.sqrt(np.cumsum(_greenwood(left, events)))
-    low, high = np.zeros_like(survival), np.ones_like(survival)
-    inside = (survival > 0) & (survival < 1)
-    hazard = -np.log(survival[inside])
-    low[inside], high[inside] = (np.exp(-hazard * np.exp(side * z * spread[inside] / hazard)) for side in (1, -1))
-    low[survival == 1] = tail ** (1 / left[survival == 1])
-    gone = survival == 0
-    if gone.any():
-        all_seen = events.sum() == left[0]
-        before = high[~gone][-1] if (~gone).any() else 1.0
-        high[gone] = min(before, 1 - tail ** (1 / left[0])) if all_seen else before
-    return low, high
+    def limits(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+        survival, left = self.survival, self.left
+        z, tail = float(ndtri(0.5 + confidence / 2)), (1 - confidence) / 2
+        spread = np.sqrt(np.cumsum(self.greenwood()))
+        low, high = np.zeros_like(survival), np.ones_like(survival)
+        inside = (survival > 0) & (survival < 1)
+        hazard = -np.log(survival[inside])
+        low[inside], high[inside] = (np.exp(-hazard * np.exp(side * z * spread[inside] / hazard)) for side in (1, -1))
+        low[survival == 1] = tail ** (1 / left[survival == 1])
+        gone = survival == 0
+        if gone.any():
+            before = high[~gone][-1] if (~gone).any() else 1.0
+            all_seen = self.events.sum() == left[0]
+            high[gone] = min(before, 1 - tail ** (1 / left[0])) if all_seen else before
+        return low, high
 
+    def first(self, where: np.ndarray) -> float:
+        return float(self.at[where.argmax()]) if where.any() else np.inf
 
-def _first(at: np.ndarray, where: np.ndarray) -> float:
-    return float(at[where.argmax()]) if where.any() else np.inf
-
-
-def _restricted_mean(
-    at: np.ndarray, survival: np.ndarray, left: np.ndarray, events: np.ndarray, until: float
-) -> tuple[float, float]:
-    starts, ends = np.append(0.0, at), np.append(at, np.inf)
-    areas = np.append(1.0, survival) * np.maximum(np.minimum(ends, until) - np.minimum(starts, until), 0.0)
-    within = int(events[at <= until].sum())
-    if within < 2:
-        return float(areas.sum()), np.nan
-    later = areas.sum() - np.cumsum(areas)[:-1]
-    variance = np.sum(np.where(at <= until, later**2 * _greenwood(left, events), 0.0))
-    return float(areas.sum()), float(np.sqrt(variance * within / (within - 1)))
+    def restricted_mean(self, until: float) -> tuple[float, float]:
+        starts, ends = np.append(0.0, self.at), np.append(self.at, np.inf)
+        areas = np.append(1.0, self.survival) * np.maximum(np.minimum(ends, until) - np.minimum(starts, until), 0.0)
+        within = int(self.events[self.at <= until].sum())
+        if within < 2:
+            return float(areas.sum()), np.nan
+        later = areas.sum() - np.cumsum(areas)[:-1]
+        variance = np.sum(np.where(self.at <= until, later**2 * self.greenwood(), 0.0))
+        return float(areas.sum()), float(np.sqrt(variance * within / (within - 1)))
 
 
 def _exact_p_value(one: _Sample, two: _Sample, seed: int) -> float:
     """Over divisions of the members: how often the observed minus expected events are as far from zero."""
     times, observed = np.append(one.times, two.times), np.append(one.observed, two.observed)
-    at, _, left, events = _table(_Sample(times, observed))
-    total, size = len(times), len(two.times)
-    # Of each member: what it adds to the sum of a group that it is in.
-    shares = ((times[:, None] >= at) * events / left).sum(1)
-    scores = observed - shares
-    found = scores[len(one.times) :].sum()
-    sums = _sums_of_divisions(scores, size, np.random.default_rng(seed))
-    reached = np.abs(sums) >= np.abs(found) - 1e-9 * total
+    table = _Table.of(_Sample(times, observed))
+    # What each member adds to the sum of a group that it is in.
+    scores = observed - ((times[:, None] >= table.at) * table.events / table.left).sum(1)
+    sums = _sums_of_divisions(scores, len(two.times), np.random.default_rng(seed))
+    reached = np.abs(sums) >= np.abs(scores[len(one.times) :].sum()) - 1e-9 * len(times)
     exhaustive = len(sums) < REASSIGNMENTS
     return float(reached.mean() if exhaustive else (reached.sum() + 1) / (len(sums) + 1))
 
 
 def _sums_of_divisions(scores: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """Of ``size`` of the scores: every way of choosing them, or as many draws as are allowed."""
-    from itertools import combinations
-    from math import comb
-
-    total = len(scores)
-    if comb(total, size) < REASSIGNMENTS:
-        return np.asarray([scores[list(chosen)].sum() for chosen in combinations(range(total), size)])
+    if comb(len(scores), size) < REASSIGNMENTS:
+        return np.asarray([scores[list(chosen)].sum() for chosen in combinations(range(len(scores)), size)])
     return np.asarray([rng.permutation(scores)[:size].sum() for _ in range(REASSIGNMENTS)])

@@ -7,10 +7,8 @@ A curve v(t) goes from a plateau p to an end e. On the scale of the two it is
 and the *transition time* T is the first t at which u is ``level``, 1/2 by default. The *width* is the time from the
 last t before T at which u is 0.1 to the first one after it at which u is 0.9. Between recorded steps v is
 interpolated linearly in the step, or in its logarithm. A run that never crosses has no time: it is censored at its last
-step, and the times of all are a survival function.
-
-That there is a transition is taken for granted here. Whether a curve has a place at which it changes its course, which
-a smooth curve has not, is asked by :func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>`.
+step, and the times of all are a survival function. Whether there is a transition at all is asked by
+:func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>`.
 """
 
 from typing import Any, NamedTuple, cast
@@ -50,18 +48,18 @@ def transitions(
     Args:
         run_or_curve: A :class:`Run <icllab.training.runs.Run>`, or curves over ``along`` and at most one other axis:
             members, seeds. NaN is not recorded; a curve ends with its last value.
-        variable: Of a Dataset or a run; of a run by default ``held_out_loss`` where it is recorded, else
-            ``training_loss``, the mean over its recorded positions.
+        variable: Name of the curve in a Dataset or a run; of a run by default ``held_out_loss`` where it is recorded,
+            else ``training_loss``, the mean over its recorded positions.
         plateau: p, in the unit of the curve, or None.
         end: e, or None.
-        level: Of u at the transition time, between the edges.
+        level: Level of u at the transition time, between the edges.
         edges: Levels of u between which the width is measured.
         window: The plateau is the mean over time from the first to the second share of the transition time; of a
             curve that does not cross, from the first share of its own length to its end.
-        scale: In what v is interpolated: the step, or its logarithm.
+        scale: ``"linear"`` or ``"log"``: whether v is interpolated in the step or in its logarithm.
         along: The axis of time.
-        confidence: Of all intervals. That of the plateau is Student's, over members; those of the survival function
-            are in :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
+        confidence: Coverage of all intervals. That of the plateau is Student's, over members; those of the survival
+            function are in :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
 
     Returns:
         Over members: ``transitioned``; ``transition_time``, ``transition_width``, ``relative_width`` (width over
@@ -84,16 +82,15 @@ def transitions(
     values, over = member_curves(run_or_curve, variable, along)
     curves = [_Curve.read(values[over].values[i], values[along].values, row) for i, row in enumerate(values.values)]
     ends = np.array([curve.end for curve in curves])
-    at = _levels(curves, ends, plateau, end, level, window)
+    at = _levels(curves, ends, (plateau, end), level, window)
     found = [curve.crossed(at, level, edges, scale) for curve in curves]
     times = np.array([one.time for one in found])
     crossed = ~np.isnan(times)
-    last = np.array([curve.t[-1] for curve in curves])
     levels = np.array([curve.plateau(time, window) for curve, time in zip(curves, times, strict=True)])
     widths = np.array([one.width for one in found])
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = widths / times
-    observed = np.where(crossed, times, last)
+    observed = np.where(crossed, times, [curve.t[-1] for curve in curves])
     mean, error = mean_and_error(levels)
     reach = float(student.ppf(0.5 + confidence / 2, max(len(levels) - 1, 1)) * error)
     of_members = {
@@ -178,10 +175,7 @@ class _Curve(NamedTuple):
 
     def plateau(self, time: float, window: tuple[float, float]) -> float:
         """The mean over the time of the window, by trapezoids; NaN where the curve has no plateau before ``time``."""
-        if np.isnan(time):
-            low, high = window[0] * self.t[-1], self.t[-1]
-        else:
-            low, high = window[0] * time, window[1] * time
+        low, high = (window[0] * self.t[-1], self.t[-1]) if np.isnan(time) else (window[0] * time, window[1] * time)
         if low < self.t[0] or high <= low:
             return float(self.v[0]) if high <= low else np.nan
         inside = (self.t > low) & (self.t < high)
@@ -190,14 +184,10 @@ class _Curve(NamedTuple):
 
 
 def _levels(
-    curves: list[_Curve],
-    ends: np.ndarray,
-    plateau: float | None,
-    end: float | None,
-    level: float,
-    window: tuple[float, float],
+    curves: list[_Curve], ends: np.ndarray, given: tuple[Any, Any], level: float, window: tuple[float, float]
 ) -> tuple[float, float]:
     """The plateau and the end that all curves are measured by; NaN for an end that none reaches."""
+    plateau, end = given
     if plateau is not None and end is not None:
         if plateau == end:
             raise expected("end", f"another level than the plateau, {plateau:g}", end)
