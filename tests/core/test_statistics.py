@@ -1,9 +1,9 @@
-"""Means, their errors, and the limit of a finite-size measurement."""
+"""Means, their errors, the limit of a finite-size measurement, and where a curve crosses zero."""
 
 import numpy as np
 import pytest
 
-from icllab.core.statistics import crossed_mean_and_error, extrapolate, extrapolated_mean, mean_and_error
+from icllab.core.statistics import crossed_mean_and_error, extrapolate, extrapolated_mean, first_rise, mean_and_error
 
 
 def test_mean_and_error_against_numpy():
@@ -86,3 +86,12 @@ def test_means_over_seeds_are_taken_to_the_limit_with_the_errors_they_have():
     assert error == pytest.approx(np.sqrt(s**2 + 36 * t**2 + 64 * u**2) / 3, rel=1e-9)
     assert extrapolated_mean([20, 40], samples[1:], order=1)[0] == pytest.approx(2 * c - b, rel=1e-9)
     assert np.isnan(extrapolated_mean([20, 40], samples[1:])).all()
+
+
+def test_a_rise_is_where_straight_lines_first_reach_zero_from_below():
+    points = [0.0, 1.0, 3.0]
+    values = [[-1.0, 1.0, 0.5], [-1.0, -0.5, 0.5], [-3.0, -1.0, 1.0], [-1.0, 0.0, 0.0]]
+    np.testing.assert_allclose(first_rise(points, np.array(values)), [0.5, 2.0, 2.0, 1.0])
+    never = [[-1.0, -0.5, -0.1], [1.0, -0.5, 1.0], [0.0, 0.0, 0.0], [-1.0, np.nan, np.nan]]
+    assert np.isnan(first_rise(points, np.array(never))).all()
+    assert float(first_rise(points, np.array([-2.0, 2.0, 9.0]))) == 0.5

@@ -1,4 +1,4 @@
-"""Means with their standard errors, and the limit of a finite-size measurement."""
+"""Means with their standard errors, the limit of a finite-size measurement, and where a curve crosses zero."""
 
 import math
 from collections.abc import Sequence
@@ -64,3 +64,17 @@ def extrapolated_mean(dims: Numbers, samples: np.ndarray, *, order: int = 2) -> 
     takes its square along too, and needs three sizes.
     """
     return extrapolate(dims, *mean_and_error(samples), order=order)
+
+
+def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
+    """Where values along the last axis first reach zero from below, by straight lines between the points.
+
+    NaN where they never do, and where they begin at zero or above.
+    """
+    x, y = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
+    reached = y >= 0
+    after = np.maximum(reached.argmax(axis=-1), 1)
+    low, high = (np.take_along_axis(y, at[..., None], axis=-1)[..., 0] for at in (after - 1, after))
+    rises = reached.any(axis=-1) & ~reached[..., 0]
+    slope = np.where(rises, high - low, np.nan) / (x[after] - x[after - 1])
+    return np.asarray(x[after - 1] - low / slope)
