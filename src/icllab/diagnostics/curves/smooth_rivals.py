@@ -36,7 +36,7 @@ class Rivals:
         self.polynomials = np.linalg.qr(np.polynomial.chebyshev.chebvander(u, DEGREES))[0]
 
     def best(self, v: np.ndarray) -> Smooth:
-        """Of all at their best, the one with the least criterion."""
+        """The smooth curve with the least criterion, each at its best."""
         left = {}
         for degree in range(1, DEGREES + 1):
             basis = self.polynomials[:, : degree + 1]

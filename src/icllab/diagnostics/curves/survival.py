@@ -219,7 +219,7 @@ def _exact_p_value(one: _Sample, two: _Sample, seed: int) -> float:
 
 
 def _sums_of_divisions(scores: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Of ``size`` of the scores: every way of choosing them, or as many draws as are allowed."""
+    """Sums of ``size`` scores: of every choice of them, or of as many draws as are allowed."""
     if comb(len(scores), size) < REASSIGNMENTS:
         return np.asarray([scores[list(chosen)].sum() for chosen in combinations(range(len(scores)), size)])
     return np.asarray([rng.permutation(scores)[:size].sum() for _ in range(REASSIGNMENTS)])

@@ -160,7 +160,7 @@ def free_energy_slope(
     as the free energy of all repeats together is not.
 
     Args:
-        found: From :func:`free_energy`, at two temperatures above 1 at least.
+        found: Result of :func:`free_energy`, at two temperatures above 1 at least.
         baseline: :math:`L(w^*)`.
         multiplicities: m.
 
@@ -256,9 +256,9 @@ def _jackknifed(whole: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Of every step: the trapezoidal rule with its first correction, from the mean loss and its slope.
+    """The trapezoidal rule with its first correction for every step, from the mean loss and its slope.
 
-    Of tE in log t, nearly constant where E, less the least loss, is nearly a power of t; the step from 0 in t.
+    It integrates tE in log t, nearly constant where E, less the least loss, is nearly a power of t; from 0 on E in t.
     """
     width = t[1]
     first = width * (mean[:1] + mean[1:2]) / 2 + width**2 / 12 * (variance[1:2] - variance[:1])

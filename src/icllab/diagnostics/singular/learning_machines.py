@@ -115,8 +115,7 @@ class LearningMachine(eqx.Module):
             key: Key of the chains.
             count: ``"windows"`` or ``"prefixes"``: what n counts.
             gains: Positions of which it is asked whether :math:`w^*` minimises them, see :meth:`gains`; None: all.
-            **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it, such as
-            ``nbeta``.
+            **how: Arguments of :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient`, as ``nbeta``.
 
         Returns:
             What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``,
@@ -159,7 +158,7 @@ class LearningMachine(eqx.Module):
         Args:
             position: l - 1.
             key: Key of the chains.
-            **how: As :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient` takes it.
+            **how: Arguments of :func:`~icllab.diagnostics.singular.local_learning.learning_coefficient`.
 
         Returns:
             What that returns, with ``step_gain``, see :meth:`gains`; of several ``nbeta`` over ``nbeta`` too.
@@ -196,9 +195,9 @@ class LearningMachine(eqx.Module):
         sufficient.
 
         Args:
-            nbeta: Per window.
+            nbeta: Inverse temperature per window.
             localization: :math:`\gamma`.
-            positions: Which lengths; None: all.
+            positions: Positions whose lengths are asked about; None: all.
             block: Windows that are differentiated at once.
 
         Raises:

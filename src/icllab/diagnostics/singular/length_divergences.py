@@ -35,7 +35,7 @@ def divergences(
     asked for. Position i of the result is l = i + 1 tokens seen.
 
     Args:
-        predictors: As in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
+        predictors: Predictors, as in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
         task: Task of sequences whose entropies are known, or any where the truth is given.
         key: Key of the windows.
         truth: Predictor that knows the distribution, or its name among the predictors. The losses of the others are

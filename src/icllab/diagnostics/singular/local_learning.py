@@ -71,9 +71,9 @@ def learning_coefficient(
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`.
         localization: :math:`\gamma`; None: one over the mean square of the parameters, or 1 where they are zero.
         sensitivity: Whether to estimate at a quarter and at four times the localization too.
-        task: Of a run, its task, which owns the loss.
-        positions: Of a run, those that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
-        per_position: Of a run, whether positions are terms.
+        task: Task of a run, which owns the loss.
+        positions: Positions of a run that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
+        per_position: Whether positions of a run are terms.
 
     Returns:
         Numbers: ``estimate`` and ``mcse``, of all chains that are finite; ``rhat`` and ``ess`` of the loss, and

@@ -43,7 +43,7 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, loss: Any, at: Any, data: Any, *, block: int, pull: float | None = None) -> "Neighbourhood":
-        """Of a loss of any tree; refused where it is not finite."""
+        """From a loss of any tree; refused where it is not finite."""
         flat, centre = vector_loss(loss, at, data)
         known = at_point(flat, centre, batch=block)
         if not bool(jnp.isfinite(known.terms).all()):
@@ -72,7 +72,7 @@ class Neighbourhood:
 
     @cached_property
     def noise(self) -> float:
-        """Of the gradient of a batch: the trace of its covariance."""
+        """Trace of the covariance of the gradient of a batch."""
         return batch_noise(self.loss, self.centre, batch=self.block)
 
     def posterior(self, nbeta: float, gamma: float, *, curved: bool = False) -> Posterior:
@@ -124,5 +124,5 @@ class Neighbourhood:
 
 @eqx.filter_jit
 def largest_curvature(posterior: Posterior, where: Vector, key: PRNGKeyArray) -> Array:
-    """Of the potential at a place, by power iteration."""
+    """The largest curvature of the potential at a point, by power iteration."""
     return steepest(posterior, where=where, key=key)

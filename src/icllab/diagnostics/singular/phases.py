@@ -66,7 +66,7 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
 
     Args:
         first: ``free_energy`` and ``free_energy_error`` of one phase.
-        second: Of the other, over the same ``nbeta``, with another key.
+        second: The same of the other, over the same ``nbeta``, with another key.
 
     Returns:
         Over ``crossing``, ascending, none if there is none: ``crossing_n``, and ``crossing_n_error``.
