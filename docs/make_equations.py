@@ -180,11 +180,14 @@ def lazy_exports(package: Path) -> dict[str, str]:
     exports = {}
     for path in package.rglob("__init__.py"):
         name = ".".join((package.name, *path.parent.relative_to(package).parts))
-        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "attach":
-                for table in (a for a in call.args if isinstance(a, ast.Dict)):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "attach":
+                for table in (a for a in node.args if isinstance(a, ast.Dict)):
                     for public, module in ast.literal_eval(table).items():
                         exports[f"{name}.{public}"] = f"{name}.{module}.{public}"
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+                for module, names in ast.literal_eval(node.value).items():
+                    exports.update({f"{name}.{public}": f"{name}.{module}.{public}" for public in names})
     return exports
 
 

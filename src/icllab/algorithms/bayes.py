@@ -167,10 +167,8 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
                                                answers the last position only
     =========================================  =========================================================
 
-    The law of the inputs does not matter: they are independent of the task vector, or of the function.
-
-    Raises:
-        InputError: The posterior of the task is not known in closed form here.
+    The law of the inputs does not matter: they are independent of the task vector, or of the function. A task whose
+    posterior is not known in closed form here raises an ``InputError``.
 
     Derived: docs/rivals.md, What the best predictor is; docs/constructions.md, Bayes under label noise.
     """

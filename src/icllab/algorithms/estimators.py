@@ -48,8 +48,8 @@ def from_sklearn(
 ) -> FittedEstimator:
     """A predictor that fits a clone of ``estimator`` to the examples before each position, and asks it the query.
 
-    For k nearest neighbours, trees, kernel machines or a pipeline. Neither traceable nor differentiable: it runs
-    on the host, prompt by prompt, and costs one fit for each position. Only for regression prompts.
+    For k nearest neighbours, trees, kernel machines or a pipeline, on regression prompts. It runs on the host, prompt
+    by prompt, and costs one fit for each position.
 
     Args:
         estimator: Any object with ``fit(x, y)``, which returns it, and ``predict(x)``. One that draws random

@@ -126,16 +126,10 @@ def _product(a: Float[Array, "row inner prompt"], b: Float[Array, "inner column 
     return jax.lax.fori_loop(1, len(b), lambda k, total: total + a[:, k][:, None] * b[k][None], first)
 
 
-def _product_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _product(a, b), (a, b)
-
-
-def _product_backward(known: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
-    a, b = known
-    return _product(change, _turned(b)), _product(_turned(a), change)
-
-
-_product.defvjp(_product_forward, _product_backward)
+_product.defvjp(
+    lambda a, b: (_product(a, b), (a, b)),
+    lambda known, change: (_product(change, _turned(known[1])), _product(_turned(known[0]), change)),
+)
 _forward = _in_blocks(_recursion)
 _backward = _in_blocks(lambda s, a, b, change: jax.vjp(_recursion, s, a, b)[1](change))
 

@@ -72,9 +72,6 @@ class Ridge(LinearPredictor):
     Attributes:
         ridge: :math:`\lambda \ge 0`; a leaf.
 
-    Raises:
-        InputError: ``ridge`` is negative or no number.
-
     Derived: docs/rivals.md, One update for each example.
     """
 

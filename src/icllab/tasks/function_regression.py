@@ -41,12 +41,9 @@ class FunctionRegression(AbstractRegression):
         inputs: Law of ``x``: ``SphereInputs``, ``GaussianInputs`` or ``UniformInputs``.
         kernel: ``"linear"``, ``"exponential"``, ``"relu"`` (with ``repair`` only), or a function of two inputs, such as
             :func:`~icllab.core.kernels.arc_cosine` (static).
-        temperature: T, by whose root inputs are divided; a leaf.
-        noise_variance: :math:`\rho`, also of the query's own label; a leaf.
+        temperature: T > 0, by whose root inputs are divided; a leaf.
+        noise_variance: :math:`\rho \ge 0`, also of the query's own label; a leaf.
         repair: Whether K is made positive by the matrix absolute value (static).
-
-    Raises:
-        InputError: A number is out of range, or the kernel is none.
 
     Source: the law of labels on the sphere [Cheng24].
     Derived: docs/constructions.md, Bayes under label noise; docs/constructions.md, What is not a kernel.

@@ -28,11 +28,8 @@ class PromptMixture(eqx.Module):
     r"""How often a prompt is of which kind: novel with :math:`p_C`, bursty with :math:`(1 - p_C)\,p_B`, else plain.
 
     Attributes:
-        p_bursty: :math:`p_B`, probability that a prompt which is not novel is bursty; a leaf.
-        p_novel: :math:`p_C`, probability that a prompt has classes made up for it; a leaf.
-
-    Raises:
-        InputError: A probability is not from 0 to 1.
+        p_bursty: :math:`p_B`, probability that a prompt which is not novel is bursty; a leaf, from 0 to 1.
+        p_novel: :math:`p_C`, probability that a prompt has classes made up for it; a leaf, from 0 to 1.
     """
 
     p_bursty: Float[Array, ""] = eqx.field(converter=number, default=1.0)

@@ -6,7 +6,6 @@ Values are shown as they stand in the table. A predictor that needs them scaled 
 """
 
 from collections.abc import Sequence
-from os import PathLike
 
 import equinox as eqx
 import jax
@@ -18,6 +17,7 @@ from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import table_files
 from icllab.tasks.regression import AbstractRegression
+from icllab.tasks.table_files import Chosen, Columns, Place
 
 
 class Table(AbstractRegression):
@@ -76,13 +76,7 @@ class Table(AbstractRegression):
 
     @classmethod
     def from_csv(
-        cls,
-        path: str | PathLike[str],
-        *,
-        target: str | int,
-        length: int,
-        columns: Sequence[str | int] | None = None,
-        delimiter: str = ",",
+        cls, path: Place, *, target: str | int, length: int, columns: Chosen = None, delimiter: str = ","
     ) -> "Table":
         """From a file of comma-separated values whose first line has the names; needs pyarrow.
 
@@ -101,21 +95,12 @@ class Table(AbstractRegression):
         return cls._chosen(table_files.read_csv(path, delimiter), path, target, length, columns)
 
     @classmethod
-    def from_parquet(
-        cls, path: str | PathLike[str], *, target: str | int, length: int, columns: Sequence[str | int] | None = None
-    ) -> "Table":
+    def from_parquet(cls, path: Place, *, target: str | int, length: int, columns: Chosen = None) -> "Table":
         """From a Parquet file; needs pyarrow. Arguments and errors are those of :meth:`from_csv`."""
         return cls._chosen(table_files.read_parquet(path), path, target, length, columns)
 
     @classmethod
-    def _chosen(
-        cls,
-        file: table_files.Columns,
-        path: str | PathLike[str],
-        target: str | int,
-        length: int,
-        columns: Sequence[str | int] | None,
-    ) -> "Table":
+    def _chosen(cls, file: Columns, path: Place, target: str | int, length: int, columns: Chosen) -> "Table":
         names, goal = table_files.choice(file, path, target, columns)
         numbers = {name: table_files.numbers(file, path, name) for name in (*names, goal)}
         x = np.stack([numbers[name] for name in names], axis=1)

@@ -14,6 +14,7 @@ Columns: TypeAlias = Mapping[str, Any]
 """Name -> a pyarrow column, in the order of the file."""
 
 Place: TypeAlias = str | PathLike[str]
+Chosen: TypeAlias = Sequence[str | int] | None
 _HINT = "choose other columns with columns=[...], or fill or drop what is missing first"
 
 
@@ -52,9 +53,7 @@ def _read(path: Place, read: Any) -> Columns:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def choice(
-    columns: Columns, path: Place, target: str | int, chosen: Sequence[str | int] | None
-) -> tuple[tuple[str, ...], str]:
+def choice(columns: Columns, path: Place, target: str | int, chosen: Chosen) -> tuple[tuple[str, ...], str]:
     """Names of the inputs and of the target."""
     names = list(columns)
 

@@ -46,7 +46,9 @@ def _moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
     total = [1] + [0] * order
     # walks[k][s]: walks with k steps up the last edge met so far, and s steps up in all.
     walks = [[0] * (order + 1) for _ in range(order + 1)]
-    for edge, degrees in enumerate(_degrees(dim, length)):
+    # Degrees of freedom along the bidiagonal form: n, d-1, n-1, d-2, ...; the walk ends at the first zero.
+    steps_down = range(max(dim, length) + 1)
+    for edge, degrees in enumerate(r for step in steps_down for r in (length - step, dim - step - 1)):
         if degrees == 0 or edge >= order:
             break
         chi = [1]
@@ -64,13 +66,6 @@ def _moments(dim: int, length: int, order: int) -> tuple[Fraction, ...]:
         for s in range(1, order + 1):
             total[s] += sum(walks[k][s] for k in range(1, s + 1))
     return tuple(Fraction(value, length**k) for k, value in enumerate(total))
-
-
-def _degrees(dim: int, length: int):
-    """Degrees of freedom along the bidiagonal form: n, d-1, n-1, d-2, ...; the walk ends at the first zero."""
-    for step in range(max(dim, length) + 1):
-        yield length - step
-        yield dim - step - 1
 
 
 class Rule(NamedTuple):

@@ -70,8 +70,5 @@ def edited(model: AbstractModel, edit: Edit) -> Edited:
 
 
 def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
-    """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked.
-
-    So an activation can be set to its value on another prompt, or to what the right answer needs.
-    """
+    """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked."""
     return EditedBy(model, edit)

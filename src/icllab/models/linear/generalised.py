@@ -67,26 +67,18 @@ class GeneralisedAttention(StackedAttention):
 
     @classmethod
     def drawn(
-        cls,
-        *,
-        dim: int,
-        layers: int,
-        std: float,
-        temperature: float,
-        axis: str = "keys",
-        key: PRNGKeyArray,
-        **fields: Any,
+        cls, *, dim: int, layers: int, std: float, temperature: float, key: PRNGKeyArray, **fields: Any
     ) -> "GeneralisedAttention":
         """All entries of V, B and C from a normal law of standard deviation ``std``; no diagonal head.
 
-        The other fields are as they are given.
+        The other fields are as they are given, with ``axis="keys"`` by default.
         """
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         of_value, of_rest = jax.random.split(key)
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
         b, c = std * jax.random.normal(of_rest, (2, layers, dim, dim))
-        return cls(value, b, c, jnp.full(layers, temperature, value.dtype), None, axis=axis, **fields)
+        return cls(value, b, c, jnp.full(layers, temperature, value.dtype), None, **{"axis": "keys", **fields})
 
     @classmethod
     def from_linear(cls, model: LinearAttention) -> "GeneralisedAttention":

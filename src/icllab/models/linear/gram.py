@@ -14,12 +14,16 @@ from jaxtyping import Array, Float
 from icllab.core.prompt import RegressionPrompt
 from icllab.models.interventions.recording import Recorder
 
+Matrices = Float[Array, "answered token token"]
+Layers = Float[Array, "layer token token"]
+Vectors = Float[Array, "answered token"]
+
 _FEW = 3  # layers up to which no matrix but the first is made
 
 
 def gram_prediction(
-    p: Float[Array, "layer token token"],
-    q: Float[Array, "layer token token"],
+    p: Layers,
+    q: Layers,
     prompt: RegressionPrompt,
     record: Recorder,
     *,
@@ -71,11 +75,6 @@ def gram_prediction(
         if not few and i < last:
             gram = record(f"layer{i}.gram", found)
     return z[:, -1]
-
-
-Matrices = Float[Array, "answered token token"]
-Layers = Float[Array, "layer token token"]
-Vectors = Float[Array, "answered token"]
 
 
 def _applied(matrices: Matrices, vectors: Vectors) -> Vectors:
