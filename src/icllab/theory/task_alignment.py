@@ -196,12 +196,9 @@ class _Solution(NamedTuple):
 
 
 def _solve(train: Covariance, test: Covariance, *given: Numbers) -> tuple[_Solution, Array, Array, Array, Array, Array]:
-    """The state of pretraining, the moments of the test, and rho, tau, kappa and the test's q in one shape.
-
-    A ``test`` that is None has the tasks of pretraining.
-    """
+    """The state of pretraining, the moments of the test, and rho, tau, kappa and the test's q in one shape."""
     c, other = in_eigenbasis(train, train if test is None else test)
-    other = c if test is None else other
+    other = c if test is None else other  # a test of None has the tasks of pretraining
     *known, length = given
     length = known[1] if length is None else length
     tau, alpha, kappa, rho, ridge, length = read(**scalings(_ENDLESS, *known), test_alpha=(length, POSITIVE_OR_INF))
