@@ -202,3 +202,13 @@ def test_measure_sees_every_number_by_name():
     point = claim().point({"dim": 4}, {"tau": (0.5, 1), "seed": (0, 1)})
     assert (point.dim, point.tau, point.seed) == (4, (0.5, 1), (0, 1))
     assert (point.rho, point.length, point.predictor) == (0.1, 5, "ridge")
+
+
+def test_a_control_may_give_other_arguments_to_the_claims_own_theory():
+    def theory(dataset, factor=1):
+        return factor * dataset
+
+    other = Control("twice as much", theory={"factor": 2})
+    assert claim(theory=theory, controls={"twice": other}).under("twice").theory(3) == 6
+    with pytest.raises(InputError, match="expected a claim with a theory"):
+        claim(controls={"twice": other})

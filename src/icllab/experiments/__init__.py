@@ -11,6 +11,7 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.experiments.checks import Finding, Outcome, Verdict
+    from icllab.experiments.estimates import Estimate
     from icllab.experiments.experiment import Control, Experiment
 
 __getattr__, __dir__, __all__ = attach(

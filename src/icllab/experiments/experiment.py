@@ -34,14 +34,14 @@ class Control:
     Attributes:
         meaning: What is otherwise, in a few words.
         measure: Keyword arguments that ``measure`` gets: another simulation.
-        theory: Another formula in the place of the claim's ``theory``.
+        theory: Another formula in the place of the claim's ``theory``, or keyword arguments of that.
         axes: Values in the place of those of the size: as much as it takes to see the check fail.
         size: The smallest size at which the check fails.
     """
 
     meaning: str
     measure: Mapping[str, Any] = field(default_factory=dict)
-    theory: Theory | None = None
+    theory: Theory | Mapping[str, Any] | None = None
     axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     size: str = "smoke"
 
@@ -129,6 +129,15 @@ class Experiment:
             self._admit(name, (value,), vocabulary.axes.get(name))
         for key in self.sources:
             self.reference(key)
+        object.__setattr__(self, "controls", {name: self._resolved(one) for name, one in self.controls.items()})
+
+    def _resolved(self, control: Control) -> Control:
+        """With a formula where the control gives keyword arguments of the claim's."""
+        if not isinstance(control.theory, Mapping):
+            return control
+        if self.theory is None:
+            raise expected("control", "a claim with a theory to give other arguments to", control.meaning)
+        return dataclasses.replace(control, theory=functools.partial(self.theory, **control.theory))
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:

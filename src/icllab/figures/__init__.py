@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {"Panel": "curves", "panels": "curves", "png_bytes": "output", "save": "output"},
-    modules=("curves", "output", "style"),
+    modules=("curves", "hues", "output", "style"),
 )

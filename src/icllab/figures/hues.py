@@ -1,0 +1,19 @@
+"""Curves of different origin in one figure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+
+def joined(curves: Mapping[str, Mapping[Any, xr.DataArray]], hue: str, attrs: Mapping[Any, Any]) -> xr.Dataset:
+    """Variables that belong to several names as one Dataset over ``hue``, NaN where a name lacks one.
+
+    Args:
+        curves: Name -> variable -> values, over the same axes for every name.
+        hue: The dimension of the names, in their order.
+        attrs: Attributes of the Dataset, such as those of the results.
+    """
+    parts = [xr.Dataset(dict(variables)) for variables in curves.values()]
+    kept: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop"}
+    return xr.concat(parts, hue, **kept).assign_coords({hue: list(curves)}).assign_attrs(attrs)
