@@ -220,5 +220,5 @@ def test_without_a_mixture_prompts_are_bursty_or_novel():
 @pytest.mark.parametrize("which", ["swapped_labels", "in_weights"])
 def test_what_needs_known_classes_is_refused_where_there_are_none(which):
     task = ItemLabel.drawn(**(SIZES | {"classes": None}))
-    with pytest.raises(InputError, match="classes: expected a number of them, which can be known by heart, got None"):
+    with pytest.raises(InputError, match="classes: expected a finite number of them, got None"):
         getattr(task, which)()

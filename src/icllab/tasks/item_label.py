@@ -4,7 +4,7 @@ r"""Items and their labels in context, of classes that may be known, and an item
           x = \frac{\mu_k + \epsilon\, \eta}{\sqrt{1 + \epsilon^2}}, \quad \mu_k, \eta \sim N(0, I_D / D)
 
 A class k has one label, and the query is of one of the context's classes where a prompt is bursty. So there are two
-ways to answer: to find the query's class in the context, and to know the labels of classes by heart.
+ways to answer: to find the query's class in the context, and to have the labels of classes in the weights.
 """
 
 import abc
@@ -198,7 +198,7 @@ class ItemLabel(AbstractItemLabels):
         return dataclasses.replace(self, mixture=PromptMixture(1.0, 1.0), swapped=False)
 
     def swapped_labels(self) -> "ItemLabel":
-        """IC2: known classes, and every label replaced by the next. The context contradicts what is known by heart."""
+        """IC2: known classes, and every label replaced by the next. The context contradicts the weights."""
         self._known()
         return dataclasses.replace(self, mixture=PromptMixture(1.0, 0.0), swapped=True)
 
@@ -224,7 +224,7 @@ class ItemLabel(AbstractItemLabels):
 
     def _known(self) -> Array:
         if self.means is None:
-            raise expected("classes", "a number of them, which can be known by heart", None, "novel ones: in_context()")
+            raise expected("classes", "a finite number of them", None, "novel ones: in_context()")
         return self.means
 
     @property

@@ -50,7 +50,7 @@ def levels_of(
 
     The query's class is in a novel or a bursty context, in a plain one with the probability
     :math:`\sum_k p_k (1 - (1 - p_k)^N)`, and never if purged. With swapped labels the context shows the right ones, and
-    who knows by heart is always wrong.
+    the labels in the weights are always wrong.
 
     Derived: docs/item-label.md, Levels.
     """

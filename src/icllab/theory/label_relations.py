@@ -23,7 +23,7 @@ def agreements(*, pairs: int, labels: int) -> Array:
 
     with N ``pairs`` and L ``labels``, integers with :math:`1 \le N \le L`; others raise an ``InputError``.
 
-    Derived: docs/context-and-weights.md, One who knows the relations.
+    Derived: docs/context-and-weights.md, Task recognition.
     """
     require_pairs(pairs, labels)
     n, size = int(pairs), int(labels)
@@ -46,7 +46,7 @@ def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int
 
     ``relations`` is M, whole numbers of at least 1; the others are as in :func:`agreements`.
 
-    Derived: docs/context-and-weights.md, One who knows the relations.
+    Derived: docs/context-and-weights.md, Task recognition.
     """
     below = np.cumsum(agreements(pairs=pairs, labels=labels))[:-1]
     (m,) = read(relations=(relations, _COUNT))
@@ -68,7 +68,7 @@ def recognition_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int
     Arguments are those of :func:`recognition_on_a_new_relation`, with N less than L. Relations are drawn independently,
     so that two of them may be alike.
 
-    Derived: docs/context-and-weights.md, One who knows the relations.
+    Derived: docs/context-and-weights.md, Task recognition.
     """
     whole_agreement = agreements(pairs=pairs, labels=labels)[-1]
     if labels == pairs:
