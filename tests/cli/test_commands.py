@@ -370,15 +370,15 @@ def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
     process.stdout.close()
     assert process.wait() == 0
     assert b"5/5" in shown
-    assert b"left" in shown
+    assert b"s left" in shown
 
 
 def test_progress_lines_are_few_and_say_what_is_left(monkeypatch, capsys):
-    clock = iter([0.0, *(float(i) for i in range(100))])
+    clock = iter(float(i) for i in range(100))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     lines = progress._Lines("claim")
     for done in range(40, 101):  # 40 were kept; then one a second
-        lines(done, 100, f"dim={done}")
+        lines(done, 100, f"dim={done}", None if done == 40 else float(100 - done))
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "claim: 40 of 100 cells (dim=40)"
     assert said[1] == "claim: 50 of 100 cells, 50 s left (dim=50)"

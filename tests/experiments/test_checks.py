@@ -172,6 +172,8 @@ def test_a_verdict_is_its_worst_finding_and_plain_values():
     verdict = Verdict("room/finding", findings, ("a note",))
     assert verdict.outcome is FAILS
     assert Verdict("room/finding", ()).outcome is UNDECIDED
+    assert repr(verdict) == "Verdict(room/finding: fails, 1 of 2 findings hold)"
+    assert verdict._repr_html_().count("<tr>") == 1 + len(findings)
     plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
     assert plain["verdict"] == "fails"
     assert plain["notes"] == ["a note"]

@@ -11,11 +11,12 @@ from icllab.core.errors import CellsMissing, EnvironmentFault, InputError
 from icllab.experiments import digests, provenance, requests, runner
 from icllab.experiments.checks import Outcome
 from icllab.experiments.store import read_dataset, write_dataset
+from icllab.figures import png_bytes
 
 
 @pytest.fixture
 def steady(tmp_path, monkeypatch):
-    """``steady(...)`` runs the toy claim at smoke; ``steady.log()`` says what was measured since last asked."""
+    """``steady(...)`` runs the toy claim at smoke; ``steady.log()``: what was measured since last asked, ascending."""
     log = tmp_path / "log"
     monkeypatch.setenv("STEADY_LOG", str(log))
 
@@ -23,7 +24,7 @@ def steady(tmp_path, monkeypatch):
         return icl.run(CLAIM, size, **{"out": tmp_path / "out", "claims": CLAIMS, **options})
 
     def since():
-        dims = [dim for dim, _ in measured(log)]
+        dims = sorted(dim for dim, _ in measured(log))
         log.unlink(missing_ok=True)
         return dims
 
@@ -168,7 +169,9 @@ def test_progress_counts_what_is_kept(steady):
     said = []
     request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
     runner.execute(request, progress=lambda *words: said.append(words))
-    assert said == [(2, 5, "kept"), (3, 5, "dim=4"), (4, 5, "dim=16"), (5, 5, "dim=32")]
+    assert [words[:3] for words in said] == [(2, 5, "kept"), (3, 5, "dim=4"), (4, 5, "dim=32"), (5, 5, "dim=16")]
+    assert said[0][3] is None
+    assert said[1][3] > said[2][3] > said[3][3] == 0
 
 
 def test_a_failure_is_counted_and_the_rest_computed(steady, monkeypatch):
@@ -190,6 +193,28 @@ def test_drawing_needs_results_of_a_claim(steady):
     assert dataset.identical(before)
     with pytest.raises(InputError, match="expected results of a claim"):
         icl.draw(dataset.drop_attrs(), claims=CLAIMS)
+
+
+def test_a_claims_name_is_drawn_from_what_is_there(steady):
+    with pytest.raises(CellsMissing, match="expected results under"):
+        icl.draw(CLAIM, out=steady.out, claims=CLAIMS)
+    dataset = steady()
+    named, given = icl.draw(CLAIM, out=steady.out, claims=CLAIMS), icl.draw(dataset, claims=CLAIMS)
+    assert png_bytes(named) == png_bytes(given)
+    with pytest.raises(InputError, match="unknown claim 'claims/stedy'; did you mean 'claims/steady'"):
+        icl.draw("claims/stedy", out=steady.out, claims=CLAIMS)
+    with pytest.raises(InputError, match=r"results: expected a Dataset of icl\.run, or a claim's name, got 'int'"):
+        icl.draw(3)
+
+
+def test_one_value_of_an_axis_is_no_sequence(steady):
+    with pytest.raises(
+        InputError, match=r"axes\['dim'\]: expected a sequence of values, got '4'; for one value: {'dim'"
+    ):
+        steady(axes={"dim": "4"})
+    with pytest.raises(InputError, match=r"axes\['tau'\]: expected a sequence of values, got 0.5"):
+        requests._values("tau", 0.5)
+    assert steady.log() == []
 
 
 def test_cite_is_bibtex(steady):

@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = attach(
         "checks",
         "contract",
         "experiment",
+        "pace",
         "pools",
         "provenance",
         "reader",

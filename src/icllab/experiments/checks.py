@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xarray as xr
 
+from icllab.core.views import html_table
 from icllab.experiments.estimates import Estimate, Number
 
 SIGMAS = 3.0
@@ -72,7 +73,7 @@ class Finding:
     about: str = "claim"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """A claim's findings and the worst of their outcomes."""
 
@@ -84,6 +85,22 @@ class Verdict:
     def outcome(self) -> Outcome:
         """``fails`` before ``undecided`` before ``holds``; without findings, ``undecided``."""
         return worst(f.outcome for f in self.findings)
+
+    def __repr__(self) -> str:
+        return f"Verdict({self._heading})"
+
+    def _repr_html_(self) -> str:
+        columns = ("finding", "predicted", "measured", "standard error", "verdict")
+        rows = [
+            (f.what, f"{f.predicted:.4g}", f"{f.measured:.4g}", f"{f.standard_error:.2g}", f.outcome.value)
+            for f in self.findings
+        ]
+        return html_table(self._heading, columns, rows)
+
+    @property
+    def _heading(self) -> str:
+        held = sum(f.outcome is Outcome.HOLDS for f in self.findings)
+        return f"{self.claim}: {self.outcome.value}, {held} of {len(self.findings)} findings hold"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

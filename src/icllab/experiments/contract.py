@@ -65,13 +65,34 @@ def check(
     return judge(request.experiment(), dataset, notes)
 
 
-def draw(dataset: "xr.Dataset", *, claims: str | Path | None = None) -> "Figure":
-    """The figure of a claim's Dataset."""
+def draw(
+    results: "xr.Dataset | str",
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+) -> "Figure":
+    """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out``.
+
+    Args:
+        results: What :func:`run` returned, or ``subject/finding``.
+        size: Size of the results under ``out``. None: the largest there.
+        out: Where results are kept.
+        control: One of the claim's negative controls.
+        claims: A folder with claims of your own.
+    """
     from icllab.experiments.results import picture
 
-    if "claim" not in dataset.attrs:
-        raise expected("dataset", "results of a claim (with an attribute 'claim')", sorted(dataset.attrs))
-    return picture(registry.load(dataset.attrs["claim"], claims), dataset)
+    if isinstance(results, str):
+        request = stored_request(results, size, out=out, control=control, claims=claims)
+        return picture(request.experiment(), read(request)[0])
+    attributes = getattr(results, "attrs", None)
+    if attributes is None:
+        raise expected("results", "a Dataset of icl.run, or a claim's name", type(results).__name__)
+    if "claim" not in attributes:
+        raise expected("results", "results of a claim (with an attribute 'claim')", sorted(attributes))
+    return picture(registry.load(attributes["claim"], claims), results)
 
 
 def cite(claim: str, *, claims: str | Path | None = None) -> str:

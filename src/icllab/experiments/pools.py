@@ -13,7 +13,7 @@ from typing import Any
 
 from icllab.core.errors import EnvironmentFault
 
-Submit = Callable[..., "concurrent.futures.Future[None]"]
+Submit = Callable[..., "concurrent.futures.Future[float]"]
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def _processes(workers: int) -> Iterator[Submit]:
         initargs=(max(1, (os.cpu_count() or 1) // workers),),
     )
 
-    def submit(*call: Any) -> "concurrent.futures.Future[None]":
+    def submit(*call: Any) -> "concurrent.futures.Future[float]":
         # A process started now inherits the mask: Ctrl-C goes to a terminal's whole group, and is ours to handle.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

@@ -1,11 +1,11 @@
 """What one run or one reading is asked for, and where on disk that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import CellsMissing, unknown
+from icllab.core.errors import CellsMissing, expected, unknown
 from icllab.experiments import registry
 from icllab.experiments.experiment import SIZES, Experiment
 
@@ -56,10 +56,16 @@ def requested(
 ) -> Request:
     """A request from the values a user gave; names are checked."""
     folder = None if claims is None else str(Path(claims).resolve())
-    chosen = {name: tuple(values) for name, values in (axes or {}).items()}
+    chosen = {name: _values(name, values) for name, values in (axes or {}).items()}
     request = Request(claim, size, chosen, seeds, str(out), control, folder)
     request.experiment().grid(size, chosen, seeds)
     return request
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise expected(f"axes[{name!r}]", "a sequence of values", values, f"for one value: {{{name!r}: [{values!r}]}}")
+    return tuple(values)
 
 
 def stored_request(

@@ -19,6 +19,7 @@ from icllab.core.files import DamagedFile, disk_faults
 from icllab.core.grid import Coordinates, Grid, cell_key
 from icllab.experiments import digests, provenance, registry
 from icllab.experiments.experiment import Experiment
+from icllab.experiments.pace import Pace, spread, watched
 from icllab.experiments.pools import Submit, pool
 from icllab.experiments.requests import Request
 from icllab.experiments.store import SCHEMA, Store
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str, float | None], None]
+"""Told of cells done, cells in all, the cell that has just ended, and the seconds left (None: not known yet)."""
 
 
 class RunInterrupted(IclError):
@@ -53,7 +55,7 @@ def execute(
     workers: int = 1,
     scheduler: str | None = None,
     fresh: bool = False,
-    progress: Progress = lambda done, total, what: None,
+    progress: Progress = lambda done, total, what, left: None,
 ) -> Finished:
     """Compute what ``request`` asks for and its store lacks; return everything it asked for."""
     if workers < 1:
@@ -64,17 +66,20 @@ def execute(
     total = len(grid)
     todo, damaged = _unfinished(request, grid)
     notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
-    progress(total - len(todo), total, "kept")
+    todo, pace = spread(todo), Pace(workers)
+    progress(total - len(todo), total, "kept", None)
     failures: list[tuple[Coordinates, Exception]] = []
-    done = total - len(todo)
+    done, waiting = total - len(todo), list(todo)
     try:
         with pool(workers, scheduler) as submit:
-            for cell, failure in _finished(submit, request, grid, todo):
-                if failure:
-                    failures.append((cell, failure))
+            for cell, outcome in _finished(submit, request, grid, todo):
+                waiting.remove(cell)
+                if isinstance(outcome, Exception):
+                    failures.append((cell, outcome))
                 else:
+                    pace.took(cell, outcome)
                     done += 1
-                progress(done, total, _spelled(cell))
+                progress(done, total, _spelled(cell), pace.left(waiting))
     except KeyboardInterrupt:
         raise RunInterrupted(
             f"{request.claim}: interrupted; {total - len(_unfinished(request, grid)[0])} of {total} cells are kept, "
@@ -142,25 +147,30 @@ def _unfinished(request: Request, grid: Grid) -> tuple[list[Coordinates], list[P
     return todo, damaged
 
 
-def compute_cell(request: Request, cell: Coordinates, traced: Mapping[str, tuple[Any, ...]]) -> None:
+def compute_cell(request: Request, cell: Coordinates, traced: Mapping[str, tuple[Any, ...]]) -> float:
     """Measure what one cell lacks and keep it; runs in whichever process is given it.
 
     Should another process have grown the cell meanwhile, what is then still missing is measured again:
     neither's values are lost.
+
+    Returns:
+        Seconds that it took, without those in which programs were compiled.
     """
     from icllab.experiments.results import merged, missing_part
 
     store, experiment = Store(request.root), request.experiment()
-    while True:
-        version, stored = store.version(cell), store.read(cell)
-        block = missing_part(stored, traced, experiment.outputs)
-        if block is None:  # another process was faster
-            return
-        measured = _measured(request, experiment, cell, block)
-        with store.locked():
-            if store.version(cell) == version:
-                store.write(cell, merged(stored, measured))
-                return
+    with watched() as watch:
+        while True:
+            version, stored = store.version(cell), store.read(cell)
+            block = missing_part(stored, traced, experiment.outputs)
+            if block is None:  # another process was faster
+                break
+            measured = _measured(request, experiment, cell, block)
+            with store.locked():
+                if store.version(cell) == version:
+                    store.write(cell, merged(stored, measured))
+                    break
+    return watch.seconds - watch.compiling
 
 
 def _measured(
@@ -248,8 +258,8 @@ def _spelled(cell: Coordinates) -> str:
 
 def _finished(
     submit: Submit | None, request: Request, grid: Grid, todo: Sequence[Coordinates]
-) -> Iterator[tuple[Coordinates, Exception | None]]:
-    """Each cell as it ends, with why it failed (None where it did not).
+) -> Iterator[tuple[Coordinates, Exception | float]]:
+    """Each cell as it ends, with its seconds, or with why it failed.
 
     A cell that fails leaves the others to go on. A disk that refuses a cell refuses the next one too, and
     a worker that was killed takes its pool along: these end the run.
@@ -257,7 +267,7 @@ def _finished(
     try:
         for cell, call in _calls(submit, request, grid, todo):
             try:
-                call()
+                seconds = call()
             except (EnvironmentFault, concurrent.futures.BrokenExecutor):
                 raise
             except Exception as error:  # whatever a claim's measure may raise
@@ -265,7 +275,7 @@ def _finished(
                     traceback.print_exception(error)
                 yield cell, error
             else:
-                yield cell, None
+                yield cell, seconds
     except concurrent.futures.BrokenExecutor as error:
         raise EnvironmentFault(
             f"{request.claim}: a worker process died ({error}); the finished cells are kept, the same command goes on"
@@ -274,7 +284,7 @@ def _finished(
 
 def _calls(
     submit: Submit | None, request: Request, grid: Grid, todo: Sequence[Coordinates]
-) -> Iterator[tuple[Coordinates, Callable[[], None]]]:
+) -> Iterator[tuple[Coordinates, Callable[[], float]]]:
     """Each cell with what yields or raises its outcome: in order here, as they end elsewhere."""
     if submit is None:
         for cell in todo:
