@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 from scipy.integrate import dblquad
 
 from icllab.claims.singular.deformation import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 SPLITS, TILTS, N = (-0.5, 0.0, 1.0), tuple(np.round(np.arange(-0.1, 0.36, 0.05), 2)), (30, 100, 300, 1000)
 
@@ -57,12 +58,7 @@ def exact():
     return found.assign({name: found[f"{name}_theory"] for name in names})
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed(exact):
@@ -92,10 +88,7 @@ def test_too_little_is_undecided(exact):
     assert outcome(exact.assign(annealing_warnings=exact["annealing_warnings"] + 1)) is Outcome.UNDECIDED
 
 
-def test_crossings_by_straight_lines():
-    tilts = np.array([0.0, 1.0, 2.0])
-    assert claim.crossed(tilts, np.array([3.0, 1.0, -1.0])) == 1.5
-    assert np.isnan(claim.crossed(tilts, np.array([3.0, 1.0, 0.5])))
+def test_an_exponent_and_its_error():
     value, error = claim.exponent(np.array([1.0, 10.0, 100.0]), np.array([5.0, 0.5, 0.05]), np.full(3, 1e-3))
     assert value == pytest.approx(-1)
     assert error == pytest.approx(np.hypot(1e-3 / 5, 1e-3 / 0.05) / np.log(100), rel=1e-9)

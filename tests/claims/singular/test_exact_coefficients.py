@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.singular.exact_coefficients import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 T = np.geomspace(1e4, 1e7, 7)
 N = 1e6
@@ -36,12 +37,7 @@ def made_up(noise=0.01, models=claim.MODELS):
     return claim.theory(dataset)
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():

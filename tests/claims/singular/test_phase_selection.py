@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 from scipy.integrate import dblquad, quad
 from scipy.special import k0
 
 from icllab.claims.singular.phase_selection import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 FIXED = {"barrier": 3.0, "effect": 0.15}
 N = 2 ** np.arange(6, 13)
@@ -79,12 +80,7 @@ def exact():
     return found.assign(phase_free_energy=found["phase_free_energy_theory"])
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_nothing_fails_where_all_is_as_claimed(exact):

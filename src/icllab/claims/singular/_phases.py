@@ -2,8 +2,7 @@
 
 import xarray as xr
 
-from icllab.experiments import estimates
-from icllab.experiments.estimates import Estimate
+from icllab.experiments import Estimate, estimates
 
 
 def between(dataset: xr.Dataset, name: str, one: str, other: str, *dims: str) -> Estimate:

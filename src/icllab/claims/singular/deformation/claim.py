@@ -2,37 +2,29 @@ r"""A family of losses with two parameters, whose posterior changes phase abrupt
 
 .. math:: L(x, y) = \frac{x^4}4 - \frac p2x^2 - qx + \frac12(x+1)^2\,|y|^2, \qquad y\in\mathbb R^d
 
-In x alone it is the cusp: for :math:`p > 0` there are two wells near :math:`\pm\sqrt p`, tilted by q. The least loss
-changes from one to the other at :math:`q = 0`. The posterior does not: in the right well y is determined, in the left
-one, near :math:`x = -1`, it is not, so that the right well's learning coefficient is larger, by :math:`\frac d2` where
-:math:`p = 1`. The line of equal free energies lies at a tilt of order :math:`\frac{d\log n}{n}`, and at :math:`p\le0`
-there is no line: the half of x that the posterior is in changes gradually.
-
-What changes at the line is the mean of x, which is :math:`J = E[x\mid x>0] - E[x\mid x<0]` larger on the right. Where
-the change is abrupt, J tends to :math:`2\sqrt p`. Where it is gradual, J falls as :math:`n^{-1/2}`; between them, at
-:math:`p = 0` and but for y, as :math:`n^{-1/4}`.
-
-For every p, q and n the free energies of both halves are integrals over x, since y is Gaussian given x.
+In x alone it is the cusp: for :math:`p > 0` two wells near :math:`\pm\sqrt p`, tilted by q, of which q = 0 makes the
+losses equal. In the right well y is determined, near :math:`x = -1` it is not, so that free energies are equal at a
+tilt of order :math:`\frac{d\log n}{n}`. There the mean of x changes by :math:`J = E[x\mid x>0] - E[x\mid x<0]`, which
+tends to :math:`2\sqrt p` where the change is abrupt and falls as :math:`n^{-1/2}` where it is gradual. The free
+energies of both halves are integrals over x, since y is Gaussian given x.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from scipy.integrate import simpson
 from scipy.optimize import root_scalar
+from scipy.special import expit
 
 from icllab.claims.singular._phases import between
 from icllab.core.axes import Quantity
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.grid import tabulated
+from icllab.core.statistics import first_rise
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
 from icllab.experiments.results import fixed_values
-from icllab.figures import style
-from icllab.figures.labels import named
+from icllab.figures.curves import Panel, panels
 
 SIDES = ("left", "right")
 LARGEST = 0.1  # nats: standard error of a difference of free energies
@@ -55,34 +47,30 @@ def integral(side: str, n: float, *, split: float, tilt: float, free: float) -> 
     return float(-top - np.log(total)), float(simpson(x * density, dx=0.001) / total)
 
 
-def gap(n: float, **where: float) -> float:
-    """Right less left."""
-    return integral("right", n, **where)[0] - integral("left", n, **where)[0]
-
-
-def line(n: float, *, split: float, free: float) -> float:
+def line(n: float, **where: float) -> float:
     """The tilt at which both halves have as much of the posterior."""
-    return float(root_scalar(lambda tilt: gap(n, split=split, tilt=tilt, free=free), bracket=(-2, 3), xtol=1e-10).root)
+
+    def gap(tilt: float) -> float:
+        right, left = (integral(side, n, tilt=tilt, **where)[0] for side in ("right", "left"))
+        return right - left
+
+    return float(root_scalar(gap, bracket=(-2, 3), xtol=1e-10).root)
 
 
 def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) -> xr.Dataset:
     """Integrals at all points; ``free`` and ``over``: another number of directions y, another factor of n."""
     count = fixed_values(dataset)["free"] if free is None else free
-    dims = ("split", "tilt", "samples", "phase")
-    values, places = (np.zeros([dataset.sizes[d] for d in dims]) for _ in range(2))
-    for at in np.ndindex(values.shape):
-        split, tilt, n, side = (dataset[d].values[i] for d, i in zip(dims, at, strict=True))
-        how = {"split": float(split), "tilt": float(tilt), "free": count}
-        values[at], places[at] = integral(str(side), over * float(n), **how)
-    lines = np.zeros((dataset.sizes["split"], dataset.sizes["samples"]))
-    for i, j in np.ndindex(lines.shape):
-        n, split = over * float(dataset.samples.values[j]), float(dataset.split.values[i])
-        lines[i, j] = line(n, split=split, free=count)
-    return dataset.assign(
-        phase_free_energy_theory=(dims, values),
-        phase_place_theory=(dims, places),
-        equal_tilt_theory=(("split", "samples"), lines),
-    )
+
+    def both(split: float, tilt: float, samples: float, phase: str) -> dict[str, float]:
+        energy, place = integral(phase, over * samples, split=split, tilt=tilt, free=count)
+        return {"phase_free_energy_theory": energy, "phase_place_theory": place}
+
+    def equal(split: float, samples: float) -> dict[str, float]:
+        return {"equal_tilt_theory": line(over * samples, split=split, free=count)}
+
+    axes = {name: dataset[name].values.tolist() for name in ("split", "tilt", "samples", "phase")}
+    lines = tabulated(equal, split=axes["split"], samples=axes["samples"])
+    return dataset.assign(tabulated(both, **axes) | lines)
 
 
 def _gap(dataset: xr.Dataset, name: str) -> Estimate:
@@ -90,58 +78,41 @@ def _gap(dataset: xr.Dataset, name: str) -> Estimate:
     return between(dataset, name, "right", "left", "split", "tilt", "samples")
 
 
-def crossed(tilts: np.ndarray, gaps: np.ndarray) -> float:
-    """The tilt at which a difference of free energies falls through zero, by straight lines; NaN if it does not."""
-    for i in range(len(tilts) - 1):
-        if gaps[i] > 0 >= gaps[i + 1]:
-            return float(tilts[i] + (tilts[i + 1] - tilts[i]) * gaps[i] / (gaps[i] - gaps[i + 1]))
-    return np.nan
+def equal_shares(dataset: xr.Dataset, ending: str = "") -> tuple[Estimate, Estimate]:
+    """Tilt of equal shares and J there, over split and n; NaN where the tilts do not reach it."""
+
+    def one(tilts: np.ndarray, gaps: np.ndarray, *others: np.ndarray) -> tuple[float, ...]:
+        at = float(first_rise(tilts, -gaps))
+        if not np.isfinite(at):
+            return (np.nan,) * 4
+        slope = abs(np.interp(at, tilts, np.gradient(gaps, tilts)))
+        error, jump, spread = (float(np.interp(at, tilts, values)) for values in others)
+        return at, error / slope, jump, spread
+
+    gap, places = (_gap(dataset, f"{name}{ending}") for name in ("phase_free_energy", "phase_place"))
+    parts = (dataset.tilt, gap.value, gap.error, places.value, places.error)
+    cores: list[list[str]] = [["tilt"]] * 5
+    found = xr.apply_ufunc(one, *parts, input_core_dims=cores, output_core_dims=[[]] * 4, vectorize=True)
+    return Estimate(*found[:2]), Estimate(*found[2:])
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The free energies, the sides of the diagram, its line, and how J changes with n."""
     gap, known = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory").value
-    away = (gap - known).average("tilt")
-    what = "right - left, sampled - the integrals"
+    what, away = "right - left, sampled - the integrals", (gap - known).average("tilt")
     findings = checks.covers("gap", what, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
-    findings += _lines(dataset.tilt.values, gap, known)
-    sampled, exactly_there = (1 / (1 + np.exp(np.clip(g, -500, 500))) for g in (gap.value, known))
-    clear = np.abs(exactly_there - 0.5) > CLEAR
-    wrong = int((((sampled > 0.5) != (exactly_there > 0.5)) & clear).sum())
+    (at, jumps), (there, exact) = equal_shares(dataset), equal_shares(dataset, "_theory")
+    # Through the same tilts straight lines err alike.
+    what = "tilt of equal shares, sampled - the integrals'"
+    lines = checks.covers("line", what, at - there.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
+    findings += [one for one, tilt in zip(lines, at.value.values.flat, strict=True) if np.isfinite(tilt)]
+    sampled, expected = (expit(-values) for values in (gap.value, known))
+    clear = np.abs(expected - 0.5) > CLEAR
+    wrong = int((((sampled > 0.5) != (expected > 0.5)) & clear).sum())
     findings += checks.equal("phases", f"points in the wrong phase, of {int(clear.sum())} that are clear", wrong, 0)
-    findings += _exponents(dataset)
     quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
-    return [*findings, *checks.complete("warnings", "at most one run in ten warns", quiet)]
-
-
-def _lines(tilts: np.ndarray, gap: Estimate, known: xr.DataArray) -> list[Finding]:
-    """The tilts of equal shares, where the grid reaches them; through the same tilts straight lines err alike."""
-    findings, what = [], "tilt of equal shares, sampled - the integrals'"
-    for split in gap.value.split.values:
-        for n in gap.value.samples.values:
-            here = gap.sel(split=split, samples=n)
-            values, errors = here.value.values, here.error.values
-            at, there = crossed(tilts, values), crossed(tilts, known.sel(split=split, samples=n).values)
-            if np.isfinite(at):
-                slope = abs(float(np.interp(at, tilts, np.gradient(values, tilts))))
-                offset = Estimate(at - there, float(np.interp(at, tilts, errors)) / slope)
-                where = {"split": float(split), "samples": int(n)}
-                findings += checks.covers("line", what, offset, 0.0, largest_error=0.01, sigmas=SIGMAS, at=where)
-    return findings
-
-
-def jump(dataset: xr.Dataset, i: int, sampled: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """J on the line of equal shares and its standard error, for every n; NaN where the tilts do not reach it."""
-    ending, tilts = "" if sampled else "_theory", dataset.tilt.values
-    gaps = _gap(dataset, f"phase_free_energy{ending}").value.values[i].T
-    places = _gap(dataset, f"phase_place{ending}")
-    at = [crossed(tilts, row) for row in gaps]
-    rows = (part.values[i].T for part in (places.value, places.error))
-    value, spread = (
-        [np.interp(a, tilts, row) if np.isfinite(a) else np.nan for a, row in zip(at, part, strict=True)]
-        for part in rows
-    )
-    return np.array(value), np.array(spread)
+    warned = checks.complete("warnings", "at most one run in ten warns", quiet)
+    return [*findings, *_exponents(jumps, exact), *warned]
 
 
 def exponent(n: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
@@ -154,67 +125,40 @@ def exponent(n: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[flo
     return float(weight @ np.log(values[there])), float(np.sqrt(weight**2 @ (errors[there] / values[there]) ** 2))
 
 
-def _exponents(dataset: xr.Dataset) -> list[Finding]:
+def _exponents(jumps: Estimate, exact: Estimate) -> list[Finding]:
     """Abrupt where p > 0, gradual where p < 0; both signs are needed."""
-    n, splits, findings = dataset.samples.values.astype(float), dataset.split.values, []
-    for i, split in enumerate(splits):
-        found = Estimate(*exponent(n, *jump(dataset, i)))
-        known, _ = exponent(n, *jump(dataset, i, sampled=False))
-        if not np.isfinite(float(found.value) + known):
-            continue
-        what, at = "exponent of J in n", {"split": float(split)}
-        findings += checks.covers("exponent", what, found, known, largest_error=0.03, sigmas=SIGMAS, at=at)
-        if split >= 1:
-            findings += checks.above("abrupt", what, found, ABRUPT, at=at)
-        elif split < 0:
-            findings += checks.below("gradual", what, found, GRADUAL, at=at)
-    both = bool((splits >= 1).any() and (splits < 0).any() and len(n) > 2)
-    return [*findings, *checks.complete("splits", "p of both signs, at three n", both)]
+    n, split = jumps.value.samples.astype(float), jumps.value.split
+    how: dict[str, Any] = {"input_core_dims": [["samples"]] * 3, "output_core_dims": [[], []], "vectorize": True}
+    found, known = (Estimate(*xr.apply_ufunc(exponent, n, one.value, one.error, **how)) for one in (jumps, exact))
+    there, what = np.isfinite(found.value + known.value), "exponent of J in n"
+    some, line = found.sel(split=there), known.value.sel(split=there)
+    both = bool((split >= 1).any() and (split < 0).any() and len(n) > 2)
+    return [
+        *checks.covers("exponent", what, some, line, largest_error=0.03, sigmas=SIGMAS),
+        *checks.above("abrupt", what, found.sel(split=there & (split >= 1)), ABRUPT),
+        *checks.below("gradual", what, found.sel(split=there & (split < 0)), GRADUAL),
+        *checks.complete("splits", "p of both signs, at three n", both),
+    ]
 
 
 def figure(dataset: xr.Dataset):
-    """The diagram at the second n with exact lines at all of them, and J against n."""
-    n, tilts, splits = (dataset[name].values.astype(float) for name in ("samples", "tilt", "split"))
-    free, middle = fixed_values(dataset)["free"], min(1, len(dataset.samples) - 1)
-    gaps = _gap(dataset, "phase_free_energy").value.values
-    shares = 1 / (1 + np.exp(np.clip(gaps[:, :, middle], -500, 500)))
-    with style.context():
-        drawn = Figure(figsize=(2 * style.COLUMN, 2.8), layout="constrained")
-        FigureCanvasAgg(drawn)
-        left, right = drawn.subplots(1, 2)
-        grid = np.meshgrid(tilts, splits)
-        points = left.scatter(
-            *grid, c=shares, s=34, cmap="cividis", vmin=0, vmax=1, edgecolors=style.INK, linewidths=0.4
-        )
-        fine = np.linspace(splits.min() - 0.1, splits.max() + 0.1, 25)
-        for i, count in enumerate(n):
-            exactly_there = [line(count, split=p, free=free) for p in fine]
-            look = {"linestyle": style.dashes(i), "color": style.INK, "linewidth": 1.0, "zorder": 1}
-            left.plot(exactly_there, fine, label=f"$n = {count:g}$", **look)
-        left.plot([0, 0], [0, fine[-1]], color=style.CATEGORIES[1], linewidth=1.4, zorder=1, label="least loss")
-        left.plot([0], [0], "o", color=style.CATEGORIES[1], markersize=3)
-        left.set(xlabel=named(dataset, "tilt").label, ylabel=named(dataset, "split").label)
-        left.set_xlim(tilts.min() - 0.03, tilts.max() + 0.03)
-        drawn.colorbar(points, ax=left, label=f"share at $x > 0$, $n = {n[middle]:g}$, sampled", pad=0.02)
-        for i, split in enumerate(splits):
-            value, error = jump(dataset, i)
-            known, _ = jump(dataset, i, sampled=False)
-            color = style.colours(splits.tolist())[i]
-            right.errorbar(
-                n, value, 3 * error, linestyle="none", marker=style.marker(i), color=color, label=f"$p = {split:g}$"
-            )
-            right.plot(n, known, color=color)
-        right.set(
-            xscale="log",
-            yscale="log",
-            xlabel=named(dataset, "samples").label,
-            ylabel=named(dataset, "phase_jump").label,
-        )
-        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3}
-        left.legend(ncols=3, **above)
-        right.legend(ncols=3, **above)
-    return drawn
+    """Shares over the tilt at the second n; tilts of equal shares and J against n. Lines: the integrals."""
+    shown, middle = dataset[["equal_tilt_theory"]], dataset.samples[:2][-1].item()
+    for ending, drawn in (("", ""), ("_theory", "_line")):
+        at, jump = equal_shares(dataset, ending)
+        share = expit(-_gap(dataset, f"phase_free_energy{ending}").value).sel(samples=middle, drop=True)
+        shown = shown.assign({f"right_share{drawn}": share, f"phase_jump{drawn}": jump.value})
+        if not ending:
+            shown = shown.assign(equal_tilt=at.value, equal_tilt_error=at.error, phase_jump_error=jump.error)
+    rows = [
+        Panel("right_share", "right_share_line", x="tilt"),
+        Panel("equal_tilt", "equal_tilt_theory", x="samples", xscale="log"),
+        Panel("phase_jump", "phase_jump_line", x="samples", xscale="log", yscale="log"),
+    ]
+    return panels(shown, rows, x="tilt", hue="split", line_name="integrals", columns=3)
 
+
+N = (30, 100, 300, 1000)
 
 experiment = Experiment(
     claim=(
@@ -230,6 +174,7 @@ experiment = Experiment(
         "phase_free_energy",
         "annealing_warnings",
         Quantity("phase_place", r"E[x \mid W_a]", "mean of x in a half"),
+        Quantity("right_share", "p", "share of the posterior at x > 0"),
         Quantity("phase_jump", "J", "change of the mean of x at equal shares"),
         Quantity("equal_tilt", "q^*", "tilt of equal shares"),
     ),
@@ -241,13 +186,13 @@ experiment = Experiment(
         "small": {
             "split": (-0.5, 0.0, 0.5, 1.0, 1.5),
             "tilt": tuple(round(-0.1 + 0.05 * i, 2) for i in range(7)),
-            "samples": (30, 100, 300, 1000),
+            "samples": N,
             "phase": SIDES,
         },
         "medium": {
             "split": (-1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0),
             "tilt": tuple(round(-0.1 + 0.025 * i, 3) for i in range(13)),
-            "samples": (30, 100, 300, 1000, 3000),
+            "samples": (*N, 3000),
             "phase": SIDES,
         },
     },

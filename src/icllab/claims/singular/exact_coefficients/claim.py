@@ -1,13 +1,10 @@
 r"""Two estimators of the learning coefficient against the formulas: slopes of free energies, and chains.
 
 Losses whose :math:`\lambda` and m are known, near a point :math:`w^*`, with a prior
-:math:`\mathcal N(w^*, \gamma^{-1}I)`. Annealing has the free energy from :math:`n\beta = 10^4` on, and its slope on
-:math:`\log n\beta` with :math:`(m-1)\log\log n\beta` taken out is compared with :math:`\lambda`. Hamiltonian Monte
-Carlo has :math:`n\beta E[K]` at one :math:`n\beta`, which is compared with :math:`\lambda - (m-1)/\log n\beta`. Neither
-knows the formula: it is a sampler and a loss.
-
-The last rows are strata. Of the same two layers :math:`3\times3\times3` with a product of rank 1, a neighbourhood
-where A has full rank has 4.5, and one where both have rank 2 has 4; the whole model has 4. Their prior is narrow.
+:math:`\mathcal N(w^*, \gamma^{-1}I)`. The slope of annealed free energies on :math:`\log n\beta`, with
+:math:`(m-1)\log\log n\beta` taken out, is compared with :math:`\lambda`, and :math:`n\beta E[K]` by chains with
+:math:`\lambda - (m-1)/\log n\beta`. Neither sampler knows the formula. The last rows are strata of the same two layers
+:math:`3\times3\times3` with a product of rank 1: neighbourhoods, by a narrow prior, where A or B has a higher rank.
 """
 
 import functools
@@ -15,16 +12,11 @@ import itertools
 
 import numpy as np
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from icllab.core.axes import Quantity
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
-from icllab.figures import style
+from icllab.figures.curves import Panel, panels
 from icllab.theory import learning_coefficients as exact
 
 SLOPE = (0.02, 0.03)  # relative and absolute: how far a slope may be from the coefficient
@@ -69,11 +61,12 @@ def theory(dataset: xr.Dataset, coefficient=formula) -> xr.Dataset:
     """Lambda and m of every model, and what chains estimate of them."""
     n = fixed_values(dataset)["samples"]
     found = [coefficient(str(model))[0] for model in dataset.model.values]
-    return dataset.assign(
-        coefficient=("model", [one.value for one in found]),
-        multiplicity=("model", [float(one.multiplicity) for one in found]),
-        learning_coefficient_theory=("model", [float(one.at(n / np.log(n))) for one in found]),
-    )
+    columns = {
+        "coefficient": [one.value for one in found],
+        "multiplicity": [float(one.multiplicity) for one in found],
+        "learning_coefficient_theory": [float(one.at(n / np.log(n))) for one in found],
+    }
+    return dataset.assign({name: ("model", values) for name, values in columns.items()})
 
 
 def slopes(dataset: xr.Dataset, multiplicity: xr.DataArray | float) -> Estimate:
@@ -106,44 +99,21 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Estimates over what they estimate, for every model."""
-    dataset = dataset.isel(draws=-1)
-    models = [model for model in MODELS if model in dataset.model.values]
-    dataset = dataset.sel(model=models)
+    dataset = dataset.isel(draws=-1, drop=True)
+    dataset = dataset.sel(model=[model for model in MODELS if model in dataset.model.values])
     value, folds = dataset["coefficient"], dataset["multiplicity"]
-    chains, target = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
-    kinds = ((slopes(dataset, folds), value), (slopes(dataset, 1.0), value), (chains, target))
-    columns = [(found.value / over, found.error / over) for found, over in kinds]
-    ticks = zip(models, value.values, folds.values, strict=True)
-    names = [f"{model}\n$\\lambda={known:.3g}$, $m={fold:g}$" for model, known, fold in ticks]
-    with style.context():
-        drawn = Figure(figsize=(2 * style.COLUMN, 3.0), layout="constrained")
-        FigureCanvasAgg(drawn)
-        axes = drawn.subplots()
-        at = np.arange(len(models))
-        axes.axhline(1, color=style.INK, linewidth=0.7, zorder=1)
-        seen = folds.values > 1
-        looks = [
-            ("slope of the free energy given $m$, over $\\lambda$", 0, "o", -0.15, at >= 0),
-            ("the same as if $m = 1$", 4, "s", -0.15, seen),
-            ("chains, over $\\lambda - (m-1)/\\log n\\beta$", 1, "^", 0.15, np.isfinite(columns[2][0].values)),
-        ]
-        for i, (label, color, marker, shift, there) in enumerate(looks):
-            ratio, error = (part.values[there] for part in columns[i])
-            axes.errorbar(
-                at[there] + shift,
-                ratio,
-                3 * error,
-                linestyle="none",
-                marker=marker,
-                color=style.CATEGORIES[color],
-                label=label,
-                linewidth=1,
-                markerfacecolor="white" if i == 1 else style.CATEGORIES[color],
-            )
-        axes.set_xticks(at, names, rotation=40, ha="right", rotation_mode="anchor")
-        axes.set_ylabel("estimate over what it estimates,\n3 standard errors")
-        drawn.legend(loc="outside upper left", ncols=3)
-    return drawn
+    over = {
+        "slope given $m$, over $\\lambda$": slopes(dataset, folds) / value,
+        "slope as if $m = 1$, over $\\lambda$": slopes(dataset, 1.0) / value.where(folds > 1),
+        "chains, over $\\lambda - (m-1)/\\log n\\beta$": estimates.stored(dataset, "learning_coefficient")
+        / dataset["learning_coefficient_theory"],
+    }
+    series, name = xr.Variable("series", list(over)), "relative_estimate"
+    shown = xr.Dataset({f"{name}_line": xr.ones_like(value)}, attrs=dataset.attrs)
+    shown[name] = xr.concat([one.value for one in over.values()], series)
+    shown[f"{name}_error"] = xr.concat([one.error for one in over.values()], series)
+    panel = Panel(name, f"{name}_line")
+    return panels(shown, [panel], x="model", hue="series", line_name="exact", columns=2)
 
 
 def regular(model: str) -> tuple[exact.LearningCoefficient, int]:
@@ -171,6 +141,7 @@ experiment = Experiment(
         "sampler_warnings",
         "annealing_warnings",
         Quantity("coefficient", r"\lambda", "learning coefficient, exact"),
+        Quantity("relative_estimate", r"\hat\lambda/\lambda", "estimate over exact"),
         Quantity("multiplicity", "m", "multiplicity, exact"),
     ),
     static=("draws", "model"),

@@ -6,10 +6,8 @@ inputs with :math:`E[xx^\top] = I` and a query independent of its context
 .. math:: L(A, B) - L^* = \frac12\bigl\lVert(BA - M^*)\,E[hh^\top]^{1/2}\bigr\rVert^2,
           \qquad M^* = E[wh^\top]\,E[hh^\top]^{-1} .
 
-The simulation is the attention of :mod:`icllab.models`, head and tokens, over *all* prompts of a finite distribution:
-its loss is the population's, without sampling. Inputs are :math:`\sqrt d\,e_i`, uniformly, and tasks span r directions
-that are not those of the inputs. Its coefficient is sampled at the solution that divides the singular values evenly.
-
+The simulation is the attention of :mod:`icllab.models` over *all* prompts of a finite distribution, so that its loss is
+the population's: inputs :math:`\sqrt d\,e_i`, uniformly, and tasks in r directions that are not those of the inputs.
 Derived: docs/singular-learning.md, Linear attention is reduced-rank regression.
 """
 
@@ -19,17 +17,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from icllab.core.axes import Quantity
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.grid import tabulated
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
-from icllab.figures import style
-from icllab.figures.labels import named
+from icllab.figures.curves import Panel, panels
 from icllab.theory import learning_coefficients as exact
 
 MODEL = ("dim", "key_width", "task_rank")
@@ -41,12 +34,13 @@ LARGEST = 0.02  # standard error, as a share of the coefficient
 def theory(dataset: xr.Dataset, coefficient=exact.linear_attention) -> xr.Dataset:
     """lambda - (m - 1) / log nbeta of every cell with r <= k."""
     n = fixed_values(dataset)["samples"]
-    values = np.full([dataset.sizes[name] for name in MODEL], np.nan)
-    sizes = itertools.product(*(dataset[name].values.tolist() for name in MODEL))
-    for at, (dim, width, rank) in zip(np.ndindex(values.shape), sizes, strict=True):
-        if rank <= min(width, dim):
-            values[at] = coefficient(dim, width, rank).at(n / np.log(n))
-    return dataset.assign(learning_coefficient_theory=(MODEL, values))
+
+    def known(dim: int, key_width: int, task_rank: int) -> dict[str, float]:
+        there = task_rank <= min(key_width, dim)
+        value = float(coefficient(dim, key_width, task_rank).at(n / np.log(n))) if there else np.nan
+        return {"learning_coefficient_theory": value}
+
+    return dataset.assign(tabulated(known, **{name: dataset[name].values.tolist() for name in MODEL}))
 
 
 def models(dataset: xr.Dataset) -> Iterator[xr.Dataset]:
@@ -62,52 +56,38 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """The two losses are one; the sampled coefficients are the closed form's, and not half the parameters."""
     findings, every = [], list(models(dataset))
     for one in every:
-        mismatch = Estimate(one["loss_mismatch"].fillna(np.inf), 0.0)
-        findings += checks.below("loss", "relative distance of the two losses", mismatch, ROUNDING)
         sampled, known = estimates.stored(one, "learning_coefficient"), one["learning_coefficient_theory"]
-        left_out = REMAINDER * known / checks.SIGMAS
+        mismatch, left_out = one["loss_mismatch"].fillna(np.inf), REMAINDER * known / checks.SIGMAS
         widened, most = Estimate(sampled.value, sampled.error + left_out), LARGEST * known + left_out
+        share, at = sampled / float(one.dim * one.key_width), {name: int(one[name]) for name in MODEL}
         what = "sampled coefficient (3 % left to the expansion)"
-        findings += checks.covers("coefficient", what, widened, known, largest_error=most)
-        share = sampled / float(one.dim * one.key_width)
-        findings += checks.below("half", "sampled coefficient / half the parameters", share, 1)
-        at = {name: int(one[name]) for name in MODEL}
-        findings += checks.complete("quiet", "the estimate warns of nothing", bool(one["sampler_warnings"] == 0), at=at)
+        findings += [
+            *checks.below("loss", "relative distance of the two losses", Estimate(mismatch, 0.0), ROUNDING),
+            *checks.covers("coefficient", what, widened, known, largest_error=most),
+            *checks.below("half", "sampled coefficient / half the parameters", share, 1),
+            *checks.complete("quiet", "the estimate warns of nothing", bool(one["sampler_warnings"] == 0), at=at),
+        ]
     return [*findings, *checks.complete("models", "at least 4 models", len(every) >= 4)]
 
 
 def figure(dataset: xr.Dataset):
     """Sampled coefficients of all models, the closed form, and half the number of parameters."""
-    every = list(models(dataset))
-    predicted, sampled, error = (
-        np.array([float(one[f"learning_coefficient{suffix}"]) for one in every]) for suffix in ("_theory", "", "_error")
-    )
-    half, at = [float(one.dim * one.key_width) for one in every], np.arange(len(every))
-    with style.context():
-        drawn = Figure(figsize=(1.3 * style.COLUMN, 2.6), layout="constrained")
-        FigureCanvasAgg(drawn)
-        axes = drawn.subplots()
-        dash = {"linestyle": "none", "marker": "_", "markersize": 12}
-        axes.plot(at, half, color=style.FAINT, label="half the parameters", **dash)
-        axes.plot(at, predicted, color=style.CATEGORIES[1], label="closed form", **dash)
-        look = {"marker": "o", "markersize": 4, "color": style.CATEGORIES[0], "label": "sampled, 3 standard errors"}
-        axes.errorbar(at, sampled, 3 * error, linestyle="none", **look)
-        axes.set_xticks(at, [", ".join(str(int(one[name])) for name in MODEL) for one in every])
-        axes.set(xlabel="dimension $d$, width of keys $k$, rank of tasks $r$", ylim=(0, None))
-        axes.set(ylabel=named(dataset, "learning_coefficient").label)
-        axes.legend(loc="upper left")
-    return drawn
+    names = [f"$d={one.dim:g}, k={one.key_width:g}, r={one.task_rank:g}$" for one in models(dataset)]
+    shown = xr.concat([one.drop_vars(MODEL) for one in models(dataset)], xr.Variable("model", names))
+    half = xr.DataArray([float(one.dim * one.key_width) for one in models(dataset)], dims="model")
+    lines = {"closed form": shown["learning_coefficient_theory"], "half the parameters": half}
+    shown["learning_coefficient_line"] = xr.concat(list(lines.values()), xr.Variable("series", list(lines)))
+    panel = Panel("learning_coefficient", "learning_coefficient_line")
+    return panels(shown, [panel], x="model", hue="series")
 
 
-def _regular(dim, width, rank):
+def _regular(dim: int, width: int, rank: int) -> exact.LearningCoefficient:
     """As if no parameters computed the same."""
-    del rank
     return exact.regular(dim * width)
 
 
-def _without_a_rank(dim, width, rank):
+def _without_a_rank(dim: int, width: int, rank: int) -> exact.LearningCoefficient:
     """As if the best map were zero, and not of the rank of the tasks."""
-    del rank
     return exact.reduced_rank_regression(dim, width, dim, 0)
 
 

@@ -1,32 +1,24 @@
 r"""Stages of an in-context regression transformer, by its loss and by estimates of its learning coefficient.
 
 Prompts of eight pairs with :math:`x \sim N(0, I_4)`, noise of variance 1/8, and tasks of a pool of k draws of
-:math:`N(0, I_4)`, as interleaved tokens; two layers of four heads. The published setting, smaller. Along training, at
-checkpoints, Langevin dynamics of batches estimate
+:math:`N(0, I_4)`; two layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimate
 
 .. math:: \hat\lambda = n\beta\,\bigl(E[L] - L(w)\bigr), \qquad L = \text{mean squared error over positions,}
 
-at :math:`n\beta` of some tens, where n of any size of the data would be thousands. So it counts the directions in
-which the loss bends by more than :math:`\gamma/n\beta`, which is a resolution and not a limit, and at a checkpoint that
-is no minimum it is a number of this procedure only. How far the network is from ridge, the best predictor for fresh
-tasks, and from dMMSE, that for the pool, is the mean squared distance on prompts of fresh tasks, over d.
+at :math:`n\beta` of some tens: a count of the directions in which the loss bends by more than :math:`\gamma/n\beta`,
+and where the checkpoint is no minimum a number of this procedure only. Distances from ridge, the best predictor for
+fresh tasks, and dMMSE, that for the pool, are mean squares on prompts of fresh tasks, over d.
 """
 
 import dataclasses
 
 import numpy as np
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from icllab.core.grid import Seeds
-from icllab.core.statistics import mean_and_error
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
-from icllab.figures import style
-from icllab.figures.labels import named
+from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
+from icllab.figures.curves import Panel, panels
 
 RIVALS = ("dMMSE", "ridge")
 LONG = 1000  # updates from which on coefficients are estimated
@@ -52,28 +44,29 @@ def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
 
     breaks = change_points(part["held_out_loss"].transpose("seed", "step"))
     intervals = breaks["change_interval"].values[breaks["reported"].values]
-    findings = checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at)
     checkpoints, estimate = part["checkpoint"].values, part["learning_coefficient"]
     nbeta = part["nbeta"].values[int(np.argmax(estimate.notnull().all(("checkpoint", "seed")).values))]
-    rises = []
+    what, rises = "rise of the estimate over a reported break", []
     for low, high in intervals:
         before, after = checkpoints[checkpoints <= low], checkpoints[checkpoints >= high]
         if len(before) and len(after):
-            first, last = int(before[-1]), int(after[0])
-            upper, lower = ({"nbeta": nbeta, "checkpoint": step} for step in (last, first))
-            where = {**at, "first": first, "last": last}
-            rises += _greater("rise", "rise of the estimate over a reported break", part, upper, lower, where)
-    covered = checks.complete("covered", "a reported break has checkpoints on both sides", bool(rises), at=at)
-    return [*findings, *covered, *rises]
+            where = {**at, "first": int(before[-1]), "last": int(after[0])}
+            upper, lower = ({"nbeta": nbeta, "checkpoint": where[end]} for end in ("last", "first"))
+            rises += _greater("rise", what, part, upper, lower, where)
+    return [
+        *checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at),
+        *checks.complete("covered", "a reported break has checkpoints on both sides", bool(rises), at=at),
+        *rises,
+    ]
 
 
 def _growth(part: xr.Dataset, at: checks.At) -> list[Finding]:
+    """With the temperature, at the end of training."""
     nbeta, last = part["nbeta"].values, part["checkpoint"].values[-1]
     if len(nbeta) < 2:
         return []
     most, least = ({"nbeta": value, "checkpoint": last} for value in (nbeta.max(), nbeta.min()))
-    what = f"estimate at nbeta={nbeta.max():g} - at {nbeta.min():g}"
-    return _greater("growth", what, part, most, least, at)
+    return _greater("growth", f"estimate at nbeta={nbeta.max():g} - at {nbeta.min():g}", part, most, least, at)
 
 
 def _greater(id: str, what: str, part: xr.Dataset, one: checks.At, other: checks.At, at: checks.At) -> list[Finding]:
@@ -107,39 +100,20 @@ def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
 
 def figure(dataset: xr.Dataset) -> Figure:
     """Loss, coefficient and distances from the two rivals, against the step."""
-    part = dataset.isel(tasks=-1)
-    with style.context():
-        drawn = Figure(figsize=(style.COLUMN, 4.9), layout="constrained")
-        FigureCanvasAgg(drawn)
-        above, middle, below = drawn.subplots(3, 1, sharex=True)
-        part = part.isel(step=part["step"].values > 0, checkpoint=part["checkpoint"].values > 0)
-        step, checkpoint = part["step"].values, part["checkpoint"].values
-        for row in part["held_out_loss"].transpose("seed", "step").values:
-            above.plot(step, row, color=style.INK, linewidth=0.8)
-        above.set(xscale="log", ylabel="loss on held-out\nprompts, $L$")
-        for b, nbeta in enumerate(part["nbeta"].values):
-            estimate = part["learning_coefficient"].isel(nbeta=b).transpose("checkpoint", "seed").values
-            mean, error = mean_and_error(estimate)
-            look = {"color": style.CATEGORIES[b], "marker": style.marker(b), "linestyle": "none"}
-            middle.errorbar(checkpoint * 1.04**b, mean, error, **look, label=rf"$n\beta = {nbeta:g}$")
-        middle.set(ylabel="learning coefficient,\n" + rf"estimate, ${named(dataset, 'learning_coefficient').symbol}$")
-        middle.legend(loc="upper left")
-        for i, name in enumerate(part["predictor"].values):
-            mean, error = mean_and_error(
-                part["fresh_distance"].sel(predictor=name).transpose("checkpoint", "seed").values
-            )
-            look = {"color": style.CATEGORIES[i], "marker": style.marker(i), "linewidth": 0.8}
-            below.errorbar(checkpoint, mean, error, **look, label=f"from {name}")
-        below.set(xlabel=named(dataset, "step").label, ylabel="squared distance\non fresh tasks, $\\Delta$")
-        below.legend(loc="lower left")
-    return drawn
+    part = dataset.isel(tasks=-1, step=dataset.step.values > 0, checkpoint=dataset.checkpoint.values > 0)
+    rows = [
+        Panel(None, "held_out_loss", x="step", hue="seed"),
+        Panel("learning_coefficient", x="checkpoint", hue="nbeta"),
+        Panel("fresh_distance", x="checkpoint", hue="predictor"),
+    ]
+    return panels(part, rows, x="step", xscale="log")
 
 
 def _log_steps(last: int, records: int) -> tuple[int, ...]:
     return (0, *sorted({round(last ** (i / records)) for i in range(1, records + 1)}))
 
 
-NAMES = {"predictor": RIVALS}
+COMMON = {"predictor": RIVALS, "tasks": (8,), "seed": 3, "nbeta": (60.0, 20.0, 180.0)}
 
 experiment = Experiment(
     claim=(
@@ -157,26 +131,13 @@ experiment = Experiment(
     fixed={"dim": 4, "length": 8, "width": 16, "batch": 128, "rate": 3e-3, "prompts": 1024}
     | {"chains": 4, "warm_up": 100, "step_size": 1e-4, "localization": 100.0},
     sizes={
-        "smoke": NAMES | {"tasks": (8,), "seed": 3, "step": (0, 30), "checkpoint": (0, 30), "nbeta": (60.0,)},
-        "small": NAMES
-        | {
-            "tasks": (8,),
-            "seed": 3,
-            "step": _log_steps(3000, 48),
-            "checkpoint": (0, 60, 300, 800, 1500, 3000),
-            "nbeta": (60.0, 20.0, 180.0),
-        },
-        "medium": NAMES
-        | {
-            "tasks": (8, 64),
-            "seed": Seeds(4, block=1),
-            "step": _log_steps(20000, 60),
-            "checkpoint": (0, 60, 300, 800, 1500, 3000, 6000, 10000, 20000),
-            "nbeta": (60.0, 20.0, 180.0),
-        },
+        "smoke": COMMON | {"step": (0, 30), "checkpoint": (0, 30), "nbeta": (60.0,)},
+        "small": COMMON | {"step": _log_steps(3000, 48), "checkpoint": (0, 60, 300, 800, 1500, 3000)},
+        "medium": COMMON
+        | {"tasks": (8, 64), "seed": Seeds(4, block=1), "step": _log_steps(20000, 60)}
+        | {"checkpoint": (0, 60, 300, 800, 1500, 3000, 6000, 10000, 20000)},
     },
     shows="medium",
-    precision="float32",
     check=check,
     figure=figure,
     controls={"ascent": Control("every step goes up the gradient", measure={"ascent": True})},

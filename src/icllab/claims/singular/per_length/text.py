@@ -1,4 +1,4 @@
-r"""A small transformer of tokens trained on a text or on a Markov chain, and what it has learned after every kept step.
+"""A small transformer of tokens trained on a text or on a Markov chain, and what it has learned after every kept step.
 
 The text is the standard library of the running Python, split by file; the chain is of order three, drawn anew for every
 seed. Both have the n-gram predictors they are compared with: counted in the training files, or known.
@@ -28,14 +28,7 @@ TOGETHER = 128  # windows that are evaluated side by side
 
 
 class Source(NamedTuple):
-    """Where tokens come from.
-
-    Attributes:
-        training: What windows are drawn from to train on.
-        held_out: What windows are drawn from to evaluate.
-        ngrams: The n-gram predictors, from unigrams on; of a chain the last is the truth.
-        facts: Numbers that tell which corpus it is; a chain has none.
-    """
+    """Where windows come from, and its n-gram predictors, from unigrams on; of a chain the last is the truth."""
 
     training: Any
     held_out: Any
@@ -95,14 +88,7 @@ def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, ba
 
 
 class Learned(NamedTuple):
-    """Of every kept step, over the windows that are held out.
-
-    Attributes:
-        loss: L [step, position], for every context length.
-        error: Its standard error over windows [step, position].
-        ngram_loss: The same of the n-gram predictors [n, position], which do not train.
-        divergence: Of the network from the law of each n-gram predictor [n, step, position], in nats.
-    """
+    """Loss, its error [step, position]; of n-grams the loss [n, position], divergence [n, step, position] from them."""
 
     loss: np.ndarray
     error: np.ndarray
