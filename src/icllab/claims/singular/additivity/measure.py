@@ -12,12 +12,7 @@ from icllab.diagnostics import HMC, learning_coefficient
 
 
 class Terms(eqx.Module):
-    """The losses of the contexts; with a leading axis of w, each in weights of its own.
-
-    Attributes:
-        units: Which hidden units each context uses.
-        h: What each context puts in.
-    """
+    """The losses of the contexts, by the hidden units that each uses and its input; w may have an axis of contexts."""
 
     units: jax.Array
     h: jax.Array
