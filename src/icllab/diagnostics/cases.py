@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from icllab.core.errors import expected, unknown
 from icllab.training.ensembles import Ensemble, alone
@@ -21,29 +22,17 @@ KINDS = "a predictor, a mapping of names to predictors, an Ensemble, or a Run (r
 
 @dataclass(frozen=True)
 class Cases:
-    """The predictors that are measured, and the axes of what is measured of them.
-
-    Attributes:
-        dims: Axes of the cases, in order.
-        coords: Their coordinates, as xarray takes them.
-        shape: Their sizes.
-        parts: Functions that load one ensemble each: one for each name or step. They are called when they are needed,
-            so that one step at a time is on the device.
-    """
+    """The predictors that are measured, and the axes of what is measured of them."""
 
     dims: tuple[str, ...]
-    coords: Mapping[str, Any]
+    coords: Mapping[str, Any]  # as xarray takes them
     shape: tuple[int, ...]
+    # Functions that load one ensemble each, one for each name or step: so that one step at a time is on the device.
     parts: tuple[Callable[[], Ensemble], ...]
 
     @classmethod
     def of(cls, given: Any, name: str = "predictors") -> "Cases":
-        """The cases of any of the four kinds.
-
-        Args:
-            given: A predictor, a mapping of names to predictors, an Ensemble, a Run (its trained members) or its
-                trajectory (its members after every kept step).
-            name: Name of the argument, for the error.
+        """The cases of any of the kinds; ``name`` is that of the argument, for the error.
 
         Raises:
             InputError: It is of no such kind, or holds no predictor.
@@ -87,8 +76,7 @@ class Cases:
     def measured(self, measure: Callable[[Ensemble], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """What is measured of all cases: name -> array with the axes of the cases first.
 
-        Args:
-            measure: Ensemble -> arrays by name, each with a leading axis for its members.
+        ``measure`` makes arrays by name of an ensemble, each with a leading axis for its members.
 
         Raises:
             InputError: Results of two predictors have different shapes.
@@ -102,6 +90,17 @@ class Cases:
         # [member, part, ...], of which one axis or the other has length 1 unless both are the cases'.
         found = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
         return {name: values.reshape((*self.shape, *values.shape[2:])) for name, values in found.items()}
+
+    def dataset(
+        self, measured: Mapping[str, np.ndarray], further: Mapping[str, Any] | None = None, **attributes: Any
+    ) -> xr.Dataset:
+        """What :meth:`measured` returns, with axes ``further`` to those of the cases, given by their coordinates.
+
+        An array has the first of them, as many as it has axes.
+        """
+        further = further or {}
+        variables = {name: ((*self.dims, *further)[: values.ndim], values) for name, values in measured.items()}
+        return xr.Dataset(variables, coords=dict(self.coords) | dict(further), attrs=attributes)
 
 
 def _members(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ All measures are functions of patterns, so that the same ones are read off a net
 landscape that only states what the patterns are (:class:`StatedHead`).
 """
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -22,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
-from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error, means_and_errors
 from icllab.diagnostics.cases import Cases
 from icllab.training.ensembles import Ensemble
 
@@ -94,10 +93,6 @@ def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[A
 def target_attention(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
     r"""TILA: attention of the query to the labels that are the right one, in the second layer.
 
-    Args:
-        row: Attention of the last token, the query, to all tokens.
-        matches: Which of the labels in the context are the right one.
-
     Source: [Reddy24].
     """
     labels = row[..., 1::2]
@@ -129,10 +124,6 @@ def target_induction_score(row: Float[Array, "*heads token"], matches: Bool[Arra
 def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) -> Float[Array, "2"]:
     """CLA: whether the likeliest label is one of the context's, 0 or 1; and the probability of all of these.
 
-    Args:
-        logits: Logits of all labels.
-        labels: Labels in the context, repeated or not.
-
     Source: [Reddy24].
     """
     there = jnp.zeros(logits.shape, bool).at[labels].set(True)
@@ -159,23 +150,22 @@ def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
         raise expected("model", "one whose trace has attention1", list(trace.activations))
     stored = item_label_attention(first) if first.ndim == 2 else jnp.full((), jnp.nan, row.dtype)
     row = row if row.ndim == 1 else row[-1]
-    matches = prompt.matches
-    looked_up = [f(row, matches) for f in (target_attention,)] + [label_attention(row)]
+    looked_up = [target_attention(row, prompt.matches), label_attention(row)]
     named = context_labels(trace.prediction[-1], prompt.labels[:-1])
-    return jnp.stack([stored, *looked_up, target_induction_score(row, matches), *named])
+    return jnp.stack([stored, *looked_up, target_induction_score(row, prompt.matches), *named])
 
 
 class _Measures(Question):
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        return item_label_measures(_traced(predictor)(prompt), prompt)
+        return item_label_measures(_trace(predictor, prompt), prompt)
 
 
 def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
     r"""How far the two steps of an induction head have come, and how labels are guessed meanwhile.
 
     Args:
-        model: A model of items and labels (a network, a head of three numbers, a :class:`StatedHead`), a mapping of
-            names to models, an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        model: Model of items and labels (a network, a head of three numbers, a :class:`StatedHead`), or
+            :mod:`several <icllab.diagnostics.cases>`.
         task: Task of items and labels; its test set of fresh classes is what the measures are meant for.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
@@ -194,13 +184,10 @@ def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prom
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         found = answers(_Measures(), members, task, key=key, prompts=prompts)
         pairs = np.array([[_mean_of_defined(column) for column in one.T] for one in found])
-        return {
-            f"{name}{end}": pairs[:, i, j] for i, name in enumerate(MEASURES) for j, end in enumerate(("", "_error"))
-        }
+        names = [f"{name}{end}" for name in MEASURES for end in ("", "_error")]
+        return dict(zip(names, pairs.reshape(len(found), -1).T, strict=True))
 
-    measured = cases.measured(measure)
-    variables = {name: (cases.dims, values) for name, values in measured.items()}
-    return xr.Dataset(variables, coords=cases.coords, attrs={"prompts": prompts})
+    return cases.dataset(cases.measured(measure), prompts=prompts)
 
 
 class _Scores(Question):
@@ -221,9 +208,9 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
     They are meant for repeated random tokens, where nothing but the repetition tells what comes next.
 
     Args:
-        model: A model whose trace has patterns of all tokens over all (activations that end in ``pattern``
-            [head, token, key], or that are named ``attention`` with a number [token, key]), a mapping of names to such
-            models with the same heads, an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        model: Model whose trace has patterns of all tokens over all (activations that end in ``pattern``
+            [head, token, key], or that are named ``attention`` with a number [token, key]), or
+            :mod:`several <icllab.diagnostics.cases>` with the same heads.
         task: Task of sequences of tokens. On prompts of any other kind there is the previous-token score alone.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
@@ -247,13 +234,11 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
         names[:] = own
         found = answers(_Scores(), members, task, key=key, prompts=prompts)
         scores = found.reshape(*found.shape[:2], len(own), -1).swapaxes(0, 1)
-        mean, error = mean_and_error(scores)
-        parts = {SCORES[i]: mean[..., i] for i in range(mean.shape[-1])}
-        return parts | {f"{SCORES[i]}_error": error[..., i] for i in range(mean.shape[-1])}
+        # The previous-token score alone where prompts are no sequences.
+        return means_and_errors({SCORES[i]: scores[..., i] for i in range(scores.shape[-1])})
 
     measured = cases.measured(measure)
-    variables = {name: ((*cases.dims, "head"), values) for name, values in measured.items()}
-    return xr.Dataset(variables, coords=dict(cases.coords) | {"head": names}, attrs={"prompts": prompts})
+    return cases.dataset(measured, {"head": names}, prompts=prompts)
 
 
 class StatedHead(AbstractModel):
@@ -264,11 +249,11 @@ class StatedHead(AbstractModel):
     label is :math:`\xi` times the attention on it.
 
     Attributes:
-        previous: y.
-        right: z.
-        other: z'.
-        read: :math:`\xi`.
-        labels: L.
+        previous: Attention y of a label to its item.
+        right: Attention z of the query to the right labels.
+        other: Attention z' of the query to each other label.
+        read: Strength :math:`\xi` of the readout.
+        labels: Number of labels L.
 
     Source: [Reddy24].
     """
@@ -289,11 +274,10 @@ class StatedHead(AbstractModel):
         seen = np.tril(np.ones((tokens, tokens)))
         first = jnp.asarray(seen / seen.sum(1, keepdims=True))
         label = np.arange(1, tokens, 2)
-        rest = seen[label] / label[:, None]  # of a label's token: all it sees but one
+        rest = seen[label] / label[:, None]  # all that a label's token sees but its item
         rest[np.arange(pairs), label - 1] = 0.0
         own = jnp.asarray(rest) * (1 - self.previous)
-        first = first.at[label].set(own.at[np.arange(pairs), label - 1].set(self.previous))
-        first = edit("attention1", first)
+        first = edit("attention1", first.at[label].set(own.at[np.arange(pairs), label - 1].set(self.previous)))
         matches = prompt.matches
         found = jnp.maximum(jnp.sum(matches), 1).astype(first.dtype)
         on_labels = jnp.where(matches, self.right / found, self.other)
@@ -341,16 +325,16 @@ def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
     return [f"{name}.{i}" for name, pattern in patterns.items() for i in range(pattern.shape[0])]
 
 
-def _traced(model: Any) -> Callable[[Any], Trace]:
+def _trace(model: Any, prompt: Any) -> Trace:
     """A model's trace; predictors without an inside are refused."""
     if not hasattr(model, "trace"):
         raise expected("model", "a model, whose trace has activations", type(model).__name__)
-    return model.trace
+    return model.trace(prompt)
 
 
 def _patterns(model: Any, prompt: Any) -> dict[str, Array]:
     """Patterns of all tokens over all, [head, token, key], by the name of their block."""
-    traced = _traced(model)(prompt).activations
+    traced = _trace(model, prompt).activations
     found = {}
     for name, value in traced.items():
         attention = name.startswith("attention") and name.removeprefix("attention").isdigit()

@@ -1,4 +1,4 @@
-r"""The numbers of the landscape of an induction head, read off a network of items and labels."""
+"""The coordinates of the reduced model of an induction head, measured on a network of items and labels."""
 
 from typing import Any
 
@@ -14,14 +14,11 @@ TOGETHER = 256  # prompts side by side
 
 @eqx.filter_jit
 def read(network: Any, law: Any, asked: Any) -> Float[Array, "5"]:
-    r"""The strength of the reader, the attentions y, z and z', and the loss: means over prompts.
+    r"""The strength of the readout, the attentions y, z and z', and the loss: means over prompts.
 
     .. math:: \xi = \frac{E[\text{logit of the right label}] - E[\text{mean logit of labels out of context}]}{E[z]}
 
-    Args:
-        network: Two layers, of items and labels.
-        law: The task, for its loss.
-        asked: Prompts, stacked.
+    of a two-layer network, for a task that has the loss and stacked prompts.
     """
 
     def one(prompt: Any) -> Float[Array, "5"]:

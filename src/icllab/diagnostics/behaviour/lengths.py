@@ -10,7 +10,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, means_and_errors
 from icllab.diagnostics.cases import Cases
 from icllab.training.ensembles import Ensemble, alone
 
@@ -35,9 +35,8 @@ def per_length(
     of one prompt, which are not independent.
 
     Args:
-        predictors: A predictor, a mapping of names to predictors, an ensemble, or a run (see
-            :mod:`icllab.diagnostics.cases`). One that answers the last position only has NaN elsewhere; one that is
-            not ``traceable`` is called prompt by prompt.
+        predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only
+            has NaN elsewhere; one that is not ``traceable`` is called prompt by prompt.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
@@ -78,24 +77,14 @@ def per_length(
         if reference is not None:
             apart = own - reference
             row |= {"difference": apart, "difference_mean": _counted(apart, often) / times}
-        found: dict[str, np.ndarray] = {}
-        for quantity, samples in row.items():
-            error = "standard_error" if quantity == "loss" else f"{quantity}_error"
-            found[quantity], found[error] = mean_and_error(samples.swapaxes(0, 1))
+        found = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
+        return {"standard_error" if name == "loss_error" else name: values for name, values in found.items()}
+
+    found = cases.dataset(cases.measured(measure), {"position": np.arange(positions)}, prompts=prompts)
+    if against is None:
         return found
-
-    measured = cases.measured(measure)
-    axes = len(cases.dims)
-    dims = (*cases.dims, "position")
-    return xr.Dataset(
-        {name: (dims if values.ndim > axes else cases.dims, values) for name, values in measured.items()},
-        coords=dict(cases.coords) | {"position": np.arange(positions)},
-        attrs={"prompts": prompts} | ({} if against is None else {"against": _name_of(against)}),
-    )
-
-
-def _name_of(predictor: str | Predictor) -> str:
-    return predictor if isinstance(predictor, str) else getattr(predictor, "__name__", type(predictor).__name__)
+    named = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
+    return found.assign_attrs(against=named)
 
 
 def _counted(

@@ -16,23 +16,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
 from icllab.diagnostics.cases import Cases
 from icllab.training.ensembles import Ensemble
 
 
 class EarlyLateAlone(Question):
-    """Three losses of a prompt: at an early position, at a late one, and at the late one's query alone.
-
-    Attributes:
-        early: Position of the first loss.
-        late: Position of the second.
-        size: Number of positions that the lone query takes; 1 but for questions of several tokens.
-    """
+    """Three losses of a prompt: at an early position, at a late one, and at the late one's query alone."""
 
     early: int = eqx.field(static=True)
     late: int = eqx.field(static=True)
-    size: int = eqx.field(static=True, default=1)
+    size: int = eqx.field(static=True, default=1)  # positions that the lone query takes
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
         """``[early, late, alone]``."""
@@ -71,9 +65,8 @@ def icl_scores(
     ``-early_minus_late``. A predictor that ignores its context has ``win_rate`` 1/2 and ``context_benefit`` 0, exactly.
 
     Args:
-        predictors: A predictor, a mapping of names to predictors, an ensemble, or a run (see
-            :mod:`icllab.diagnostics.cases`). One that answers the last position only is given the prompt up to that
-            position, and has all scores too.
+        predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only is
+            given the prompt up to that position, and has all scores too.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts, the same ones for all predictors.
         early: Early position e; by default a tenth of ``late``.
@@ -109,29 +102,13 @@ def icl_scores(
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         found = answers(question, members, task, key=key, prompts=prompts, block=block)
-        return _scores(*np.moveaxis(found, 2, 0))
+        before, after, alone = np.moveaxis(found, 2, 0)
+        benefits = alone - after
+        # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
+        wins = (1 + np.sign(benefits)) / 2
+        samples = {"early_minus_late": before - after, "win_rate": wins, "context_benefit": benefits}
+        scores = means_and_errors({name: values.T for name, values in samples.items()})
+        smoothed = (scores["win_rate"] * prompts + 1) / (prompts + 2)
+        return scores | {"win_rate_error": np.sqrt(smoothed * (1 - smoothed) / prompts)}
 
-    measured = cases.measured(measure)
-    return xr.Dataset(
-        {name: (cases.dims, values) for name, values in measured.items()},
-        coords=cases.coords,
-        attrs={"prompts": prompts, "early": sooner, "late": later, "size": size},
-    )
-
-
-def _scores(
-    early: Float[np.ndarray, "member prompt"],
-    late: Float[np.ndarray, "member prompt"],
-    alone: Float[np.ndarray, "member prompt"],
-) -> dict[str, Float[np.ndarray, " member"]]:
-    """Means and errors of the three scores from the losses of every prompt."""
-    benefits = alone - late
-    # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
-    samples = {"early_minus_late": early - late, "win_rate": (1 + np.sign(benefits)) / 2, "context_benefit": benefits}
-    scores: dict[str, np.ndarray] = {}
-    for name, values in samples.items():
-        scores[name], scores[f"{name}_error"] = mean_and_error(values.T)
-    prompts = benefits.shape[1]
-    smoothed = (scores["win_rate"] * prompts + 1) / (prompts + 2)
-    scores["win_rate_error"] = np.sqrt(smoothed * (1 - smoothed) / prompts)
-    return scores
+    return cases.dataset(cases.measured(measure), prompts=prompts, early=sooner, late=later, size=size)
