@@ -77,7 +77,8 @@ def icl_error(
     Source: [LeteyTask25].
     Derived: docs/alignment.md, The error on other tasks.
     """
-    found, other, rho, tau, _, test_q = _solve(train, test, tau, alpha, kappa, rho, ridge, test_alpha)
+    found = _solve(train, test, tau, alpha, kappa, rho, ridge, test_alpha)
+    other, rho, tau, test_q = found.test, found.rho, found.tau, found.test_q
     missed = (other * found.missed_twice).mean(-1)
     seen = ((other + np.expand_dims(test_q, -1)) * found.variance).mean(-1)
     return plain(rho + missed + test_q * found.kept_twice.mean(-1) + found.idg / tau * seen)
@@ -110,7 +111,8 @@ def idg_error(
 
     Derived: docs/alignment.md, The error on the pool.
     """
-    found, _, rho, tau, _, test_q = _solve(train, None, tau, alpha, kappa, rho, ridge, test_alpha)
+    found = _solve(train, None, tau, alpha, kappa, rho, ridge, test_alpha)
+    rho, tau, test_q = found.rho, found.tau, found.test_q
     kept, mixed, missed = (part.mean(-1) for part in (found.kept_twice, found.mixed, found.missed_twice))
     seen = kept + (found.q + test_q) / found.nu * mixed + found.q / found.nu * (test_q / found.nu) * missed
     other_length = rho + found.nu * mixed + test_q * kept + found.idg / tau * seen
@@ -135,7 +137,7 @@ def effective_ridge(
 
     Derived: docs/alignment.md, The effective ridge of other tasks.
     """
-    return plain(_solve(train, None, tau, alpha, kappa, rho, ridge, None)[0].xi)
+    return plain(_solve(train, None, tau, alpha, kappa, rho, ridge, None).xi)
 
 
 class Noise(NamedTuple):
@@ -173,17 +175,25 @@ def gamma_noise(
 
     Derived: docs/alignment.md, The noise of the matrix.
     """
-    found, c, rho, tau, kappa, _ = _solve(train, None, tau, alpha, kappa, rho, ridge, None)
-    scale = (c.mean() + rho) ** 2
-    strength, mixed = found.idg / tau, found.mixed.mean(-1) / found.nu
+    found = _solve(train, None, tau, alpha, kappa, rho, ridge, None)
+    kappa, scale = found.kappa, (found.test.mean() + found.rho) ** 2
+    strength, mixed = found.idg / found.tau, found.mixed.mean(-1) / found.nu
     size = scale * found.share + found.xi
     last = strength * (found.share - found.xi / kappa * mixed) + found.nu**2 / kappa * mixed
     return Noise(plain(strength * found.variance.mean(-1)), plain(scale * last / size**2))
 
 
 class _Solution(NamedTuple):
-    """Everything the errors are sums of; the parts on the last axis are per eigenvector."""
+    """Everything the errors are sums of; the parts on the last axis are per eigenvector.
 
+    What was asked stands first, in the shape of all parameters: the moments of the test, and its q.
+    """
+
+    test: Array
+    rho: Floats
+    tau: Floats
+    kappa: Floats
+    test_q: Floats
     q: Floats
     xi: Floats
     nu: Floats
@@ -195,10 +205,10 @@ class _Solution(NamedTuple):
     variance: Floats
 
 
-def _solve(train: Covariance, test: Covariance, *given: Numbers) -> tuple[_Solution, Array, Array, Array, Array, Array]:
-    """The state of pretraining, the moments of the test, and rho, tau, kappa and the test's q in one shape."""
+def _solve(train: Covariance, test: Covariance, *given: Numbers) -> _Solution:
+    """The state of pretraining; a ``test`` of None has its tasks."""
     c, other = in_eigenbasis(train, train if test is None else test)
-    other = c if test is None else other  # a test of None has the tasks of pretraining
+    other = c if test is None else other
     *known, length = given
     length = known[1] if length is None else length
     tau, alpha, kappa, rho, ridge, length = read(**scalings(_ENDLESS, *known), test_alpha=(length, POSITIVE_OR_INF))
@@ -212,8 +222,8 @@ def _solve(train: Covariance, test: Covariance, *given: Numbers) -> tuple[_Solut
     ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * missed / tau, ridge / xi)
     idg = (rho + nu * mixed + q * kept_twice) / (ridge_share + xi / nu * spread / tau)
     variance = (kept_of.mixed + np.expand_dims(q / nu, -1) * kept_of.missed_twice) / np.expand_dims(nu, -1)
-    solution = _Solution(q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance)
-    return solution, other, rho, tau, kappa, (other.mean() + rho) / length
+    asked = (other, rho, tau, kappa, (other.mean() + rho) / length)
+    return _Solution(*asked, q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance)
 
 
 def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Floats:
