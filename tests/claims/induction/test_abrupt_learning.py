@@ -6,11 +6,12 @@ import equinox as eqx
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.abrupt_learning import claim
 from icllab.diagnostics.behaviour import heads
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(0, 4001, 25)
 TIMES = np.array([1275.0, 1450.0, 1675.0, 1125.0, 2250.0, 3200.0])
@@ -43,12 +44,7 @@ def made_up(width=0.15, guess=0.25, head=1.0, guessing=0.35, times=TIMES, last=4
     return dataset.sel(step=slice(0, last))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction.cliff import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 from icllab.theory import induction_landscape
 
 N, COUNTS, STARTS, RATES, LEVELS = 4, (4, 16), (0.0, 0.003, 0.01), (0.2, 0.4, 0.8), (0.1, 0.5, 0.9)
@@ -55,12 +56,7 @@ def exact():
     return claim.theory(dataset.transpose("pairs", "label_count", "attention", ...))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed(exact):

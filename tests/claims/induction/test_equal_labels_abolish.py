@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
+from icllab.claims.induction import _transitions
 from icllab.claims.induction.equal_labels_abolish import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(200, 20_001, 200)
 TIMES = np.array([1800.0, 4000.0, 2500.0, 3100.0, 2200.0])
@@ -28,15 +30,10 @@ def made_up(equal=NEVER, more=TIMES, excess=0.003, last=20_000, counts=(4, 5)):
         coords={"label_count": [4, 5], "seed": np.arange(5), "step": STEPS},
         attrs={"configuration": json.dumps({"fixed": {"pairs": 4}})},
     )
-    return claim.theory(dataset.sel(step=slice(0, last), label_count=list(counts)))
+    return _transitions.guessing(dataset.sel(step=slice(0, last), label_count=list(counts)))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -82,7 +79,7 @@ def test_it_fails_where_chance_is_that_of_one_label_more(counts):
 def test_it_fails_where_the_two_numbers_of_labels_are_exchanged():
     dataset = made_up()
     turned = dataset.isel(label_count=slice(None, None, -1)).assign_coords(label_count=dataset.label_count)
-    assert {"before", "log_rank", "time_ratio", "learned[label_count=5]"} <= set(failing(claim.theory(turned)))
+    assert {"before", "log_rank", "time_ratio", "learned[label_count=5]"} <= set(failing(_transitions.guessing(turned)))
 
 
 def test_no_run_that_learns_tells_nothing():

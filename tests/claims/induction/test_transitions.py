@@ -59,3 +59,10 @@ def test_a_delay_has_a_direction():
     never = group([2000] * 6)
     (found,) = _transitions.delayed("later", "it comes later", never, never)
     assert (found.outcome, found.measured) == (Outcome.UNDECIDED, 1.0)
+
+
+def test_guessing_a_label_of_the_context_is_right_in_one_of_n():
+    steps = xr.Dataset(coords={"step": [0, 10]}, attrs={"configuration": '{"fixed": {"pairs": 4}}'})
+    found = _transitions.guessing(steps)
+    np.testing.assert_allclose(found["accuracy_line"], [0.25, 0.25])
+    np.testing.assert_allclose(found["chance_loss"], np.log([4.0, 4.0]))

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction.weights_or_context import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 CLASSES = (64, 128, 256, 512)
 SETTINGS = (claim.PLAIN, claim.BURSTIER, claim.NOISIER, claim.SKEWED)
@@ -47,16 +48,7 @@ def made_up(moves=MOVES, both=0.4, centre=7.5, width=0.6, own=0.99, start=0.0625
     return claim.theory(dataset)
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
-
-
-def outcome(dataset):
-    return worst(outcomes(dataset).values())
+outcomes, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():

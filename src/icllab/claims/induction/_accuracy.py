@@ -1,7 +1,4 @@
-"""Item-label networks trained until their training loss is small, and their accuracy on any task.
-
-A run ends when its loss, averaged over some steps, is small: what was learned first leaves nothing to learn from.
-"""
+"""Item-label networks trained until their averaged training loss is small, and their accuracy on any task."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,18 +19,7 @@ RATE, BATCH = 0.1, 128
 def trained_until(
     task: Any, network: Any, *, loss: float, memory: int, steps: int, key: Any, keep: Sequence[int] = (), **how: Any
 ) -> Any:
-    """The run of one network by SGD until its loss, averaged over ``memory`` steps, is at most ``loss``.
-
-    Args:
-        task: The task it is trained on.
-        network: What is trained.
-        loss: Target of the averaged loss, in nats.
-        memory: Number of steps over which the loss is averaged.
-        steps: Largest number of steps.
-        key: Key of the prompts.
-        keep: Numbers of updates after which parameters are kept.
-        **how: Further arguments of :func:`icllab.fit`, such as ``trainable``.
-    """
+    """The run of one network by SGD until its loss, averaged over ``memory`` steps, is at most ``loss`` nats."""
     return icl.fit(
         network,
         task,
@@ -59,10 +45,7 @@ def drawn(task: Any, *, key: Any, prompts: int) -> Any:
 
 
 def accuracy_curve(run: Any, task: Any, *, key: Any, prompts: int, steps: Sequence[int]) -> np.ndarray:
-    """The accuracy of a run's one network after each of its kept steps, [step].
-
-    The same fresh prompts are asked every time. After a run has ended its network is what it was then.
-    """
+    """The accuracy of a run's one network on the same prompts after each kept step; once ended, it stays as it was."""
     networks = [(run.trajectory.at(step) if step in run.trajectory else run.members).member(0) for step in steps]
     arrays, rest = zip(*(eqx.partition(network, eqx.is_array) for network in networks), strict=True)
     # One shape however soon a run has ended, so that this is compiled once.

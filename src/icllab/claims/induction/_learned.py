@@ -1,11 +1,12 @@
-"""What a trained network says of a claim only if it has learned the task that it was trained on."""
+"""Accuracies in checks: their errors with few seeds, and what they say only of networks that have learned."""
 
 import dataclasses
 from collections.abc import Iterable
 
+import numpy as np
 import xarray as xr
 
-from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments import Estimate, Finding, Outcome, checks, estimates
 
 LEARNED = 0.9
 """Accuracy on the training task of a network that has learned it."""
@@ -18,3 +19,21 @@ def if_learned(findings: Iterable[Finding], accuracy: xr.DataArray) -> list[Find
         return list(findings)
     advice = f"a network has an accuracy of {least:.2f} on its training task; longer training would tell"
     return [dataclasses.replace(finding, outcome=Outcome.UNDECIDED, advice=advice) for finding in findings]
+
+
+def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Estimate:
+    """The mean over repetitions of so many prompts each; its error is at least that of the prompts.
+
+    Of few seeds the scatter may be small by chance; that of the prompts is known.
+    """
+    found = estimates.mean(samples, over)
+    least = (found.value * (1 - found.value) / (prompts * samples.sizes[over])) ** 0.5
+    return Estimate(found.value, np.maximum(found.error, least))
+
+
+def several(learned: np.ndarray) -> list[Finding]:
+    """Have all networks learned the task, and more than one? With fewer nothing is compared."""
+    return [
+        *checks.complete("learned", "every network has learned the task", bool(learned.all())),
+        *checks.complete("several", "several networks have learned the task", bool(learned.sum() > 1)),
+    ]

@@ -1,8 +1,7 @@
-r"""The item-label network trained by SGD, and its test sets along training.
+"""The item-label network trained by SGD, and its test sets along training.
 
 The reduced size: N = 4 pairs, L = 16 labels, content of D = 31 numbers, a position for each of the nine tokens, novel
-classes in every prompt. Weights are drawn and trained as in the study of abrupt learning: SGD on the cross-entropy of
-the query's label, fresh prompts at every step, weights decayed by a millionth of themselves.
+classes in every prompt. SGD is on the cross-entropy of the query's label, with fresh prompts at every step.
 """
 
 import functools
@@ -36,15 +35,7 @@ TOGETHER = 256  # prompts that are tested side by side
 
 
 class Start(NamedTuple):
-    """What one seed begins with.
-
-    Attributes:
-        task: The task, its label vectors (and class means) drawn.
-        network: The network before training.
-        of_task: Key that the task was drawn from.
-        of_prompts: Key of the training prompts.
-        of_tests: Key of the test prompts.
-    """
+    """What one seed begins with: task, network before training, and keys of the task, of training and of tests."""
 
     task: ItemLabel
     network: ItemLabelNetwork
@@ -59,14 +50,7 @@ def task(*, key: Any, **changes: Any) -> ItemLabel:
 
 
 def start(seed: int, *, key: Any, fields: Mapping[str, Any] | None = None, **changes: Any) -> Start:
-    """Task, network and keys of a seed, which depend on the seed and ``key`` alone.
-
-    Args:
-        seed: Number of the repetition.
-        key: Key of the cell.
-        fields: Fields of the network other than its sizes, such as ``layers``.
-        **changes: Numbers of the task that differ from :data:`REDUCED`.
-    """
+    """Task (with numbers changed), network (with ``fields``) and keys, which depend on the seed and ``key`` alone."""
     of_task, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 3)
     of_network = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 1), seed)
     law = task(key=of_task, **changes)
@@ -114,10 +98,7 @@ def trained(
     batch: int = 128,
     **how: Any,
 ) -> Any:
-    """The run of a network, one member for each learning rate, with its parameters kept at ``steps``.
-
-    Further arguments are those of :func:`icllab.fit`.
-    """
+    """The run of a network, a member for each learning rate, with parameters kept at ``steps``."""
     return icl.fit(
         network,
         task,
@@ -134,11 +115,7 @@ def trained(
 def measured(
     run: Any, test: ItemLabel, *, key: Any, prompts: int = 1024, progress: bool = False
 ) -> dict[str, np.ndarray]:
-    """Of every member at every kept step, on the same fresh prompts of a test set: means over prompts.
-
-    Returns:
-        ``accuracy`` and ``label_loss`` [member, step]; with ``progress`` also the measures of :data:`PROGRESS`.
-    """
+    """Means over the same fresh prompts, [member, step]: accuracy, loss and, with ``progress``, :data:`PROGRESS`."""
     asked = test.sample_many(prompts, key=key)
     found = [_measured(*_member(run, m), test, asked, progress) for m in range(run.size)]
     return {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
@@ -155,19 +132,8 @@ def learning_curves(
 ) -> dict[str, Named]:
     """Training of every seed at every learning rate, tested on novel classes after every kept step.
 
-    Args:
-        point: A claim's cell: ``seed``, ``step`` (ascending; the last ends the training), ``label_count``, ``pairs``,
-            ``dim``, ``batch`` (prompts of a step) and ``prompts`` (of the test). Each seed has label vectors,
-            weights, prompts and tests of its own, the same ones at every rate.
-        key: Key of the cell.
-        rates: Learning rates.
-        prepared: Network -> what is trained in its place, such as an edited one; None: the network as it was drawn.
-        fields: Fields of the network other than its sizes.
-        labels: Number of labels; None: ``point.label_count``.
-
-    Returns:
-        ``accuracy``, ``label_loss`` and the measures of :data:`PROGRESS` over seed, rate and step, as a claim's
-        ``measure`` returns them.
+    Each seed has label vectors, weights, prompts and tests of its own, the same ones at every rate; ``prepared`` is
+    what is trained in the network's place, ``fields`` are the network's, ``labels`` another number of labels.
     """
     count = point.label_count if labels is None else labels
 

@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.diagnostics import delay, transitions
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding, Outcome
+from icllab.experiments import Finding, Outcome, checks
+from icllab.experiments.results import fixed_values
 
 OF_MEMBERS = (
     "transitioned",
@@ -22,15 +22,7 @@ LARGEST_P = 0.01  # of a log-rank test that tells
 
 
 def risen(curves: xr.DataArray, **how: Any) -> xr.Dataset:
-    """Transitions of curves over seed, step and any other axes, for each combination of the others by itself.
-
-    Args:
-        curves: The curves.
-        **how: Levels and edges, as of :func:`icllab.diagnostics.transitions`.
-
-    Returns:
-        :data:`OF_MEMBERS` over all axes but ``step``; the median over seeds has no axis of seeds.
-    """
+    """:data:`OF_MEMBERS` of curves over seed, step and any other axes, each combination of the others by itself."""
     others = [name for name in curves.dims if name not in ("seed", "step")]
     if not others:
         return transitions(curves, **how)[list(OF_MEMBERS)].drop_attrs()
@@ -40,6 +32,12 @@ def risen(curves: xr.DataArray, **how: Any) -> xr.Dataset:
     # Findings name coordinates in the order in which the curves have them.
     variables = {name: found[name].variable for name in OF_MEMBERS}
     return xr.Dataset(variables, coords={name: curves[name] for name in curves.dims if name in found.dims})
+
+
+def guessing(dataset: xr.Dataset) -> xr.Dataset:
+    """With the accuracy of guessing any of the N labels of the context, 1/N, and its loss, ln N."""
+    pairs, flat = fixed_values(dataset)["pairs"], xr.zeros_like(dataset.step, dtype=float)
+    return dataset.assign(accuracy_line=flat + 1 / pairs, chance_loss=flat + np.log(pairs))
 
 
 def visible(findings: list[Finding], *, whole: bool = True) -> list[Finding]:

@@ -1,27 +1,20 @@
 r"""The in-context accuracy of a two-layer network: a plateau at 1/N, then a jump.
 
-Prompts have N items with different labels out of L, and a query that repeats one of the items; classes are novel in
-every prompt. Chance is 1/L, and guessing any label of the context is right in 1/N. On the scale of
+A query repeats one of N items with different labels out of L, of classes that are novel in every prompt. On the scale
+:math:`u = (A - 1/N)/(1 - 1/N)` of the accuracy the transition is where u is first 1/2, and its width the time from 0.1
+to 0.9; a learner that comes near its end exponentially has a width of 3.2 times that time. The plateau is the mean
+accuracy while nine tenths of the answers are labels of the context, until a width before the transition.
 
-.. math:: u = \frac{A - 1/N}{1 - 1/N}
-
-the transition is where the accuracy A first has u = 1/2, and its width is the time from u = 0.1 to u = 0.9. A learner
-that comes near its end exponentially has a width of 3.2 times that time; the claim is of less than a third. The plateau
-is the mean accuracy while nine tenths of the answers are labels of the context, until a width before the transition. It
-is one of the accuracy, not of the loss at ln N.
-
-The two steps of an induction head are read off the attention: from a label to its item in the first layer (ILA1), and
-from the query to the right label in the second (TILA2). Attention to labels as such (TLA2) and answers that are labels
-of the context (CLA) belong to guessing. Their times and widths are taken between their own plateaus and ends.
+The two steps of the head are attention from a label to its item in the first layer (ILA1) and from the query to the
+right label in the second (TILA2). Attention to labels as such (TLA2) and answers that are labels of the context (CLA)
+belong to guessing. Their times and widths are taken between their own plateaus and ends.
 """
 
 import xarray as xr
 
 from icllab.claims.induction import _transitions
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -42,9 +35,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     guess = 1 / fixed_values(dataset)["pairs"]
     jump = _transitions.risen(dataset["accuracy"], plateau=guess, end=1.0)
     short = Outcome.UNDECIDED if dataset.step.max() < LONG else Outcome.FAILS
-    findings = checks.equal(
-        "missed", "networks that do not jump", (~jump["transitioned"]).sum("seed"), 0, otherwise=short
-    )
+    missed = (~jump["transitioned"]).sum("seed")
+    findings = checks.equal("missed", "networks that do not jump", missed, 0, otherwise=short)
     before = dataset.step < jump["transition_time"] - jump["transition_width"]
     waiting = before & (dataset["context_label_accuracy"] >= GUESSED)
     level = estimates.mean(dataset["accuracy"].where(waiting).mean("step"))
@@ -70,15 +62,11 @@ def _events(dataset: xr.Dataset, jump: xr.Dataset) -> list[Finding]:
     times = {name: one["transition_time"].where(one["transition_time"] > 0) for name, one in own.items()}
     findings = []
     for name, called in JUMPING.items():
-        ratio = estimates.geometric_mean(times[name] / jump["transition_time"])
-        findings += checks.near(
-            f"time_{called.lower()}", f"time of {called} / the accuracy's", ratio, 1.0, margin=TOGETHER
-        )
+        ratio, what = estimates.geometric_mean(times[name] / jump["transition_time"]), f"time of {called}"
+        findings += checks.near(f"time_{called.lower()}", f"{what} / the accuracy's", ratio, 1.0, margin=TOGETHER)
         wider = own["label_attention"]["relative_width"] / own[name]["relative_width"]
-        wider = estimates.geometric_mean(wider.where(jump["transitioned"]))
-        findings += checks.above(
-            f"width_{called.lower()}", f"relative width of TLA2 / that of {called}", wider, EARLIER
-        )
+        wider, what = estimates.geometric_mean(wider.where(jump["transitioned"])), "relative width of TLA2 / that of"
+        findings += checks.above(f"width_{called.lower()}", f"{what} {called}", wider, EARLIER)
     for name, called in GUESSING.items():
         later = estimates.geometric_mean(jump["transition_time"] / times[name])
         findings += checks.above(f"before_{called.lower()}", f"time of the accuracy / that of {called}", later, EARLIER)
@@ -118,6 +106,6 @@ experiment = Experiment(
             "both attention patterns are given, and the readout alone is learned: accuracy rises smoothly",
             measure={"given": True},
             axes={"step": tuple(range(0, 301, 5)), "seed": tuple(range(5))},
-        ),
+        )
     },
 )

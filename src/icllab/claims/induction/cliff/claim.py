@@ -1,10 +1,9 @@
 r"""A head of three strengths descends a long plateau along one of them, and then falls off a cliff.
 
-The landscape is that of :mod:`icllab.theory.induction_landscape`. The simulation is attention, token by token, on the
-prompt :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_k` with items and labels orthogonal, averaged over all k. It is of two
-kinds: ``even``, where every label sees N + 1 tokens and nothing but its own item counts, which is the landscape; and
-``causal``, where every token sees itself and all before it, takes up a part of each, and positions differ. What the two
-have in common is not an artefact of the average over positions.
+The landscape is that of :mod:`icllab.theory.induction_landscape`. The simulation is attention, token by token, on
+:math:`x_1, \ell_1, \dots, x_N, \ell_N, x_k` with items and labels orthogonal, averaged over all k. It is of two kinds:
+``even``, where every label sees N + 1 tokens and nothing but its own item counts, which is the landscape; and
+``causal``, where every token sees itself and all before it, takes up a part of each, and positions differ.
 """
 
 import functools
@@ -13,10 +12,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import induction_landscape as landscape
@@ -32,12 +28,6 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
     fixed, levels, times = fixed_values(dataset), dataset.loss_level.values.tolist(), dataset.time.values
     order = [STRENGTHS.index(str(name)) for name in dataset.strength.values]
 
-    def sloped(pairs: np.integer, labels: np.integer) -> np.ndarray:
-        if labels < pairs:
-            return np.full(3, np.nan)
-        slope = landscape.gradient(0.0, 0.0, 0.0, pairs=int(pairs), labels=int(labels))[order]
-        return slope if context else slope * labels / max(labels - pairs, 1)
-
     def flowed(pairs: np.integer, labels: np.integer, start: np.floating) -> tuple[np.ndarray, ...]:
         crossed, path = np.full(len(levels), np.nan), np.full((len(times), 4), np.nan)
         if labels >= pairs:
@@ -49,18 +39,17 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
             crossed = np.array(list(found.crossings.values()))
         return crossed, path[:, :3], path[:, 3]
 
-    sizes = dataset.pairs, dataset.label_count
-    outputs = [["loss_level"], ["time", "strength"], ["time"]]
-    crossed, strengths, losses = xr.apply_ufunc(
-        flowed, *sizes, dataset.start, output_core_dims=outputs, vectorize=True, keep_attrs=False
-    )
+    def sloped(pairs: np.integer, labels: np.integer) -> np.ndarray:
+        if labels < pairs:
+            return np.full(3, np.nan)
+        slope = landscape.gradient(0.0, 0.0, 0.0, pairs=int(pairs), labels=int(labels))[order]
+        return slope if context else slope * labels / max(labels - pairs, 1)
+
+    sizes, outputs = (dataset.pairs, dataset.label_count), [["loss_level"], ["time", "strength"], ["time"]]
+    found = xr.apply_ufunc(flowed, *sizes, dataset.start, output_core_dims=outputs, vectorize=True, keep_attrs=False)
     slopes = xr.apply_ufunc(sloped, *sizes, output_core_dims=[["strength"]], vectorize=True)
-    return dataset.assign(
-        crossing_time_theory=crossed,
-        origin_gradient_theory=slopes,
-        strength_curve_line=strengths,
-        label_loss_line=losses,
-    )
+    names = ("crossing_time_theory", "strength_curve_line", "label_loss_line")
+    return dataset.assign(dict(zip(names, found, strict=True)) | {"origin_gradient_theory": slopes})
 
 
 def at_rate_zero(times: xr.DataArray) -> Estimate:
@@ -95,16 +84,15 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         part = dataset.sel(pairs=pairs, label_count=counts >= pairs)
         slope, line = Estimate(part["origin_gradient"], ROUNDING), part["origin_gradient_theory"]
         findings += checks.covers("slope", "slope at the origin", slope, line, largest_error=ROUNDING)
-        if saddle := bool((counts == pairs).any()):
-            findings += _saddle(part.sel(label_count=pairs), int(pairs))
-        if cliff := bool((counts > pairs).any()):
-            findings += _cliff(part.sel(label_count=counts[counts > pairs]))
-        if saddle and cliff:
-            findings += _delay(part, int(pairs))
-        both = checks.complete(
-            "counts", "as many labels as pairs, and more", saddle and cliff, at={"pairs": int(pairs)}
-        )
-        findings += both
+        saddle, cliff = bool((counts == pairs).any()), bool((counts > pairs).any())
+        findings += _saddle(part.sel(label_count=pairs), int(pairs)) if saddle else []
+        findings += _cliff(part.sel(label_count=counts[counts > pairs])) if cliff else []
+        if saddle and cliff:  # the same start with as many labels as pairs, and with more
+            first = _finest(part).sel(loss_level=TOP, start=part.start.max(), drop=True)
+            few, many = (first.sel(label_count=count, drop=True) for count in (pairs, part.label_count.max()))
+            findings += checks.above("delay", "plateau at L=N / at the most labels", Estimate(few / many, 0.0), 2.0)
+        what, at = "as many labels as pairs, and more", {"pairs": int(pairs)}
+        findings += checks.complete("counts", what, saddle and cliff, at=at)
     return findings
 
 
@@ -144,13 +132,6 @@ def _saddle(part: xr.Dataset, pairs: int) -> list[Finding]:
     return findings + checks.covers("escape", what, slower, line, largest_error=0.03 * line)
 
 
-def _delay(part: xr.Dataset, pairs: int) -> list[Finding]:
-    """The same start with as many labels as pairs, and with more."""
-    first = _finest(part).sel(loss_level=TOP, start=part.start.max(), drop=True)
-    few, many = (first.sel(label_count=count, drop=True) for count in (pairs, part.label_count.max()))
-    return checks.above("delay", "plateau at L=N / at the most labels", Estimate(few / many, 0.0), 2.0)
-
-
 def figure(dataset: xr.Dataset):
     """The loss against time with more labels than pairs, and the three strengths below it."""
     part = dataset.isel(pairs=0, label_count=-1, drop=True).sel(start=0.0, drop=True)
@@ -161,11 +142,13 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="time", hue="attention", line_x="time", line_name="flow")
 
 
-BOTH = {
+COMMON = {
     "attention": ("even", "causal"),
+    "pairs": (8,),
     "rate": (0.2, 0.1, 0.05),
     "loss_level": (0.9, 0.5, 0.1),
     "strength": STRENGTHS,
+    "time": tuple(2.0 * i for i in range(66)),
 }
 
 experiment = Experiment(
@@ -189,28 +172,13 @@ experiment = Experiment(
     outputs=("loss_level", "strength", "time"),
     fixed={"horizon": 130.0, "saddle_horizon": 1600.0},
     sizes={
-        "smoke": BOTH
-        | {
-            "pairs": (4,),
-            "label_count": (4, 16),
-            "rate": (0.8, 0.4, 0.2),
-            "start": (0.0, 0.003, 0.01),
-            "time": tuple(2.0 * i for i in range(41)),
-        },
-        "small": BOTH
-        | {
-            "pairs": (8,),
-            "label_count": (8, 32),
-            "start": (-0.01, 0.0, 0.001, 0.01),
-            "time": tuple(2.0 * i for i in range(66)),
-        },
-        "medium": BOTH
-        | {
-            "pairs": (8,),
-            "label_count": (8, 9, 16, 32, 64),
-            "start": (-0.01, 0.0, 0.0001, 0.001, 0.01),
-            "time": tuple(2.0 * i for i in range(131)),
-        },
+        "smoke": COMMON
+        | {"pairs": (4,), "label_count": (4, 16), "rate": (0.8, 0.4, 0.2), "start": (0.0, 0.003, 0.01)}
+        | {"time": COMMON["time"][:41]},
+        "small": COMMON | {"label_count": (8, 32), "start": (-0.01, 0.0, 0.001, 0.01)},
+        "medium": COMMON
+        | {"label_count": (8, 9, 16, 32, 64), "start": (-0.01, 0.0, 0.0001, 0.001, 0.01)}
+        | {"time": tuple(2.0 * i for i in range(131))},
     },
     shows="smoke",
     precision="float64",

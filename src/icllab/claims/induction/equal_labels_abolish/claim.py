@@ -1,13 +1,9 @@
-r"""With as many labels as pairs a network stays at chance; with one label more it learns to look labels up.
+"""With as many labels as pairs a network stays at chance; with one label more it learns to look labels up.
 
-Where L = N every label is in every context (the classes of a context have different labels), so that guessing any label
-of the context is chance, and the slope that leads a network to the induction head is gone. Networks are trained on both
-from as many starts for as many steps. Runs without a transition are censored: times are compared by the log-rank test,
-its p-value counted over all divisions of the runs into two groups of these sizes, and by means in which the last step
-stands for their time.
-
-It is a statement about times. On the landscape of three numbers L = N is a saddle that only one set of starts never
-leaves, and networks leave it too, if they are given several times as long.
+Where L = N every label is in every context, so that guessing any label of the context is chance, and the slope that
+leads a network to the induction head is gone. Runs without a transition are censored: times are compared by the exact
+log-rank test, and by means in which the last step stands for their time. It is a statement about times: on the
+landscape of three numbers L = N is a saddle, and networks leave it too, if they are given several times as long.
 """
 
 import numpy as np
@@ -15,9 +11,7 @@ import xarray as xr
 
 from icllab.claims.induction import _transitions
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -25,13 +19,7 @@ LONG = 10_000  # steps that are enough to tell
 WAIT = (2000, 4000)  # steps between which a network is at chance
 CLOSE = 0.02  # nats, of the loss to ln N
 NEAR = 0.03  # of the accuracy to 1/N
-
-
-def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The loss and accuracy of guessing any of N labels."""
-    count = fixed_values(dataset)["pairs"]
-    flat = xr.zeros_like(dataset.step, dtype=float)
-    return dataset.assign(chance_loss=flat + np.log(count), accuracy_line=flat + 1 / count)
+MEASURED = ("item_label_attention", "target_attention", "label_attention", "context_label_accuracy")
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -94,15 +82,7 @@ experiment = Experiment(
     ),
     conditions="N = 4, novel classes in every prompt, SGD at rate 0.1. Given several times as long, networks learn it.",
     sources=("Reddy24",),
-    quantities=(
-        "accuracy",
-        "label_loss",
-        "chance_loss",
-        "item_label_attention",
-        "target_attention",
-        "label_attention",
-        "context_label_accuracy",
-    ),
+    quantities=("accuracy", "label_loss", "chance_loss", *MEASURED),
     static=("label_count",),
     outputs=("step",),
     fixed={"pairs": 4, "dim": 31, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
@@ -111,7 +91,7 @@ experiment = Experiment(
         "small": {"label_count": (4, 5), "step": tuple(range(200, 14001, 200)), "seed": 5},
         "medium": {"label_count": (4, 5, 6, 8, 16), "step": tuple(range(200, 40001, 200)), "seed": Seeds(12, block=3)},
     },
-    theory=theory,
+    theory=_transitions.guessing,
     check=check,
     figure=figure,
     controls={"one_more": Control("both arms have one label more", measure={"more": 1})},

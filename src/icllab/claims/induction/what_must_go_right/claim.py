@@ -1,39 +1,27 @@
 r"""What has to be learned before the head works: interventions during training, and when the jump comes.
 
-Networks of the reduced size (N = 4 pairs, L = 16 labels, novel classes in every prompt) are trained from one start many
-times over, each time with one operation of the induction head supplied or withheld:
-
-- *previous token*: every label attends to the item before it (the pattern of layer 1 is clamped);
-- *match*: the query attends to the right label (the pattern of layer 2 is clamped), which needs no previous token;
-- *copy*: the attention on each label is the answer, and no classifier is needed;
-- *classifier frozen*: it stays as it was drawn; attention alone is trained;
-- *no layer 1*, *no layer 2*, *no attention*: a head, or both, add nothing;
-- *layer 1 transplanted*, *layer 2 transplanted*, *classifier transplanted*: a part starts from the network trained
-  without intervention, and is trained on; the rest starts as always.
+Networks are trained from one start many times over, each time with one operation of the induction head supplied or
+withheld: *previous token* and *match* clamp the pattern of layer 1 (a label attends to the item before it) or 2 (the
+query attends to the right label); with *copy* the attention on each label is the answer; a *frozen* classifier stays as
+it was drawn; *no layer* adds nothing; a *transplanted* part starts from the network trained without intervention.
 
 T is the step at which the accuracy on novel classes first reaches 0.9. An effect is the geometric mean over seeds of
-:math:`T/T_0`, with :math:`T_0` of the same start and prompts without intervention. A run that does not get there is
-censored at its last step: where there are such, groups are compared by the log-rank test.
+:math:`T/T_0`, with :math:`T_0` of the same start and prompts without intervention. Runs that do not get there are
+censored at their last step: where there are such, groups are compared by the log-rank test.
 """
 
 import dataclasses
 
 import numpy as np
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from icllab.claims.induction import _transitions
+from icllab.claims.induction._learned import mean_accuracy
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.experiments.results import fixed_values
-from icllab.figures import style
+from icllab.figures.curves import Panel, panels
 
 NONE, BLIND, FROZEN = "none", "no attention", "classifier frozen"
 CLAMPS = ("previous token", "match", "copy")
@@ -48,7 +36,6 @@ ORDER = (  # the later one first
     ("classifier transplanted", "layer 1 transplanted"),
     ("layer 1 transplanted", "layer 2 transplanted"),
 )
-STEPS = tuple(range(0, 3001, 50))
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -60,8 +47,14 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """What each intervention does to the time of the jump, and which operation it waits for."""
-    groups = {name: dataset.isel(dim=0, drop=True).sel(intervention=name, drop=True) for name in _there(dataset)}
-    findings = _blind(groups[BLIND]) if BLIND in groups else []
+    there = [name for name in INTERVENTIONS if name in dataset.intervention]
+    groups = {name: dataset.isel(dim=0, drop=True).sel(intervention=name, drop=True) for name in there}
+    findings = []
+    if BLIND in groups:  # the query's token is all there is to answer by, whatever the training
+        last, chance = groups[BLIND].isel(step=-1, drop=True), float(dataset["blind_accuracy"])
+        found = mean_accuracy(last["accuracy"], fixed_values(dataset)["prompts"])
+        what = "accuracy without attention, after training"
+        findings += checks.covers("blind", what, found, chance, largest_error=0.02)
     for later, sooner in ORDER:
         if {later, sooner} <= set(groups):
             findings += _sooner(later, sooner, groups)
@@ -69,20 +62,6 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         if {NONE, name} <= set(groups):
             findings += _later(name, groups)
     return [*findings, *checks.complete("whole", "all interventions", set(groups) == set(INTERVENTIONS))]
-
-
-def _there(dataset: xr.Dataset) -> list[str]:
-    return [name for name in INTERVENTIONS if name in dataset.intervention]
-
-
-def _blind(group: xr.Dataset) -> list[Finding]:
-    """Without any attention the query's token is all there is to answer by, whatever the training."""
-    found = estimates.mean(group["accuracy"].isel(step=-1, drop=True))
-    # Of few seeds the scatter may be small by chance; that of the prompts is known.
-    least = (found.value * (1 - found.value) / (fixed_values(group)["prompts"] * group.sizes["seed"])) ** 0.5
-    found = Estimate(found.value, xr.where(found.error < least, least, found.error))
-    chance = float(group["blind_accuracy"])
-    return checks.covers("blind", "accuracy without attention, after training", found, chance, largest_error=0.02)
 
 
 def _sooner(later: str, sooner: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
@@ -115,42 +94,15 @@ def _withheld(finding: Finding) -> Finding:
 
 
 def figure(dataset: xr.Dataset):
-    """The time of every run, open where it is censored; Kaplan-Meier medians as bars."""
-    dataset = dataset.isel(dim=0)
-    names = [name for name in INTERVENTIONS if name in dataset.intervention]
-    with style.context():
-        figure = Figure(figsize=(style.COLUMN, 0.85 + 0.22 * len(names)), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        for row, name in enumerate(names):
-            part = dataset.sel(intervention=name)
-            time, there = part["observed_time"].values, part["transitioned"].values > 0
-            colour = style.INK if name == NONE else style.CATEGORIES[0]
-            spread = row + np.linspace(-0.24, 0.24, len(time)) if len(time) > 1 else np.array([float(row)])
-            look = {"linestyle": "none", "color": colour, "markeredgewidth": 0.7, "clip_on": False}
-            axes.plot(time[there], spread[there], "o", markersize=3.0, **look)
-            axes.plot(time[~there], spread[~there], ">", markersize=3.4, markerfacecolor="white", **look)
-            median = float(part["median_time"])
-            if np.isfinite(median):
-                axes.plot([median] * 2, [row - 0.36, row + 0.36], color=colour, linewidth=1.4)
-        axes.set_xscale("log")
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.grid(axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel(f"step at which the accuracy reaches {REACHED:g}")
-        shown = [
-            Line2D([], [], linestyle="none", marker="o", markersize=3.0, color=style.INK, label="one run"),
-            Line2D([], [], linestyle="none", marker=">", markersize=3.4, color=style.INK, label="censored"),
-            Line2D([], [], color=style.INK, linewidth=1.4, label="median"),
-        ]
-        shown[1].set_markerfacecolor("white")
-        figure.legend(handles=shown, loc="outside upper left", ncols=3)
-    return figure
+    """The time of every run, marked at the frame where it is censored, and the Kaplan-Meier medians."""
+    there = [name for name in INTERVENTIONS if name in dataset.intervention]
+    shown = dataset.isel(dim=0, drop=True).sel(intervention=there)
+    shown["transition_time"] = shown["transition_time"].where(shown["transitioned"] > 0, np.inf)
+    panel = Panel("transition_time", "median_time", yscale="log")
+    return panels(shown, [panel], x="intervention", hue="seed", line_name="median", columns=2)
 
+
+COMMON = {"dim": (31,), "intervention": INTERVENTIONS, "step": tuple(range(0, 3001, 50))}
 
 experiment = Experiment(
     claim=(
@@ -174,14 +126,9 @@ experiment = Experiment(
     outputs=("step",),
     fixed={"label_count": 16, "pairs": 4, "loss": 0.15, "prompts": 512},
     sizes={
-        "smoke": {"dim": (31,), "intervention": (BLIND,), "step": (0, 100), "seed": 3},
-        "small": {"dim": (31,), "intervention": INTERVENTIONS, "step": STEPS, "seed": 10},
-        "medium": {
-            "dim": (31,),
-            "intervention": INTERVENTIONS,
-            "step": tuple(range(0, 8001, 50)),
-            "seed": Seeds(20, block=1),
-        },
+        "smoke": COMMON | {"intervention": (BLIND,), "step": (0, 100), "seed": 3},
+        "small": COMMON | {"seed": 10},
+        "medium": COMMON | {"step": tuple(range(0, 8001, 50)), "seed": Seeds(20, block=1)},
     },
     theory=theory,
     check=check,
