@@ -14,12 +14,14 @@ os.environ.setdefault("JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS", 
 
 import make_api
 import make_equations
+import make_notebooks
 
 import icllab
 
 HERE = Path(__file__).parent
 make_api.write(HERE)
 make_equations.write(HERE)
+make_notebooks.write(HERE)
 
 project = "icl-lab"
 author = "The icl-lab founders"
@@ -33,7 +35,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "jupyter_execute"]
+exclude_patterns = ["_build", "jupyter_execute", "notebooks"]
 language = "en"
 
 html_theme = "furo"
@@ -104,5 +106,11 @@ def as_written(app, what, name, obj, options, signature, returned):
     return None
 
 
+def with_notebook(app, page, source):
+    """Link a page's notebook from the page."""
+    source[0] = make_notebooks.linked(page, source[0])
+
+
 def setup(app):
+    app.connect("source-read", with_notebook)
     app.connect("autodoc-process-signature", as_written)
