@@ -61,7 +61,7 @@ def test_it_is_undecided_where_a_solve_did_not_converge():
 
 
 def test_the_misprint_is_wrong_in_the_joint_limit_of_few_tasks_alone():
-    right, wrong = claim.theory(made_up()), claim.misprinted(made_up())
+    right, wrong = claim.theory(made_up()), claim.experiment.controls["slide_limit"].theory(made_up())
     xr.testing.assert_equal(wrong.drop_vars("icl_limit"), right.drop_vars("icl_limit"))
     np.testing.assert_array_equal(wrong.icl_limit.sel(kappa=2.0), right.icl_limit.sel(kappa=2.0))
     assert np.all(right.icl_limit.sel(kappa=0.5) > 1.5 * wrong.icl_limit.sel(kappa=0.5))

@@ -30,40 +30,26 @@ def transformer(
     length: int | None = None,
 ) -> Transformer:
     """Pre-norm blocks of softmax attention and an MLP, causal, which answer at every example as at a query."""
-    return Transformer(
-        Joined(answers="every", causal=True, query_is_key=True),
-        dim=dim,
-        width=width,
-        layers=layers,
-        block=BlockOptions(heads=heads, head_dim=head_dim, mlp=(2 * width,), norm="pre"),
-        positions=positions,
-        length=length,
-        key=key,
-    )
+    shape = {"dim": dim, "width": width, "layers": layers, "positions": positions, "length": length}
+    block = BlockOptions(heads=heads, head_dim=head_dim, mlp=(2 * width,), norm="pre")
+    return Transformer(Joined(answers="every", causal=True, query_is_key=True), **shape, block=block, key=key)
 
 
 def trained(
-    networks: Any,
-    task: Any,
-    *,
-    rates: Sequence[float],
-    steps: int,
-    batch: int,
-    key: PRNGKeyArray,
-    updates: int | None = None,
-    keep: Sequence[int] = (),
+    networks: Any, task: Any, point: Any, *, key: PRNGKeyArray, updates: int | None = None, keep: Sequence[int] = ()
 ) -> Run:
-    """Every network at every rate, after training on fresh prompts: all ``steps`` of it, or the first ``updates``."""
-    return icl.fit(
-        networks,
-        task,
-        steps=updates or steps,
-        key=key,
-        batch=batch,
-        optimizer=warmed(steps),
-        sweep=Sweep({"optimizer.rate": rates}, mode="map"),
-        record=Record([0], keep=keep, progress=False),
-    )
+    """Every network at every rate of a cell, after all its steps on fresh prompts, or the first ``updates`` of them."""
+    steps, rates = int(np.max(point.step)), np.atleast_1d(point.rate).tolist()
+    how = {"sweep": Sweep({"optimizer.rate": rates}, mode="map"), "record": Record([0], keep=keep, progress=False)}
+    return icl.fit(networks, task, steps=updates or steps, key=key, batch=point.batch, optimizer=warmed(steps), **how)
+
+
+def annealed_run(network: Any, task: Any, point: Any, *, steps: int, key: PRNGKeyArray, **swept: Any) -> Run:
+    """A network trained on the last token of prompts, its rate annealed to zero; ``swept``: fields of the task."""
+    sweep = {f"task.{name}": values for name, values in swept.items()}
+    sweep |= {"optimizer.rate": [point.rate], "optimizer.steps": [steps]}
+    how = {"sweep": Sweep(sweep, mode="map"), "record": Record([0], progress=False), "positions": "last"}
+    return icl.fit(network, task, steps=steps, key=key, batch=point.batch, optimizer=annealed, **how)
 
 
 @functools.cache

@@ -10,45 +10,31 @@ smallest singular value reaches zero), so theory and simulation are compared whe
 import numpy as np
 import xarray as xr
 
+from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, solved
 from icllab.core.statistics import extrapolate
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
 from icllab.experiments.results import fixed_values
-from icllab.figures.curves import Panel, panels
 from icllab.theory import linear_attention
 from icllab.theory.wishart import stieltjes, stieltjes_derivative
 
 BELOW, ABOVE = (0.25, 0.5, 0.75), (1.0, 1.02, 1.1, 1.25, 1.5, 2.0, 3.0)
 APART = 0.5
 LARGEST = 0.07  # relative standard error: three of them still tell the formulas of the wrong worlds from the right one
-NEAR = np.geomspace(1e-4, 0.1, 30)
-LINE = np.unique(np.concatenate([np.geomspace(0.2, 4.0, 161), 1 - NEAR, [1.0], 1 + NEAR]))
 
 
-def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The closed forms, at the measured points and along a line."""
-    fixed = fixed_values(dataset)
-    return dataset.assign_coords(tau_line=LINE).assign(
-        icl_theory=("tau", linear_attention.icl_error(tau=dataset.tau.values, **fixed)),
-        idg_theory=("tau", linear_attention.idg_error(tau=dataset.tau.values, **fixed)),
-        icl_line=("tau_line", linear_attention.icl_error(tau=LINE, **fixed)),
-        idg_line=("tau_line", linear_attention.idg_error(tau=LINE, **fixed)),
-    )
+def theory(dataset: xr.Dataset, icl=linear_attention.icl_error) -> xr.Dataset:
+    """The closed forms, at the measured points and along a line; ``icl``: that of the ICL error, for a control."""
+    dataset, fixed = dataset.assign_coords(tau_line=TAU_LINE), fixed_values(dataset)
+    for kind, formula in (("icl", icl), ("idg", linear_attention.idg_error)):
+        for name, axis in (("theory", "tau"), ("line", "tau_line")):
+            dataset[f"{kind}_{name}"] = (axis, formula(tau=dataset[axis].values, **fixed))
+    return dataset
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Agreement in the limit of large d, the place of the peak at every d, and its limit."""
-    findings = []
     compared = dataset.sel(tau=np.abs(dataset.tau - 1) >= APART)
-    for kind in ("icl", "idg"):
-        limits = estimates.limit(estimates.mean(compared[f"{kind}_error"]), order=2)
-        line = compared[f"{kind}_theory"]
-        what = f"{kind.upper()} error, d to infinity"
-        findings += checks.covers(f"{kind}_error", what, limits, line, largest_error=LARGEST * line)
-    solved = int((compared["converged"] == 0).sum()) == 0
-    return [*findings, *_peak(dataset), *checks.complete("solved", "every solve compared met its tolerance", solved)]
+    return [*closed_forms(compared, LARGEST), *_peak(dataset), *solved(compared, "every solve compared")]
 
 
 def _peak(dataset: xr.Dataset) -> list[Finding]:
@@ -59,14 +45,14 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
     out: that happens where the problem is singular to float64 and the error largest, so the peak loses.
     """
     dims, taus = dataset.dim.values, dataset.tau.values
-    solved = dataset["icl_error"].where(dataset["converged"] == 1).transpose("dim", "tau", "seed")
-    logarithms = estimates.geometric_mean(solved)
-    findings, places, errors = [], np.full(len(dims), np.nan), np.full(len(dims), np.nan)
+    solves = dataset["icl_error"].where(dataset["converged"] == 1).transpose("dim", "tau", "seed")
+    logarithms = estimates.geometric_mean(solves)
+    findings, (places, errors) = [], np.full((2, len(dims)), np.nan)
     for i, dim in enumerate(dims):
         here, at = logarithms.sel(dim=dim), {"dim": int(dim)}
         mean, error = here.value.values, here.error.values
-        around_it = np.isfinite(mean) & np.isfinite(error)
-        enough = bool(1.0 in taus[around_it] and taus[around_it].min() < 1 < taus[around_it].max())
+        around = taus[np.isfinite(mean) & np.isfinite(error)]
+        enough = bool(1.0 in around and around.min() < 1 < around.max())
         findings += checks.complete("peak_covered", "solved at tau = 1 and on both sides", enough, at=at)
         if not enough:
             continue
@@ -76,18 +62,16 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
         otherwise = Outcome.FAILS if clear else Outcome.UNDECIDED
         findings += checks.equal("peak", "n/(d(d+1)) of the peak", taus[top], 1.0, otherwise=otherwise, at=at)
         findings += checks.above("peak_height", f"log error there - at tau={taus[second]:.4g}", margin, at=at)
-        around = taus[[max(top - 1, 0), min(top + 1, taus.size - 1)]]
+        between = taus[[max(top - 1, 0), min(top + 1, taus.size - 1)]]
         places[i] = taus[top] * (dim + 1) / dim if clear else np.nan
-        errors[i] = np.ptp(around) / 2 / np.sqrt(12) * (dim + 1) / dim
+        errors[i] = np.ptp(between) / 2 / np.sqrt(12) * (dim + 1) / dim
     limit = Estimate(*extrapolate(dims, places, errors))
     return [*findings, *checks.covers("peak_limit", "n/d^2 of the peak, d to infinity", limit, 1.0, largest_error=0.05)]
 
 
 def figure(dataset: xr.Dataset):
     """Both errors against tau, one colour per d."""
-    limits = {"icl": (0.4, 100.0), "idg": (0.05, 20.0)}
-    rows = [Panel(f"{kind}_error", line=f"{kind}_line", yscale="log", ylim=limits[kind]) for kind in limits]
-    return panels(dataset, rows, x="tau", hue="dim", line_x="tau_line", xscale="log", vertical=1.0)
+    return against_tau(dataset, {"icl": (0.4, 100.0), "idg": (0.05, 20.0)}, hue="dim")
 
 
 def slide_formula(*, tau, alpha, kappa, rho, q=None, pool_ratio=None):
@@ -105,20 +89,6 @@ def slide_formula(*, tau, alpha, kappa, rho, q=None, pool_ratio=None):
         below = tau * (1 + q) / (1 - tau) * (1 - tau * (1 - mu) ** 2 + mu * (rho / q - 1)) - 2 * tau * (1 - mu)
         above = (1 + q) * (1 - 2 * q * m - q**2 * slope + (rho + q - q**2 * m) * m / (tau - 1)) - 2 * (1 - q * m)
     return np.where(tau < 1, below, above) + 1 + rho
-
-
-def _with_formula(**changes):
-    """A theory in which the ICL error follows another formula; ``changes`` are functions of the fixed values."""
-
-    def wrong(dataset: xr.Dataset) -> xr.Dataset:
-        fixed = fixed_values(dataset)
-        other = {name: change(**fixed) for name, change in changes.items()}
-        return theory(dataset).assign(
-            icl_theory=("tau", slide_formula(tau=dataset.tau.values, **fixed, **other)),
-            icl_line=("tau_line", slide_formula(tau=LINE, **fixed, **other)),
-        )
-
-    return wrong
 
 
 experiment = Experiment(
@@ -143,10 +113,11 @@ experiment = Experiment(
     controls={
         "slide_q": Control(
             "q* = (1+rho)/rho, as the slides print, instead of (1+rho)/alpha",
-            theory=_with_formula(q=lambda alpha, kappa, rho: (1 + rho) / rho),
+            theory={"icl": lambda rho, **law: slide_formula(rho=rho, q=(1 + rho) / rho, **law)},
         ),
         "pool_ratio": Control(
-            "kappa in place of kappa/tau inside mu*", theory=_with_formula(pool_ratio=lambda alpha, kappa, rho: kappa)
+            "kappa in place of kappa/tau inside mu*",
+            theory={"icl": lambda kappa, **law: slide_formula(kappa=kappa, pool_ratio=kappa, **law)},
         ),
         "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),
     },

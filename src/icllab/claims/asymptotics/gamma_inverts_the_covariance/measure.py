@@ -12,13 +12,9 @@ from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, Weig
 
 
 def measure(point, *, key, shuffled=False, power=0.5):
-    """The parts of Gamma for every seed, each with a pool of its own.
+    """The parts of Gamma for every seed, each with a pool of its own; ``shuffled``: the contexts' labels are permuted.
 
-    Args:
-        point: The cell.
-        key: Its random key.
-        shuffled: Whether the labels of the contexts are permuted.
-        power: That of the inputs' covariance on both sides of Gamma; one half undoes what an inverse does.
+    ``power``: that of the inputs' covariance on both sides of Gamma; one half undoes what an inverse does.
     """
     dim, setting = point.dim, SETTINGS[point.setting]
     spectrum = inputs_spectrum(point.setting, dim)
@@ -46,12 +42,8 @@ def measure(point, *, key, shuffled=False, power=0.5):
 def taken_apart(gamma, spectrum, second, places, *, power=0.5):
     r"""The matrix :math:`\Sigma^{1/2}\Gamma\Sigma^{1/2}` in the eigenbasis of :math:`\Sigma^{1/2}R\Sigma^{1/2}`.
 
-    Args:
-        gamma: The matrix, ``[dim, dim + 1]``.
-        spectrum: Diagonal of Sigma, ``[dim]``.
-        second: Second moment R of the tasks, ``[dim, dim]``.
-        places: Eigenvalues at which the diagonal of Gamma itself is returned.
-        power: Exponent of Sigma on both sides.
+    Of ``gamma [dim, dim + 1]``, the diagonal ``spectrum`` of Sigma and the ``second`` moment R of the tasks. At the
+    ``places``, which are eigenvalues, the diagonal of Gamma itself is returned.
     """
     square, last = gamma[:, :-1], gamma[:, -1]
     root, frame = np.sqrt(spectrum), spectrum**power

@@ -1,22 +1,17 @@
 r"""Error against the number of examples, of networks beside the estimators of statistics, and past the trained length.
 
-.. math:: w \sim N(0, C), \quad C_{jj} \propto r^{-j}, \;\; \mathrm{tr}\,C = d, \qquad
-          x_i \sim N(0, I_d), \qquad y_i = \langle w, x_i\rangle + \epsilon_i, \;\; \epsilon_i \sim N(0, \rho)
-
-The prior of tasks is not isotropic, so three estimators differ: least squares knows nothing of it, ridge of strength
-:math:`\rho` its mean variance, and the Bayes predictor all of C, which no prompt shows. A network that errs less than
-ridge after few examples has learned C in training. Least squares has an infinite mean error at d - 1 to d + 1
-examples, and is compared before that.
+The prior of tasks :math:`w \sim N(0, C)`, :math:`C_{jj} \propto r^{-j}`, is not isotropic, so three estimators differ:
+least squares knows nothing of it, ridge of strength :math:`\rho` its mean variance, and the Bayes predictor all of C,
+which no prompt shows. A network that errs less than ridge after few examples has learned C in training. Least squares
+has an infinite mean error at d - 1 to d + 1 examples, and is compared before that.
 """
 
 import numpy as np
 import xarray as xr
 
 from icllab.core.grid import Seeds
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
+from icllab.experiments import Control, Experiment, Finding, checks
 from icllab.experiments.estimates import geometric_mean, mean
-from icllab.experiments.experiment import Control, Experiment
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -34,16 +29,19 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for dim in dataset.dim.values:
         length = round(fixed_values(dataset)["alpha"] * int(dim))
         loss = dataset["loss"].sel(dim=dim).isel(width=-1, step=-1, drop=True)
-        findings += _learned(loss, length)
+        own = loss.sel(predictor=[name for name in TRANSFORMERS if name in loss.predictor])
+        findings += _learned(own, loss, length)
         if length in loss.position:
-            findings += [*_reached(loss, length), *_beyond(loss, length), *_linear(loss, length)]
+            progress = mean(_progress(own, loss, length))
+            findings += checks.above("progress", "fraction of the way to Bayes", progress, CLOSED)
+            findings += [*_beyond(loss, length), *_linear(loss, length)]
     there = set(dataset.predictor.values) >= CLAIMED
     return [*findings, *checks.complete("predictors", "every predictor of the claim is there", there)]
 
 
-def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
+def _learned(own: xr.DataArray, loss: xr.DataArray, length: int) -> list[Finding]:
     """Transformers are better than estimators that do not know the prior, and worse than Bayes."""
-    own, few = _transformers(loss), np.arange(1, max(int(loss.dim) // 2, 1) + 1)
+    few = np.arange(1, max(int(loss.dim) // 2, 1) + 1)
     others = loss.sel(predictor=[name for name in ("ridge", "least squares") if name in loss.predictor])
     seen = loss.position.values[(loss.position.values > 0) & (loss.position.values <= length)]
     ahead = (others.rename(predictor="other_predictor") - own).sel(position=few).mean("position")
@@ -52,16 +50,6 @@ def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
         *checks.above("few_examples", f"error of an estimator - a network's, 1 to {few[-1]} examples", mean(ahead)),
         *checks.above("above_bayes", f"error of a network - Bayes, {seen[0]} to {seen[-1]} examples", mean(behind)),
     ]
-
-
-def _reached(loss: xr.DataArray, length: int) -> list[Finding]:
-    """By the trained length transformers are not far from Bayes."""
-    progress = _progress(_transformers(loss), loss.sel(predictor="Bayes", drop=True), length)
-    return checks.above("progress", "fraction of the way to Bayes", mean(progress), CLOSED)
-
-
-def _transformers(loss: xr.DataArray) -> xr.DataArray:
-    return loss.sel(predictor=[name for name in TRANSFORMERS if name in loss.predictor])
 
 
 def _beyond(loss: xr.DataArray, length: int) -> list[Finding]:
@@ -85,16 +73,17 @@ def _linear(loss: xr.DataArray, length: int) -> list[Finding]:
     """One layer of linear attention uses its context, and stays far above ridge."""
     if "linear attention" not in loss.predictor:
         return []
-    own, ridge, bayes = (loss.sel(predictor=name, drop=True) for name in ("linear attention", "ridge", "Bayes"))
-    progress, excess = _progress(own, bayes, length), (own / ridge).sel(position=length)
+    own, ridge = (loss.sel(predictor=name, drop=True) for name in ("linear attention", "ridge"))
+    progress, excess = _progress(own, loss, length), (own / ridge).sel(position=length)
     return [
         *checks.above("linear_progress", "linear attention's fraction of the way to Bayes", mean(progress), STARTED),
         *checks.above("linear_excess", "error of linear attention / ridge's", mean(excess), OVER_RIDGE),
     ]
 
 
-def _progress(own: xr.DataArray, bayes: xr.DataArray, length: int) -> xr.DataArray:
+def _progress(own: xr.DataArray, loss: xr.DataArray, length: int) -> xr.DataArray:
     """The fraction of the fall of the Bayes predictor's error that is reached at the trained length."""
+    bayes = loss.sel(predictor="Bayes", drop=True)
     first, last = bayes.sel(position=0, drop=True), bayes.sel(position=length)
     return (first - own.sel(position=length)) / (first - last)
 
@@ -122,31 +111,14 @@ experiment = Experiment(
     outputs=("position",),
     fixed={"alpha": 3.0, "ratio": 4.0, "rho": 0.25, "batch": 64, "rate": 3e-3, "prompts": 2048},
     sizes={
-        "smoke": {
-            "dim": (3,),
-            "width": (16,),
-            "step": (1000,),
-            # Few examples are learned first. Every network costs seconds, and longer contexts take longer training.
-            "predictor": ("ridge", "Bayes", "no positions"),
-            "position": (0, 1),
-            "seed": 3,
-        },
-        "small": {
-            "dim": (4,),
-            "width": (32,),
-            "step": (1500,),
-            "predictor": (*ESTIMATORS, "no positions", "learned positions", "linear attention"),
-            "position": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24),
-            "seed": 4,
-        },
-        "medium": {
-            "dim": (4,),
-            "width": (32,),
-            "step": (20000,),
-            "predictor": (*ESTIMATORS, *TRANSFORMERS, "linear attention"),
-            "position": tuple(range(25)),
-            "seed": Seeds(8, block=1),
-        },
+        # Few examples are learned first. Every network costs seconds, and longer contexts take longer training.
+        "smoke": {"dim": (3,), "width": (16,), "step": (1000,)}
+        | {"predictor": ("ridge", "Bayes", "no positions"), "position": (0, 1), "seed": 3},
+        "small": {"dim": (4,), "width": (32,), "step": (1500,), "seed": 4}
+        | {"predictor": (*ESTIMATORS, "no positions", "learned positions", "linear attention")}
+        | {"position": (*range(7), *range(8, 25, 2))},
+        "medium": {"dim": (4,), "width": (32,), "step": (20000,), "seed": Seeds(8, block=1)}
+        | {"predictor": (*ESTIMATORS, *TRANSFORMERS, "linear attention"), "position": tuple(range(25))},
     },
     check=check,
     figure=figure,

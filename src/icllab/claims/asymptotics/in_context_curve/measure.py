@@ -41,9 +41,7 @@ def measure(point, *, key, prior="anisotropic", updates=None):
         name: trained(
             icl.ensemble(untrained(name), seeds=point.seed, key=of_weights),
             task(length, prior),
-            rates=[point.rate],
-            steps=point.step,
-            batch=point.batch,
+            point,
             key=of_prompts,
             updates=updates,
         )

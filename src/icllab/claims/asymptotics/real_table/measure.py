@@ -13,11 +13,7 @@ from icllab.tasks import Standardised, Table
 def measure(point, *, key, shuffled=False, explained=None):
     """Errors of every predictor after every number of examples, for every draw.
 
-    Args:
-        point: The cell.
-        key: Its random key.
-        shuffled: Whether targets are permuted among the rows.
-        explained: Fraction of the variance that ridge's prior takes as explained, in the place of the claim's.
+    ``shuffled``: targets are permuted among the rows; ``explained``: fraction of the variance in ridge's prior.
     """
     data, lengths = diabetes(), np.array(point.length)
     x, names = data.data[:, : point.dim], data.feature_names[: point.dim]

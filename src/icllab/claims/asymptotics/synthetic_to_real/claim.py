@@ -1,13 +1,9 @@
 r"""A transformer that has seen synthetic regressions alone, asked in context about a real table.
 
-It is trained on :class:`~icllab.tasks.hierarchical_regression.HierarchicalRegression`: columns and target of
-variance 1, correlations, weights and the explained share :math:`h \sim \mathrm{U}(0, 1)` drawn anew for each
-prompt. Nothing of the table enters training. Rows of the table are shown to it, and to all rivals, scaled with
-the examples alone.
-
-Least squares has very heavy tails near its peak, and is judged there by mean logarithms, all else by means. Every
-network answers the same draws. Standard errors count both the draws, given this table, and the networks; how
-other tables would differ they do not say.
+It is trained on :class:`~icllab.tasks.hierarchical_regression.HierarchicalRegression` alone. The table's rows are shown
+to it, and to all rivals, scaled with the examples alone. Least squares has very heavy tails near its peak, and is
+judged there by mean logarithms, all else by means. Standard errors count both the draws, given this table, and the
+networks; how other tables would differ they do not say.
 """
 
 import xarray as xr
@@ -15,10 +11,8 @@ import xarray as xr
 from icllab.claims.asymptotics._tables import FITTED, log_losses
 from icllab.core.axes import Quantity
 from icllab.core.statistics import crossed_mean_and_error
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate, mean
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments.estimates import mean
 from icllab.figures.curves import Panel, panels
 
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
@@ -67,9 +61,8 @@ def _past_the_peak(errors: xr.DataArray) -> list[Finding]:
         lead = mean(-behind.sel(predictor="context mean", drop=True))
         at = {"member": int(lead.value.argmin("member"))}
         worst = Estimate(lead.value.isel(at, drop=True), lead.error.isel(at, drop=True))
-        findings += checks.above(
-            "every_network", f"error of the examples' mean - the worst network's, {what}", worst, GAINED
-        )
+        said = f"error of the examples' mean - the worst network's, {what}"
+        findings += checks.above("every_network", said, worst, GAINED)
     return findings
 
 
@@ -100,6 +93,7 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=int(dataset.dim.values[-1]) + 1)
 
 
+COMMON = {"dim": (5,), "width": (32,), "layers": (2,), "predictor": PREDICTORS}
 experiment = Experiment(
     claim=(
         "A transformer trained on synthetic regressions alone predicts a real table from examples in context: better "
@@ -117,37 +111,13 @@ experiment = Experiment(
     # Every network is asked the same draws of the table, whatever its own cell.
     fixed={"batch": 64, "rate": 3e-3, "draws_key": 0},
     sizes={
-        "smoke": {
-            "dim": (5,),
-            "width": (16,),
-            "layers": (1,),
-            "step": (500,),
-            # Compiling each costs seconds; without the others some findings are left undecided.
-            "predictor": ("context mean", "transformer"),
-            "length": (8, 14),
-            "member": (0, 1),
-            "seed": 400,
-        },
-        "small": {
-            "dim": (5,),
-            "width": (32,),
-            "layers": (2,),
-            "step": (2000,),
-            "predictor": PREDICTORS,
-            "length": (5, 6, 8, 10, 15, 20),
-            "member": (0, 1, 2, 3),
-            "seed": 1000,
-        },
-        "medium": {
-            "dim": (5,),
-            "width": (32,),
-            "layers": (2,),
-            "step": (20000,),
-            "predictor": PREDICTORS,
-            "length": (5, 6, 7, 8, 10, 12, 15, 20, 30, 40),
-            "member": tuple(range(8)),
-            "seed": 2000,
-        },
+        # Compiling each predictor costs seconds; without the others some findings are left undecided.
+        "smoke": COMMON
+        | {"width": (16,), "layers": (1,), "step": (500,), "predictor": ("context mean", "transformer")}
+        | {"length": (8, 14), "member": (0, 1), "seed": 400},
+        "small": COMMON | {"step": (2000,), "length": (5, 6, 8, 10, 15, 20), "member": (0, 1, 2, 3), "seed": 1000},
+        "medium": COMMON
+        | {"step": (20000,), "length": (5, 6, 7, 8, 10, 12, 15, 20, 30, 40), "member": tuple(range(8)), "seed": 2000},
     },
     check=check,
     figure=figure,

@@ -23,9 +23,7 @@ def measure(point, *, key, updates=None, most_explained=1.0, shuffled=False):
         run = trained(
             transformer(dim=point.dim, width=point.width, layers=point.layers, key=of_weights),
             HierarchicalRegression(point.dim, max(point.length), factors=point.dim, most_explained=most_explained),
-            rates=[point.rate],
-            steps=point.step,
-            batch=point.batch,
+            point,
             key=of_prompts,
             updates=updates,
         )

@@ -1,23 +1,19 @@
 r"""From memorising to learning in context: how much worse fresh tasks are than pretraining tasks, against their number.
 
-The gap is :math:`g(\kappa) = e_{\mathrm{ICL}} - e_{\mathrm{IDG}}`. For linear attention pretrained at
-:math:`\tau = \alpha` it crosses over. Only in the limit :math:`\alpha = \tau \to \infty` it has a corner at
+The gap is :math:`g(\kappa) = e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, with
+:math:`n = \tau\, d(d+1)` contexts. In the limit :math:`\alpha = \tau \to \infty` it has a corner at
 :math:`\kappa = 1`: there it is :math:`\max(1-\kappa, 0)\,(1 + \rho/(1+\rho))`. Two numbers tell how far the approach
 has come: what is left beyond the corner, :math:`g(3/2)/g(1/2)`, which tends to 0, and the bend at it,
-:math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, which tends to 1. The posterior mean over the pool (dMMSE) does neither:
-nothing happens to it at :math:`\kappa = 1`.
-
-Contexts are counted by :math:`n = \tau\, d(d+1)`, as in ``asymptotics/double_descent``.
+:math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, which tends to 1. To the posterior mean over the pool (dMMSE) nothing happens
+at :math:`\kappa = 1`.
 """
 
 import numpy as np
 import xarray as xr
 
+from icllab.claims.asymptotics._fitted import solved
 from icllab.core.axes import Quantity
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import linear_attention
@@ -26,25 +22,7 @@ BEFORE, AT, BEYOND = 0.5, 1.0, 1.5
 LARGEST = 0.04  # standard error; three of them tell the corner from the crossover, 0.13 above it
 FLAT = 0.25  # linear attention bends more from alpha = tau = 4 on
 LINE = np.geomspace(0.2, 4.0, 161)
-
-
-def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The measured gap, and the closed form at the measured points, along a line and in the limit."""
-    rho = fixed_values(dataset)["rho"]
-    alpha = dataset.alpha.values[:, None]
-    return dataset.assign_coords(kappa_line=LINE).assign(
-        gap=dataset.icl_error - dataset.idg_error,
-        gap_theory=(("alpha", "kappa"), gap(alpha, dataset.kappa.values, rho)),
-        gap_line=(("alpha", "kappa_line"), gap(alpha, LINE, rho)),
-        gap_limit=("kappa_line", limit(LINE, rho)),
-    )
-
-
-def limit_instead(dataset: xr.Dataset) -> xr.Dataset:
-    """The theory with the corner where alpha and tau are finite."""
-    values = limit(dataset.kappa.values, fixed_values(dataset)["rho"])
-    everywhere = np.broadcast_to(values, (dataset.alpha.size, dataset.kappa.size))
-    return theory(dataset).assign(gap_theory=(("alpha", "kappa"), everywhere))
+KAPPAS = (0.3, 0.5, 1.0, 1.5, 3.0)
 
 
 def gap(alpha, kappa, rho):
@@ -56,6 +34,17 @@ def gap(alpha, kappa, rho):
 def limit(kappa, rho):
     r"""Its limit :math:`\alpha = \tau \to \infty`, in which the error on pretraining tasks is the noise."""
     return linear_attention.large_context_limit(kappa=kappa, rho=rho, alpha_over_tau=1.0) - rho
+
+
+def theory(dataset: xr.Dataset, form=gap) -> xr.Dataset:
+    """The measured gap, and the closed form at the measured points, along a line and in the limit."""
+    rho, alpha = fixed_values(dataset)["rho"], dataset.alpha.values[:, None]
+    return dataset.assign_coords(kappa_line=LINE).assign(
+        gap=dataset.icl_error - dataset.idg_error,
+        gap_theory=(("alpha", "kappa"), form(alpha, dataset.kappa.values, rho)),
+        gap_line=(("alpha", "kappa_line"), gap(alpha, LINE, rho)),
+        gap_limit=("kappa_line", limit(LINE, rho)),
+    )
 
 
 def corner(gaps: xr.DataArray, over: str = "seed") -> tuple[Estimate, Estimate]:
@@ -80,24 +69,16 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.above("bend_grows", f"bend {sizes}", bend.sel(alpha=many) - bend.sel(alpha=few)),
         *checks.above("dmmse_left", "g(3/2)/g(1/2) of dMMSE", dmmse_left, 0.5),
         *checks.below("dmmse_bend", "bend of dMMSE", dmmse_bend, FLAT),
-        *checks.complete("solved", "every solve met its tolerance", not bool((dataset["converged"] == 0).any())),
+        *solved(dataset),
     ]
 
 
 def figure(dataset: xr.Dataset):
     """Both gaps against kappa at the largest d, one colour for each alpha, and the limit with its corner."""
     shown = dataset.isel(dim=[-1])
-    drawn = panels(
-        shown,
-        [Panel("gap", line="gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))],
-        x="kappa",
-        hue="alpha",
-        line_x="kappa_line",
-        line_name=r"closed form, $d \to \infty$",
-        xscale="log",
-        vertical=1.0,
-        title=rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$",
-    )
+    rows = [Panel("gap", line="gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))]
+    names = {"title": rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", "line_name": r"closed form, $d \to \infty$"}
+    drawn = panels(shown, rows, x="kappa", hue="alpha", xscale="log", vertical=1.0, **names)
     upper, grey = drawn.axes[0], "0.35"
     upper.plot(shown.kappa_line.values, shown.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
     upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize=7)
@@ -115,12 +96,7 @@ experiment = Experiment(
     ),
     sources=("Lu24", "Raventos23"),
     quantities=(
-        "icl_error",
-        "idg_error",
-        "converged",
-        "gap",
-        "gap_theory",
-        "gap_line",
+        *("icl_error", "idg_error", "converged", "gap", "gap_theory", "gap_line"),
         Quantity("gap_limit", "g", "excess on fresh tasks, limit of long contexts and many of them"),
         Quantity("dmmse_gap", r"g_{\mathrm{dMMSE}}", "excess of dMMSE"),
     ),
@@ -129,22 +105,18 @@ experiment = Experiment(
     # kappa d is whole, and divides measure.ROWS d.
     sizes={
         "smoke": {"dim": (8, 16, 32), "alpha": (4.0, 8.0), "kappa": (BEFORE, AT, BEYOND), "seed": 12},
-        "small": {"dim": (10, 20, 40), "alpha": (4.0, 8.0, 16.0), "kappa": (0.3, 0.5, 1.0, 1.5, 3.0), "seed": 64},
-        "medium": {
-            "dim": (20, 40, 80),
-            "alpha": (4.0, 8.0, 16.0, 32.0),
-            "kappa": (0.3, 0.5, 1.0, 1.5, 3.0),
-            "seed": 64,
-        },
+        "small": {"dim": (10, 20, 40), "alpha": (4.0, 8.0, 16.0), "kappa": KAPPAS, "seed": 64},
+        "medium": {"dim": (20, 40, 80), "alpha": (4.0, 8.0, 16.0, 32.0), "kappa": KAPPAS, "seed": 64},
     },
     theory=theory,
     check=check,
     figure=figure,
     controls={
-        "corner_at_finite_alpha": Control("the limit with its corner at finite alpha and tau", theory=limit_instead),
-        "fresh_on_the_pool": Control(
-            "the error on fresh tasks is measured on half of the pool", measure={"fresh": False}
+        "corner_at_finite_alpha": Control(
+            "the limit with its corner at finite alpha and tau",
+            theory={"form": lambda alpha, kappa, rho: np.zeros_like(alpha) + limit(kappa, rho)},
         ),
+        "fresh_on_the_pool": Control("the error on fresh tasks is measured on half of the pool", {"fresh": False}),
         "one_pool_size": Control("pretraining sees d/2 tasks whatever kappa is", measure={"kappa": BEFORE}),
     },
 )

@@ -14,13 +14,9 @@ DRAWS = 8  # of dMMSE for each seed
 
 
 def measure(point, *, key, fresh=True, kappa=None):
-    """Exact errors of Gamma and dMMSE's gap for every seed.
+    """Exact errors of Gamma and dMMSE's gap for every seed; unless ``fresh``, on half of the pool for fresh tasks.
 
-    Args:
-        point: The cell.
-        key: Its random key.
-        fresh: Whether the error on fresh tasks is that; otherwise it is measured on half of the pool.
-        kappa: Pool size over d in the place of the cell's.
+    ``kappa``: pool size over d in the place of the cell's.
     """
     law = {"dim": point.dim, "alpha": point.alpha, "kappa": point.kappa if kappa is None else kappa, "rho": point.rho}
     prompts = reduced.prompts_at(point.alpha, point.dim, per="d(d+1)")

@@ -1,20 +1,15 @@
 r"""As the pool of training tasks grows, a transformer goes from the answers of dMMSE to those of ridge.
 
-Prompts of :math:`\ell = \alpha d` examples with :math:`x \sim N(0, I_d)`, tasks from a pool of k draws of
-:math:`N(0, I_d)` and noise of variance 1/4. On prompts of that pool the best predictor is dMMSE; on fresh tasks it is
-ridge. A network in training has seen only the pool. How far it is from either is
-
-.. math:: \Delta(T, R) = \frac1d\, E\, \frac{1}{\ell + 1} \sum_{i=0}^{\ell} (T_i - R_i)^2,
-
-and its relative distance between the two, 1 at dMMSE and 0 at ridge,
+On prompts of a pool of k tasks the best predictor is dMMSE; on fresh tasks it is ridge. A network in training has seen
+only the pool. With :math:`\Delta(T, R) = \frac1d\, E\, \frac{1}{\ell + 1} \sum_{i=0}^{\ell} (T_i - R_i)^2`, its
+relative distance between the two is, 1 at dMMSE and 0 at ridge,
 
 .. math:: p = \frac12 \Big( 1 - \frac{\Delta(T, \text{dMMSE}) - \Delta(T, \text{ridge})}
                                      {\Delta(\text{dMMSE}, \text{ridge})} \Big)
             = \frac{\langle T - \text{ridge},\; \text{dMMSE} - \text{ridge}\rangle}{\|\text{dMMSE} - \text{ridge}\|^2}.
 
-The threshold is the k at which p = 1/2, where both are equally far. The scale
-:math:`\Delta(\text{dMMSE}, \text{ridge})` falls with k: in a large pool the two are nearly one predictor, and p is
-what still tells them apart.
+The threshold is the k at which p = 1/2, where both are equally far. In a large pool the two are nearly one predictor,
+and p is what still tells them apart.
 """
 
 from collections.abc import Callable
@@ -22,17 +17,14 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._choices import best_for_others
+from icllab.claims.asymptotics import _statistics as statistics
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate, geometric_mean, mean
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
 
 PREDICTORS = ("dMMSE", "ridge", "dMMSE of another pool")
-RESAMPLED = 2000  # bootstrap samples of seeds
 LEARNED = 2.0  # factor by which training brings the network nearer to ridge, at least
 NEARER = 1.5  # factor by which dMMSE of some pool is further from ridge than the network, at least
 TRAINED = 2000  # steps from which its distance to ridge is compared with that of dMMSE
@@ -52,36 +44,27 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Near dMMSE for few tasks, near ridge for many; where it changes, and how that moves with training."""
-    findings = []
-    for dim in dataset.dim.values:
-        part = dataset.sel(dim=dim).isel(layers=-1, drop=True)
-        findings += [*_ends(part), *_learned(part), *_thresholds(part)]
-        if part.step[-1] >= TRAINED:
-            findings += _not_bayesian(part)
-        if part.step[-1] >= LONG:
-            findings += _transient(part)
-    return findings
+    judges = [_ends, _thresholds]
+    if dataset.step[-1] >= TRAINED:
+        judges.append(_not_bayesian)
+    if dataset.step[-1] >= LONG:
+        judges.append(_transient)
+    parts = [dataset.sel(dim=dim).isel(layers=-1, drop=True) for dim in dataset.dim.values]
+    return [finding for part in parts for judge in judges for finding in judge(part)]
 
 
 def _ends(part: xr.Dataset) -> list[Finding]:
-    """With the smallest pool the network is nearer to dMMSE, with the largest, on fresh tasks, to ridge."""
-    last, what = part.isel(step=-1, drop=True), "relative distance (ridge 0, dMMSE 1)"
+    """With many tasks the network is near ridge, to which training has brought it; with few, near its pool's dMMSE."""
+    last, where = part.isel(step=-1, drop=True), "relative distance (ridge 0, dMMSE 1)"
     few, many = last.isel(tasks=0), last.isel(tasks=-1)
-    return [
-        *checks.above("few_on_fresh", f"{what} on fresh tasks", mean(few["fresh_relative_distance"]), 0.5),
-        *checks.above("few_on_pool", f"{what} on tasks of the pool", mean(few["pool_relative_distance"]), 0.5),
-        *checks.below("many_on_fresh", f"{what} on fresh tasks", mean(many["fresh_relative_distance"]), 0.5),
-    ]
-
-
-def _learned(part: xr.Dataset) -> list[Finding]:
-    """Training brings the network to ridge where tasks are many, and where they are few to dMMSE of its own pool."""
     to_ridge = part["fresh_distance"].sel(predictor="ridge", drop=True).isel(tasks=-1)
     closer = geometric_mean(to_ridge.isel(step=0, drop=True) / to_ridge.isel(step=-1, drop=True))
-    pool = part["pool_distance"].isel(step=-1, tasks=0).drop_vars("step")
-    own, other = (pool.sel(predictor=name, drop=True) for name in ("dMMSE", "dMMSE of another pool"))
+    own, other = (few["pool_distance"].sel(predictor=name, drop=True) for name in ("dMMSE", "dMMSE of another pool"))
     what = "distance to dMMSE of another pool / to that of its own"
     return [
+        *checks.above("few_on_fresh", f"{where} on fresh tasks", mean(few["fresh_relative_distance"]), 0.5),
+        *checks.above("few_on_pool", f"{where} on tasks of the pool", mean(few["pool_relative_distance"]), 0.5),
+        *checks.below("many_on_fresh", f"{where} on fresh tasks", mean(many["fresh_relative_distance"]), 0.5),
         *checks.above("learned", "distance to ridge on fresh tasks, before / after training", closer, LEARNED),
         *checks.above("own_pool", what, geometric_mean(other / own), 1.0),
     ]
@@ -101,12 +84,12 @@ def _thresholds(part: xr.Dataset) -> list[Finding]:
     early = int(np.argmin(np.abs(steps - steps[-1] / EARLY)))
     for kind in ("fresh", "pool"):
         relative = part[f"{kind}_relative_distance"].transpose("step", "tasks", "seed").values
-        last = bootstrapped(lambda p: crossing(tasks, p[-1]), relative)
+        last = bootstrapped(lambda means: crossing(tasks, means[-1]), relative)
         what = f"threshold on {kind} tasks"
         findings += checks.above(f"threshold_inside_{kind}", what, last, tasks[0], at=at)
         findings += checks.below(f"threshold_below_largest_{kind}", what, last, tasks[-1], at=at)
         if kind == "pool" or steps[-1] >= LONG:
-            growth = bootstrapped(lambda p: crossing(tasks, p[-1]) - crossing(tasks, p[early]), relative)
+            growth = bootstrapped(lambda means: crossing(tasks, means[-1]) - crossing(tasks, means[early]), relative)
             what = f"{what} after {steps[-1]} steps / after {steps[early]}"
             findings += checks.above(f"threshold_grows_{kind}", what, growth, 1.0, at=at)
     return findings
@@ -130,30 +113,21 @@ def _transient(part: xr.Dataset) -> list[Finding]:
 
 def _chosen(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
     """Of every seed the value at the pool for which ``by`` has the largest geometric mean over the *other* seeds."""
-    best = best_for_others(np.log(by.transpose("tasks", "seed").values))
+    best = statistics.best_for_others(np.log(by.transpose("tasks", "seed").values))
     return values.isel(tasks=xr.DataArray(best, dims="seed"), seed=xr.DataArray(np.arange(best.size), dims="seed"))
 
 
-def crossing(tasks: np.ndarray, relative: np.ndarray) -> float:
-    """The log of the number of tasks at which the mean distance falls through 1/2 for the last time, or an end."""
-    x, above = np.log(tasks.astype(float)), relative.mean(-1) - 0.5
-    if above[-1] > 0:
-        return float(x[-1])
-    falls = np.flatnonzero(above[:-1] > 0)
-    if not falls.size:
-        return float(x[0])
-    i = falls[-1]
-    return float(x[i] + (x[i + 1] - x[i]) * above[i] / (above[i] - above[i + 1]))
+def crossing(tasks: np.ndarray, relative: np.ndarray) -> np.ndarray:
+    """The log number of tasks at which each column of distances falls through 1/2 for the last time, or an end."""
+    return np.clip(statistics.crossing(tasks, -relative, -0.5), *np.log(tasks[[0, -1]]))
 
 
-def bootstrapped(statistic: Callable[[np.ndarray], float], values: np.ndarray) -> Estimate:
-    """A logarithm of all seeds (the last axis) and its standard error over resampled ones."""
-    rng, seeds = np.random.default_rng(0), values.shape[-1]
-    if seeds < 2:
-        return Estimate(statistic(values), np.nan, True)
-    again = [statistic(values[..., rng.integers(seeds, size=seeds)]) for _ in range(RESAMPLED)]
+def bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> Estimate:
+    """A logarithm of the mean over seeds, the last axis, and its standard error over resampled ones."""
+    seeds, value = values.shape[-1], statistic(values.mean(-1, keepdims=True))[0]
     # A mean of n resampled values varies by the factor 1 - 1/n too little.
-    return Estimate(statistic(values), np.std(again) * (seeds / (seeds - 1)) ** 0.5, True)
+    correction = (seeds / (seeds - 1)) ** 0.5 if seeds > 1 else np.nan
+    return Estimate(value, statistic(statistics.resampled(values)).std() * correction, True)
 
 
 def figure(dataset: xr.Dataset):
@@ -161,18 +135,13 @@ def figure(dataset: xr.Dataset):
     shown = dataset.isel(dim=-1, layers=-1, step=np.flatnonzero(dataset.step.values > 0))
     halfway = xr.full_like(shown["fresh_scale"].isel(seed=0, drop=True), 0.5)
     kinds = {f"{kind}_relative_distance": f"{kind}_relative_distance_line" for kind in ("fresh", "pool")}
-    return panels(
-        shown.assign(dict.fromkeys(kinds.values(), halfway)),
-        [Panel(y, line, ylim=(0.0, 1.0)) for y, line in kinds.items()],
-        x="tasks",
-        hue="step",
-        line_x="tasks",
-        line_name="equally far from both",
-        xscale="log",
-        title="relative distance of the transformer: 1 at dMMSE, 0 at ridge",
-    )
+    rows = [Panel(y, line, ylim=(0.0, 1.0)) for y, line in kinds.items()]
+    title = "relative distance of the transformer: 1 at dMMSE, 0 at ridge"
+    how = {"xscale": "log", "title": title, "line_name": "equally far from both"}
+    return panels(shown.assign(dict.fromkeys(kinds.values(), halfway)), rows, x="tasks", hue="step", **how)
 
 
+COMMON = {"dim": (4,), "layers": (2,), "predictor": PREDICTORS}
 experiment = Experiment(
     claim=(
         "A transformer trained on a pool of few tasks is nearer to dMMSE, on many nearer to ridge; the threshold "
@@ -195,30 +164,10 @@ experiment = Experiment(
     outputs=("step", "predictor"),
     fixed={"alpha": 2.0, "width": 32, "batch": 64, "rate": 5e-3, "prompts": 1024, "longest": 1024},
     sizes={
-        "smoke": {
-            "dim": (3,),
-            "layers": (1,),
-            "tasks": (2, 32),
-            "predictor": PREDICTORS,
-            "step": (0, 200, 800),
-            "seed": 3,
-        },
-        "small": {
-            "dim": (4,),
-            "layers": (2,),
-            "tasks": (2, 4, 8, 16, 64),
-            "predictor": PREDICTORS,
-            "step": (0, 250, 500, 1000, 2000, 4000),
-            "seed": 4,
-        },
-        "medium": {
-            "dim": (4,),
-            "layers": (2,),
-            "tasks": (4, 8, 16, 64),
-            "predictor": PREDICTORS,
-            "step": (0, 500, 1000, 2000, 4000, 8000, 16000),
-            "seed": Seeds(4, block=2),
-        },
+        "smoke": COMMON | {"dim": (3,), "layers": (1,), "tasks": (2, 32), "step": (0, 200, 800), "seed": 3},
+        "small": COMMON | {"tasks": (2, 4, 8, 16, 64), "step": (0, 250, 500, 1000, 2000, 4000), "seed": 4},
+        "medium": COMMON
+        | {"tasks": (4, 8, 16, 64), "step": (0, 500, 1000, 2000, 4000, 8000, 16000), "seed": Seeds(4, block=2)},
     },
     theory=theory,
     check=check,

@@ -24,7 +24,7 @@ def _answers(predictor, prompts):
 
 def measure(point, *, key, updates=None, foreign=False):
     """Distances on fresh tasks and on the pool's; with ``foreign`` dMMSE is given a pool that training never saw."""
-    dim, steps, last = point.dim, max(point.step), updates or max(point.step)
+    dim, last = point.dim, updates or max(point.step)
     fresh = LinearRegression.convention("raventos", dim=dim, length=round(point.alpha * dim))
 
     def pooled(key):
@@ -39,9 +39,7 @@ def measure(point, *, key, updates=None, foreign=False):
         run = trained(
             transformer(dim=dim, width=point.width, layers=point.layers, key=of_weights),
             pool,
-            rates=[point.rate],
-            steps=steps,
-            batch=point.batch,
+            point,
             key=of_prompts,
             updates=last,
             keep=sorted({min(step, last) for step in point.step}),

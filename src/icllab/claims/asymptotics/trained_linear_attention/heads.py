@@ -1,9 +1,4 @@
-r"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same ones.
-
-All minimise, over :math:`\Gamma` or over the factors it is a product of,
-
-.. math:: \frac1n \sum_{\mu=1}^n (y^\mu - x^{\mu\top} \Gamma h^\mu)^2 + \frac{\lambda}{d} \|\Gamma\|_F^2
-"""
+"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same ones."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -29,21 +24,13 @@ MOST = 40_000  # steps of it
 
 
 class Contexts(NamedTuple):
-    """One training set.
-
-    Attributes:
-        task: What the contexts were drawn from; its error on fresh tasks judges what was trained.
-        x: Queries ``[n, d]``.
-        h: Features ``[n, d + 1]``.
-        y: Labels ``[n]``.
-        prompts: What models are trained on.
-    """
+    """One training set, and the task that it was drawn from."""
 
     task: Any
-    x: Any
-    h: Any
-    y: Any
-    prompts: Any
+    x: Any  # queries [n, d]
+    h: Any  # features [n, d + 1]
+    y: Any  # labels [n]
+    prompts: Any  # what models are trained on
 
     @classmethod
     def drawn(cls, point: SimpleNamespace, of_pool: Any, of_contexts: Any, *, merged: bool) -> "Contexts":

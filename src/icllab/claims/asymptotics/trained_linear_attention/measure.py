@@ -12,11 +12,7 @@ from icllab.core.grid import tabulated
 def measure(point, *, key, start=0.0, free=False):
     """What every way of training ends at, beside the exact minimum; NaN where a way is too expensive.
 
-    Args:
-        point: The cell.
-        key: Its random key.
-        start: Scale of a random first matrix; zero otherwise.
-        free: Whether the layer trains v21 too.
+    ``start``: scale of a random first matrix; ``free``: the layer trains v21 too.
     """
     largest = {"Adam": point.adam_dim, "layer": point.layer_dim}
 

@@ -1,29 +1,25 @@
 r"""Where the error of a trained transformer peaks: at a number n of training prompts that grows like :math:`d^2`.
 
-One block of softmax attention, layer norm after the sum, trained on the last token of a fixed set of n prompts with
-:math:`\ell = \alpha d` examples, :math:`x \sim N(0, I/d)` and a fresh task :math:`w \sim N(0, I)` in each. A network
-that fits few prompts exactly has memorised them; as n nears what it can just fit, its error on fresh tasks is
+A network that fits few prompts exactly has memorised them; as n nears what it can just fit, its error on fresh tasks is
 largest; beyond, it falls. The peak is the top of a polynomial of degree 4 in :math:`\ln n` through the mean log errors
 of all n, and the claim is about the slope b in :math:`\ln n_{\text{peak}} = a + b \ln d`. Training is as long in
 epochs of :math:`d^2` prompts at every d: where a larger network has fewer of them, its peak comes at fewer prompts.
 
-The set of a seed at a smaller n is the first part of its set at a larger one. The readout starts near zero: drawn at
-its usual size, it would answer at random before it has learned anything, with an error as large as that of the peak.
+The readout starts near zero: drawn at its usual size, it would answer at random before it has learned anything, with an
+error as large as that of the peak.
 """
 
 import numpy as np
 import xarray as xr
 
+from icllab.claims.asymptotics._statistics import resampled
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate, geometric_mean
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments.estimates import geometric_mean
 from icllab.figures.curves import Panel, panels
 
 ROUNDING = 1e-12  # a training error below it is rounding
 DEGREE = 4  # of the polynomial in log n through the mean log errors
-RESAMPLED = 2000  # bootstrap samples of seeds
 RATIOS = (0.25, 0.5, 0.75, 1.0, 1.3, 1.7, 2.2, 3.0, 6.0)
 FACTOR = 10.0  # between errors of prompts that are fitted exactly and of others, at least
 LARGEST = 0.3  # standard error of the slope: three of them tell 2 from 1
@@ -46,25 +42,20 @@ def peaks(ratios: np.ndarray, logarithms: np.ndarray) -> tuple[np.ndarray, np.nd
 def located(ratios: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     """The log of n/d^2 at the peak of the mean log error over ``[ratio, seed]``, and its bootstrap standard error.
 
-    Seeds are drawn anew with replacement. NaN where a tenth of the samples or more have no peak inside the grid.
+    NaN where a tenth of the samples or more have no peak inside the grid.
     """
-    logarithms, seeds = np.log(errors), errors.shape[1]
-    place = peaks(ratios, logarithms.mean(axis=1, keepdims=True))[0]
-    chosen = np.random.default_rng(0).integers(seeds, size=(RESAMPLED, seeds))
-    places = peaks(ratios, logarithms[:, chosen].mean(axis=2))[0]
-    found = places[np.isfinite(places)]
-    if seeds < 2 or len(found) <= 0.9 * RESAMPLED:
-        return float(place[0]), np.nan
-    return float(place[0]), float(np.std(found, ddof=1))
+    place = peaks(ratios, np.log(errors).mean(axis=1, keepdims=True))[0]
+    places = peaks(ratios, resampled(np.log(errors)))[0]
+    enough = errors.shape[1] > 1 and np.isfinite(places).mean() > 0.9
+    return float(place[0]), float(np.nanstd(places, ddof=1)) if enough else np.nan
 
 
 def slope(dims: np.ndarray, places: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     """The slope of log places on log d and its standard error, by weighted least squares."""
     usable = np.isfinite(places) & np.isfinite(errors) & (errors > 0)
-    x, y, weights = np.log(dims[usable]), places[usable], errors[usable] ** -2.0
-    x = x - np.average(x, weights=weights)
-    curvature = np.sum(weights * x**2)
-    return float(np.sum(weights * x * y) / curvature), float(curvature**-0.5)
+    x, weights = np.log(dims[usable]), 1 / errors[usable]
+    found, covariance = np.polyfit(x, places[usable], 1, w=weights, cov="unscaled")
+    return float(found[0]), float(covariance[0, 0] ** 0.5)
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -74,8 +65,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     logarithms = xr.apply_ufunc(np.log, dataset["icl_error"].transpose("prompt_ratio", "dim", "epochs", "seed"))
     fitted = peaks(ratios, logarithms.values.mean(axis=3).reshape(len(ratios), -1))[1]
     drawn = (np.vander(np.log(line), DEGREE + 1) @ fitted).reshape(len(line), *logarithms.shape[1:3])
-    drawn = (("prompt_ratio_line", "dim", "epochs"), drawn)
-    return dataset.assign_coords(prompt_ratio_line=line).assign(log_icl_error=logarithms, log_icl_line=drawn)
+    return dataset.assign_coords(prompt_ratio_line=line).assign(
+        log_icl_error=logarithms, log_icl_line=(("prompt_ratio_line", "dim", "epochs"), drawn)
+    )
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -85,24 +77,22 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     training = longest["training_error"].clip(min=ROUNDING)
     place = xr.apply_ufunc(np.log, fresh).mean("seed").argmax("prompt_ratio")
     top = fresh.isel(prompt_ratio=place).drop_vars("prompt_ratio")
-    (few, many), (own_few, own_many) = (
-        [part.isel(prompt_ratio=end, drop=True) for end in (0, -1)] for part in (fresh, training)
-    )
-    ratios = {
-        "memorised": ("fresh / training error, fewest prompts", few / own_few, FACTOR),
-        "not_all": ("training error, most / fewest prompts", own_many / own_few, FACTOR),
-        "above_fewest": ("error at the peak / with the fewest prompts", top / few, 1.0),
-        "above_most": ("error at the peak / with the most prompts", top / many, 1.0),
-    }
-    findings = []
-    for name, (what, ratio, bound) in ratios.items():
-        findings += checks.above(name, what, geometric_mean(ratio), bound)
-    return [*findings, *_scaling(dataset.dim.values, dataset.prompt_ratio.values, fresh.values)]
+    few, many = (fresh.isel(prompt_ratio=end, drop=True) for end in (0, -1))
+    own_few, own_many = (training.isel(prompt_ratio=end, drop=True) for end in (0, -1))
+    memorised, not_all = geometric_mean(few / own_few), geometric_mean(own_many / own_few)
+    return [
+        *checks.above("memorised", "fresh / training error, fewest prompts", memorised, FACTOR),
+        *checks.above("not_all", "training error, most / fewest prompts", not_all, FACTOR),
+        *checks.above("above_fewest", "error at the peak / with the fewest prompts", geometric_mean(top / few), 1.0),
+        *checks.above("above_most", "error at the peak / with the most prompts", geometric_mean(top / many), 1.0),
+        *_scaling(fresh),
+    ]
 
 
-def _scaling(dims: np.ndarray, ratios: np.ndarray, errors: np.ndarray) -> list[Finding]:
+def _scaling(fresh: xr.DataArray) -> list[Finding]:
     """The slope of log n at the peak on log d, from at least three dimensions."""
-    place, error = np.array([located(ratios, own) for own in errors]).T
+    dims, ratios = fresh.dim.values, fresh.prompt_ratio.values
+    place, error = np.array([located(ratios, own) for own in fresh.values]).T
     inside = int(np.isfinite(error).sum())
     findings = checks.complete("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
     if inside >= 2:
@@ -117,8 +107,7 @@ def figure(dataset: xr.Dataset):
     lengths = dataset.epochs.values.tolist()
     rows = [Panel("log_icl_error", line="log_icl_line", at={"epochs": length}) for length in lengths]
     rows.append(Panel("training_error", yscale="log", ylim=(1e-6, 2.0), at={"epochs": lengths[-1]}))
-    name = "polynomial through the means"
-    return panels(dataset, rows, x="prompt_ratio", hue="dim", line_x="prompt_ratio_line", line_name=name, xscale="log")
+    return panels(dataset, rows, x="prompt_ratio", hue="dim", line_name="polynomial through the means", xscale="log")
 
 
 experiment = Experiment(
@@ -151,7 +140,5 @@ experiment = Experiment(
     theory=theory,
     check=check,
     figure=figure,
-    controls={
-        "everything": Control("every network is trained on the largest set of prompts", {"everything": True}),
-    },
+    controls={"everything": Control("every network is trained on the largest set of prompts", {"everything": True})},
 )

@@ -4,12 +4,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
-import icllab as icl
-from icllab.claims.asymptotics._transformers import annealed, last_errors
+from icllab.claims.asymptotics._transformers import annealed_run, last_errors
 from icllab.core.grid import tabulated
 from icllab.models import Transformer
 from icllab.tasks import FixedPrompts, LinearRegression
-from icllab.training import Record, Sweep
 
 
 def measure(point, *, key, everything=False):
@@ -26,18 +24,7 @@ def measure(point, *, key, everything=False):
         network = Transformer.lu(dim=dim, layers=1, key=of_weights)
         network = eqx.tree_at(lambda m: m.readout.weight, network, point.readout * network.readout.weight)
         sizes = np.full(len(counts), counts.max()) if everything else counts
-        swept = {"task.size": sizes, "optimizer.rate": [point.rate], "optimizer.steps": [steps]}
-        run = icl.fit(
-            network,
-            fixed,
-            steps=steps,
-            key=of_batches,
-            batch=point.batch,
-            optimizer=annealed,
-            sweep=Sweep(swept, mode="map"),
-            positions="last",
-            record=Record([0], progress=False),
-        )
+        run = annealed_run(network, fixed, point, steps=steps, key=of_batches, size=sizes)
         members = [run.member(t) for t in range(len(counts))]
         squares = np.asarray(fixed.prompts.y)[:, -1] ** 2
         fresh = [last_errors(member, test.prompts).mean() for member in members]

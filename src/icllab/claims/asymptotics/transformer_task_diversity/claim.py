@@ -1,34 +1,32 @@
 r"""From memorising to learning in context, in a softmax transformer: two errors against the number of training tasks.
 
-Two blocks of softmax attention and an affine map, trained on the last token of fresh prompts of a pool of
-:math:`k = \kappa d` tasks: :math:`\ell = \alpha d` examples, :math:`x \sim N(0, I/d)`, tasks :math:`w_j \sim N(0, I)`.
-Prompts drawn afresh are the limit :math:`\tau \to \infty` of a fixed set of :math:`\tau d^2`, so that what is memorised
-are tasks, never prompts. Then
+Two blocks of softmax attention and an affine map, trained on fresh prompts of a pool of :math:`k = \kappa d` tasks: the
+limit :math:`\tau \to \infty` of a fixed set of :math:`\tau d^2`, so that tasks are memorised, never prompts. Then
 
 .. math:: r(\kappa) = \frac{e_{\mathrm{IDG}}}{e^0_{\mathrm{IDG}}} \Big/ \frac{e_{\mathrm{ICL}}}{e^0_{\mathrm{ICL}}},
 
 new prompts of the pool's tasks over new prompts of fresh tasks, is small where the pool is memorised, and 1 where the
 network does the same with any task. Each error is taken over that of answering 0, :math:`e^0`, on the same prompts, so
-that a small pool of tasks that happen to be long or short makes no gap. The gap is taken to close where r, a ratio of
-means over seeds, crosses 0.9.
+that a pool of tasks that happen to be long or short makes no gap. The gap closes where r crosses 0.9.
 """
+
+import itertools
 
 import numpy as np
 import xarray as xr
 
+from icllab.claims.asymptotics._statistics import RESAMPLED, crossing
 from icllab.core.axes import Quantity
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate, geometric_mean, mean
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments.estimates import geometric_mean, mean
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.figures.hues import joined
 from icllab.theory import linear_attention
 
 HALF, CLOSED = 0.5, 0.9  # of r
 GRADUAL = 2.0  # factor in kappa from one to the other, at least
 KAPPAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-RESAMPLED = 2000  # bootstrap samples of seeds
 LINE = np.geomspace(0.22, 70.0, 97)
 
 
@@ -45,20 +43,6 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
         idg_line=("kappa_line", idg),
         error_ratio_line=("kappa_line", idg / icl),
     )
-
-
-def crossing(kappas: np.ndarray, ratios: np.ndarray, level: float) -> np.ndarray:
-    """The log kappa at which every column of ``[kappa, column]`` rises above ``level`` for good.
-
-    Linear in the log between grid points. Minus infinity where all lie above, infinity where the last lies below.
-    """
-    below = ratios < level
-    last = len(kappas) - 1 - np.argmax(below[::-1], axis=0)
-    here, column = np.minimum(last, len(kappas) - 2), np.arange(ratios.shape[1])
-    a, b, x = ratios[here, column], ratios[here + 1, column], np.log(kappas)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        place = x[here] + (x[here + 1] - x[here]) * (level - a) / (b - a)
-    return np.where(below[-1], np.inf, np.where(below.any(axis=0), place, -np.inf))
 
 
 def crossed(part: xr.Dataset, level: float) -> tuple[float, np.ndarray]:
@@ -84,8 +68,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.above("closed", "r with the most tasks", geometric_mean(many["error_ratio"]), CLOSED),
         *checks.above("learned", "fraction of the variance of fresh tasks explained", explained),
     ]
-    for at in ({"dim": int(d), "step": int(s)} for d in dataset.dim.values for s in dataset.step.values):
-        findings += _closing(dataset.sel(at), at)
+    for dim, step in itertools.product(dataset.dim.values.tolist(), dataset.step.values.tolist()):
+        findings += _closing(dataset.sel(dim=dim, step=step), {"dim": dim, "step": step})
     if dataset.sizes["step"] > 1:
         logarithms, (first, last) = xr.apply_ufunc(np.log, dataset["error_ratio"]), dataset.step.values[[0, -1]]
         fall = (logarithms.isel(step=0, drop=True) - logarithms.isel(step=-1, drop=True)).mean("kappa")
@@ -119,13 +103,10 @@ def figure(dataset: xr.Dataset):
     for name in ("dMMSE", "ridge"):
         icl, idg = (shown[f"{kind}_{name.lower()}"] for kind in ("icl", "idg"))
         ratio = idg / shown["idg_zero"] / (icl / shown["icl_zero"])
-        curves[name] = xr.Dataset({"error_ratio": ratio, "icl_error": icl, "idg_error": idg})
-    joined = xr.concat(list(curves.values()), dim="predictor").assign_coords(predictor=list(curves))
-    joined = joined.assign({line: shown[line] for line in rows.values()}).assign_attrs(dataset.attrs)
-    drawn = [Panel(y, line=line, yscale="log" if y == "idg_error" else "linear") for y, line in rows.items()]
-    return panels(
-        joined, drawn, x="kappa", hue="predictor", line_x="kappa_line", line_name="linear attention", xscale="log"
-    )
+        curves[name] = {"error_ratio": ratio, "icl_error": icl, "idg_error": idg}
+    together = joined(curves, "predictor", dataset.attrs).assign({line: shown[line] for line in rows.values()})
+    drawn = [Panel(y, line, "log" if y == "idg_error" else "linear") for y, line in rows.items()]
+    return panels(together, drawn, x="kappa", hue="predictor", line_name="linear attention", xscale="log")
 
 
 experiment = Experiment(

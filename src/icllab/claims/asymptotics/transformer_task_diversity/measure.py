@@ -5,13 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import icllab as icl
 from icllab import algorithms
-from icllab.claims.asymptotics._transformers import annealed, last_errors
+from icllab.claims.asymptotics._transformers import annealed_run, last_errors
 from icllab.core.grid import tabulated
 from icllab.models import Transformer
 from icllab.tasks import FixedPrompts, LinearRegression, WeightPool
-from icllab.training import Record, Sweep
 
 ROWS = 64  # the pools' rows over d: one shape for every kappa that divides it, so that each dimension compiles once
 
@@ -30,20 +28,8 @@ def measure(point, *, key, everything=False, only_pool=False):
         every = jnp.asarray(np.tile(tasks, (max(1, ROWS * dim // len(tasks)), 1)))
         pooled = eqx.tree_at(lambda task: task.weights.weights, widest, every)
         network = Transformer.lu(dim=dim, layers=2, dense=True, key=of_weights)
-        runs = [
-            icl.fit(
-                network,
-                widest if everything else pooled,
-                steps=steps,
-                key=of_prompts,
-                batch=point.batch,
-                optimizer=annealed,
-                sweep=Sweep({"optimizer.rate": [point.rate], "optimizer.steps": [steps]}, mode="map"),
-                positions="last",
-                record=Record([0], progress=False),
-            )
-            for steps in point.step
-        ]
+        seen = widest if everything else pooled
+        runs = [annealed_run(network, seen, point, steps=steps, key=of_prompts) for steps in point.step]
         references = {"dmmse": algorithms.DiscreteMMSE(every, point.rho), "ridge": algorithms.Ridge(point.rho)}
         found = {}
         for kind, tested in (("icl", pooled if only_pool else widest.fresh()), ("idg", pooled)):

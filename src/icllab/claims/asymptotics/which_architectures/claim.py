@@ -1,19 +1,13 @@
 r"""The same regression in context by attention and by networks without it, at equal numbers of parameters.
 
-.. math:: w \sim N(0, I_d), \quad x_i \sim N(0, I_d), \quad y_i = \langle w, x_i\rangle + \epsilon_i,
-          \quad \epsilon_i \sim N(0, 1/4)
-
-Every network answers every position of a prompt of :math:`\ell = \alpha d` examples, and learns from the same fresh
-prompts in as many steps, at each of the same learning rates. It is as wide as a given number of parameters allows.
-Ridge of strength 1/4 is the best predictor of such prompts, so the error of a network exceeds the least by
+Every network learns from the same fresh prompts in as many steps, at each of the same learning rates, and is as wide as
+a given number of parameters allows. Labels have noise of variance 1/4, so that ridge of that strength is the best
+predictor, and the error of a network exceeds the least by
 
 .. math:: E\,(T_i - \text{ridge}_i)^2 \;=\; E\,(T_i - y_i)^2 - E\,(\text{ridge}_i - y_i)^2,
 
-of which the left side has the smaller variance and is what is measured. A learning rate is chosen for each seed by
-what the *other* seeds reached with it, so that the choice favours none.
-
-At ``medium`` attention of other depths and numbers of heads is among the networks: at as many parameters one layer is
-wider than four. Smaller differences are judged there only.
+of which the left side has the smaller variance and is what is measured. Attention of other depths and numbers of heads
+is among the networks at ``medium``, where smaller differences are judged.
 """
 
 import math
@@ -21,11 +15,9 @@ import math
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._choices import best_for_others
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate, geometric_mean, mean
-from icllab.experiments.experiment import Control, Experiment
+from icllab.claims.asymptotics._statistics import best_for_others
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
 
 BLOCKS = {  # layers and heads
@@ -57,8 +49,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """What attention and DeepSets reach, against the MLP; after longer training, what else matters."""
     reached = chosen(dataset["excess"].isel(step=-1, drop=True))
     sets = [name for name in SETS if name in reached.predictor]
-    findings = [*_learned(reached, sets), *_ratios(reached, "MLP", sets)]
-    findings += _ratios(reached, "attention 1 layer", ["attention 4 layers"])
+    findings = []
+    if "no examples" in reached.predictor:
+        progress = mean(1 - reached.sel(predictor=sets) / reached.sel(predictor="no examples", drop=True))
+        findings += checks.above("learned", "fraction of the way from no examples to ridge", progress, LEARNED)
+    findings += [*_ratios(reached, "MLP", sets), *_ratios(reached, "attention 1 layer", ["attention 4 layers"])]
     if dataset.step[-1] >= LONG:
         for name in ("attention 1 layer", "recurrent", "DeepSets"):
             findings += _ratios(reached, name, [STANDARD])
@@ -66,22 +61,15 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         attention = [name for name in BLOCKS if name in reached.predictor]
         if reached.sizes["parameters"] > 1:
             fall = geometric_mean((few / many).sel(predictor=attention))
-            findings += _there(checks.above("larger", "excess error with the fewest / most parameters", fall, 1.0))
+            findings += checks.above("larger", "excess error with the fewest / most parameters", fall, 1.0)
     used = dataset["parameter_count"] / dataset["parameters"]
     least = Estimate(used.where(used > 0).min(), 0.0)
     there = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
     return [
-        *findings,
+        *(finding for finding in findings if not math.isnan(finding.measured)),  # NaN: a cell that was not asked for
         *checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED),
         *checks.complete("predictors", "every predictor of the claim is there", there),
     ]
-
-
-def _learned(reached: xr.DataArray, names: list[str]) -> list[Finding]:
-    if "no examples" not in reached.predictor:
-        return []
-    progress = 1 - reached.sel(predictor=names) / reached.sel(predictor="no examples", drop=True)
-    return _there(checks.above("learned", "fraction of the way from no examples to ridge", mean(progress), LEARNED))
 
 
 def _ratios(reached: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
@@ -89,14 +77,8 @@ def _ratios(reached: xr.DataArray, worse: str, better: list[str]) -> list[Findin
     if not {worse, *better} <= set(reached.predictor.values):
         return []
     ratio = geometric_mean(reached.sel(predictor=worse, drop=True) / reached.sel(predictor=better))
-    return _there(
-        checks.above(f"{worse} worse".lower().replace(" ", "_"), f"excess error of {worse} / of the other", ratio, 1.0)
-    )
-
-
-def _there(findings: list[Finding]) -> list[Finding]:
-    """Without those of cells that were not asked for."""
-    return [finding for finding in findings if not math.isnan(finding.measured)]
+    name = f"{worse} worse".lower().replace(" ", "_")
+    return checks.above(name, f"excess error of {worse} / of the other", ratio, 1.0)
 
 
 def figure(dataset: xr.Dataset):
@@ -108,11 +90,10 @@ def figure(dataset: xr.Dataset):
         line = last.sel(predictor="least squares", drop=True).mean()
         shown["excess_line"] = xr.full_like(last.parameters, float(line), dtype=float)
     rows = [Panel("excess", "excess_line" if "excess_line" in shown else None, yscale="log")]
-    return panels(
-        shown, rows, x="parameters", hue="predictor", line_x="parameters", line_name="least squares", xscale="log"
-    )
+    return panels(shown, rows, x="parameters", hue="predictor", line_name="least squares", xscale="log")
 
 
+COMMON = {"dim": (4,), "rate": (3e-3, 1e-2, 3e-2), "position": tuple(range(9)), "seed": 3}
 experiment = Experiment(
     claim=(
         "At equal parameters and prompts, two layers of attention and DeepSets go more than half the way to ridge, and "
@@ -128,33 +109,11 @@ experiment = Experiment(
     outputs=("position",),
     fixed={"alpha": 2.0, "batch": 64, "prompts": 2048},
     sizes={
-        "smoke": {
-            "dim": (2,),
-            "predictor": (STANDARD, "MLP", "no examples"),
-            "parameters": (2048,),
-            "step": (400,),
-            "rate": (1e-2,),
-            "position": (0, 4),
-            "seed": 3,
-        },
-        "small": {
-            "dim": (4,),
-            "predictor": (STANDARD, *WITHOUT, *REFERENCES),
-            "parameters": (2048, 8192),
-            "step": (1500,),
-            "rate": (3e-3, 1e-2, 3e-2),
-            "position": tuple(range(9)),
-            "seed": 3,
-        },
-        "medium": {
-            "dim": (4,),
-            "predictor": (*BLOCKS, *WITHOUT, *REFERENCES),
-            "parameters": (2048, 8192, 32768),
-            "step": (3000,),
-            "rate": (3e-3, 1e-2, 3e-2),
-            "position": tuple(range(9)),
-            "seed": 3,
-        },
+        "smoke": {"dim": (2,), "predictor": (STANDARD, "MLP", "no examples"), "parameters": (2048,)}
+        | {"step": (400,), "rate": (1e-2,), "position": (0, 4), "seed": 3},
+        "small": COMMON | {"predictor": (STANDARD, *WITHOUT, *REFERENCES), "parameters": (2048, 8192), "step": (1500,)},
+        "medium": COMMON
+        | {"predictor": (*BLOCKS, *WITHOUT, *REFERENCES), "parameters": (2048, 8192, 32768), "step": (3000,)},
     },
     check=check,
     figure=figure,

@@ -37,9 +37,7 @@ def measure(point, *, key, updates=None, blind=False):
         run = trained(
             icl.ensemble(lambda key: build(width, key), seeds=point.seed, key=of_weights),
             task,
-            rates=point.rate,
-            steps=point.step,
-            batch=point.batch,
+            point,
             key=of_prompts,
             updates=updates,
         )

@@ -1,8 +1,8 @@
-"""A choice by the other seeds."""
+"""A choice by the other seeds: unbiased, in every row of its own."""
 
 import numpy as np
 
-from icllab.claims.asymptotics._choices import best_for_others
+from icllab.claims.asymptotics._statistics import best_for_others
 
 
 def test_a_choice_by_the_other_seeds_is_not_biased():
