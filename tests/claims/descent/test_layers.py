@@ -22,8 +22,8 @@ SHAPE = {"layers": 2, "dim": 2, "normalised": True, "half": True}
 )
 def test_what_a_form_does_not_have_starts_at_its_constant_and_stays_there(form, getkey):
     key = getkey()
-    how = {"layers": 2, "std": 0.5, "key": key, "seeds": [3, 4]}
-    run = trained_layers.trained(TASK, form, **how, steps=3, batch=4, rate=0.1, clip=1.0, keep=[0])
+    point = SimpleNamespace(std=0.5, seed=[3, 4], step=3, batch=4, rate=0.1, clip=1.0)
+    run = trained_layers.trained(point, TASK, form, layers=2, key=key, keep=[0])
     begin = run.trajectory.at(0)
     of_p, of_q = (np.asarray(mask[0], bool) for mask in trained_layers.trained_entries(form, 2))
     for member in range(2):

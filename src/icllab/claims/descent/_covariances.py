@@ -12,3 +12,8 @@ def turned(variances: np.ndarray) -> np.ndarray:
     """The covariance [dim, dim] with these eigenvalues, [dim], along the :func:`eigenvectors`."""
     turn = eigenvectors(len(variances))
     return (turn * variances) @ turn.T
+
+
+def square(dim: int) -> dict[str, tuple[int, ...]]:
+    """The axes of square matrices of one dimension, as a size of a claim has them."""
+    return {"dim": (dim,), "row": tuple(range(dim)), "column": tuple(range(dim))}

@@ -53,29 +53,20 @@ def starts(form: str, *, dim: int, layers: int, seeds: Sequence[int], std: float
     return icl.ensemble(lambda key: start(form, dim=dim, layers=layers, std=std, key=key), seeds=list(seeds), key=key)
 
 
-def trained(
-    task: Any,
-    form: str,
-    *,
-    layers: int,
-    seeds: Sequence[int],
-    std: float,
-    steps: int,
-    batch: int,
-    rate: float,
-    clip: float,
-    key: Any,
-    keep: Sequence[int] = (),
-) -> Any:
-    """The run of one network for every seed, by Adam on fresh prompts; seeds share neither start nor prompts."""
+def trained(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Sequence[int] = ()) -> Any:
+    """The run of one network for every seed of a cell, by Adam on fresh prompts; they share neither start nor prompts.
+
+    What a cell says of the training: its largest ``step``, ``seed``, ``std``, ``batch``, ``rate`` and ``clip``.
+    """
     of_start, of_prompts = jax.random.split(key)
+    steps = int(np.max(point.step))
     return icl.fit(
-        starts(form, dim=task.dim, layers=layers, seeds=seeds, std=std, key=of_start),
+        starts(form, dim=task.dim, layers=layers, seeds=point.seed, std=point.std, key=of_start),
         task,
         steps=steps,
         key=of_prompts,
-        batch=batch,
-        optimizer=optimizer(form, task.dim, steps, rate, clip),
+        batch=point.batch,
+        optimizer=optimizer(form, task.dim, steps, point.rate, point.clip),
         sweep=Sweep(mode="map"),
         record=Record([0], keep=keep, progress=False),
     )
@@ -83,12 +74,10 @@ def trained(
 
 def networks(point: Any, task: Any, form: str, *, layers: int, key: Any, learn: bool = True) -> dict[int, Any]:
     """The network of every seed of a cell, trained as the cell says; or, unless they ``learn``, as they start."""
-    how = {"layers": layers, "seeds": point.seed, "std": point.std, "key": key}
     if learn:
-        training = {"steps": point.step, "batch": point.batch, "rate": point.rate, "clip": point.clip}
-        members = trained(task, form, **how, **training).members
+        members = trained(point, task, form, layers=layers, key=key).members
     else:
-        members = starts(form, dim=task.dim, **how)
+        members = starts(form, dim=task.dim, layers=layers, seeds=point.seed, std=point.std, key=key)
     return {seed: members.member(s) for s, seed in enumerate(point.seed)}
 
 
@@ -149,14 +138,8 @@ def running(
 ) -> tuple[algorithms.GradientDescentPlusPlus, LinearAttention]:
     """GD++ with one number for the rate and one for the contraction of each step, and the attention that runs it."""
     b = np.zeros_like(rates) if contractions is None else contractions
-    algorithm = algorithms.GradientDescentPlusPlus.scalar(
-        jnp.asarray(rates, jnp.float32),
-        jnp.asarray(b, jnp.float32),
-        layers=len(rates),
-        dim=dim,
-        normalised=True,
-        half=True,
-    )
+    numbers, shape = jnp.asarray([rates, b], jnp.float32), {"layers": len(rates), "dim": dim}
+    algorithm = algorithms.GradientDescentPlusPlus.scalar(*numbers, **shape, normalised=True, half=True)
     attention = constructions.gradient_descent(algorithm, answers="last", form="gram")
     assert isinstance(attention, LinearAttention)
     return algorithm, attention

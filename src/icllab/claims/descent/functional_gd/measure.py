@@ -85,31 +85,13 @@ def linear(prompts, key):
 
 def everything(point, task, of_prompts, of_weights):
     """Softmax attention whose V, B and C are all trained, from a random start, on a set of prompts of its own."""
-    start = GeneralisedAttention.drawn(
-        dim=point.dim,
-        layers=point.layers,
-        std=point.std,
-        similarity="softmax",
-        temperature=1.0,
-        sign=-1,
-        answers="last",
-        normalised=False,
-        key=of_weights,
-    )
+    shape = {"dim": point.dim, "layers": point.layers, "std": point.std}
+    kind = {"similarity": "softmax", "temperature": 1.0, "sign": -1, "answers": "last", "normalised": False}
+    start = GeneralisedAttention.drawn(**shape, **kind, key=of_weights)
     (data,) = drawn(task, jax.random.fold_in(of_prompts, 1), point.free_prompts)
-    run = icl.fit(
-        start,
-        task,
-        steps=point.steps,
-        key=of_weights,
-        batch=256,
-        data=data,
-        optimizer=optimizer(point.steps, point.rate),
-        positions="last",
-        trainable=lambda m: (m.value, m.key, m.query),
-        record=Record([0], progress=False),
-    )
-    return run.predictor
+    how = {"optimizer": optimizer(point.steps, point.rate), "positions": "last", "record": Record([0], progress=False)}
+    how |= {"trainable": lambda m: (m.value, m.key, m.query), "steps": point.steps, "batch": 256}
+    return icl.fit(start, task, data=data, key=of_weights, **how).predictor
 
 
 @functools.cache

@@ -1,30 +1,22 @@
 r"""Layers of linear attention that may change their inputs become GD++, and are far below gradient descent.
 
 Trained are all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and
-:math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``), from random starts, under :math:`x, w\sim\mathcal N(0, I)` without
-noise. Several losses have to be told apart.
-
-The *exact* loss of GD++ counts eigenvalues of the sample covariance that no simulation draws, and its best numbers
-guard against them. Training on samples does not. So networks are compared, on prompts that they share, with GD++ whose
-numbers are the best for a sample of covariances; and with that of the exactly best numbers, which on such prompts is
-above it. Of three layers and more a few prompts carry much of any of these means: ``heaviest`` says how much.
-
-The best network is chosen on other prompts than it is judged on; there are ``prompts`` of them for each entry of a
-matrix.
+:math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
+that no simulation draws, and its best numbers guard against them. Training on samples does not. So networks are
+compared, on prompts that they share, with GD++ whose numbers are the best for a sample of covariances; and with that of
+the exactly best numbers, which on such prompts is above it. Of three layers and more a few prompts carry much of any of
+these means: ``heaviest`` says how much. The best network is chosen on other prompts than it is judged on.
 """
-
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Quantity
-from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.grid import Seeds, tabulated
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.figures.hues import joined
 from icllab.theory import descent
 
 WITHIN = 0.15  # of the loss of GD++
@@ -35,14 +27,16 @@ STARTS = 32  # of each search for the best numbers: of three layers one in four 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """The exact losses of gradient descent and GD++ with the best numbers, of one size and of each layer's own."""
     length = fixed_values(dataset)["length"]
-    lines = {name: [] for name in ("tied_line", "free_line", "plus_tied_line", "plus_line")}
-    for dim in dataset.dim.values:
-        sizes = [{"dim": int(dim), "length": length, "layers": int(layers)} for layers in dataset.layers.values]
-        lines["tied_line"].append([descent.tied_steps(**size).loss for size in sizes])
-        lines["free_line"].append([descent.free_steps(**size).loss for size in sizes])
-        lines["plus_tied_line"].append([descent.plus_plus(**size, tied=True, starts=6).best.loss for size in sizes])
-        lines["plus_line"].append([descent.plus_plus(**size, starts=STARTS).best.loss for size in sizes])
-    return dataset.assign({name: (("dim", "layers"), np.array(values)) for name, values in lines.items()})
+
+    def exact(**size):
+        return {
+            "tied_line": descent.tied_steps(**size, length=length).loss,
+            "free_line": descent.free_steps(**size, length=length).loss,
+            "plus_tied_line": descent.plus_plus(**size, length=length, tied=True, starts=6).best.loss,
+            "plus_line": descent.plus_plus(**size, length=length, starts=STARTS).best.loss,
+        }
+
+    return dataset.assign(tabulated(exact, dim=dataset.dim.values.tolist(), layers=dataset.layers.values.tolist()))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -64,37 +58,19 @@ def figure(dataset: xr.Dataset):
     part = dataset.isel(dim=-1, step=-1, drop=True)
     trained = part["test_loss"].isel(seed=part["chosen_loss"].argmin("seed"), drop=True)
     arrived = (part["loss_ratio"] < 1 + WITHIN).mean("seed")
-    named = {
-        "GD, tied": part["tied_line"],
-        "GD": part["free_line"],
-        "GD++, tied": part["plus_tied_line"],
-        "GD++": part["plus_line"],
-    }
-    losses, lines, shares = list(named.values()), list(named.values()), []
-    names = list(named)
-    shares += [xr.full_like(line, np.nan) for line in lines]
-    for training, name in (("full", "full"), ("blocks", "blocks")):
-        if training in part.training:
-            names.append(name)
-            losses.append(trained.sel(training=training, drop=True))
-            lines.append(xr.full_like(losses[-1], np.nan))
-            shares.append(arrived.sel(training=training, drop=True))
-    kept: dict[str, Any] = {"coords": "minimal", "compat": "override"}
-    shown = xr.Dataset(
-        {
-            "test_loss": xr.concat(losses, "predictor", **kept),
-            "exact_loss": xr.concat(lines, "predictor", **kept),
-            "reached": xr.concat(shares, "predictor", **kept),
-        },
-        coords={"predictor": names},
-        attrs=dataset.attrs,
-    )
+    exact = {"GD, tied": "tied_line", "GD": "free_line", "GD++, tied": "plus_tied_line", "GD++": "plus_line"}
+    curves = {name: {"test_loss": part[line], "exact_loss": part[line]} for name, line in exact.items()}
+    for name in (name for name in ("full", "blocks") if name in part.training):
+        curves[name] = {"test_loss": trained.sel(training=name, drop=True)}
+        curves[name]["reached"] = arrived.sel(training=name, drop=True)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("reached", ylim=(-0.05, 1.05))]
-    found = panels(shown, rows, x="layers", hue="predictor", line_x="layers", line_name="exact")
+    shown = joined(curves, "predictor", dataset.attrs)
+    found = panels(shown, rows, x="layers", hue="predictor", line_name="exact")
     found.axes[-1].set_xticks(dataset.layers.values)
     return found
 
 
+COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
 experiment = Experiment(
     claim=(
         "Two or three layers of linear attention that may change their inputs have the loss of the best GD++ within "
@@ -106,14 +82,7 @@ experiment = Experiment(
     ),
     sources=("vonOswald23", "Ahn23"),
     quantities=(
-        "test_loss",
-        "heaviest",
-        "loss_ratio",
-        "plus_ratio",
-        "exact_loss",
-        "reached",
-        "free_line",
-        "tied_line",
+        *("test_loss", "heaviest", "loss_ratio", "plus_ratio", "exact_loss", "reached", "free_line", "tied_line"),
         Quantity("free_ratio", "r_f", "loss over that of the best steps on the same prompts"),
         Quantity("chosen_loss", "L", "error on the prompts that networks are chosen by"),
         Quantity("plus_line", "L", "error of the best GD++ found, exact"),
@@ -123,14 +92,8 @@ experiment = Experiment(
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 16_000},
     sizes={
         "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 2},
-        "small": {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3), "step": (3000,), "seed": 5},
-        "medium": {
-            "dim": (5,),
-            "training": ("full", "blocks"),
-            "layers": (1, 2, 3),
-            "step": (12_000,),
-            "seed": Seeds(16, block=8),
-        },
+        "small": COMMON | {"step": (3000,), "seed": 5},
+        "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8)},
     },
     theory=theory,
     check=check,

@@ -1,23 +1,20 @@
 r"""Layers of linear attention that may not change their inputs become the best steps of gradient descent.
 
-:math:`P_l = \mathrm{diag}(0, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)`, with all entries of the :math:`A_l` trained
-from random starts: L steps of gradient descent with any preconditioners. The law is :math:`x, w\sim\mathcal N(0, I)`
-without noise, where the best that step sizes :math:`A_l = a_lI` can do is known exactly.
-
-The order of the steps has no effect on the answer, so networks may take them in any. For the probe the best step sizes
-are put into the order of the network's :math:`\mathrm{tr}\,A_l`; then the label slot of layer l should hold
-:math:`y_i - f_l(x_i)`, what these l steps leave of the label.
+:math:`P_l = \mathrm{diag}(0, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)` are L steps of gradient descent with any
+preconditioners. Without noise the best that step sizes :math:`A_l = a_lI` can do is known exactly. Networks may take
+them in any order. For the probe the best step sizes are put into the order of the network's
+:math:`\mathrm{tr}\,A_l`; then the label slot of layer l should hold :math:`y_i - f_l(x_i)`, what these l steps leave.
 """
 
 import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Quantity
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.grid import tabulated
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.figures.hues import joined
 from icllab.theory import descent
 
 REACHED = 1.05  # loss over that of the best steps
@@ -26,11 +23,13 @@ HELD = 0.9  # share of the label slots that the step of the same number explains
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """The exact losses of the best steps, each its own size and one size for all."""
-    length, depths = fixed_values(dataset)["length"], dataset.layers.values
-    for name, formula in (("free_line", descent.free_steps), ("tied_line", descent.tied_steps)):
-        values = [[formula(dim=int(d), length=length, layers=int(b)).loss for b in depths] for d in dataset.dim.values]
-        dataset = dataset.assign({name: (("dim", "layers"), np.array(values))})
-    return dataset
+    length = fixed_values(dataset)["length"]
+
+    def exact(**size):
+        free, tied = (formula(**size, length=length).loss for formula in (descent.free_steps, descent.tied_steps))
+        return {"free_line": free, "tied_line": tied}
+
+    return dataset.assign(tabulated(exact, dim=dataset.dim.values.tolist(), layers=dataset.layers.values.tolist()))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -62,21 +61,19 @@ def figure(dataset: xr.Dataset):
     part = dataset.isel(dim=-1, step=-1, drop=True)
     own = [part["r_squared"].sel(layer=k, algorithm_step=k, drop=True) for k in part.layer.values if k > 0]
     left = 1 - xr.concat(own, "layer").mean("layer")
-    shown = xr.Dataset(
-        {
-            "test_loss": xr.concat([part["test_loss"], part["test_loss"] / part["tied_ratio"]], "predictor"),
-            "exact_loss": xr.concat([part["free_line"], part["tied_line"]], "predictor"),
-            "slots_left": xr.concat([left, xr.full_like(left, np.nan)], "predictor"),
-        },
-        coords={"predictor": ["trained", "one step size"]},
-        attrs=dataset.attrs,
-    )
+    curves = {
+        "trained": {"test_loss": part["test_loss"], "exact_loss": part["free_line"], "slots_left": left},
+        "one step size": {"test_loss": part["test_loss"] / part["tied_ratio"], "exact_loss": part["tied_line"]},
+    }
+    shown = joined(curves, "predictor", dataset.attrs)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("slots_left", yscale="log")]
-    found = panels(shown, rows, x="layers", hue="predictor", line_x="layers", line_name="exact")
+    found = panels(shown, rows, x="layers", hue="predictor", line_name="exact")
     found.axes[-1].set_xticks(dataset.layers.values)
     return found
 
 
+SLOTS = ("layer", "algorithm_step")
+COMMON = {"layers": range(1, 5)} | dict.fromkeys(SLOTS, range(5))
 experiment = Experiment(
     claim=(
         "Linear attention with fixed inputs reaches the loss of the best gradient steps to within 5 %, never less; the "
@@ -88,54 +85,18 @@ experiment = Experiment(
     ),
     sources=("Ahn23", "vonOswald23"),
     quantities=(
-        "test_loss",
-        "heaviest",
-        "loss_ratio",
-        "step_size",
-        "r_squared",
-        "exact_loss",
-        "free_line",
-        "tied_line",
+        *("test_loss", "heaviest", "loss_ratio", "step_size", "r_squared", "exact_loss", "free_line", "tied_line"),
         Quantity("slots_left", "1 - R^2", "fraction of the slots that the layer's step leaves"),
         Quantity("step_distance", r"\mathrm{dist}(A)", "distance of a matrix from a multiple of the identity"),
         Quantity("tied_ratio", "r_1", "loss over that of steps of one size on the same prompts"),
     ),
     static=("dim", "layers", "step"),
-    outputs=("layer", "algorithm_step"),
-    fixed={
-        "length": 20,
-        "std": 0.3,
-        "batch": 256,
-        "rate": 0.03,
-        "clip": 1.0,
-        "prompts": 4000,
-        "probed": 256,
-    },
+    outputs=SLOTS,
+    fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.03, "clip": 1.0, "prompts": 4000, "probed": 256},
     sizes={
-        "smoke": {
-            "dim": (2,),
-            "layers": (2,),
-            "step": (400,),
-            "layer": (0, 1, 2),
-            "algorithm_step": (0, 1, 2),
-            "seed": 2,
-        },
-        "small": {
-            "dim": (5,),
-            "layers": (1, 2, 3, 4),
-            "step": (3000,),
-            "layer": (0, 1, 2, 3, 4),
-            "algorithm_step": (0, 1, 2, 3, 4),
-            "seed": 4,
-        },
-        "medium": {
-            "dim": (5, 10),
-            "layers": (1, 2, 3, 4),
-            "step": (6000,),
-            "layer": (0, 1, 2, 3, 4),
-            "algorithm_step": (0, 1, 2, 3, 4),
-            "seed": 8,
-        },
+        "smoke": {"dim": (2,), "layers": (2,), "step": (400,), "seed": 2} | dict.fromkeys(SLOTS, range(3)),
+        "small": COMMON | {"dim": (5,), "step": (3000,), "seed": 4},
+        "medium": COMMON | {"dim": (5, 10), "step": (6000,), "seed": 8},
     },
     theory=theory,
     check=check,

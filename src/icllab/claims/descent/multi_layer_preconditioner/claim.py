@@ -1,35 +1,23 @@
 r"""The matrices of three trained layers tend to the family that is predicted for them.
 
-:math:`P_l = \mathrm{diag}(B_l, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)`, all entries of the :math:`A_l` and
-:math:`B_l` trained from random starts. Inputs are :math:`x\sim\mathcal N(0, \Sigma)`, of unequal variances in
-directions that are nobody's axes. For tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})` the error is stationary
-somewhere on
-
-.. math:: A_l = a_l\,\Sigma^{-1}, \qquad B_l = b_l\,I,
-
-which says nothing of whether training goes there. How far a matrix is from the family is
-
-.. math:: \mathrm{dist}(M) = \frac{\|M - \frac{\mathrm{tr}\,M}d I\|_F}{\|M\|_F}, \qquad M = DU^\top A_lUD
-          \text{ or } B_l, \qquad \Sigma = UD^2U^\top .
-
-Beside it: what random matrices have, and networks trained on tasks :math:`w\sim\mathcal N(0, I)`, for which the family
-is not predicted. The last :math:`B_l` has no effect and is left out.
+For inputs :math:`x\sim\mathcal N(0, \Sigma)` and tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})` the error is stationary
+somewhere on :math:`A_l = a_l\,\Sigma^{-1}`, :math:`B_l = b_l\,I`, which says nothing of whether training goes there.
+The distance from this family is :func:`icllab.theory.preconditioners.identity_distance`, of :math:`A_l` in the
+coordinates in which inputs are white. It is compared with networks trained on tasks :math:`w\sim\mathcal N(0, I)`, for
+which the family is not predicted. The last :math:`B_l` has no effect and is left out.
 """
-
-import functools
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.descent._covariances import turned
+from icllab.claims.descent._covariances import square, turned
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 from icllab.theory import preconditioners
 
+SETTINGS = ("whitened", "anisotropic")  # tasks of the inverse covariance of the inputs, and isotropic ones
 VARIANCES = (1.0, 0.25, 1.0, 0.5, 1.0)  # the first d of them
 NEAR, FALL = 0.2, 3.0  # distance from the family, and by what factor it falls
 DRAWS = 20_000  # random matrices
@@ -42,25 +30,25 @@ def covariance(dim: int) -> np.ndarray:
 
 def theory(dataset: xr.Dataset, metric=covariance) -> xr.Dataset:
     """Means over layers of all distances from the family; and what random matrices have."""
-    last = int(dataset.layer.max())
-    of_a, of_b = [], []
-    for dim in dataset.dim.values:
-        part = dataset.sel(dim=dim)
-        # The last contraction has no effect; ones in its place, so that it has a distance that is then left out.
-        inner = part["contraction"].where(part.layer < last, 1.0)
-        for matrices, sigma, found in ((part["preconditioner"], metric(int(dim)), of_a), (inner, None, of_b)):
-            values = matrices.transpose(..., "row", "column")
-            distance = np.asarray(preconditioners.identity_distance(values.values, sigma))
-            found.append(values.isel(row=0, column=0, drop=True).copy(data=distance))
-    a, b = (xr.concat(found, dataset.dim) for found in (of_a, of_b))
-    most = int(dataset.dim.max())
+    inner, most = dataset.layer < dataset.layer.max(), int(dataset.dim.max())
+    # The last contraction has no effect; ones in its place, so that it has a distance that is then left out.
+    contractions = dataset["contraction"].where(inner, 1.0)
     draws = np.random.default_rng(0).normal(size=(DRAWS, most, most))
     random = float(np.mean(preconditioners.identity_distance(draws, metric(most))))
     return dataset.assign(
-        preconditioner_distance=a.mean("layer"),
-        contraction_distance=b.where(dataset.layer < last).mean("layer"),
+        preconditioner_distance=distances(dataset["preconditioner"], metric).mean("layer"),
+        contraction_distance=distances(contractions, np.eye).where(inner).mean("layer"),
         random_distance=("step", np.full(dataset.sizes["step"], random)),
     )
+
+
+def distances(matrices: xr.DataArray, metric) -> xr.DataArray:
+    """How far each matrix, over row and column, is from a multiple of the inverse metric of its dimension."""
+    parts = []
+    for dim in matrices.dim.values:
+        how = {"input_core_dims": [["row", "column"]], "kwargs": {"covariance": metric(int(dim))}}
+        parts.append(xr.apply_ufunc(preconditioners.identity_distance, matrices.sel(dim=dim), **how))
+    return xr.concat(parts, matrices.dim)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -74,25 +62,22 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.above(f"{name}_falls", f"distance of {of} at the start / at the end", fall, FALL)
     if "anisotropic" in dataset.setting:
         last = here["preconditioner_distance"].isel(step=-1, drop=True)
-        own, other = (
-            estimates.geometric_mean(last.sel(setting=name, drop=True)) for name in ("whitened", "anisotropic")
-        )
+        own, other = (estimates.geometric_mean(last.sel(setting=name, drop=True)) for name in SETTINGS)
         what = "distance of A, tasks of covariance I / of the inverse of the inputs'"
         findings += checks.above("other_tasks", what, other / own, 1.0)
-    there = {"whitened", "anisotropic"} <= set(dataset.setting.values)
+    there = set(SETTINGS) <= set(dataset.setting.values)
     return [*findings, *checks.complete("settings", "both laws of tasks", there)]
 
 
 def figure(dataset: xr.Dataset):
     """Both distances during training, one colour per law of tasks."""
     part = dataset.isel(dim=-1, layers=-1)
-    rows = [
-        Panel("preconditioner_distance", "random_distance", yscale="log"),
-        Panel("contraction_distance", yscale="log"),
-    ]
+    lines = {"preconditioner_distance": "random_distance", "contraction_distance": None}
+    rows = [Panel(name, line, "log") for name, line in lines.items()]
     return panels(part, rows, x="step", hue="setting", line_name="random matrices")
 
 
+COMMON = square(5) | {"setting": SETTINGS, "layers": (3,), "layer": (1, 2, 3)}
 experiment = Experiment(
     claim=(
         "Three trained layers of linear attention approach the predicted family: A_l to multiples of the inverse input "
@@ -104,9 +89,7 @@ experiment = Experiment(
     ),
     sources=("Ahn23",),
     quantities=(
-        "preconditioner",
-        "contraction",
-        "test_loss",
+        *("preconditioner", "contraction", "test_loss"),
         Quantity("preconditioner_distance", r"\mathrm{dist}(A)", "distance of A from its family"),
         Quantity("contraction_distance", r"\mathrm{dist}(B)", "distance of B from its family"),
         Quantity("random_distance", r"\mathrm{dist}", "distance of random matrices from the family"),
@@ -115,36 +98,9 @@ experiment = Experiment(
     outputs=("step", "layer", "row", "column"),
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 20_000},
     sizes={
-        "smoke": {
-            "dim": (2,),
-            "setting": ("whitened",),
-            "layers": (2,),
-            "step": (0, 1200),
-            "layer": (1, 2),
-            "row": (0, 1),
-            "column": (0, 1),
-            "seed": 2,
-        },
-        "small": {
-            "dim": (5,),
-            "setting": ("whitened", "anisotropic"),
-            "layers": (3,),
-            "step": (0, 100, 250, 500, 1000, 2000, 4000, 6000),
-            "layer": (1, 2, 3),
-            "row": tuple(range(5)),
-            "column": tuple(range(5)),
-            "seed": 6,
-        },
-        "medium": {
-            "dim": (5,),
-            "setting": ("whitened", "anisotropic"),
-            "layers": (3,),
-            "step": (0, 250, 500, 1000, 2000, 4000, 8000, 16_000),
-            "layer": (1, 2, 3),
-            "row": tuple(range(5)),
-            "column": tuple(range(5)),
-            "seed": Seeds(16, block=4),
-        },
+        "smoke": square(2) | {"setting": ("whitened",), "layers": (2,), "layer": (1, 2), "step": (0, 1200), "seed": 2},
+        "small": COMMON | {"step": (0, 100, 250, 500, 1000, 2000, 4000, 6000), "seed": 6},
+        "medium": COMMON | {"step": (0, 250, 500, 1000, 2000, 4000, 8000, 16_000), "seed": Seeds(16, block=4)},
     },
     theory=theory,
     check=check,
@@ -152,8 +108,6 @@ experiment = Experiment(
     controls={
         "untrained": Control("the networks stay where they start", measure={"learn": False}),
         "isotropic_training": Control("the networks are trained on isotropic inputs", measure={"isotropic": True}),
-        "isotropic_metric": Control(
-            "the family is that of isotropic inputs", theory=functools.partial(theory, metric=np.eye)
-        ),
+        "isotropic_metric": Control("the family is that of isotropic inputs", theory={"metric": np.eye}),
     },
 )

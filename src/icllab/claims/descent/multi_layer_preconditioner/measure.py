@@ -14,9 +14,7 @@ def measure(point, *, key, learn=True, isotropic=False):
     of_tasks = {"whitened": np.linalg.inv(sigma), "anisotropic": np.eye(point.dim)}[point.setting]
     task = _layers.regression(point.length, sigma, of_tasks)
     of_training, of_test = jax.random.split(key)
-    training = {"steps": max(point.step), "batch": point.batch, "rate": point.rate, "clip": point.clip}
-    how = {"layers": point.layers, "seeds": point.seed, "std": point.std, "keep": point.step, "key": of_training}
-    run = _layers.trained(task, "blocks", **how, **training)
+    run = _layers.trained(point, task, "blocks", layers=point.layers, key=of_training, keep=point.step)
     entries = np.ix_([layer - 1 for layer in point.layer], point.row, point.column)
     dims = ("layer", "row", "column")
 

@@ -1,26 +1,23 @@
 r"""One layer of linear attention, trained, is the best single preconditioned step of gradient descent.
 
-Inputs :math:`x\sim\mathcal N(0, \Sigma)`, tasks :math:`w\sim\mathcal N(0, W)`, labels with noise of variance
-:math:`\rho`. All entries of P and Q are trained from random starts on fresh prompts. The answer is
-
 .. math:: \hat y = -\frac1n\sum_{i\le n}(u^\top x_i + c\,y_i)\,(x_i^\top Q_{11} + y_i\,q_{21}^\top)\,x_q
 
 with the last row :math:`(u^\top, c)` of P and the first d columns :math:`(Q_{11}; q_{21}^\top)` of Q, and a step with
 the matrix :math:`A = -c\,Q_{11}^\top` where u and :math:`q_{21}` vanish. The closed form is that of the best A.
 
-A loss is compared with that of the closed form on the same prompts, of which both are functions: the ratio of the two
-is known far better than either. The matrix has an exact loss, which needs no prompts.
+The ratio of two losses on the same prompts is known far better than either. The matrix has an exact loss, which needs
+no prompts.
 """
+
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.descent._covariances import eigenvectors, turned
+from icllab.claims.descent._covariances import eigenvectors, square, turned
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import preconditioners
@@ -38,21 +35,26 @@ def covariances(setting: str, dim: int, smallest: float) -> tuple[np.ndarray, np
     return turned(values), {"anisotropic": identity, "whitened": turned(1 / values)}[setting]
 
 
+def law(dataset: xr.Dataset, dim: int, setting: str, rho: float) -> tuple[np.ndarray, dict[str, Any]]:
+    """The covariance of the inputs at some coordinates, and what else the closed form depends on."""
+    fixed = fixed_values(dataset)
+    of_inputs, of_tasks = covariances(setting, dim, fixed["smallest"])
+    return of_inputs, {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": rho}
+
+
 def theory(dataset: xr.Dataset, formula=preconditioners.optimal) -> xr.Dataset:
     """Distance of each matrix from the closed form's, and its exact loss over that of the closed form."""
-    fixed = fixed_values(dataset)
     matrices = dataset["preconditioner"].transpose("dim", "setting", "rho", "step", "seed", "row", "column")
     distance, ratio = np.full((2, *matrices.shape[:5]), np.nan)
     for at in np.ndindex(matrices.shape[:5]):
         matrix = matrices.values[at]
         if np.isnan(matrix).any():
             continue
-        dim, setting, rho = (dataset[name].values[i] for name, i in zip(matrices.dims, at[:3], strict=False))
-        of_inputs, of_tasks = covariances(str(setting), int(dim), fixed["smallest"])
-        law = {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": float(rho)}
-        best = formula(of_inputs, **law).matrix
+        where = (dataset[name].values[i].item() for name, i in zip(matrices.dims[:3], at, strict=False))
+        of_inputs, others = law(dataset, *where)
+        best = formula(of_inputs, **others).matrix
         distance[at] = np.linalg.norm(matrix - best) / np.linalg.norm(best)
-        ratio[at] = preconditioners.loss(matrix, of_inputs, **law) / preconditioners.loss(best, of_inputs, **law)
+        ratio[at] = preconditioners.loss(matrix, of_inputs, **others) / preconditioners.loss(best, of_inputs, **others)
     return dataset.assign(matrix_distance=(matrices.dims[:5], distance), exact_ratio=(matrices.dims[:5], ratio))
 
 
@@ -73,34 +75,29 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """The learned matrix along the eigenvectors of the inputs' covariance, one panel for each noise."""
-    fixed, dim = fixed_values(dataset), int(dataset.dim[-1])
-    part = dataset.isel(dim=-1, step=-1).sel(setting=[str(s) for s in dataset.setting.values if s != "isotropic"])
-    turn = eigenvectors(dim)
-    matrices = part["preconditioner"].transpose("setting", "rho", "seed", "row", "column").values
-    lines = np.empty((part.sizes["setting"], part.sizes["rho"], dim))
-    for i, j in np.ndindex(lines.shape[:2]):
-        of_inputs, of_tasks = covariances(str(part.setting.values[i]), dim, fixed["smallest"])
-        law = {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": float(part.rho[j])}
-        lines[i, j] = np.diag(turn.T @ preconditioners.optimal(of_inputs, **law).matrix @ turn)
-    along = np.einsum("ik,...ij,jk->...k", turn, matrices, turn)
-    shown = xr.Dataset(
-        {
-            "preconditioner_diagonal": (("setting", "rho", "seed", "eigenvalue"), along),
-            "preconditioner_diagonal_line": (("setting", "rho", "eigenvalue"), lines),
-        },
-        coords={"setting": part.setting, "rho": part.rho, "eigenvalue": np.geomspace(1.0, fixed["smallest"], dim)},
-        attrs=dataset.attrs,
+    dim = int(dataset.dim[-1])
+    part = dataset.isel(dim=-1, step=-1).sel(setting=dataset.setting != "isotropic")
+    turn, dims = eigenvectors(dim), ("setting", "rho", "seed", "eigenvalue")
+    matrices = part["preconditioner"].transpose(*dims[:3], "row", "column").values
+    best = np.empty((part.sizes["setting"], part.sizes["rho"], dim, dim))
+    for i, j in np.ndindex(best.shape[:2]):
+        of_inputs, others = law(dataset, dim, part.setting.values[i].item(), part.rho.values[j].item())
+        best[i, j] = preconditioners.optimal(of_inputs, **others).matrix
+    along, lines = (np.einsum("ik,...ij,jk->...k", turn, some, turn) for some in (matrices, best))
+    shown = part.assign_coords(eigenvalue=np.geomspace(1.0, fixed_values(dataset)["smallest"], dim)).assign(
+        preconditioner_diagonal=(dims, along), preconditioner_diagonal_line=((*dims[:2], dims[3]), lines)
     )
     drawn = ("preconditioner_diagonal", "preconditioner_diagonal_line")
     rows = [Panel(*drawn, "log", at={"rho": float(rho)}) for rho in part.rho.values]
-    return panels(shown, rows, x="eigenvalue", hue="setting", line_x="eigenvalue", xscale="log")
+    return panels(shown, rows, x="eigenvalue", hue="setting", xscale="log")
 
 
-def without_length(dataset: xr.Dataset) -> xr.Dataset:
+def without_length(covariance: np.ndarray, **law: Any) -> Any:
     """The formula of infinitely many examples."""
-    return theory(dataset, lambda covariance, **law: preconditioners.optimal(covariance, **{**law, "length": 10**9}))
+    return preconditioners.optimal(covariance, **law | {"length": 10**9})
 
 
+COMMON = {"setting": SETTINGS, "rho": (0.0, 0.5), "step": (2000,)}
 experiment = Experiment(
     claim=(
         "One trained layer of linear attention has the loss of the best single step of preconditioned gradient "
@@ -116,40 +113,16 @@ experiment = Experiment(
         "preconditioner",
         Quantity("exact_ratio", "r_A", "exact loss of a matrix over that of the closed form"),
         Quantity("other_entries", "v", "size of the entries that no step has"),
-        Quantity("preconditioner_diagonal", r"u^\top A u", "matrix along an eigenvector"),
+        Quantity("preconditioner_diagonal", r"u^\top A u", "along an eigenvector"),
         Quantity("matrix_distance", r"\|A-A^*\|/\|A^*\|", "relative distance from the closed form"),
     ),
     static=("dim", "setting", "rho", "step"),
     outputs=("row", "column"),
     fixed={"length": 20, "smallest": 0.25, "std": 0.1, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 50_000},
     sizes={
-        "smoke": {
-            "dim": (3,),
-            "setting": ("anisotropic",),
-            "rho": (0.1,),
-            "step": (400,),
-            "row": (0, 1, 2),
-            "column": (0, 1, 2),
-            "seed": 2,
-        },
-        "small": {
-            "dim": (5,),
-            "setting": SETTINGS,
-            "rho": (0.0, 0.5),
-            "step": (2000,),
-            "row": tuple(range(5)),
-            "column": tuple(range(5)),
-            "seed": 5,
-        },
-        "medium": {
-            "dim": (10,),
-            "setting": SETTINGS,
-            "rho": (0.0, 0.5),
-            "step": (2000,),
-            "row": tuple(range(10)),
-            "column": tuple(range(10)),
-            "seed": Seeds(8, block=4),
-        },
+        "smoke": square(3) | {"setting": ("anisotropic",), "rho": (0.1,), "step": (400,), "seed": 2},
+        "small": square(5) | COMMON | {"seed": 5},
+        "medium": square(10) | COMMON | {"seed": Seeds(8, block=4)},
     },
     theory=theory,
     check=check,
@@ -159,6 +132,6 @@ experiment = Experiment(
         "isotropic_training": Control(
             "the networks are trained on isotropic inputs", measure={"trained_on": "isotropic"}
         ),
-        "without_length": Control("the closed form lacks its terms in 1/n", theory=without_length),
+        "without_length": Control("the closed form lacks its terms in 1/n", theory={"formula": without_length}),
     },
 )

@@ -20,13 +20,8 @@ def measure(point, *, key, learn=True, trained_on=None):
     training = _layers.regression(point.length, *seen, point.rho)
     networks = _layers.networks(point, training, "full", layers=1, key=of_training, learn=learn)
     law = {"length": point.length, "task_covariance": of_tasks, "noise_variance": point.rho}
-    best = algorithms.PreconditionedDescent(
-        jnp.asarray(preconditioners.optimal(of_inputs, **law).matrix, jnp.float32),
-        layers=1,
-        dim=point.dim,
-        normalised=True,
-        half=True,
-    )
+    matrix = jnp.asarray(preconditioners.optimal(of_inputs, **law).matrix, jnp.float32)
+    best = algorithms.PreconditionedDescent(matrix, layers=1, dim=point.dim, normalised=True, half=True)
     reference = constructions.gradient_descent(best, answers="last", form="gram")
 
     def asked(seed):

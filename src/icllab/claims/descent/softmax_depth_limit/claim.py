@@ -1,29 +1,23 @@
 r"""Where attention with the identity for keys and queries goes as layers are added, all with the same rate.
 
-Labels are values of a Gaussian process with the kernel :math:`e_{ij} = \exp(x_i^\top x_j/T)` at points of the unit
-sphere, without noise. A layer multiplies what is left of the labels by :math:`I - \eta W`, with
-:math:`D_j = \sum_{i \le n + 1} e_{ij}` and the weights
+A layer multiplies what is left of the labels by :math:`I - \eta W`, with the kernel
+:math:`e_{ij} = \exp(x_i^\top x_j/T)` of the labels, :math:`D_j = \sum_{i \le n + 1} e_{ij}` and the weights
 
 .. math:: W_{ij} = e_{ij}, \qquad W_{ij} = e_{ij}/D_j \;\text{(softmax over keys)}, \qquad
-          W_{ij} = e_{ij}/D_i \;\text{(softmax over queries)},
+          W_{ij} = e_{ij}/D_i \;\text{(softmax over queries)}.
 
-and the limits are, with :math:`k_q` the column of the query,
-
-.. math:: y\,e^{-1}k_q, \qquad y\,D\,e^{-1}k_q/D_q, \qquad y\,e^{-1}k_q .
-
-The first and the last are the posterior mean, which no answer beats on average. The usual softmax is off by a
-factor :math:`D_j/D_q` for each label. Two sets of points are asked: ``random``, and ``even``: the 2d points
-:math:`\pm e_i` in random order, turned at random, at which all D are equal.
+The limits are :math:`y\,e^{-1}k_q`, :math:`y\,D\,e^{-1}k_q/D_q`, :math:`y\,e^{-1}k_q`, with :math:`k_q` the column of
+the query. The first and the last are the posterior mean. The usual softmax is off by a factor :math:`D_j/D_q` for each
+label. At the points called ``even``, :math:`\pm e_i` turned at random, all D are equal.
 """
+
+import itertools
 
 import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
 KEYS, QUERIES, EXPONENTIAL = "softmax over keys", "softmax over queries", "exponential"
@@ -42,43 +36,34 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     scale = dataset["limit_scale"].mean("seed")
     distance = (dataset["limit_distance"].mean("seed") / scale) ** 0.5
     steps = (distance.diff("layers") < 0) | (distance.isel(layers=slice(1, None)) < ROUNDING)
-    last = dataset.isel(layers=-1)
+    reached, last = Estimate(distance.isel(layers=-1), 0.0), dataset.isel(layers=-1)
     own = (last["limit_bayes"].mean("seed") / scale) ** 0.5
-    bayes = last["bayes_distance"].sel(predictor=KEYS, setting="random")
-    excess = (last["function_error"] - last["function_bayes"]).sel(predictor=KEYS, setting="random")
-    apart, off = estimates.mean(bayes), estimates.mean(excess - bayes)
+    keys = last.sel(predictor=KEYS, setting="random")
+    apart = estimates.mean(keys["bayes_distance"])
+    off = estimates.mean(keys["function_error"] - keys["function_bayes"] - keys["bayes_distance"])
     off_words = "excess error over the posterior mean's - squared distance from it"
     findings = [
-        *checks.below("limit_reached", "relative distance from the limit", _exact(distance.isel(layers=-1)), REACHED),
+        *checks.below("limit_reached", "relative distance from the limit", reached, REACHED),
         *checks.equal("limit_falls", "distance from the limit falls with depth", steps.all("layers"), 1.0),
         *checks.above("keys_apart", "squared distance from the posterior mean", apart),
         *checks.covers("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value),
     ]
-    for name in dataset.predictor.values:
-        for setting in dataset.setting.values:
-            if (name, setting) != (KEYS, "random"):
-                same = _exact(own.sel(predictor=name, setting=setting))
-                words = "relative distance of the limit from the posterior mean"
-                findings += checks.below("limit_is_bayes", words, same, ROUNDING)
+    for name, setting in itertools.product(dataset.predictor.values, dataset.setting.values):
+        if (name, setting) != (KEYS, "random"):
+            same = Estimate(own.sel(predictor=name, setting=setting), 0.0)
+            words = "relative distance of the limit from the posterior mean"
+            findings += checks.below("limit_is_bayes", words, same, ROUNDING)
     return [*findings, *checks.complete("depths", "at least three depths", dataset.sizes["layers"] >= 3)]
-
-
-def _exact(value: xr.DataArray) -> Estimate:
-    return Estimate(value, 0.0)
 
 
 def figure(dataset: xr.Dataset):
     """The squared distance from the posterior mean against depth, at both sets of points."""
     short = {KEYS: "softmax, keys", QUERIES: "softmax, queries", EXPONENTIAL: "exp"}
     shown = dataset.isel(dim=-1).assign_coords(predictor=[short[str(name)] for name in dataset.predictor.values])
-    rows = [
-        Panel(
-            "bayes_distance", "limit_line" if setting == "random" else None, "log", (1e-10, 30.0), {"setting": setting}
-        )
-        for setting in ("random", "even")
-        if setting in shown.setting
-    ]
-    return panels(shown, rows, x="layers", hue="predictor", line_x="layers", line_name="limit, keys", xscale="log")
+    lines = {"random": "limit_line", "even": None}
+    at = {setting: {"setting": setting} for setting in lines if setting in shown.setting}
+    rows = [Panel("bayes_distance", lines[setting], "log", (1e-10, 30.0), at[setting]) for setting in at]
+    return panels(shown, rows, x="layers", hue="predictor", line_name="limit, keys", xscale="log")
 
 
 def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
@@ -98,8 +83,7 @@ experiment = Experiment(
     ),
     sources=("Cheng24",),
     quantities=(
-        "function_error",
-        "function_bayes",
+        *("function_error", "function_bayes"),
         Quantity("limit_distance", r"E(\hat y - \hat y_\infty)^2", "squared distance from the limit of depth"),
         Quantity("limit_scale", r"E\hat y_\infty^2", "mean square of the limit of depth"),
         Quantity("limit_bayes", r"E(\hat y_\infty - \hat y^*)^2", "squared distance of the limit from Bayes"),

@@ -1,18 +1,9 @@
 r"""Which algorithm do softmax transformers implement, across depth and noise, after a short training?
 
-.. math:: w \sim N(0, I_d), \quad x_i \sim N(0, I_d), \quad y_i = \langle w, x_i\rangle + \epsilon_i,
-          \quad \epsilon_i \sim N(0, \rho)
-
-Transformers of one width and several depths answer the query after :math:`\ell = 2d` examples.
 :func:`~icllab.diagnostics.identification.comparison.identify` measures the fraction :math:`u_k` of the variance of
 each network's answers and input gradients that a candidate algorithm leaves unexplained, its parameters fitted to the
-network. It names a candidate only if :math:`u_k` is below a tolerance :math:`\epsilon`. Candidates are steps of
-gradient descent with a fitted rate, one step with a fitted matrix, two steps of GD++ with fitted matrices, ridge
-regression, least squares, a softmax smoother, kernel ridge regression and the mean of the labels. Two verdicts are
-given: at :math:`\epsilon` = 1 % and at 5 %.
-
-At large T the exponential kernel tends to the linear one and a constant, so kernel ridge regression comes near to ridge
-regression.
+network. It names a candidate only if :math:`u_k` is below a tolerance, 1 % or 5 %. At large T the exponential kernel
+tends to the linear one and a constant, so kernel ridge regression comes near to ridge regression.
 
 At ``smoke`` networks are not trained: there it is seen that a network as it is drawn is named nothing, and one that
 takes steps of descent what it is.
@@ -21,27 +12,16 @@ takes steps of descent what it is.
 import numpy as np
 import xarray as xr
 
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
 CANDIDATES = (
-    "1 step",
-    "2 steps",
-    "4 steps",
-    "preconditioned step",
-    "GD++, 2 steps",
-    "ridge",
-    "least squares",
-    "softmax smoother",
-    "kernel ridge",
-    "mean of labels",
+    *("1 step", "2 steps", "4 steps", "preconditioned step", "GD++, 2 steps", "ridge", "least squares"),
+    *("softmax smoother", "kernel ridge", "mean of labels"),
 )
 SHOWN = ("1 step", "4 steps", "GD++, 2 steps", "ridge", "softmax smoother", "kernel ridge")  # in the figure
 NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"  # verdicts that name no candidate
 STRICT, LOOSE = 0.01, 0.05  # largest fractions unexplained of a candidate that is named
-YLIM = (0.008, 1.2)  # of the figure
 LONG = 1000  # steps of training from which candidates are compared
 LITTLE = 2.0  # factor by which a fraction may fall that counts as little
 
@@ -74,15 +54,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def _over_depth(left: xr.DataArray) -> list[Finding]:
     """From the shallowest to the deepest; networks of two depths share no seed, so that their errors add."""
-    ends = left.isel(layers=0, drop=True), left.isel(layers=-1, drop=True)
-    ridge, step, relative = (
-        estimates.geometric_mean(samples[0]) / estimates.geometric_mean(samples[1])
-        for samples in (
-            [end.sel(candidate="ridge", drop=True) for end in ends],
-            [end.sel(candidate="1 step", drop=True) for end in ends],
-            [end.sel(candidate="ridge", drop=True) / end.sel(candidate="1 step", drop=True) for end in ends],
-        )
-    )
+    by_ridge, by_step = (left.sel(candidate=name, drop=True) for name in ("ridge", "1 step"))
+    ends = [
+        [estimates.geometric_mean(samples.isel(layers=end, drop=True)) for end in (0, -1)]
+        for samples in (by_ridge, by_step, by_ridge / by_step)
+    ]
+    ridge, step, relative = (shallowest / deepest for shallowest, deepest in ends)
     said = f"{left.layers.values[0]} layers / {left.layers.values[-1]} layers"
     return [
         *checks.above("ridge_falls", f"fraction unexplained by ridge, {said}", ridge, 1.0),
@@ -95,17 +72,14 @@ def figure(dataset: xr.Dataset):
     """Fraction of variance unexplained against depth, one panel for each noise."""
     dataset = dataset.isel(step=-1)
     names = [name for name in SHOWN if name in dataset.candidate]
-    shown = xr.Dataset(
-        {"fraction_unexplained": dataset["fraction_unexplained"].sel(candidate=names)}, attrs=dataset.attrs
-    )
+    shown = dataset[["fraction_unexplained"]].sel(candidate=names)
     shown["fraction_unexplained_line"] = xr.full_like(shown.layers, STRICT, dtype=float)
-    drawn = ("fraction_unexplained", "fraction_unexplained_line")
-    rows = [Panel(*drawn, "log", YLIM, {"rho": float(rho)}) for rho in dataset.rho.values]
-    name = f"{100 * STRICT:g} %"
-    return panels(shown, rows, x="layers", hue="candidate", line_x="layers", line_name=name, xscale="log")
+    drawn = ("fraction_unexplained", "fraction_unexplained_line", "log", (0.008, 1.2))
+    rows = [Panel(*drawn, {"rho": float(rho)}) for rho in dataset.rho.values]
+    return panels(shown, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %", xscale="log")
 
 
-SMALL = {"candidate": CANDIDATES, "tolerance": (STRICT, LOOSE), "bound": ("low", "high")}
+COMMON = {"candidate": CANDIDATES, "tolerance": (STRICT, LOOSE), "bound": ("low", "high")}
 experiment = Experiment(
     claim=(
         "Softmax transformers trained for a short time are none of ten algorithms to within 1 %; ridge explains more "
@@ -121,17 +95,10 @@ experiment = Experiment(
     outputs=("candidate", "tolerance", "bound"),
     fixed={"dim": 2, "width": 16, "batch": 64, "rate": 0.01, "prompts": 2048, "fitting": 512},
     sizes={
-        "smoke": {
-            "layers": (1,),
-            "rho": (0.25,),
-            "step": (0,),
-            "candidate": ("1 step",),
-            "tolerance": (STRICT,),
-            "bound": ("low", "high"),
-            "seed": 2,
-        },
-        "small": SMALL | {"layers": (1, 2, 4), "rho": (0.05, 0.25), "step": (4000,), "seed": 5},
-        "medium": SMALL | {"layers": (1, 2, 4, 6), "rho": (0.05, 0.25, 1.0), "step": (20000,), "seed": 6},
+        "smoke": COMMON
+        | {"layers": (1,), "rho": (0.25,), "step": (0,), "candidate": ("1 step",), "tolerance": (STRICT,), "seed": 2},
+        "small": COMMON | {"layers": (1, 2, 4), "rho": (0.05, 0.25), "step": (4000,), "seed": 5},
+        "medium": COMMON | {"layers": (1, 2, 4, 6), "rho": (0.05, 0.25, 1.0), "step": (20000,), "seed": 6},
     },
     check=check,
     figure=figure,

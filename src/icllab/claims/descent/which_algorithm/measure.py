@@ -35,16 +35,9 @@ def measure(point, *, key, constructed=False):
     def identified(seed):
         own, fits, answers = candidates, fitted, []
         for tolerance in point.tolerance:
-            found = identify(
-                networks[seed],
-                own,
-                task,
-                key=jax.random.fold_in(key, seed),
-                fitted=fits,
-                prompts=point.prompts,
-                fitting=point.fitting,
-                rule=VerdictRule(tolerance=tolerance, resamples=500),
-            )
+            how = {"prompts": point.prompts, "fitting": point.fitting, "key": jax.random.fold_in(key, seed)}
+            rule = VerdictRule(tolerance=tolerance, resamples=500)
+            found = identify(networks[seed], own, task, fitted=fits, rule=rule, **how)
             if not answers:  # what is fitted does not depend on the tolerance
                 own, fits = with_values(candidates, fitted, found), {}
             answers.append(found)
@@ -112,31 +105,18 @@ def trained(point, task, key):
     """One transformer for each seed; without a step, as it is drawn."""
     of_weights, of_prompts = jax.random.split(key)
 
+    shape = {"dim": point.dim, "width": point.width, "layers": point.layers, "positions": "none"}
+    block = BlockOptions(heads=2, mlp=(2 * point.width,), norm="pre")
+
     def build(key):
-        return Transformer(
-            Joined(answers="last", causal=False, query_is_key=True),
-            dim=point.dim,
-            width=point.width,
-            layers=point.layers,
-            block=BlockOptions(heads=2, mlp=(2 * point.width,), norm="pre"),
-            positions="none",
-            key=key,
-        )
+        return Transformer(Joined(answers="last", causal=False, query_is_key=True), **shape, block=block, key=key)
 
     drawn = icl.ensemble(build, seeds=list(point.seed), key=of_weights)
     if point.step == 0:
         return [drawn.member(i) for i in range(drawn.size)]
-    run = icl.fit(
-        drawn,
-        task,
-        steps=point.step,
-        key=of_prompts,
-        batch=point.batch,
-        optimizer=optimizer(point.step, point.rate),
-        positions="last",
-        sweep=Sweep(mode="map"),
-        record=Record([0], progress=False),
-    )
+    how = {"positions": "last", "sweep": Sweep(mode="map"), "record": Record([0], progress=False)}
+    how |= {"optimizer": optimizer(point.step, point.rate)}
+    run = icl.fit(drawn, task, steps=point.step, key=of_prompts, batch=point.batch, **how)
     return [run.member(i) for i in range(run.size)]
 
 
