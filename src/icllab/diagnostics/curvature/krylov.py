@@ -40,17 +40,11 @@ class TraceEstimate(NamedTuple):
 
 
 class SpectralMeasure(NamedTuple):
-    """Tridiagonal matrices, one of each probe.
+    """Tridiagonal matrices, one of each probe."""
 
-    Attributes:
-        size: Rows of the matrix that is asked about.
-        diagonal: Of T, [probe, node].
-        beside: What stands beside the diagonal, [probe, node - 1].
-    """
-
-    size: int
-    diagonal: np.ndarray
-    beside: np.ndarray
+    size: int  # rows of the matrix that is asked about
+    diagonal: np.ndarray  # [probe, node]
+    beside: np.ndarray  # what stands beside the diagonal, [probe, node - 1]
 
     def quadrature(self, order: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         r"""Nodes :math:`\theta` and weights :math:`\omega`, [probe, node], after so many products or after all."""
@@ -83,15 +77,7 @@ def lanczos(
 
     Every new vector is made orthogonal to all before it, twice: without that, rounding repeats the largest
     eigenvalues. Where the space is exhausted, what follows is zero, and has no weight in the quadrature. Memory: m
-    vectors.
-
-    Args:
-        product: :math:`v\mapsto Av`, A symmetric.
-        start: z.
-        order: m.
-
-    Returns:
-        The diagonal of T, and what stands beside it.
+    vectors. Returns the diagonal of T, and what stands beside it.
 
     Source: [GolubMeurant10].
     """
@@ -123,15 +109,8 @@ def spectral_measure(
 
     .. math:: \operatorname{tr}f(A) \approx \frac pP\sum_{z}\sum_j\omega_{zj}\,f(\theta_{zj})
 
-    over P random vectors z of signs. One after the other, so that the memory is that of one.
-
-    Args:
-        product: :math:`v\mapsto Av`, A symmetric. A callable module keeps what is compiled for other numbers in it.
-        size: p.
-        key: Of the signs.
-        probes: P; two for a standard error.
-        order: Products of each, at most p.
-        dtype: Of the vectors.
+    over P random vectors z of signs and p parameters. One after the other, so that the memory is that of one. A
+    ``product`` that is a callable module keeps what is compiled for other numbers in it.
 
     Raises:
         InputError: There is no probe or no product.
@@ -152,13 +131,6 @@ def extreme_eigenvalues(
 
     By implicitly restarted Lanczos iteration to the precision of the type. NaN stands for one that did not
     converge, as may be where many are nearly equal; and of equal ones some may be missed.
-
-    Args:
-        product: Of the matrix with a vector.
-        size: Its rows, above ``count``.
-        count: How many of each.
-        key: Of the first vector.
-        dtype: Of the vectors.
 
     Raises:
         InputError: ``count`` is not between 1 and the number of rows less 1.

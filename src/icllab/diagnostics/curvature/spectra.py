@@ -1,7 +1,6 @@
-r"""How a loss bends at a point: spectra and ranks of its Hessian and of its Fisher matrices, by products alone.
+"""Spectra and ranks of a loss's Hessian and Fisher matrices, where there are many parameters by products alone.
 
-Nothing of the size of a matrix is ever made where there are many parameters. A product of the Hessian with a vector
-costs about two gradients.
+A product of the Hessian with a vector costs about two gradients.
 """
 
 import math
@@ -46,7 +45,7 @@ def hessian_spectrum(
         loss: A function of parameters; with ``data`` of parameters and a batch, whose mean it is. A number, or a
             vector of terms that sum to the loss.
         at: w, any tree with arrays of one floating-point type; what else is in it stays as it is.
-        key: Of the probes.
+        key: Key of the probes.
         data: A tree of arrays with a leading axis of samples, or None.
         batch: Samples at a time; None: all.
         extreme: How many of the largest and of the smallest eigenvalues are found.
@@ -68,8 +67,8 @@ def hessian_spectrum(
 
     Source: [Ghorbani19].
     """
-    made = Hessian(loss, at, _arrays(data), batch)
-    return _spectrum(made, "hessian", key, extreme, probes, order, threshold, dense)
+    how = {"extreme": extreme, "probes": probes, "order": order, "threshold": threshold, "dense": dense}
+    return _spectrum(Hessian(loss, at, _arrays(data), batch), "hessian", key, **how)
 
 
 def fisher_spectrum(
@@ -80,11 +79,7 @@ def fisher_spectrum(
     data: Any,
     outputs: Callable[..., Any] | None = None,
     batch: int | None = None,
-    extreme: int = 8,
-    probes: int = 16,
-    order: int = 64,
-    threshold: float | None = None,
-    dense: int = DENSE,
+    **how: Any,
 ) -> xr.Dataset:
     r"""The spectrum of a Fisher matrix: of the samples' gradients, or of the model's own answers.
 
@@ -98,17 +93,14 @@ def fisher_spectrum(
     not give their law, and no curvature of the loss.
 
     Args:
-        loss: Of parameters and a batch, its mean; with ``outputs`` of those and the batch.
+        loss: A function of parameters and a batch, its mean; with ``outputs`` of those and the batch.
         at: Parameters.
-        key: Of the probes.
+        key: Key of the probes.
         data: A tree of arrays with a leading axis of samples.
-        outputs: Of parameters and a batch, or None.
-        batch: As of :func:`hessian_spectrum`, and so are the others and what is returned.
-        extreme: Eigenvalues at each end.
-        probes: Random vectors.
-        order: Products of each.
-        threshold: Of the rank.
-        dense: Parameters up to which all is exact.
+        outputs: A function of parameters and a batch, or None.
+        batch: Samples at a time; None: all.
+        **how: ``extreme``, ``probes``, ``order``, ``threshold`` and ``dense`` of :func:`hessian_spectrum`, which says
+            too what is returned.
 
     Raises:
         InputError: As :func:`hessian_spectrum`.
@@ -119,10 +111,8 @@ def fisher_spectrum(
         raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
     data = _arrays(data)
     if outputs is None:
-        made: Curvature = EmpiricalFisher(loss, at, data, batch)
-        return _spectrum(made, "empirical_fisher", key, extreme, probes, order, threshold, dense)
-    made = GaussNewton(loss, at, data, batch, outputs=outputs)
-    return _spectrum(made, "gauss_newton", key, extreme, probes, order, threshold, dense)
+        return _spectrum(EmpiricalFisher(loss, at, data, batch), "empirical_fisher", key, **how)
+    return _spectrum(GaussNewton(loss, at, data, batch, outputs=outputs), "gauss_newton", key, **how)
 
 
 def effective_dimension(
@@ -145,10 +135,10 @@ def effective_dimension(
     it is the learning coefficient that a quadratic loss of that Hessian has.
 
     Args:
-        loss: As of :func:`hessian_spectrum`.
+        loss: Loss, as of :func:`hessian_spectrum`.
         at: Parameters.
         resolution: :math:`\rho`, in units of the Hessian.
-        key: Of the probes.
+        key: Key of the probes.
         data: Samples, or None.
         batch: Samples at a time.
         probes: Random vectors.
@@ -163,7 +153,7 @@ def effective_dimension(
     if not 0 < resolution < math.inf:
         raise expected("resolution", "a finite number > 0", resolution)
     made = Hessian(loss, at, _arrays(data), batch)
-    size, dtype = _size(made)
+    size, dtype = _size(made, dense)
 
     def share(h: np.ndarray) -> np.ndarray:
         steep = np.clip(h, 0, None)
@@ -171,7 +161,6 @@ def effective_dimension(
 
     if size <= dense:
         return TraceEstimate(float(np.sum(share(_all_eigenvalues(made)))), 0.0)
-    _require_finite(_product(made, jnp.ones(size, dtype)))
     return spectral_measure(made, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
 
 
@@ -179,13 +168,14 @@ def _spectrum(
     made: Curvature,
     kind: str,
     key: PRNGKeyArray,
-    extreme: int,
-    probes: int,
-    order: int,
-    threshold: float | None,
-    dense: int,
+    *,
+    extreme: int = 8,
+    probes: int = 16,
+    order: int = 64,
+    threshold: float | None = None,
+    dense: int = DENSE,
 ) -> xr.Dataset:
-    size, dtype = _size(made)
+    size, dtype = _size(made, dense)
     attrs: dict[str, Any] = {"matrix": kind, "parameters": size, "exact": int(size <= dense)}
     if size <= dense:
         modes = np.arange(size)
@@ -196,7 +186,6 @@ def _spectrum(
             return TraceEstimate(float(np.sum(function(eigenvalues))), 0.0)
 
     else:
-        _require_finite(_product(made, jnp.ones(size, dtype)))
         of_ends, of_probes = jax.random.split(key)
         extreme = min(extreme, (size - 1) // 2)
         largest, smallest = extreme_eigenvalues(made, size, extreme, key=of_ends, dtype=dtype)
@@ -210,30 +199,20 @@ def _spectrum(
     line = zero if threshold is None else threshold
     total, rank = trace_of(lambda h: h), trace_of(lambda h: (h > line).astype(float))
     near = [trace_of(lambda h, by=by: (h > line * by).astype(float)).value for by in (NEARBY, 1 / NEARBY)]
-    numbers = {
-        "trace": total.value,
-        "trace_error": total.error,
-        "trace_gap": total.gap,
-        "rank": rank.value,
-        "rank_error": rank.error,
-        "rank_gap": rank.gap,
-        "rank_low": near[0],
-        "rank_high": near[1],
-        "threshold": line,
-    }
-    return xr.Dataset(
-        {"eigenvalue": ("mode", eigenvalues), **numbers}
-        | {"node_value": (("probe", "node"), nodes), "node_weight": (("probe", "node"), weights)},
-        coords={"mode": modes},
-        attrs=attrs,
-    )
+    numbers = {"trace": total.value, "trace_error": total.error, "trace_gap": total.gap}
+    numbers |= {"rank": rank.value, "rank_error": rank.error, "rank_gap": rank.gap}
+    numbers |= {"rank_low": near[0], "rank_high": near[1], "threshold": line}
+    density = {"node_value": (("probe", "node"), nodes), "node_weight": (("probe", "node"), weights)}
+    variables = {"eigenvalue": ("mode", eigenvalues)} | numbers | density
+    return xr.Dataset(variables, coords={"mode": modes}, attrs=attrs)
 
 
 def _arrays(data: Any) -> Any:
     return jax.tree.map(jnp.asarray, data)
 
 
-def _size(made: Curvature) -> tuple[int, Any]:
+def _size(made: Curvature, dense: int) -> tuple[int, Any]:
+    """Rows and their type; of a matrix that is not written out one product is checked to be finite."""
     centre = made.centre
     if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
         raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
@@ -241,6 +220,8 @@ def _size(made: Curvature) -> tuple[int, Any]:
         raise expected("batch", "an integer of at least 1, or None", made.batch)
     if made.data is not None:
         sample_count(made.data)
+    if centre.size > dense:
+        _require_finite(_product(made, jnp.ones(centre.size, centre.dtype)))
     return int(centre.size), centre.dtype
 
 
