@@ -19,10 +19,7 @@ from icllab.tasks.classification import AbstractClassification
 
 
 class AbstractTokens(AbstractClassification):
-    """Tokens predicted one by one; the loss is the cross-entropy of the next token, in nats, at every position.
-
-    A subclass has ``tokens``, their number in a sequence, as a field or a property.
-    """
+    """Tokens predicted one by one; the loss is the cross-entropy of the next token, in nats, at every position."""
 
     @property
     def length(self) -> int:

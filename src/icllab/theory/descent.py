@@ -25,13 +25,7 @@ _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
 
 
 class Steps(NamedTuple):
-    """Numbers of L layers and the error they reach.
-
-    Attributes:
-        rates: Step size of each layer.
-        contractions: Contraction of each layer of GD++, the last of which has no effect; zeros for gradient descent.
-        loss: The error on the query.
-    """
+    """Step sizes of L layers, contractions (zero but for GD++, whose last has no effect), and the error they reach."""
 
     rates: Array
     contractions: Array

@@ -184,10 +184,7 @@ def gamma_noise(
 
 
 class _Solution(NamedTuple):
-    """Everything the errors are sums of; the parts on the last axis are per eigenvector.
-
-    What was asked stands first, in the shape of all parameters: the moments of the test, and its q.
-    """
+    """What was asked, in one shape, and what the errors are sums of, whose last axis is that of eigenvectors."""
 
     test: Array
     rho: Floats
