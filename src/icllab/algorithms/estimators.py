@@ -13,7 +13,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class FittedEstimator(AbstractPredictor):
-    """What :func:`from_sklearn` makes of its arguments. Not the estimator is fitted: every position has a clone."""
+    """What :func:`from_sklearn` makes of its arguments. The estimator stays unfitted: every position has a clone."""
 
     traceable = False
     differentiable = False
