@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction.landscape_predicts_dynamics import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 from icllab.theory import induction_landscape
 
 STEPS, N, L = np.arange(0, 3001, 100), 4, 16
@@ -56,12 +57,7 @@ def made_up(
     return claim.theory(dataset)
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():

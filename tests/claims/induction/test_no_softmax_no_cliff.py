@@ -6,10 +6,11 @@ import equinox as eqx
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.no_softmax_no_cliff import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(0, 4001, 25)
 KINDS = sorted(claim.KINDS)
@@ -35,12 +36,7 @@ def made_up(width=0.12, softmax=0.15, time=1500.0, last=4000, kinds=KINDS, seeds
     return dataset.sel(step=slice(0, last))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def named(ids):

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.two_of_nine import claim, measure
 from icllab.diagnostics.behaviour import interactions
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 
 KEPT = {"all": 0.98, "two": 0.9, "three": 0.97, "without the first": 0.5, "without the second": 0.26}
 
@@ -47,12 +48,7 @@ def made_up(kept=KEPT, contrasts=None, spread=0.2, learned=1.0, seeds=4):
     return claim.theory(dataset)
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():

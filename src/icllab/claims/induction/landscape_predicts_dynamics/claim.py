@@ -1,25 +1,24 @@
 r"""The landscape of three numbers beside a network that learns: the order of events it has right, the curve it has not.
 
-A network of two layers of attention and a classifier is trained, and the landscape's numbers are read off it at every
-record: y is the attention from labels to their items, z that from the query to the right label, and
+The landscape's numbers are read off a network at every record: y is the attention from labels to their items, z that
+from the query to the right label, and
 
 .. math:: \xi = \frac{E[\text{logit of the right label}] - E[\text{mean logit of labels out of context}]}{z} .
 
-With these the landscape states a loss, which is compared with that of the network (``read_off``); and again with z'
-measured too, in place of :math:`(1-z)/2N` (``labels``). Then a flow on the landscape is fitted to the curve of the
-loss: from the origin with one rate for all (``common``), with a rate and a start of its own for each strength
-(``three``), and with :math:`\beta_2`, the preference for labels (``four``). The fits with three rates are profiled: one
-rate is held at another value, and all else fitted again.
+The loss that it states with these (``read_off``), or with z' measured too in place of :math:`(1-z)/2N` (``labels``), is
+compared with the network's. Its flow is fitted to the loss: from the origin with one rate (``common``), with a rate and
+a start for each strength (``three``), and with :math:`\beta_2`, the preference for labels (``four``). The fits with
+three rates are profiled: one is held at another value, and all else fitted again.
 """
 
 import numpy as np
 import xarray as xr
 
+from icllab.claims.induction._learned import several
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.statistics import first_rise
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory.induction_landscape import previous_token_attention
@@ -36,11 +35,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
     numbers = dataset["landscape_number"]
     xi, z = (numbers.sel(number=name, drop=True) for name in ("xi", "z"))
-    stated = {
-        "read_off": stated_loss(xi, z, (1 - z) / (2 * pairs), pairs, labels),
-        "labels": stated_loss(xi, z, dataset["other_attention"], pairs, labels),
-    }
-    shown = xr.concat(list(stated.values()), xr.Variable("reading", list(stated))).transpose("reading", "seed", "step")
+    others = {"read_off": (1 - z) / (2 * pairs), "labels": dataset["other_attention"]}
+    stated = [stated_loss(xi, z, other, pairs, labels) for other in others.values()]
+    shown = xr.concat(stated, xr.Variable("reading", list(others))).transpose("reading", "seed", "step")
     return dataset.assign(
         half_time=half_way(numbers).transpose("seed", "number"),
         stated_loss=shown,
@@ -56,25 +53,17 @@ def stated_loss(xi: xr.DataArray, right: xr.DataArray, other: xr.DataArray, pair
 
 def half_way(curve: xr.DataArray) -> xr.DataArray:
     """When a curve is first half-way from its beginning to its end; NaN if it hardly goes anywhere."""
-
-    def one(t: np.ndarray, v: np.ndarray) -> float:
-        begin, end = v[0], v[-max(len(v) // 10, 1) :].mean()
-        if not abs(end - begin) > 0.3 * max(abs(end), abs(begin)):
-            return np.nan
-        u = (v - begin) / (end - begin)
-        i = int(np.argmax(u >= 0.5))
-        return float(t[i - 1] + (t[i] - t[i - 1]) * (0.5 - u[i - 1]) / (u[i] - u[i - 1])) if i else np.nan
-
-    steps = curve.step.astype(float)
-    return xr.apply_ufunc(one, steps, curve, input_core_dims=[["step"], ["step"]], vectorize=True)
+    v = curve.transpose(..., "step")
+    begin, end = v.isel(step=0, drop=True), v.isel(step=slice(-max(v.sizes["step"] // 10, 1), None)).mean("step")
+    times = first_rise(v.step.values, ((v - (begin + end) / 2) * np.sign(end - begin)).transpose(..., "step").values)
+    return begin.copy(data=times).where(np.abs(end - begin) > 0.3 * np.maximum(np.abs(end), np.abs(begin)))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The readout before both attentions; no parameter-free fit; a fit with six numbers, and rates it does not fix."""
     # Who has made the transition: the loss ends below a quarter of ln N.
     there = (dataset["label_loss"].isel(step=-1) < np.log(fixed_values(dataset)["pairs"]) / 4).values
-    findings = checks.complete("learned", "every network has learned the task", bool(there.all()))
-    findings += checks.complete("several", "several networks have learned the task", bool(there.sum() > 1))
+    findings = several(there)
     if there.sum() < 2:
         return findings
     dataset = dataset.isel(seed=there)
@@ -114,14 +103,14 @@ def figure(dataset: xr.Dataset):
 
     Time is in units of that at which attention to the right label is half-way, since the seeds' times differ.
     """
-    numbers = dataset["landscape_number"]
-    unit = dataset["half_time"].sel(number="z", drop=True)
+    numbers, unit = dataset["landscape_number"], dataset["half_time"].sel(number="z", drop=True)
     names = {"xi": r"readout $\xi$", "y": "attention $y$", "z": "attention $z$"}
     readings = {"read_off": "stated loss", "labels": "stated loss, $z'$ measured"}
-    first = (numbers / numbers.isel(step=-1)).rename(number="series")
-    first = first.assign_coords(series=[names[str(n)] for n in numbers.number.values])
-    second = dataset["stated_loss"].rename(reading="series")
-    second = second.assign_coords(series=[readings[str(n)] for n in dataset["reading"].values])
+    first = (numbers / numbers.isel(step=-1)).sel(number=list(names)).rename(number="series")
+    second = dataset["stated_loss"].sel(reading=list(readings)).rename(reading="series")
+    first, second = (
+        part.assign_coords(series=list(called.values())) for part, called in ((first, names), (second, readings))
+    )
     together = xr.Dataset(
         {"relative_number": first, "stated_loss": second, "label_loss": dataset["label_loss"]}, attrs=dataset.attrs
     )
@@ -138,14 +127,14 @@ def _in_units(one: xr.Dataset, unit: float) -> xr.Dataset:
     return there.rename(step="relative_time")
 
 
-SMALL = {
+COMMON = {
     "step": tuple(range(0, 3001, 50)),
     "number": NUMBERS,
     "form": FITTED,
     "strength": ("beta", "alpha", "xi", "beta2"),
     "factor": (0.25, 0.5, 1.0, 2.0, 4.0),
 }
-ALONG = {"step": SMALL["step"], "seed": (0, 1, 2)}
+ALONG = {"step": COMMON["step"], "seed": (0, 1, 2)}
 
 experiment = Experiment(
     claim=(
@@ -174,20 +163,12 @@ experiment = Experiment(
     ),
     static=(),
     outputs=("step", "number"),
-    fixed={
-        "pairs": PAIRS,
-        "label_count": LABELS,
-        "batch": 128,
-        "prompts": 1024,
-        "restarts": 24,
-        "iterations": 60,
-        "perturbed": 3,
-        "rate_guess": 28.0,
-    },
+    fixed={"pairs": PAIRS, "label_count": LABELS, "batch": 128, "prompts": 1024, "rate_guess": 28.0}
+    | {"restarts": 24, "iterations": 60, "perturbed": 3},
     sizes={
         "smoke": {"step": (0, 20, 40), "number": NUMBERS, "seed": 2},
-        "small": SMALL | {"seed": 6},
-        "medium": SMALL | {"step": tuple(range(0, 4001, 25)), "seed": Seeds(12, block=1)},
+        "small": COMMON | {"seed": 6},
+        "medium": COMMON | {"step": tuple(range(0, 4001, 25)), "seed": Seeds(12, block=1)},
     },
     theory=theory,
     check=check,

@@ -1,28 +1,21 @@
 r"""Without softmax, no cliff? The jump of the accuracy, with the exponentials of attention taken out.
 
-An induction head is three softmax operations, one inside the other, and these nested exponentials have been held to be
-why it is learned abruptly. Two of them are the attention of the two layers. In their place stands attention of first
-order in its scores,
+The nested exponentials of an induction head have been held to be why it is learned abruptly. In the place of those of
+the first layer, the second, or both stands attention of first order in its scores,
 
 .. math:: a_{ij} = \frac{1 + s_{ij}}{i}, \qquad s_{ij} = \langle x_i W_Q,\, x_j W_K \rangle, \quad j \le i,
 
-which is as even as softmax where the scores are zero, has no exponential, and may be negative: in the first layer, in
-the second, or in both. The softmax of the cross-entropy stays.
-
-Compared is the width of the jump over its time, a number that does not change when all rates are made smaller. The
-width is the time from a tenth to nine tenths of the way from 1/N to 1, or from chance, 1/L, to 1; the time is that of
-half the way. Every kind is trained at two rates, so that a slow run is not read as a smooth one. A run that does not
-jump in the steps given has no width. Some starts stay at chance, 1/L, for long before they do anything; what may not be
-is a network that has come to guess among the labels of its context and does not jump.
+as even as softmax where scores are zero, and possibly negative. Compared is the width of the jump over its time, which
+does not change when all rates are made smaller: the time from a tenth to nine tenths of the way to 1 from 1/N, or from
+1/L. A run that does not jump in the steps given has no width; what may not be is a network that has come to guess among
+the labels of its context and does not jump.
 """
 
 import xarray as xr
 
 from icllab.claims.induction import _transitions
 from icllab.core.grid import Seeds
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -88,12 +81,8 @@ experiment = Experiment(
     sizes={
         "smoke": {**ALONE, "step": tuple(range(0, 1001, 25)), "seed": 2},
         "small": {"attention": tuple(KINDS), "rate": (0.15, 0.3), "step": tuple(range(0, 4001, 25)), "seed": 4},
-        "medium": {
-            "attention": tuple(KINDS),
-            "rate": (0.1, 0.2, 0.3),
-            "step": tuple(range(0, 8001, 25)),
-            "seed": Seeds(8, block=2),
-        },
+        "medium": {"attention": tuple(KINDS), "rate": (0.1, 0.2, 0.3), "seed": Seeds(8, block=2)}
+        | {"step": tuple(range(0, 8001, 25))},
     },
     check=check,
     figure=figure,
