@@ -1,13 +1,13 @@
-r"""The nine interactions of content, position and buffer that a score of attention is made of.
+r"""The nine query-key interactions of content, position and buffer that an attention score is the sum of.
 
-A token of the network of items and labels is its place p, its content c, and what the first layer has added, its buffer
-b, empty before. With :math:`M = W_Q^{}W_K^\top` the score of token j for token i is a sum of nine terms,
+A token of the network of items and labels has a content c, a position p, and a buffer b: what the first layer has added
+to it. With :math:`M = W_Q^{}W_K^\top` the score of token j for token i is
 
 .. math:: s_{ij} = \sum_{u, v \in \{c, p, b\}} u_i M v_j^\top .
 
-In the first layer the five with a buffer are zero. Softmax does not see what is common to all keys, so that a term
-is known by its *contrast*: its value at the keys a head is to attend to above its mean over others. Contrasts
-of the terms add up to that of the score.
+In the first layer the five terms with a buffer are zero. Softmax ignores what all keys have in common, so a term counts
+by its *contrast*: its mean over the keys that a head should attend to, minus its mean over the others. The contrasts of
+the terms add up to that of the score.
 """
 
 from collections.abc import Collection
@@ -30,14 +30,14 @@ TOGETHER = 128  # prompts side by side
 
 
 def parts(prompt: ItemLabelPrompt, buffer: Float[Array, "token width"] | None = None) -> Float[Array, "3 token width"]:
-    """Content, position and buffer of every token, each as a vector of the stream."""
+    """Content, position and buffer of every token, each as a vector of the residual stream."""
     tokens = prompt.tokens()
-    place = jnp.zeros_like(tokens).at[:, : prompt.places].set(tokens[:, : prompt.places])
-    return jnp.stack([tokens - place, place, jnp.zeros_like(tokens) if buffer is None else buffer])
+    position = jnp.zeros_like(tokens).at[:, : prompt.places].set(tokens[:, : prompt.places])
+    return jnp.stack([tokens - position, position, jnp.zeros_like(tokens) if buffer is None else buffer])
 
 
 def terms(head: Any, own: Float[Array, "3 token width"]) -> Float[Array, "9 token token"]:
-    """The nine terms of the scores of all tokens, in the order of :data:`INTERACTIONS`."""
+    """The nine terms of all scores of a head, in the order of :data:`INTERACTIONS`."""
     queries, keys = own @ head.query, own @ head.key
     return jnp.einsum("uid,vjd->uvij", queries, keys).reshape(9, *own.shape[1:2] * 2)
 
@@ -45,7 +45,7 @@ def terms(head: Any, own: Float[Array, "3 token width"]) -> Float[Array, "9 toke
 def contrast(
     values: Float[Array, "*term token"], wanted: Bool[Array, " token"], others: Bool[Array, " token"]
 ) -> Float[Array, "*term"]:
-    """Mean over the keys that are wanted above that over the others."""
+    """The mean over the keys that are wanted minus that over the others."""
     on, off = (mask / jnp.sum(mask) for mask in (wanted.astype(values.dtype), others.astype(values.dtype)))
     return values @ (on - off)
 
@@ -53,45 +53,32 @@ def contrast(
 def contrasts(network: ItemLabelNetwork, prompt: ItemLabelPrompt) -> Float[Array, "3 9"]:
     """Contrasts of the nine terms, in the order of :data:`CONTRASTS`.
 
-    ``previous``, first layer: a label's score for its item above that for all else it sees, the mean over labels.
-    ``match``, second: the query's score for the right label above that for other labels; ``label``: for labels above
-    that for all other tokens.
+    ``previous``, in the first layer: a label's item against all else that the label sees, the mean over labels. In the
+    second layer, from the query: ``match``, the right label against the other labels, and ``label``, labels against all
+    other tokens.
     """
     first = terms(network.layers[0], parts(prompt))
-    buffer = network.trace(prompt).activations["update1"]
-    second = terms(network.layers[1], parts(prompt, buffer))[:, -1]
-    place = np.arange(first.shape[-1])
-    rows = [
-        contrast(first[:, i], jnp.asarray(place == i - 1), jnp.asarray((place <= i) & (place != i - 1)))
-        for i in place[1::2]
+    second = terms(network.layers[1], parts(prompt, network.trace(prompt).activations["update1"]))[:, -1]
+    token = np.arange(first.shape[-1])
+    is_label = jnp.asarray(token % 2 == 1)
+    right = jnp.zeros(len(token), bool).at[1::2].set(prompt.matches)
+    own = [
+        contrast(first[:, i], jnp.asarray(token == i - 1), jnp.asarray((token <= i) & (token != i - 1)))
+        for i in token[1::2]
     ]
-    is_label = jnp.asarray(place % 2 == 1)
-    right = jnp.zeros(len(place), bool).at[1::2].set(prompt.matches)
-    return jnp.stack(
-        [
-            jnp.mean(jnp.stack(rows), axis=0),
-            contrast(second, right, is_label & ~right),
-            contrast(second, is_label, ~is_label),
-        ]
-    )
+    match, label = contrast(second, right, is_label & ~right), contrast(second, is_label, ~is_label)
+    return jnp.stack([jnp.mean(jnp.stack(own), axis=0), match, label])
 
 
 def restricted(network: ItemLabelNetwork, prompt: ItemLabelPrompt, kept: tuple[Any, Any]) -> Any:
-    """The trace of a network whose scores in each layer have some of the nine terms only.
-
-    Args:
-        network: Two layers.
-        prompt: One prompt.
-        kept: Of each layer, which terms, as nine weights.
-    """
+    """The trace of a two-layer network whose scores have weighted terms, nine weights for each layer."""
     seen: dict[str, Array] = {}
 
     def edit(name: str, value: Array) -> Array:
         if name == "scores1":
             return jnp.tensordot(kept[0], terms(network.layers[0], parts(prompt)), 1)
         if name == "scores2":
-            own = terms(network.layers[1], parts(prompt, seen["update1"]))[:, -1]
-            return jnp.tensordot(kept[1], own, 1)
+            return jnp.tensordot(kept[1], terms(network.layers[1], parts(prompt, seen["update1"]))[:, -1], 1)
         seen[name] = value
         return value
 
@@ -100,13 +87,13 @@ def restricted(network: ItemLabelNetwork, prompt: ItemLabelPrompt, kept: tuple[A
 
 @eqx.filter_jit
 def mean_contrasts(network: Any, asked: Any) -> Float[Array, "3 9"]:
-    """Means over prompts."""
+    """Means of :func:`contrasts` over prompts."""
     return jnp.mean(_mapped(lambda prompt: contrasts(network, prompt), asked), axis=0)
 
 
 @eqx.filter_jit
 def mean_patterns(network: Any, asked: Any) -> tuple[Float[Array, "token token"], Float[Array, "pair token"]]:
-    """Attention of the first layer, and that of the query in the second by which pair is right: means over prompts."""
+    """Mean attention of the first layer, and of the query in the second for each place of the right pair."""
 
     def one(prompt: Any) -> tuple[Array, Array, Array]:
         traced = network.trace(prompt).activations
@@ -118,7 +105,7 @@ def mean_patterns(network: Any, asked: Any) -> tuple[Float[Array, "token token"]
 
 @eqx.filter_jit
 def with_terms(network: Any, law: Any, asked: Any, kept: tuple[Any, Any]) -> Float[Array, "3"]:
-    """Accuracy, attention from labels to items and from the query to the right label, with some terms only."""
+    """Accuracy, attention of labels to their items and of the query to the right label, with weighted terms."""
 
     def one(prompt: Any) -> Float[Array, "3"]:
         trace = restricted(network, prompt, kept)
@@ -135,7 +122,7 @@ def logits_of(network: Any, asked: Any) -> Float[Array, "prompt label"]:
 
 
 def overlaps(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    r"""Mean and spread of the overlaps of readers and labels.
+    r"""Mean and spread of the overlaps of the classifier's rows with labels.
 
     .. math:: \zeta_{ij} = E[f_i \mid i \text{ is right}] - E[f_i \mid j \text{ is right}, i \text{ not in context}]
 
@@ -143,8 +130,8 @@ def overlaps(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, floa
     linear. The spread is the standard deviation over i and j without the noise of the means.
 
     Args:
-        logits: [prompt, label].
-        labels: Of the items, the last that of the query, [prompt, position].
+        logits: Logits, [prompt, label].
+        labels: Labels of the items, the query's last, [prompt, position].
 
     Returns:
         The mean, the spread, and the standard error of the mean of a single one.
@@ -159,11 +146,11 @@ def overlaps(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, floa
             some = logits[(right == j) & (outside[:, i] | (i == j)), i]
             if len(some) > 1:
                 means[j, i], noise[j, i] = some.mean(), some.var(ddof=1) / len(some)
-    gaps, errors = np.diagonal(means)[None] - means, np.diagonal(noise)[None] + noise
     apart = ~np.eye(count, dtype=bool)
-    found, mean_noise = gaps[apart], float(np.nanmean(errors[apart]))
-    spread = np.sqrt(max(float(np.nanvar(found, ddof=1)) - mean_noise, 0.0))
-    return float(np.nanmean(found)), float(spread), float(np.sqrt(mean_noise))
+    gaps = (np.diagonal(means)[None] - means)[apart]
+    mean_noise = float(np.nanmean((np.diagonal(noise)[None] + noise)[apart]))
+    spread = np.sqrt(max(float(np.nanvar(gaps, ddof=1)) - mean_noise, 0.0))
+    return float(np.nanmean(gaps)), float(spread), float(np.sqrt(mean_noise))
 
 
 def _mapped(function: Any, asked: Any) -> Any:
