@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.induction.learning_or_recognition import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 from icllab.theory import label_relations
 
 RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
@@ -49,16 +50,7 @@ def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=4, rec
     return claim.theory(dataset)
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
-
-
-def outcome(dataset):
-    return worst(outcomes(dataset).values())
+outcomes, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -101,14 +93,6 @@ def test_fractions_are_zero_and_one_for_who_recognises_and_who_learns():
     found = claim.theory(dataset.assign(accuracy=learner.broadcast_like(dataset["accuracy"])))
     np.testing.assert_allclose(found["learned_fraction"], 1.0, rtol=1e-12)
     np.testing.assert_allclose(found["recognised_fraction"], 0.0, atol=1e-12)
-
-
-def test_a_crossing_is_where_straight_lines_rise_through_zero():
-    x = np.array([0.0, 1.0, 3.0])
-    np.testing.assert_allclose(claim._rises(x, np.array([[-1.0], [1.0], [0.5]])), [0.5])
-    np.testing.assert_allclose(claim._rises(x, np.array([[-1.0], [-0.5], [0.5]])), [2.0])
-    assert claim._rises(x, np.array([[-1.0], [-0.5], [-0.1]]))[0] == np.inf
-    assert claim._rises(x, np.array([[1.0], [-0.5], [1.0]]))[0] == np.inf
 
 
 def cell(**changes):

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
+from icllab.claims.induction import _transitions
 from icllab.claims.induction.needs_two_layers import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.experiments.checks import Outcome
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 
@@ -33,15 +35,10 @@ def made_up(one=0.25, two=0.99, excess=0.03, last=4000, layers=(1, 2)):
         coords={"layers": [1, 2], "dim": [31], "rate": list(RATES), "seed": np.arange(3), "step": STEPS},
         attrs={"configuration": json.dumps({"fixed": {"pairs": 4, "prompts": 1024}})},
     )
-    return claim.theory(dataset.sel(step=slice(0, last), layers=list(layers)))
+    return _transitions.guessing(dataset.sel(step=slice(0, last), layers=list(layers)))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def at(name, layers):

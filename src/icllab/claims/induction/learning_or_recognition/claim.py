@@ -12,17 +12,17 @@ The *learned* and the *recognised fraction* place the two accuracies of a networ
 They are two measurements: a network may do both, or neither. At ``smoke`` nothing is trained.
 """
 
+import functools
+
 import numpy as np
 import xarray as xr
 
 from icllab.claims.induction._learned import if_learned, mean_accuracy
 from icllab.core.axes import Quantity
-from icllab.experiments import checks, estimates
-from icllab.experiments.checks import Finding
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.core.statistics import first_rise
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
-from icllab.figures.curves import curves
+from icllab.figures.curves import Panel, panels
 from icllab.theory import label_relations
 
 TESTS = ("known", "new relation", "unseen item")
@@ -77,8 +77,8 @@ def _crossings(last: xr.Dataset) -> list[Finding]:
     found = []
     for name, sign in (("recognised_fraction", -1), ("learned_fraction", 1)):
         values = sign * (last[name].transpose("relations", "seed").values - 0.5)
-        whole, samples = values.mean(axis=1)[:, None], values[np.arange(len(x))[:, None, None], chosen].mean(axis=1)
-        found.append((_rises(x, whole)[0], _rises(x, samples)))
+        samples = values[np.arange(len(x))[:, None, None], chosen].mean(axis=1)
+        found.append((first_rise(x, values.mean(axis=1)), first_rise(x, samples.T)))
     (lost, lost_samples), (learned, learned_samples) = found
     both = np.isfinite(lost_samples) & np.isfinite(learned_samples)
     inside = bool(seeds > 1 and both.mean() >= 0.9 and np.isfinite([lost, learned]).all())
@@ -92,26 +92,14 @@ def _crossings(last: xr.Dataset) -> list[Finding]:
     return if_learned(findings, last["accuracy"].sel(test_set=TESTS[0]))
 
 
-def _rises(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Where every column of ``[x, column]`` first rises through zero, by straight lines; infinite where it does not."""
-    above = columns >= 0
-    first = above.argmax(axis=0)
-    there = above.any(axis=0) & (first > 0)
-    after, column = np.maximum(first, 1), np.arange(columns.shape[1])
-    low, high = columns[after - 1, column], columns[after, column]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        place = x[after - 1] - low * (x[after] - x[after - 1]) / (high - low)
-    return np.where(there, place, np.inf)
-
-
 def figure(dataset: xr.Dataset):
     """Accuracies on the two sets of prompts that tell, against the number of relations, and those of recognition."""
     shown = dataset.isel(step=-1).sel(test_set=[name for name in TESTS[1:] if name in dataset.test_set])
-    line = {"line": "recognition_accuracy_theory", "line_x": "relations", "line_name": "recognition"}
-    return curves(shown, x="relations", y="accuracy", hue="test_set", xscale="log", **line)
+    panel = Panel("accuracy", "recognition_accuracy_theory")
+    return panels(shown, [panel], x="relations", hue="test_set", xscale="log", line_name="recognition")
 
 
-ONE_AND_MANY = {"axes": {"relations": (1, 1024), "seed": (0, 1)}, "size": "small"}
+ONE_AND_MANY = functools.partial(Control, axes={"relations": (1, 1024), "seed": (0, 1)}, size="small")
 
 experiment = Experiment(
     claim=(
@@ -141,13 +129,11 @@ experiment = Experiment(
     check=check,
     figure=figure,
     controls={
-        "fresh_relations": Control(
-            "trained on a relation of its own in every prompt: there is none to recognise",
-            measure={"fresh": True},
-            **ONE_AND_MANY,
+        "fresh_relations": ONE_AND_MANY(
+            "trained on a relation of its own in every prompt: there is none to recognise", measure={"fresh": True}
         ),
-        "leaked_relations": Control(
-            "the new relations of the test are those of the training", measure={"leaked": True}, **ONE_AND_MANY
+        "leaked_relations": ONE_AND_MANY(
+            "the new relations of the test are those of the training", measure={"leaked": True}
         ),
     },
 )

@@ -1,34 +1,21 @@
-r"""One layer of attention stays at 1/N where two layers learn to look labels up.
+"""One layer of attention stays at 1/N where two layers learn to look labels up.
 
 The label of an item is found in two steps: a label's token takes up the item before it, and the query attends to the
 label whose item it is. A network of one layer can attend to labels, and guess one of the context: an accuracy of 1/N.
-Both depths are trained alike, at two rates and two dimensions of the items, so that it is no matter of size or speed.
-
-Without positions one layer certainly answers no better: it sees pairs as a set of tokens, in which items and labels
-may be paired in any way. With positions it is a matter of what is learned, which is measured here.
+Without positions it certainly answers no better, since it sees pairs as a set of tokens; with positions that is a
+matter of what is learned, which is measured here, at two rates and two dimensions of the items.
 """
 
-import numpy as np
 import xarray as xr
 
 from icllab.claims.induction import _transitions
 from icllab.core.grid import Seeds
-from icllab.experiments import checks
-from icllab.experiments.checks import Finding, Outcome
-from icllab.experiments.estimates import Estimate
-from icllab.experiments.experiment import Control, Experiment
+from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
 LONG = 4000  # steps that are enough to tell
 NEAR = 0.05  # of the accuracy to 1/N
-
-
-def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Guessing any label of the context: an accuracy of 1/N, and a loss of ln N."""
-    count = fixed_values(dataset)["pairs"]
-    flat = xr.zeros_like(dataset.step, dtype=float)
-    return dataset.assign(accuracy_line=flat + 1 / count, chance_loss=flat + np.log(count))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -76,20 +63,15 @@ experiment = Experiment(
     sizes={
         "smoke": {"layers": (1,), "dim": (31,), "rate": (0.3,), "step": tuple(range(100, 1201, 100)), "seed": 2},
         "small": {"layers": (1, 2), "dim": (31, 63), "rate": (0.1, 0.3), "step": tuple(range(50, 4001, 50)), "seed": 3},
-        "medium": {
-            "layers": (1, 2),
-            "dim": (31, 63, 127),
-            "rate": (0.03, 0.1, 0.3),
-            "step": tuple(range(100, 20001, 100)),
-            "seed": Seeds(6, block=2),
-        },
+        "medium": {"layers": (1, 2), "dim": (31, 63, 127), "rate": (0.03, 0.1, 0.3), "seed": Seeds(6, block=2)}
+        | {"step": tuple(range(100, 20001, 100))},
     },
-    theory=theory,
+    theory=_transitions.guessing,
     check=check,
     figure=figure,
     controls={
         "depth_without_effect": Control(
             "every network has two layers, whatever depth is asked for", measure={"layers": 2}
-        ),
+        )
     },
 )
