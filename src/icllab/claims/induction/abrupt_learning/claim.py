@@ -6,8 +6,8 @@ to 0.9; a learner that comes near its end exponentially has a width of 3.2 times
 accuracy while nine tenths of the answers are labels of the context, until a width before the transition.
 
 The two steps of the head are attention from a label to its item in the first layer (ILA1) and from the query to the
-right label in the second (TILA2). Attention to labels as such (TLA2) and answers that are labels of the context (CLA)
-belong to guessing. Their times and widths are taken between their own plateaus and ends.
+right label in the second (TILA2); attention to labels (TLA2) and answers that are labels of the context (CLA) belong to
+guessing. Their times and widths are taken between their own plateaus and ends.
 """
 
 import xarray as xr
