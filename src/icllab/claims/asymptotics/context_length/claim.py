@@ -87,8 +87,8 @@ def _jointly(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """The error against alpha at the largest d, one colour per tau, one panel per kappa."""
     rows = [Panel("icl_error", "icl_line", "log", at={"kappa": float(kappa)}) for kappa in dataset.kappa.values]
-    names = {"title": f"$d = {int(dataset.dim[-1])}$", "line_name": r"closed form, $d \to \infty$"}
-    return panels(dataset.isel(dim=-1), rows, x="alpha", hue="tau", xscale="log", **names)
+    title, name = f"$d = {int(dataset.dim[-1])}$", r"closed form, $d \to \infty$"
+    return panels(dataset.isel(dim=-1), rows, x="alpha", hue="tau", xscale="log", title=title, line_name=name)
 
 
 SHARED = {"tau": (2.0, 8.0, 32.0), "alpha": (8.0, 32.0, 128.0, 512.0), "kappa": (0.5, 2.0), "seed": 48}

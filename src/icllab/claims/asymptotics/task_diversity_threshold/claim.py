@@ -136,9 +136,9 @@ def figure(dataset: xr.Dataset):
     halfway = xr.full_like(shown["fresh_scale"].isel(seed=0, drop=True), 0.5)
     kinds = {f"{kind}_relative_distance": f"{kind}_relative_distance_line" for kind in ("fresh", "pool")}
     rows = [Panel(y, line, ylim=(0.0, 1.0)) for y, line in kinds.items()]
-    title = "relative distance of the transformer: 1 at dMMSE, 0 at ridge"
-    how = {"xscale": "log", "title": title, "line_name": "equally far from both"}
-    return panels(shown.assign(dict.fromkeys(kinds.values(), halfway)), rows, x="tasks", hue="step", **how)
+    shown = shown.assign(dict.fromkeys(kinds.values(), halfway))
+    title, name = "relative distance of the transformer: 1 at dMMSE, 0 at ridge", "equally far from both"
+    return panels(shown, rows, x="tasks", hue="step", xscale="log", title=title, line_name=name)
 
 
 COMMON = {"dim": (4,), "layers": (2,), "predictor": PREDICTORS}

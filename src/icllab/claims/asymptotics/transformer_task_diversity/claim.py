@@ -103,7 +103,7 @@ def figure(dataset: xr.Dataset):
     for name in ("dMMSE", "ridge"):
         icl, idg = (shown[f"{kind}_{name.lower()}"] for kind in ("icl", "idg"))
         ratio = idg / shown["idg_zero"] / (icl / shown["icl_zero"])
-        curves[name] = {"error_ratio": ratio, "icl_error": icl, "idg_error": idg}
+        curves[name] = xr.Dataset({"error_ratio": ratio, "icl_error": icl, "idg_error": idg})
     together = joined(curves, "predictor", dataset.attrs).assign({line: shown[line] for line in rows.values()})
     drawn = [Panel(y, line, "log" if y == "idg_error" else "linear") for y, line in rows.items()]
     return panels(together, drawn, x="kappa", hue="predictor", line_name="linear attention", xscale="log")
