@@ -1,12 +1,12 @@
-r"""Fits of a preconditioned flow on the landscape of an induction head to a measured curve of the loss.
+r"""Fits of a preconditioned gradient flow of the reduced model of an induction head to a measured loss curve.
 
 .. math:: \dot w_i = -\rho_i\,\partial_i\mathcal L(w), \qquad w(0) = w_0, \qquad
           \min_{\rho, w_0}\ \frac1T\sum_t\bigl(\mathcal L(w(t)) - v_t\bigr)^2
 
-over the logarithms of the rates and the start, by Levenberg and Marquardt's method from many starts. A fit that is good
-may still say little of its numbers: a profile holds one of them at another value and fits all others again.
+over the logarithms of the rates and the start, by Levenberg and Marquardt's method from many starts. A good fit may
+still determine its parameters badly: a profile holds one of them at another value and fits all others again.
 
-The landscape is written out here once more, since fits need it differentiated through a flow.
+The loss is written out here in JAX, since fits differentiate through the flow.
 """
 
 import functools
@@ -23,23 +23,16 @@ LARGEST = 60.0  # of a strength: beyond it exponentials of their product overflo
 
 
 class Fit(NamedTuple):
-    """One fit.
+    """One fit."""
 
-    Attributes:
-        rates: In units of one over that of the times; NaN where the flow has none.
-        start: Likewise.
-        rmse: Root mean square of what is left, in nats.
-    """
-
-    rates: np.ndarray
-    start: np.ndarray
-    rmse: float
+    rates: np.ndarray  # in units of one over that of the times
+    start: np.ndarray  # strengths at the first time
+    rmse: float  # root mean square of what is left, in nats
 
 
 def loss(w: Float[Array, " strength"], pairs: int, labels: int) -> Float[Array, ""]:
-    """The landscape of beta, alpha, xi and, if it is there, beta2."""
-    beta, alpha, xi = w[0], w[1], w[2]
-    beta2 = w[3] if len(w) == 4 else jnp.zeros_like(beta)
+    """The loss of the reduced model at beta, alpha, xi and, if it is there, beta2."""
+    beta, alpha, xi, beta2 = (*w, jnp.zeros_like(w[0])) if len(w) == 3 else w
     y = jax.nn.sigmoid(beta - float(np.log(pairs)))
     counts = jnp.asarray([1.0, pairs - 1.0, pairs + 1.0])
     scores = jnp.stack([alpha * y + beta2, beta2, jnp.zeros_like(beta2)])
@@ -57,11 +50,11 @@ def flow_losses(
         return -rates * jax.grad(loss)(w, pairs, labels)
 
     def substep(w: Array, h: Array) -> tuple[Array, None]:
-        a = velocity(w)
-        b = velocity(w + h / 2 * a)
-        c = velocity(w + h / 2 * b)
-        d = velocity(w + h * c)
-        return jnp.clip(w + h / 6 * (a + 2 * b + 2 * c + d), -LARGEST, LARGEST), None
+        first = velocity(w)
+        second = velocity(w + h / 2 * first)
+        third = velocity(w + h / 2 * second)
+        last = velocity(w + h * third)
+        return jnp.clip(w + h / 6 * (first + 2 * second + 2 * third + last), -LARGEST, LARGEST), None
 
     def between(w: Array, span: Array) -> tuple[Array, Array]:
         w, _ = jax.lax.scan(substep, w, jnp.full(SUBSTEPS, 1.0) * span / SUBSTEPS)
@@ -82,30 +75,18 @@ def fits(
     tied: bool = False,
     iterations: int = 40,
 ) -> list[Fit]:
-    """Fits from given starts, many at once.
+    """Fits of measured losses, [fit, time], many at once.
 
-    Args:
-        values: The measured loss of each fit, [fit, time].
-        times: Ascending, the same for all.
-        starts: [fit, 2n]: logarithms of the n rates, then the n strengths at the first time.
-        free: Which of these are fitted, [fit, 2n]; the others stay.
-        pairs: N.
-        labels: L.
-        tied: One rate for all: the first.
-        iterations: Of the method; a step that does not lower the misfit is tried again, shorter.
+    A row of ``starts`` has the logarithms of the n rates, then the n strengths at the first time; ``free`` says which
+    of these are fitted. ``tied`` gives all strengths the first rate. A step that does not lower the misfit is tried
+    again, shorter.
     """
     count, strengths = len(starts), starts.shape[1] // 2
-    padded = [
-        np.concatenate([part, np.repeat(part[-1:], -count % TOGETHER, axis=0)]) for part in (values, starts, free)
-    ]
+    # What is compiled is one number of fits: the last are filled up with copies.
+    rows = np.minimum(np.arange(count + -count % TOGETHER), count - 1).reshape(-1, TOGETHER)
     how = (tuple(np.asarray(times, float).tolist()), pairs, labels, tied, iterations)
-    thetas, costs = [], []
-    for first in range(0, len(padded[1]), TOGETHER):
-        some = (jnp.asarray(part[first : first + TOGETHER], float) for part in padded)
-        theta, cost = _fitted(*some, how)
-        thetas.append(np.asarray(theta))
-        costs.append(np.asarray(cost))
-    theta, cost = np.concatenate(thetas)[:count], np.concatenate(costs)[:count]
+    found = [_fitted(*(jnp.asarray(part[some], float) for part in (values, starts, free)), how) for some in rows]
+    theta, cost = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
     rates = np.exp(theta[:, :1] + np.zeros(strengths) if tied else theta[:, :strengths])
     rmse = np.sqrt(cost / len(times))
     return [Fit(r, w, float(left)) for r, w, left in zip(rates, theta[:, strengths:], rmse, strict=True)]
@@ -130,12 +111,8 @@ def _fitted(values: Array, starts: Array, free: Array, how: Any) -> tuple[Array,
             trial = theta + jnp.clip(step, -2.0, 2.0)
             reached = jnp.sum(residuals(trial) ** 2)
             better = reached < cost
-            after = (
-                jnp.where(better, trial, theta),
-                damping * jnp.where(better, 1 / 3, 4),
-                jnp.where(better, reached, cost),
-            )
-            return after, None
+            damping = damping * jnp.where(better, 1 / 3, 4)
+            return (jnp.where(better, trial, theta), damping, jnp.where(better, reached, cost)), None
 
         state = (theta, jnp.asarray(0.1), jnp.sum(residuals(theta) ** 2))
         state, _ = jax.lax.scan(improved, state, None, length=iterations)
@@ -145,5 +122,5 @@ def _fitted(values: Array, starts: Array, free: Array, how: Any) -> tuple[Array,
 
 
 def best(found: list[Fit]) -> Fit:
-    """The one that leaves least."""
+    """The fit that leaves least."""
     return min(found, key=lambda fit: fit.rmse if np.isfinite(fit.rmse) else np.inf)
