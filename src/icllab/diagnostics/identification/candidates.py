@@ -29,19 +29,12 @@ _EVALUATIONS = 100
 
 
 class FittedParameters(NamedTuple):
-    """Which parameters of a candidate are fitted.
+    """Which parameters of a candidate are fitted."""
 
-    Attributes:
-        paths: Dotted attributes, each an array.
-        shapes: Shapes of the arrays.
-        logarithms: Whether each array is fitted by its logarithm.
-        start: All parameters in a row, as they are fitted.
-    """
-
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # dotted attributes, each an array
     shapes: tuple[tuple[int, ...], ...]
-    logarithms: tuple[bool, ...]
-    start: Float[np.ndarray, " parameter"]
+    logarithms: tuple[bool, ...]  # whether each array is fitted by its logarithm
+    start: Float[np.ndarray, " parameter"]  # all in a row, as they are fitted
 
     @classmethod
     def of(cls, name: str, candidate: Predictor, paths: Sequence[str]) -> "FittedParameters":
@@ -73,9 +66,8 @@ class FittedParameters(NamedTuple):
             values = numbers[first : first + math.prod(shape)].reshape(shape)
             first += math.prod(shape)
             where = _getter(path)
-            candidate = eqx.tree_at(
-                where, candidate, (jnp.exp(values) if logarithm else values).astype(where(candidate).dtype)
-            )
+            put = (jnp.exp(values) if logarithm else values).astype(where(candidate).dtype)
+            candidate = eqx.tree_at(where, candidate, put)
         return candidate
 
     def values(self, candidate: Any) -> dict[str, Any]:
@@ -119,20 +111,12 @@ def fitted_candidate(
     An array that starts positive is fitted by its logarithm. The least of the results of three starts is taken: a
     minimum near them, which need not be the least of all.
 
-    Args:
-        candidate: The candidate where the search starts.
-        fitted: Which of its parameters may change.
-        prompts: Prompts stacked on a leading axis.
-        answers: The network's answers to them.
-        positions: Positions of the answers, counted from 0.
-
     Derived: docs/identification.md, Fitted parameters.
     """
     if not np.isfinite(answers).all():
         return candidate
     target = jnp.asarray(answers)
     dtype = target.dtype
-
     parts = (fitted.paths, fitted.shapes, fitted.logarithms)
 
     @functools.lru_cache(maxsize=2)
@@ -141,19 +125,14 @@ def fitted_candidate(
         slopes, off = _slopes_and_residuals(at, candidate, parts, prompts, target, positions)
         return np.asarray(off, float), np.asarray(slopes, float)
 
-    def residuals(numbers: np.ndarray) -> np.ndarray:
-        return both(tuple(numbers))[0]
-
-    slopes: Any = lambda numbers: both(tuple(numbers))[1]  # noqa: E731 - scipy's stubs know no callable here
-
+    # Twelve digits of the numbers, or a step that changes nothing, end the search.
+    how: Any = {"ftol": 1e-15, "xtol": 1e-12, "gtol": 1e-15, "max_nfev": _EVALUATIONS}
+    how["jac"] = lambda numbers: both(tuple(numbers))[1]
     best, least = fitted.start, math.inf
     for start in fitted.starts():
-        if not np.isfinite(residuals(start)).all():
+        if not np.isfinite(both(tuple(start))[0]).all():
             continue
-        # Twelve digits of the numbers, or a step that changes nothing, end the search.
-        found = least_squares(
-            residuals, start, slopes, method="trf", ftol=1e-15, xtol=1e-12, gtol=1e-15, max_nfev=_EVALUATIONS
-        )
+        found = least_squares(lambda numbers: both(tuple(numbers))[0], start, **how)
         if found.cost < least:
             best, least = found.x, float(found.cost)
     return fitted.put(candidate, jnp.asarray(best, dtype))

@@ -15,6 +15,7 @@ from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import drawn
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share, heavy_tail_warning
 from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.identification import verdicts
 from icllab.diagnostics.identification.candidates import fitted_candidate, fitted_parameters
 from icllab.diagnostics.identification.responses import (
     Baselines,
@@ -23,20 +24,7 @@ from icllab.diagnostics.identification.responses import (
     baseline_features,
     responses,
 )
-from icllab.diagnostics.identification.verdicts import (
-    MANY,
-    NONE,
-    UNDECIDED,
-    Evidence,
-    Judgement,
-    Unexplained,
-    VerdictRule,
-    interval,
-    judged,
-    mutual_unexplained,
-    resamplings,
-    unexplained,
-)
+from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
 from icllab.training.ensembles import Ensemble
 from icllab.training.objective import Positions
@@ -119,7 +107,7 @@ def identify(
         return responses(predictor, task, to_judge, positions=at, block=block)
 
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
-    weights = resamplings(prompts, resamples=rule.resamples, seed=seed)
+    weights = verdicts.resamplings(prompts, resamples=rule.resamples, seed=seed)
     as_they_are = {name: judged_on(r) for name, r in candidates.items() if name not in parameters}
 
     def judge(members: Ensemble) -> dict[str, np.ndarray]:
@@ -137,19 +125,16 @@ def identify(
         left = Baselines.fitted(before, features[0]).left(own, features[1])
         ordered = [theirs[name] for name in names]
         evidence = _evidence(own, ordered, left)
-        found, mutual = unexplained(evidence, weights), mutual_unexplained(evidence)
-        judgement = judged(found, mutual, names, rule)
+        found, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
+        judgement = verdicts.judged(found, mutual, names, rule)
+        row = _numbers(found, mutual, judgement, rule.confidence) | _as_published(own, ordered)
+        row |= _warnings(own, evidence, judgement, names, resolution=rule.resolution)
         sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
-        return (
-            _numbers(found, mutual, judgement, rule.confidence)
-            | _as_published(own, ordered)
-            | {
-                "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
-                "fitted_parameters": np.array(sizes),
-                "fitted_values": np.array([json.dumps(fits.get(name, {})) for name in names]),
-            }
-            | _warnings(own, evidence, judgement, names, resolution=rule.resolution)
-        )
+        return row | {
+            "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
+            "fitted_parameters": np.array(sizes),
+            "fitted_values": np.array([json.dumps(fits.get(name, {})) for name in names]),
+        }
 
     measured = cases.measured(judge)
     variables = {name: ((*cases.dims, *_axes_of(name)), values) for name, values in measured.items()}
@@ -200,7 +185,7 @@ def identify_over(
 def _require(candidates: Mapping[str, Predictor], prompts: int, fitting: int, rule: VerdictRule) -> None:
     if not candidates:
         raise expected("rivals", "at least one candidate, by name", candidates)
-    for name in (NONE, MANY, UNDECIDED):
+    for name in (verdicts.NONE, verdicts.MANY, verdicts.UNDECIDED):
         if name in candidates:
             raise expected("rivals", "names that are no other verdict", name)
     require_integer("prompts", prompts, least=10)
@@ -235,43 +220,34 @@ def _numbers(found: Unexplained, mutual: np.ndarray, judgement: Judgement, confi
     row: dict[str, np.ndarray] = {}
     for name in found._fields:
         samples = getattr(found, name)
-        row[name], row[f"{name}_interval"] = samples[0], interval(samples, confidence)
+        row[name], row[f"{name}_interval"] = samples[0], verdicts.interval(samples, confidence)
     order = np.argsort(found.fraction_unexplained[0], kind="stable")
-    return row | {
-        "gap_to_best": judgement.gap_to_best,
-        "gap_to_best_interval": judgement.gap_to_best_interval,
-        "mutual": mutual,
-        "rank": np.argsort(order, kind="stable") + 1,
-        "accepted": judgement.accepted,
-        "among": judgement.among,
-        "verdict": np.array(judgement.verdict),
-    }
+    row |= {"mutual": mutual, "rank": np.argsort(order, kind="stable") + 1, "verdict": np.array(judgement.verdict)}
+    of_judgement = ("gap_to_best", "gap_to_best_interval", "accepted", "among")
+    return row | {name: getattr(judgement, name) for name in of_judgement}
 
 
 def _as_published(own: Responses, theirs: list[Responses]) -> dict[str, np.ndarray]:
     """Mean difference of answers, cosine and distance of input gradients: means over prompts and positions."""
-    columns: dict[str, list[float]] = {"mean_difference": [], "cosine": [], "gradient_difference": []}
-    for one in theirs:
-        with np.errstate(over="ignore", invalid="ignore"):
-            columns["mean_difference"].append(float(np.abs(own.values - one.values).mean()))
-            if own.gradients is None or one.gradients is None:
-                columns["cosine"].append(np.nan)
-                columns["gradient_difference"].append(np.nan)
-                continue
-            sizes = np.linalg.norm(own.gradients, axis=2) * np.linalg.norm(one.gradients, axis=2)
-            inner = (own.gradients * one.gradients).sum(2)
-            # A gradient of zero has no direction: it counts as orthogonal to all.
-            cosines = np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
-            columns["cosine"].append(float(cosines.mean()))
-            distances = np.linalg.norm(own.gradients - one.gradients, axis=2)
-            columns["gradient_difference"].append(float(distances.mean()))
-    return {name: np.array(values) for name, values in columns.items()}
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = [(np.abs(own.values - one.values).mean(), *_directions(own.gradients, one.gradients)) for one in theirs]
+    return dict(zip(("mean_difference", "cosine", "gradient_difference"), np.array(rows, float).T, strict=True))
+
+
+def _directions(left: np.ndarray | None, right: np.ndarray | None) -> tuple[float, float]:
+    """Mean cosine and mean distance of input gradients; NaN where a predictor has none."""
+    if left is None or right is None:
+        return np.nan, np.nan
+    sizes = np.linalg.norm(left, axis=2) * np.linalg.norm(right, axis=2)
+    inner = (left * right).sum(2)
+    # A gradient of zero has no direction: it counts as orthogonal to all.
+    cosines = np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
+    return float(cosines.mean()), float(np.linalg.norm(left - right, axis=2).mean())
 
 
 def _weights(network: Predictor, candidate: Predictor) -> float:
     left = as_linear_attention(network)
-    right = None if left is None else as_linear_attention(candidate)
-    if left is None or right is None:
+    if left is None or (right := as_linear_attention(candidate)) is None:
         return np.nan
     try:
         return relative_distance(left, right)
@@ -282,9 +258,7 @@ def _weights(network: Predictor, candidate: Predictor) -> float:
 def _warnings(
     own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, resolution: float
 ) -> dict[str, np.ndarray]:
-    heaviest = heaviest_share(evidence.answers)
-    prompts = len(own.values)
-    said = [judgement.warning]
+    heaviest, prompts, said = heaviest_share(evidence.answers), len(own.values), [judgement.warning]
     if not np.isfinite(own.values).all():
         said.append("the network answers some prompts with what is no number")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -294,9 +268,9 @@ def _warnings(
         said.append("the baselines leave nothing of the answers for a candidate to explain")
     of_scale = float(heaviest_share(evidence.answers_scale))
     said.append(heavy_tail_warning("what the baselines leave", of_scale, prompts))
-    best = judgement.best
     if judgement.unexplained_by_best > resolution:  # not rounding
-        said.append(heavy_tail_warning(f"the difference from {names[best]}", float(heaviest[best]), prompts))
+        what = f"the difference from {names[judgement.best]}"
+        said.append(heavy_tail_warning(what, float(heaviest[judgement.best]), prompts))
     return {
         "heaviest": heaviest,
         "baseline_explained": np.array(float(explained)),

@@ -36,11 +36,7 @@ _PER_LAYER = {"rate": 1, "preconditioner": 3, "contraction": 3}
 
 
 def stopped(algorithm: Any, layers: int) -> Any:
-    """An algorithm of descent after its first steps.
-
-    Raises:
-        InputError: It is none, or has not so many steps.
-    """
+    """An algorithm of descent after its first steps."""
     if not isinstance(algorithm, Descent | FunctionalDescent):
         raise expected("algorithm", "an algorithm of descent", type(algorithm).__name__)
     if not 1 <= layers <= algorithm.layers:
@@ -62,13 +58,9 @@ class Streams(Question):
 
 
 class Targets(Question):
-    """What a model fitted to the examples says of each of them, then of the query.
+    """What a model fitted to the examples says of each of them, then of the query."""
 
-    Attributes:
-        causal: Whether it is fitted, for each example, to that one and the earlier ones only.
-    """
-
-    causal: bool = eqx.field(static=True)
+    causal: bool = eqx.field(static=True)  # whether it is fitted, for each example, to that one and the earlier only
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         """One number for each example and one for the query."""
@@ -108,8 +100,8 @@ def probe_layers(
     the labels alone, is the control.
 
     Args:
-        model: Linear or generalised attention or a transformer, a mapping of names to such models of one depth, an
-            ensemble, or a run (see :mod:`icllab.diagnostics.cases`). The last block of a transformer has no examples.
+        model: Linear or generalised attention or a transformer, or :mod:`several <icllab.diagnostics.cases>` of one
+            depth. The last block of a transformer has no examples.
         algorithm: Algorithm of descent, with :math:`f_k` its first k steps; or the models :math:`f_1, f_2, \dots`
             themselves, as predictors that answer every position.
         task: Task that samples the prompts.
@@ -154,7 +146,7 @@ def probe_layers(
             own, other = ([(a[i], b[i]) for a, b in part] for part in (streams, to_fit))
             sign = 1 if linear else network.sign
             found = _explained_by_layers(own, other, targets, of_fitted, weights, sign=sign, linear=linear)
-            rows.append((*found[:2], found[2] / judged_on.label_size))
+            rows.append((*found[:2], found[2] / float(np.sqrt((judged_on.labels**2).mean()))))
         names = ("r_squared", "r_squared_error", "slot_residual")
         return {name: np.stack(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
 
@@ -162,11 +154,7 @@ def probe_layers(
     layers, steps = measured["r_squared"].shape[-3:-1]
     slots = {"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]}
     fitted = {"fitting": fitting} if kinds[0]["probe"] == "linear" else {}
-    return xr.Dataset(
-        {name: ((*cases.dims, *slots), values) for name, values in measured.items()},
-        coords=dict(cases.coords) | slots,
-        attrs={"prompts": prompts} | kinds[0] | fitted,
-    )
+    return cases.dataset(measured, slots, prompts=prompts, **kinds[0], **fitted)
 
 
 def _explained_by_layers(
@@ -214,23 +202,14 @@ class _Sample:
         """Labels of the examples."""
         return np.asarray(self.prompts.y, float)[:, :-1]
 
-    @property
-    def label_size(self) -> float:
-        """Their root mean square."""
-        return float(np.sqrt((self.labels**2).mean()))
-
     def streams(self, members: Ensemble) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each layer the tokens of the examples and of the query, [member, prompt, token, feature]."""
+        """The tokens of the examples and of the query in each layer, [member, prompt, token, feature]."""
         prompt = jax.tree.map(lambda leaf: leaf[0], self.prompts)
         flat = answers_to(Streams(), members, self._task, self.prompts, block=self._block)
-        found, first = [], 0
-        for pair in eqx.filter_eval_shape(_streams, members.member(0), prompt):
-            parts = []
-            for part in pair:
-                parts.append(flat[..., first : first + part.size].reshape(*flat.shape[:2], *part.shape))
-                first += part.size
-            found.append((parts[0], parts[1]))
-        return found
+        like = jax.tree.leaves(eqx.filter_eval_shape(_streams, members.member(0), prompt))
+        flat_parts = np.split(flat, np.cumsum([one.size for one in like])[:-1], axis=-1)
+        parts = [part.reshape(*flat.shape[:2], *one.shape) for part, one in zip(flat_parts, like, strict=True)]
+        return list(zip(parts[::2], parts[1::2], strict=True))
 
     def targets(self, causal: bool) -> tuple[np.ndarray, np.ndarray]:
         """What each step has left of the labels of the examples, and says of the query, [prompt, token, step]."""
@@ -246,15 +225,11 @@ class _Sample:
 def _models(algorithm: Any) -> list[Any]:
     if isinstance(algorithm, Sequence):
         models: list[Any] = [*algorithm]
-        if not models or not all(map(_answers_every, models)):
+        if not models or not all(callable(one) and getattr(one, "positions", "every") == "every" for one in models):
             raise expected("algorithm", "models that answer every position, at least one", models)
         return models
     total = algorithm.layers if isinstance(algorithm, Descent | FunctionalDescent) else 1
     return [stopped(algorithm, layers) for layers in range(1, total + 1)]
-
-
-def _answers_every(model: Any) -> bool:
-    return callable(model) and getattr(model, "positions", "every") == "every"
 
 
 def _readable(model: Any) -> tuple[Any, bool]:
@@ -266,24 +241,18 @@ def _readable(model: Any) -> tuple[Any, bool]:
     if isinstance(model, Transformer):
         arrangement: Any = model.embedding.arrangement
         return model, isinstance(arrangement, Interleaved) or arrangement.causal
-    wanted = "LinearAttention, GeneralisedAttention or a Transformer"
-    raise expected("model", wanted, type(model).__name__)
+    raise expected("model", "LinearAttention, GeneralisedAttention or a Transformer", type(model).__name__)
 
 
 def _streams(model: Any, prompt: Any) -> list[tuple[Array, Array]]:
-    """Of each layer the examples' tokens, none where the layer has dropped them, and the query's."""
+    """The examples' tokens in each layer, none where it has dropped them, and the query's."""
     activations = model.trace(prompt).activations
     if not isinstance(model, Transformer):
         layers = [activations["tokens"], *(activations[f"layer{i}"] for i in range(model.layers))]
         return [(tokens[: prompt.length], tokens[-1:]) for tokens in layers]
     layers = [activations["embedding"], *(activations[f"block{i}"] for i in range(len(model.blocks)))]
-    interleaved = isinstance(model.embedding.arrangement, Interleaved)
-    whole = len(layers[0])
-    pairs = []
-    for tokens in layers:
-        examples = tokens[1::2] if interleaved else tokens[: prompt.length]
-        pairs.append((examples if len(tokens) == whole else tokens[:0], tokens[-1:]))
-    return pairs
+    examples = slice(1, None, 2) if isinstance(model.embedding.arrangement, Interleaved) else slice(prompt.length)
+    return [(t[examples] if len(t) == len(layers[0]) else t[:0], t[-1:]) for t in layers]
 
 
 def _affine(stream: np.ndarray) -> np.ndarray:

@@ -26,12 +26,7 @@ _NOTHING = 1e-10
 
 
 class Responses(NamedTuple):
-    """What a predictor answers on prompts.
-
-    Attributes:
-        values: The answers.
-        gradients: Their derivatives with respect to the query; None for a predictor that has none.
-    """
+    """What a predictor answers on prompts, with derivatives with respect to the query if it has them."""
 
     values: Float[np.ndarray, "*member prompt position"]
     gradients: Float[np.ndarray, "*member prompt position dim"] | None
@@ -42,15 +37,10 @@ class Responses(NamedTuple):
 
 
 class Response(Question):
-    """Answers at some positions, then their derivatives with respect to the queries there.
-
-    Attributes:
-        positions: Which, counted from 0.
-        gradients: Whether derivatives are taken.
-    """
+    """Answers at some positions, counted from 0, then their derivatives with respect to the queries there."""
 
     positions: tuple[int, ...] = eqx.field(static=True)
-    gradients: bool = eqx.field(static=True)
+    gradients: bool = eqx.field(static=True)  # whether derivatives are taken
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         """All answers, and all derivatives in a row."""
@@ -94,17 +84,9 @@ def responses(
     positions: tuple[int, ...],
     block: int,
 ) -> Responses:
-    """The responses to prompts stacked on a leading axis.
+    """The responses to prompts stacked on a leading axis, of an ensemble with an axis of members before it.
 
     Derivatives are taken of predictors that are traceable and differentiable.
-
-    Args:
-        predictor: Any ``predictor(prompt) -> prediction`` with one number for each position, or an ensemble of them:
-            then there is an axis of members before that of prompts.
-        task: Task that the prompts come from.
-        prompts: Prompts.
-        positions: Positions compared, counted from 0.
-        block: Number of prompts asked at once.
     """
     one = predictor.stacked if isinstance(predictor, Ensemble) else predictor
     gradients = bool(declared(one, "traceable") and declared(one, "differentiable"))
@@ -122,13 +104,9 @@ class Baselines(NamedTuple):
 
     with least squares for the answers, and the mean gradient for the gradients. Neither uses the examples and the query
     together, as an algorithm that learns in context has to.
-
-    Attributes:
-        coefficients: :math:`(c_0, c_1, c_2)`.
-        gradient: c, or None.
     """
 
-    coefficients: Float[np.ndarray, " feature"]
+    coefficients: Float[np.ndarray, " feature"]  # c_0, c_1, c_2
     gradient: Float[np.ndarray, " dim"] | None
 
     @classmethod

@@ -33,69 +33,42 @@ class VerdictRule(NamedTuple):
     def require(self) -> None:
         """Refuse numbers that make no rule."""
         require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
-        require_number(
-            "resolution", self.resolution, "a number from 0 to the tolerance", lambda v: 0 <= v <= self.tolerance
-        )
+        wanted = "a number from 0 to the tolerance"
+        require_number("resolution", self.resolution, wanted, lambda v: 0 <= v <= self.tolerance)
         require_number("confidence", self.confidence, "a number between 0 and 1", lambda v: 0 < v < 1)
         require_integer("resamples", self.resamples, least=20)
 
 
 class Evidence(NamedTuple):
-    """Squared differences on each prompt, means over the positions compared.
+    """Squared differences on each prompt, means over the positions compared; NaN where there are no gradients."""
 
-    Attributes:
-        answers: Between network and candidate.
-        answers_scale: What the baselines leave of the network's answers.
-        gradients: As ``answers``, between input gradients; NaN for a candidate without.
-        gradients_scale: As ``answers_scale``; NaN for a network without.
-        mutual_answers: Between two candidates, the mean over prompts.
-        mutual_gradients: Likewise, NaN where one has none.
-    """
-
-    answers: Float[np.ndarray, "prompt candidate"]
-    answers_scale: Float[np.ndarray, " prompt"]
-    gradients: Float[np.ndarray, "prompt candidate"]
+    answers: Float[np.ndarray, "prompt candidate"]  # between network and candidate
+    answers_scale: Float[np.ndarray, " prompt"]  # what the baselines leave of the network's answers
+    gradients: Float[np.ndarray, "prompt candidate"]  # likewise, of input gradients
     gradients_scale: Float[np.ndarray, " prompt"]
-    mutual_answers: Float[np.ndarray, "candidate candidate"]
+    mutual_answers: Float[np.ndarray, "candidate candidate"]  # between two candidates, the mean over prompts
     mutual_gradients: Float[np.ndarray, "candidate candidate"]
 
 
 class Unexplained(NamedTuple):
-    """Fractions of variance unexplained, for every resample of the prompts; the first row is the sample itself.
-
-    Attributes:
-        prediction_discrepancy: Fraction for the answers.
-        input_gradient_discrepancy: Fraction for the derivatives with respect to the query; NaN where there are none.
-        fraction_unexplained: The larger of the two.
-    """
+    """Fractions of variance unexplained, for every resample of the prompts; the first row is the sample itself."""
 
     prediction_discrepancy: Float[np.ndarray, "resample candidate"]
-    input_gradient_discrepancy: Float[np.ndarray, "resample candidate"]
-    fraction_unexplained: Float[np.ndarray, "resample candidate"]
+    input_gradient_discrepancy: Float[np.ndarray, "resample candidate"]  # NaN where there are no gradients
+    fraction_unexplained: Float[np.ndarray, "resample candidate"]  # the larger of the two
 
 
 class Judgement(NamedTuple):
-    """What is concluded.
+    """What is concluded."""
 
-    Attributes:
-        verdict: A candidate's name, or one of three others.
-        accepted: Which candidates explain enough.
-        among: Which candidates could be meant: one, several, or none.
-        best: Number of the candidate with the least fraction unexplained.
-        unexplained_by_best: That fraction.
-        gap_to_best: Each candidate's fraction unexplained minus that of the best one.
-        gap_to_best_interval: Its interval.
-        warning: A sentence where the network lies between two candidates; else nothing.
-    """
-
-    verdict: str
-    accepted: Bool[np.ndarray, " candidate"]
-    among: Bool[np.ndarray, " candidate"]
-    best: int
+    verdict: str  # a candidate's name, or one of three others
+    accepted: Bool[np.ndarray, " candidate"]  # which candidates explain enough
+    among: Bool[np.ndarray, " candidate"]  # which could be meant: one, several, or none
+    best: int  # number of the candidate with the least fraction unexplained
     unexplained_by_best: float
-    gap_to_best: Float[np.ndarray, " candidate"]
+    gap_to_best: Float[np.ndarray, " candidate"]  # each candidate's fraction unexplained minus that of the best
     gap_to_best_interval: Float[np.ndarray, "candidate bound"]
-    warning: str
+    warning: str  # a sentence where the network lies between two candidates; else nothing
 
 
 def resamplings(prompts: int, *, resamples: int, seed: Sequence[int]) -> Float[np.ndarray, "resample prompt"]:
@@ -113,10 +86,6 @@ def unexplained(evidence: Evidence, weights: Float[np.ndarray, "resample prompt"
     with t and c the baselines of :class:`~icllab.diagnostics.identification.responses.Baselines`. Where these leave
     nothing of the answers, no candidate explains anything and :math:`\delta_k = \infty`; where they leave nothing of
     the gradients and the candidate neither, :math:`\gamma_k = 0`. Answers that are no numbers explain nothing.
-
-    Args:
-        evidence: Squared differences.
-        weights: Weights of the prompts, one row for each resample.
 
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained.
@@ -168,12 +137,6 @@ def judged(
     network is to the best, or one candidate to all purposes. One is meant: its name. Several:
     ``"indistinguishable"``. No candidate accepted: ``"none of these"``, or ``"undecided"`` if one is not refused, and
     more prompts would decide.
-
-    Args:
-        found: Fractions with their resamples.
-        mutual: :math:`m_{jk}`.
-        names: Names of the candidates.
-        rule: :math:`\epsilon`, :math:`\epsilon_0` and the level of the intervals.
 
     Derived: docs/identification.md, The verdict.
     """

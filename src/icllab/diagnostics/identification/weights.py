@@ -17,7 +17,7 @@ from jaxtyping import Float, PRNGKeyArray
 from icllab.constructions.descent import gradient_descent
 from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error, means_and_errors
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
 from icllab.diagnostics.cases import Cases
 from icllab.models.linear.generalised import GeneralisedAttention
@@ -36,16 +36,6 @@ def as_linear_attention(predictor: Any) -> LinearAttention | None:
         return as_linear_attention(gradient_descent(predictor))
     except InputError:
         return None
-
-
-def read_entries(model: LinearAttention) -> LinearAttention:
-    """The same answers with zeros where no answer reads: the rows of inputs in the last P; in one layer the last
-    column of Q.
-
-    Derived: docs/identification.md, The gauge.
-    """
-    p, q = _kept(model)
-    return dataclasses.replace(model, p=jnp.asarray(p, model.p.dtype), q=jnp.asarray(q, model.q.dtype))
 
 
 def aligned(model: LinearAttention, other: LinearAttention) -> tuple[LinearAttention, LinearAttention]:
@@ -98,8 +88,7 @@ def weight_distance(model: Any, other: Any) -> xr.DataArray:
     left factor and the last row of P can be exchanged.
 
     Args:
-        model: Network: linear attention or an algorithm that has a construction, a mapping of names to such, an
-            ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
+        model: Linear attention or an algorithm that has a construction, or :mod:`several <icllab.diagnostics.cases>`.
         other: One network of that kind, :math:`P'` and :math:`Q'`.
 
     Returns:
@@ -112,14 +101,12 @@ def weight_distance(model: Any, other: Any) -> xr.DataArray:
     """
     end = _require_linear("other", other)
     cases = Cases.of(model, "model")
-    found = cases.measured(
-        lambda members: {
-            "weight_distance": np.array(
-                [relative_distance(_require_linear("model", members.member(i)), end) for i in range(members.size)]
-            )
-        }
-    )["weight_distance"]
-    return xr.DataArray(found, coords=cases.coords, dims=cases.dims, name="weight_distance")
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        networks = [_require_linear("model", members.member(i)) for i in range(members.size)]
+        return {"weight_distance": np.array([relative_distance(one, end) for one in networks])}
+
+    return cases.dataset(cases.measured(measure))["weight_distance"]
 
 
 def interpolate(
@@ -140,9 +127,8 @@ def interpolate(
     two.
 
     Args:
-        model: Network at t = 0: linear attention or an algorithm that has a construction, a mapping of names to such,
-            an ensemble, or a run (see :mod:`icllab.diagnostics.cases`).
-        other: Network at t = 1: one of that kind.
+        model: Network at t = 0, or several, as of :func:`weight_distance`.
+        other: Network at t = 1.
         task: Task that samples the prompts, the same for every t, and owns the loss.
         key: Key of the prompts.
         points: Number of values of t, both ends among them; at least 2.
@@ -173,17 +159,10 @@ def interpolate(
         found = answers(EveryPosition(), line, task, key=key, prompts=prompts, block=block).mean(2)
         terms = np.moveaxis(found.reshape(members.size, points, prompts), 2, 0)
         loss, error = mean_and_error(terms)
-        difference, of_difference = mean_and_error(terms - terms[:, :, :1])
-        return {
-            "loss": loss,
-            "standard_error": error,
-            "difference": difference,
-            "difference_error": of_difference,
-            "heaviest": heaviest_share(terms),
-        }
+        differences = means_and_errors({"difference": terms - terms[:, :, :1]})
+        return {"loss": loss, "standard_error": error} | differences | {"heaviest": heaviest_share(terms)}
 
-    variables = {name: ((*cases.dims, "interpolation"), values) for name, values in cases.measured(measure).items()}
-    return xr.Dataset(variables, coords=dict(cases.coords) | {"interpolation": along}, attrs={"prompts": prompts})
+    return cases.dataset(cases.measured(measure), {"interpolation": along}, prompts=prompts)
 
 
 def _line(model: LinearAttention, end: LinearAttention, along: Float[np.ndarray, " point"]) -> LinearAttention:
@@ -208,7 +187,7 @@ def _conventions(model: LinearAttention) -> tuple[Any, ...]:
 
 
 def _kept(model: LinearAttention) -> tuple[np.ndarray, np.ndarray]:
-    """P and Q without what nobody reads. In NumPy, which compiles nothing."""
+    """P without the rows of inputs in its last layer, Q of one layer without its last column: no answer reads these."""
     p, q = np.array(model.p, float), np.array(model.q, float)
     p[-1, :-1] = 0
     if model.layers == 1:
