@@ -1,8 +1,11 @@
-"""The pages are complete and hold on any machine."""
+"""The pages are complete and hold on any machine, and what they name exists."""
 
 import importlib.util
+import pkgutil
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -45,3 +48,15 @@ def test_no_absolute_paths():
     for page in [*DOCS.rglob("*.md"), *DOCS.glob("*.py"), *ROOT.glob("*.md")]:
         if "_build" not in page.parts:
             assert not re.search(r"/(?:home|work|tmp|root|Users)/", page.read_text("utf-8")), page
+
+
+def names(page):
+    return set(re.findall(r"\{py:\w+\}`[^`<]*<(icllab[\w.]*)>`", page.read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in sorted(DOCS.glob("*.md")) if names(page)], ids=lambda page: page.stem
+)
+def test_every_name_that_a_page_links_to_exists(page):
+    for name in names(page):
+        pkgutil.resolve_name(name)
