@@ -121,6 +121,8 @@ def test_what_cannot_be_clamped_or_grafted_is_refused():
     for clamped in (previous_token_clamped(one), copy_clamped(one)):
         with pytest.raises(InputError, match="model: expected"):
             eqx.filter_eval_shape(clamped, prompt)
+    with pytest.raises(InputError, match="edit: expected one that changes an activation of the model, got none"):
+        eqx.filter_eval_shape(ablated(one, 2), prompt)
     with pytest.raises(InputError, match="parts: expected parts that model and donor have"):
         grafted(NETWORK, one, lambda m: m.layers[1])
     wide = ItemLabelNetwork(dim=9, places=7, labels=4, depth=1, key=jax.random.key(7))

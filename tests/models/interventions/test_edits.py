@@ -1,10 +1,13 @@
 """An edited model is a model."""
 
+import re
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
+from icllab.core.errors import InputError
 from icllab.models import Edited, edited, edited_by, reduced
 from icllab.tasks import LinearRegression
 
@@ -55,3 +58,13 @@ def test_an_edit_may_depend_on_the_prompt(model, getkey):
 
     by_hand = edited(model, lambda name, value: prompt.y[0] * there if name == "weights" else value)
     np.testing.assert_array_equal(edited_by(model, patched)(prompt), by_hand(prompt))
+
+
+def test_an_intervention_that_touches_nothing_is_refused(model, getkey):
+    prompt = model.task.sample(key=getkey())
+    there = ", ".join(model.trace(prompt).activations)
+    message = f"edit: expected one that changes an activation of the model, got none; there are: {there}"
+    for idle in (edited(model, lambda name, value: value), edited_by(model, lambda prompt: lambda name, value: value)):
+        for wrapped in (idle, edited(idle, lambda name, value: 2 * value)):
+            with pytest.raises(InputError, match=re.escape(message)):
+                wrapped(prompt)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
+from jaxtyping import Array
 
+from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractModel, Edit, Trace
 
 
@@ -34,11 +36,26 @@ class AbstractEdited(AbstractModel):
         return self.model.differentiable
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """The wrapped model's trace; this intervention comes first, then ``edit``."""
-        own = self.edit_of(prompt)
-        if edit is None:
-            return self.model.trace(prompt, own)
-        return self.model.trace(prompt, lambda name, value: edit(name, own(name, value)))
+        """The wrapped model's trace; this intervention comes first, then ``edit``.
+
+        Raises:
+            InputError: The intervention returns every activation as it came: there is none of the name it waits for.
+        """
+        own, touched = self.edit_of(prompt), []
+
+        def both(name: str, value: Array) -> Array:
+            changed = own(name, value)
+            if changed is not value:
+                touched.append(name)
+            return changed if edit is None else edit(name, changed)
+
+        found = self.model.trace(prompt, both)
+        if not touched:
+            there = ", ".join(found.activations)
+            raise InputError(
+                f"edit: expected one that changes an activation of the model, got none; there are: {there}"
+            )
+        return found
 
 
 class Edited(AbstractEdited):
@@ -65,7 +82,10 @@ class EditedBy(AbstractEdited):
 
 
 def edited(model: AbstractModel, edit: Edit) -> Edited:
-    """``model`` under ``edit(name, value) -> value``, which returns what it leaves alone as it came."""
+    """``model`` under ``edit(name, value) -> value``, which returns what it leaves alone as it came.
+
+    An edit that leaves all activations alone is refused when the model runs.
+    """
     return Edited(model, edit)
 
 
