@@ -8,7 +8,7 @@ is timed, loss and gradient of all rows of a data stream are compared on the sam
 
 ``tokens``: the published algorithm, rows of tokens through Z + (1/n) (Z Q Z' masked) Z P'. ``Gram``: the same function
 of the same prompts through (d+1) x (d+1) matrices. Rows of ``icl.fit`` draw all numbers of a prompt at once, as
-PyTorch's do; ``Gram, LinearRegression`` is the library's own task, which draws law by law.
+PyTorch's do; ``Gram, LinearRegression`` is the library's own task, which draws distribution by distribution.
 
 On *another data stream* are ``integrated``, where sample covariances alone are drawn and the loss is the mean over task
 and query given them, and ``integrated, reused 10``, where the covariances of one draw serve ten steps. Their steps are
@@ -21,8 +21,9 @@ Second table: the steps after which the loss is first within 1.01 of a level, th
 rates, medians over seeds; times the cost of a step. For one layer the loss is the exact one and the level its minimum.
 For three the loss is that of 2^14 covariances that nobody trains on, and the level the least error of three equal
 layers of GD++, 0.2864. The least of three different ones, 0.034, no row reaches in runs of this length: its gradient is
-carried by a few prompts. ``torch, Gram`` is the function and the law of prompts of the row above it, and has its steps;
-so have rows of ``icl.fit`` those of ``icl.fit, Gram``, and ``torch, integrated`` those of ``icl.fit, integrated``.
+carried by a few prompts. ``torch, Gram`` is the function and the distribution of prompts of the row above it, and has
+its steps; so have rows of ``icl.fit`` those of ``icl.fit, Gram``, and ``torch, integrated`` those of ``icl.fit,
+integrated``.
 
 PyTorch is no dependency: .venv/bin/python -m pip install torch==2.13.0
 Exit status 1 if a target is missed.
@@ -79,7 +80,7 @@ def ours(layers):
             return constructions.gradient_descent(self.algorithm, answers="last", form=self.form)(prompt)
 
     class AtOnce(LinearRegression):
-        """The law of the task, all numbers of a prompt drawn in one call."""
+        """The distribution of the task, all numbers of a prompt drawn in one call."""
 
         def sample(self, *, key):
             numbers = jax.random.normal(key, ((LENGTH + 2) * DIM,)).reshape(LENGTH + 2, DIM)  # one loop, of 220

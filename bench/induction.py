@@ -6,8 +6,8 @@ Two layers of attention and a classifier on item-label prompts of novel classes,
 weight decay, 128 fresh prompts drawn within every step on both sides. PyTorch's rows use its best idioms: one product
 for queries, keys and values, fused SGD, only the query's row in the second layer, attention by matrix products or by
 scaled_dot_product_attention, torch.compile. The published algorithm is one row; the same re-association that ours
-uses, with places looked up and the means of classes left out of the draw, is another. The logits and gradients of all
-are compared at equal weights before anything is timed. Rows of one size run in turn, five rounds; the table has
+uses, with positions looked up and the means of classes left out of the draw, is another. The logits and gradients of
+all are compared at equal weights before anything is timed. Rows of one size run in turn, five rounds; the table has
 medians, and ratios are of CPU seconds. Compilation stands beside. Then one seed of the reduced size is trained until
 it answers 0.9 of novel prompts.
 
@@ -26,7 +26,7 @@ import machine
 
 SIZES = {
     "reduced": {"labels": 16, "pairs": 4, "dim": 31},
-    "paper": {"labels": 32, "pairs": 8, "dim": 63, "places": 65},
+    "paper": {"labels": 32, "pairs": 8, "dim": 63, "position_dim": 65},
 }
 TARGET = 2.5  # times PyTorch's best row of the published algorithm, in CPU seconds
 CPU_SECONDS = 10.0  # of one seed of the reduced size, from the start to 0.9, compilation apart
@@ -76,7 +76,7 @@ def rival(task, model, compiled):
     from torch import nn
     from torch.nn import functional as F
 
-    labels, pairs, dim, places = task.labels, task.pairs, task.dim, task.places
+    labels, pairs, dim, position_dim = task.labels, task.pairs, task.dim, task.position_dim
     width, tokens, eps = task.width, task.tokens, float(task.within_class_noise)
     vectors = torch.from_numpy(np.array(task.label_vectors))
     seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
@@ -103,7 +103,7 @@ def rival(task, model, compiled):
             return self.read(getattr(self, self.order)(content, place))
 
         def tokens(self, content, place):
-            return torch.cat([F.one_hot(place, places).to(content.dtype), content], 2)
+            return torch.cat([F.one_hot(place, position_dim).to(content.dtype), content], 2)
 
         def products(self, content, place):
             x = self.tokens(content, place)
@@ -124,22 +124,22 @@ def rival(task, model, compiled):
             return (last + attend(q[:, None], k[:, None], v[:, None], scale=1.0)[:, 0])[:, 0]
 
         def reassociated(self, content, place):
-            """One product a token; rows of the places are looked up."""
+            """One product a token; rows of the positions are looked up."""
             q1, k1, v1 = self.qkv1.split(width, 1)
             a = q1 @ k1.T
-            fixed = tokens == places
-            rows = content @ a[places:] + (a[:places] if fixed else F.embedding(place, a[:places]))
-            of_place = rows[..., :places]
+            fixed = tokens == position_dim
+            rows = content @ a[position_dim:] + (a[:position_dim] if fixed else F.embedding(place, a[:position_dim]))
+            of_place = rows[..., :position_dim]
             if not fixed:
                 of_place = of_place.gather(2, place[:, None].expand(-1, tokens, -1))
-            scores = (of_place + rows[..., places:] @ content.transpose(1, 2)).masked_fill(~seen, -torch.inf)
+            scores = (of_place + rows[..., position_dim:] @ content.transpose(1, 2)).masked_fill(~seen, -torch.inf)
             pattern = scores.softmax(2)
             mixed = pattern @ content
 
             def placed(weights):
                 if fixed:
                     return weights
-                return weights.new_zeros(len(weights), places).scatter(1, place, weights)
+                return weights.new_zeros(len(weights), position_dim).scatter(1, place, weights)
 
             def here(vector):
                 return vector if fixed else vector.gather(1, place)
@@ -149,8 +149,10 @@ def rival(task, model, compiled):
             last = own + torch.cat([placed(pattern[:, -1]), mixed[:, -1]], 1) @ v1
             w = last @ (self.q2 @ self.k2.T)
             u = w @ v1.T
-            scores = here(w[:, :places]) + (content @ w[:, places:, None])[..., 0]
-            scores = scores + (pattern @ here(u[:, :places])[..., None] + mixed @ u[:, places:, None])[..., 0]
+            scores = here(w[:, :position_dim]) + (content @ w[:, position_dim:, None])[..., 0]
+            scores = (
+                scores + (pattern @ here(u[:, :position_dim])[..., None] + mixed @ u[:, position_dim:, None])[..., 0]
+            )
             a2 = scores.softmax(1)[:, None]
             direct = torch.cat([placed(a2[:, 0]), (a2 @ content)[:, 0]], 1)
             through = torch.cat([placed((a2 @ pattern)[:, 0]), (a2 @ mixed)[:, 0]], 1) @ v1
@@ -168,7 +170,7 @@ def rival(task, model, compiled):
             scale = (1 + eps**2) ** -0.5
             items, query = (mean + eps * noise[:, :-1]) * scale, (mean[every, slot] + eps * noise[:, -1]) * scale
         content = torch.stack([items, vectors[label]], 2).flatten(1, 2)
-        place = torch.randint(places - tokens + 1, (BATCH, 1)) + step
+        place = torch.randint(position_dim - tokens + 1, (BATCH, 1)) + step
         return torch.cat([content, query[:, None]], 1), place, label[every, slot]
 
     def idiom(order, make=lambda net: net):

@@ -14,13 +14,17 @@ os.environ.setdefault("JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS", 
 
 import make_api
 import make_equations
+import make_gallery
 import make_notebooks
+import make_papers
 
 import icllab
 
 HERE = Path(__file__).parent
 make_api.write(HERE)
 make_equations.write(HERE)
+make_gallery.write(HERE)
+make_papers.write(HERE)
 make_notebooks.write(HERE)
 
 project = "icl-lab"

@@ -41,7 +41,7 @@ CONTRACT = {
     ".models": [
         "edited",
         "edited_by",
-        "grafted",
+        "transplanted",
         "previous_token_clamped",
         "match_clamped",
         "copy_clamped",

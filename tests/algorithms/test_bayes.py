@@ -182,7 +182,7 @@ FURTHER = [
 ]
 
 
-@pytest.mark.parametrize(("law", "noise"), [("full", 0.3), ("pool", 0.0), *FURTHER])
+@pytest.mark.parametrize(("distribution", "noise"), [("full", 0.3), ("pool", 0.0), *FURTHER])
 def test_no_other_predictor_has_a_smaller_loss(law, noise, getkey):
     """At any position, beyond three standard errors of the difference; and some are clearly worse."""
     inputs, weights = LAWS[law](getkey())

@@ -53,8 +53,11 @@ TEXT = Text.of(Documents(("a",), (b"abab",)), tokens=2, alphabet=b"ab")
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: NGram.of([np.ones((1, 2)), np.ones((3, 2))]), "laws[1]: expected a table of shape (2, 2), got (3, 2)"),
-        (lambda: NGram.of([]), "laws: expected at least one table, that of unigrams, got []"),
+        (
+            lambda: NGram.of([np.ones((1, 2)), np.ones((3, 2))]),
+            "distributions[1]: expected a table of shape (2, 2), got (3, 2)",
+        ),
+        (lambda: NGram.of([]), "distributions: expected at least one table, that of unigrams, got []"),
         (lambda: NGram.of([np.ones((1, 2))]).shorter(2), "n: expected an integer from 1 to 1, got 2"),
         (lambda: NGram.counted(TEXT, n=0), "n: expected an integer of at least 1, got 0"),
         (lambda: NGram.knowing(CHAIN, n=0), "n: expected an integer from 1 to 3, one more than the order of the chain"),

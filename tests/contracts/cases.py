@@ -62,7 +62,7 @@ def _table():
 
 
 def _item_label(**fields):
-    sizes = {"classes": 8, "labels": 4, "pairs": 4, "dim": 3, "places": 11, "burstiness": 2}
+    sizes = {"classes": 8, "labels": 4, "pairs": 4, "dim": 3, "position_dim": 11, "burstiness": 2}
     return ItemLabel.drawn(**(sizes | fields), key=KEY)
 
 
@@ -153,7 +153,7 @@ MODELS = {
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
     "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
-    "item_label_network": lambda: ItemLabelNetwork(dim=3, places=11, labels=4, depth=0, form="plain", key=KEY),
+    "item_label_network": lambda: ItemLabelNetwork(dim=3, position_dim=11, labels=4, depth=0, form="plain", key=KEY),
     "minimal_head": lambda: MinimalHead.drawn(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }

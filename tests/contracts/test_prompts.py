@@ -25,14 +25,14 @@ def test_token_prompt():
 
 
 def item_label(value):
-    """A prompt of two pairs in four more places than it needs, whose numbers are ``value`` and more."""
+    """A prompt of two pairs in four more positions than it needs, whose numbers are ``value`` and more."""
     return ItemLabelPrompt(
         items=value + jnp.arange(9.0).reshape(3, 3),
         label_vectors=-value - jnp.arange(6.0).reshape(2, 3),
         labels=int(value) + jnp.array([1, 2, 1]),
         classes=int(value) + jnp.arange(3),
         shift=jnp.asarray(4),
-        places=9,
+        position_dim=9,
     )
 
 

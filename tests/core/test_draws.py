@@ -1,4 +1,4 @@
-"""Uniform and normal numbers from one draw of bits have their laws."""
+"""Uniform and normal numbers from one draw of bits have their distributions."""
 
 import jax
 import jax.numpy as jnp

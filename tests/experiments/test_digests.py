@@ -87,7 +87,7 @@ def test_new_names_words_and_what_is_not_reached_make_nothing_stale(file, old, n
         ("core/prompt.py", "class RegressionPrompt(", "class RegressionPrompt(object, "),
         ("training/fitting.py", "def fit(", "@decorated\ndef fit("),
         ("training/loop.py", "CAPACITY = ", "CAPACITY = 7 + "),
-        ("tasks/regression_laws.py", "return", "return 2 *"),
+        ("tasks/regression_distributions.py", "return", "return 2 *"),
     ],
 )
 def test_what_is_reached_makes_it_stale_when_it_changes(file, old, new, library):

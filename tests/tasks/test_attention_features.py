@@ -85,7 +85,7 @@ def test_moments_are_those_of_simulated_contexts(name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_sampler_has_the_law_of_simulated_contexts(name):
-    """All first and second moments of (h, query, label), and the marginal laws by Kolmogorov and Smirnov's test."""
+    """All first and second moments of (h, query, label), and the marginals by Kolmogorov and Smirnov's test."""
     setting, contexts = TASKS[name], 50_000
     draw = jax.jit(jax.vmap(lambda k: sample_features(task(**setting), key=k)))
     drawn = draw(jax.random.split(jax.random.key(3), contexts))
@@ -162,5 +162,5 @@ def test_other_inputs_are_refused_in_one_line():
 def test_bad_lengths_and_weights_are_refused_in_one_line():
     with pytest.raises(InputError, match="length: expected an integer of at least 0, got -1"):
         feature_moments(task(), length=-1)
-    with pytest.raises(InputError, match=r"weights: expected a law of task vectors, or an array \[task, 3\]"):
+    with pytest.raises(InputError, match=r"weights: expected a distribution of task vectors, or an array \[task, 3\]"):
         feature_moments(task(), weights=np.ones((4, 2)))

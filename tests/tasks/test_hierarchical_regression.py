@@ -1,4 +1,4 @@
-"""The law of a prompt is the law its fields say: variances, correlations, and what the columns explain."""
+"""A prompt is drawn as its fields say: variances, correlations, and what the columns explain."""
 
 import math
 

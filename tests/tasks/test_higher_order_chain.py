@@ -21,7 +21,7 @@ def chain_of(vocabulary, order, tokens):
 
 
 def windows(chain, tokens):
-    """All windows and their probabilities under the stationary law, in float64."""
+    """All windows and their probabilities under the stationary distribution, in float64."""
     with jax.enable_x64(True):
         table, start = (np.array(x, np.float64) for x in (chain.transition, chain.start))
         table, start = table / table.sum(1, keepdims=True), start / start.sum()
@@ -48,7 +48,7 @@ def test_least_losses_are_entropies_of_blocks():
             blocks.append(-np.sum(values * np.log(values)))
         np.testing.assert_allclose(chain.least_losses(), np.diff(blocks)[:3], rtol=1e-10)
         np.testing.assert_allclose(chain.entropies(), np.diff(blocks)[1:], rtol=1e-10)
-        # Stationary: the law of the last tokens of a window is that of its first.
+        # Stationary: the distribution of the last tokens of a window is that of its first.
         last = {}
         for window, weight in law:
             last[window[-2:]] = last.get(window[-2:], 0.0) + weight
@@ -86,7 +86,7 @@ def test_transitions_that_are_no_table_are_refused():
         (lambda: HigherOrderChain(jnp.full((3, 2), 0.5), order=2, tokens=4), "a row for each of V^2 contexts"),
         (lambda: HigherOrderChain(jnp.full((4, 2), 0.4), order=2, tokens=4), "rows of probabilities that sum to 1"),
         (lambda: HigherOrderChain(jnp.full((4, 2), 0.5), order=2, tokens=2), "tokens: expected an integer of at least"),
-        (lambda: HigherOrderChain(jnp.eye(2), order=1, tokens=4), "a chain with one stationary law"),
+        (lambda: HigherOrderChain(jnp.eye(2), order=1, tokens=4), "a chain with one stationary distribution"),
         (
             lambda: HigherOrderChain.drawn(**SIZES, share=0.0, key=jax.random.key(0)),
             "share: expected a number above 0 and at most 1",

@@ -20,7 +20,7 @@ from icllab.tasks import (
     UniformInputs,
     WeightPool,
 )
-from icllab.tasks.regression_laws import AbstractWeights
+from icllab.tasks.regression_distributions import AbstractWeights
 from icllab.theory import descent, preconditioners
 from icllab.training import Fresh
 

@@ -1,4 +1,4 @@
-"""The law of item-label prompts, their four test sets, and the exact levels of simple ways to answer."""
+"""The distribution of item-label prompts, their four test sets, and the exact levels of simple ways to answer."""
 
 import dataclasses
 import itertools
@@ -112,7 +112,7 @@ def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstine
 
 
 def test_labels_vectors_and_places_are_what_they_should_be(getkey):
-    task = ItemLabel.drawn(**SIZES, places=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
+    task = ItemLabel.drawn(**SIZES, position_dim=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
     for law, offset in ((task, 0), (task.swapped_labels(), 1)):
         prompts = drawn(law, 2000, getkey())
         known = np.asarray(prompts.classes) >= 0
@@ -122,7 +122,7 @@ def test_labels_vectors_and_places_are_what_they_should_be(getkey):
         np.testing.assert_array_equal(prompts.label_vectors, task.label_vectors[prompts.labels[:, :-1]])
         assert np.all(known == known[:, :1])  # a prompt is novel throughout, or not at all
         counts = np.bincount(prompts.shift, minlength=4)
-        assert len(counts) == 4  # 12 places for 9 tokens
+        assert len(counts) == 4  # 12 positions for 9 tokens
         assert np.sum((counts - 500) ** 2 / 500) < 3 + 4 * 6**0.5
 
 
@@ -186,7 +186,7 @@ def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
         ({"classes": 10}, "classes: expected a multiple of the 4 labels, got 10"),
         ({"burstiness": 3}, "burstiness: expected a divisor of the 4 pairs, below 4, got 3"),
         ({"burstiness": 4}, "burstiness: expected a divisor of the 4 pairs, below 4, got 4; a context of one class"),
-        ({"places": 8}, "places: expected at least 9, a place for every token, got 8"),
+        ({"position_dim": 8}, "position_dim: expected at least 9, a place for every token, got 8"),
         ({"pairs": 6, "no_repeats": True}, "labels: expected at least 6, different ones for all classes of a context"),
         ({"labels": 1, "classes": 3}, "labels: expected an integer of at least 2, got 1"),
         ({"zipf_exponent": -1.0}, "zipf_exponent: expected a finite number >= 0, got -1.0"),

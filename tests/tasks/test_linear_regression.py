@@ -1,4 +1,4 @@
-"""The law of a prompt is the law its fields say."""
+"""The distribution of a prompt is the distribution its fields say."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Covariances drawn without their samples have the law of those that are made of samples."""
+"""Covariances drawn without their samples have the distribution of those that are made of samples."""
 
 import jax
 import jax.numpy as jnp

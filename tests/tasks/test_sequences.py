@@ -14,7 +14,7 @@ def many(task, count, key):
 
 
 def best_copier(task, tokens):
-    """The probabilities of the next token for one who knows the law."""
+    """The probabilities of the next token for one who knows the distribution."""
     found = []
     for i in range(len(tokens) - 1):
         p = np.zeros(task.vocabulary)
@@ -103,7 +103,10 @@ def test_a_chain_is_drawn_from_its_law_from_the_first_token_on(getkey):
         (lambda: RepeatedTokens(5, 4, 1), "repeats: expected an integer of at least 2, got 1"),
         (lambda: MarkovChain(jnp.ones((2, 2)), 4), "transition: expected rows of probabilities that sum to 1"),
         (lambda: MarkovChain(jnp.ones((1, 1)), 4), "transition: expected a square matrix of at least 2 states"),
-        (lambda: MarkovChain(jnp.eye(2), 4), "transition: expected a chain with one stationary law, got 'several'"),
+        (
+            lambda: MarkovChain(jnp.eye(2), 4),
+            "transition: expected a chain with one stationary distribution, got 'several'",
+        ),
         (lambda: MarkovChain.drawn(vocabulary=3, tokens=4, concentration=0.0, key=jax.random.key(0)), "concentration"),
     ],
 )

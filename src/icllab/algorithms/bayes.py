@@ -1,4 +1,4 @@
-"""What an ideal Bayesian answers: the posterior mean under a Gaussian law of tasks, or under a pool of them."""
+"""What an ideal Bayesian answers: the posterior mean under Gaussian tasks, or under a pool of them."""
 
 from typing import TypeAlias
 
@@ -15,14 +15,14 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
 from icllab.tasks.function_regression import FunctionRegression
 from icllab.tasks.linear_regression import LinearRegression
-from icllab.tasks.regression_laws import Covariance, GaussianWeights, WeightPool
+from icllab.tasks.regression_distributions import Covariance, GaussianWeights, WeightPool
 
 _BLOCK = 512  # tasks of a pool that are held at once: what stays in the cache for some prompts at a time
 _Merged: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
 
 
 class GaussianPosterior(LinearPredictor):
-    r"""The posterior mean of :math:`w \sim N(0, C)` given the examples seen: Bayes-optimal for that law.
+    r"""The posterior mean of :math:`w \sim N(0, C)` given the examples seen: Bayes-optimal for that distribution.
 
     .. math:: w_i = C X_i^\top (X_i C X_i^\top + \rho I)^{-1} y_i
 
@@ -34,7 +34,7 @@ class GaussianPosterior(LinearPredictor):
         covariance: C, as a scalar, a diagonal or a matrix; a leaf.
         noise_variance: :math:`\rho \ge 0`, a variance; a leaf.
 
-    Derived: docs/rivals.md, The posterior of a Gaussian law.
+    Derived: docs/rivals.md, The posterior of a Gaussian distribution.
     """
 
     covariance: Covariance = eqx.field(converter=number)
@@ -158,7 +158,7 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
     r"""The predictor of least expected loss on prompts of ``task``: its posterior mean, at every position.
 
     =========================================  =========================================================
-    law                                        predictor
+    distribution                                        predictor
     =========================================  =========================================================
     ``LinearRegression``, ``GaussianWeights``  :class:`GaussianPosterior` with its covariance and noise
     ``LinearRegression``, ``WeightPool``       :class:`DiscreteMMSE` with its tasks and noise
@@ -167,8 +167,8 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
                                                answers the last position only
     =========================================  =========================================================
 
-    The law of the inputs does not matter: they are independent of the task vector, or of the function. A task whose
-    posterior is not known in closed form here raises an ``InputError``.
+    The distribution of the inputs does not matter: they are independent of the task vector, or of the function. A task
+    whose posterior is not known in closed form here raises an ``InputError``.
 
     Derived: docs/rivals.md, What the best predictor is; docs/constructions.md, Bayes under label noise.
     """

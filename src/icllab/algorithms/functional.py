@@ -151,17 +151,18 @@ class KernelRidge(KernelPredictor):
 
 
 class GaussianProcess(KernelPredictor):
-    r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that law.
+    r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that
+    distribution.
 
-    .. math:: f\sim\mathcal{GP}(0, K), \quad y_j = f(x_j) + \varepsilon_j, \quad
-              \hat y_i = k_i^\top (K_i + \rho I)^{-1}y_{<i}
+        .. math:: f\sim\mathcal{GP}(0, K), \quad y_j = f(x_j) + \varepsilon_j, \quad
+                  \hat y_i = k_i^\top (K_i + \rho I)^{-1}y_{<i}
 
-    It is :class:`KernelRidge` with the noise variance as ridge.
+        It is :class:`KernelRidge` with the noise variance as ridge.
 
-    Attributes:
-        noise_variance: :math:`\rho\ge0`; a leaf.
+        Attributes:
+            noise_variance: :math:`\rho\ge0`; a leaf.
 
-    Derived: docs/constructions.md, Bayes under label noise.
+        Derived: docs/constructions.md, Bayes under label noise.
     """
 
     noise_variance: Float[Array, ""] = eqx.field(converter=number)
@@ -180,8 +181,8 @@ class RepairedProcess(KernelPredictor):
 
     with :math:`|K|` the matrix absolute value of all pairs, the query among them. It is Bayes-optimal for a
     :class:`~icllab.tasks.function_regression.FunctionRegression` with ``repair``. Of a kernel, which has nothing to
-    repair, it is :class:`GaussianProcess`. No earlier position is answered, for there the law depends on inputs that
-    follow. Directions that rounding alone has in :math:`C + \rho I` are left out.
+    repair, it is :class:`GaussianProcess`. No earlier position is answered, for there the distribution depends on
+    inputs that follow. Directions that rounding alone has in :math:`C + \rho I` are left out.
 
     Attributes:
         noise_variance: :math:`\rho\ge0`; a leaf.

@@ -1,4 +1,4 @@
-r"""The law of the next token given the last few, looked up: unigrams, bigrams, trigrams.
+r"""The distribution of the next token given the last few, looked up: unigrams, bigrams, trigrams.
 
 What a network of tokens is compared with: an n-gram predictor uses n - 1 tokens of the context and no more. From a text
 it is counted; of a Markov chain it is known, and is the best predictor there is.
@@ -32,17 +32,17 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def of(cls, laws: Sequence[Float[np.ndarray, "_context state"]]) -> "NGram":
-        """From the laws given 0, 1, ..., n - 1 tokens.
+        """From the distributions given 0, 1, ..., n - 1 tokens.
 
         Raises:
             InputError: There is no table, or they are not of 1, V, V^2, ... contexts of V tokens.
         """
         if not len(laws):
-            raise expected("laws", "at least one table, that of unigrams", list(laws))
+            raise expected("distributions", "at least one table, that of unigrams", list(laws))
         size = laws[0].shape[-1]
         for j, law in enumerate(laws):
             if law.shape != (size**j, size):
-                raise expected(f"laws[{j}]", f"a table of shape {(size**j, size)}", law.shape)
+                raise expected(f"distributions[{j}]", f"a table of shape {(size**j, size)}", law.shape)
         # What cannot come has a probability that float32 can still be asked the logarithm of.
         return cls(tuple(jnp.asarray(np.log(np.maximum(law, 1e-30)), float) for law in laws))
 

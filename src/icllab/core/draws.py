@@ -5,7 +5,7 @@ is most of the time. Here normal numbers come in pairs from uniform ones,
 
 .. math:: (g_1, g_2) = \sqrt{-2 \ln u}\; (\cos 2\pi v,\; \sin 2\pi v),
 
-exact in law up to the resolution of the uniform numbers: 23 bits in float32, which bounds \|g\| by 5.65.
+exact in distribution up to the resolution of the uniform numbers: 23 bits in float32, which bounds \|g\| by 5.65.
 """
 
 import math
@@ -50,7 +50,7 @@ def _uniform(bits: UInt[Array, "*shape"], dtype: jnp.dtype) -> Float[Array, "*sh
 
 def _cosine_and_sine(turn: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """Of an angle in turns, from 0 to 1."""
-    signed = turn - 0.5  # half a turn changes the sign of both, and leaves their law as it is
+    signed = turn - 0.5  # half a turn changes the sign of both, and leaves their distribution as it is
     size = jnp.abs(signed)
     sine = _sine(jnp.minimum(size, 0.5 - size))
     return _sine(0.25 - size), jnp.where(signed < 0, -sine, sine)

@@ -1,8 +1,8 @@
 r"""Functions of two inputs that a regression can be based on, and what is wrong with some of them.
 
 A kernel is symmetric and positive semi-definite: only then is there a space of functions whose gradient descent it
-describes, and a Gaussian law whose covariance it is. Attention does not ask for that. So a function that is none can be
-used here too, and ``warnings`` say it.
+describes, and a Gaussian distribution whose covariance it is. Attention does not ask for that. So a function that is
+none can be used here too, and ``warnings`` say it.
 
 The names of all of them stand here: what calls it a kernel, a weighting or a similarity reads this table.
 """
@@ -122,8 +122,8 @@ def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
     """What a reader should know before this function is called a kernel; nothing for the linear and the exponential."""
     if kernel == "relu":
         return (
-            "relu(<u, v>) is not positive semi-definite: there is no Gaussian law with this covariance and no space of "
-            "functions in which this is gradient descent",
+            "relu(<u, v>) is not positive semi-definite: there is no Gaussian distribution with this covariance and no "
+            "space of functions in which this is gradient descent",
         )
     if kernel == SOFTMAX:
         return (

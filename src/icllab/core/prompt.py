@@ -111,7 +111,7 @@ class ItemLabelPrompt(Prompt):
         labels: Number of each item's label, from 0. The last is the target, which no predictor may see.
         classes: Number of each item's class; negative for a class that is in this prompt only.
         shift: Place of the first token, from 0 to P - 2N - 1.
-        places: P.
+        position_dim: P.
     """
 
     items: Float[Array, "position dim"]
@@ -119,7 +119,7 @@ class ItemLabelPrompt(Prompt):
     labels: Int[Array, " position"]
     classes: Int[Array, " position"]
     shift: Int[Array, ""]
-    places: int = eqx.field(static=True)
+    position_dim: int = eqx.field(static=True)
 
     @property
     def positions(self) -> int:
@@ -137,15 +137,15 @@ class ItemLabelPrompt(Prompt):
         return self.labels[..., :-1] == self.labels[..., -1:]
 
     def content(self) -> Float[Array, "token dim"]:
-        """What the tokens hold, without their places."""
+        """What the tokens hold, without their positions."""
         paired = jnp.stack([self.items[:-1], self.label_vectors], axis=1)
         return jnp.concatenate([paired.reshape(-1, self.items.shape[1]), self.items[-1:]])
 
     def tokens(self) -> Float[Array, "token feature"]:
         """Place and content of every token, side by side."""
         content = self.content()
-        places = self.shift + jnp.arange(len(content))
-        return jnp.concatenate([jax.nn.one_hot(places, self.places, dtype=content.dtype), content], axis=1)
+        positions = self.shift + jnp.arange(len(content))
+        return jnp.concatenate([jax.nn.one_hot(positions, self.position_dim, dtype=content.dtype), content], axis=1)
 
     def replaced_after(self, position: int, other: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """The items up to ``position`` stay, and the labels of those before it."""
@@ -156,11 +156,11 @@ class ItemLabelPrompt(Prompt):
             labels=jnp.where(i < position, self.labels, other.labels),
             classes=jnp.where(i <= position, self.classes, other.classes),
             shift=self.shift,
-            places=self.places,
+            position_dim=self.position_dim,
         )
 
     def alone(self, position: int, *, size: int = 1) -> "ItemLabelPrompt":
-        """The item at ``position`` as the query, after the ``size - 1`` pairs just before it, at their places."""
+        """The item at ``position`` as the query, after the ``size - 1`` pairs just before it, at their positions."""
         items = self._window(self.items, position, size)
         begin = position + 1 - size
         return type(self)(
@@ -169,5 +169,5 @@ class ItemLabelPrompt(Prompt):
             labels=self._window(self.labels, position, size),
             classes=self._window(self.classes, position, size),
             shift=self.shift + 2 * begin,
-            places=self.places,
+            position_dim=self.position_dim,
         )

@@ -19,7 +19,7 @@ Edit: TypeAlias = Callable[[str, Array], Array]
 
 
 class AbstractTask(eqx.Module):
-    """What is asked: a law of prompts, and the loss that belongs to it."""
+    """What is asked: a distribution of prompts, and the loss that belongs to it."""
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from icllab.models.interventions.clamps import (
         ablated,
         copy_clamped,
-        grafted,
         match_clamped,
         previous_token_clamped,
+        transplanted,
     )
     from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
     from icllab.models.linear.generalised import GeneralisedAttention
@@ -56,7 +56,7 @@ __getattr__, __dir__, __all__ = attach(
         "copy_clamped": "interventions.clamps",
         "edited": "interventions.edits",
         "edited_by": "interventions.edits",
-        "grafted": "interventions.clamps",
+        "transplanted": "interventions.clamps",
         "match_clamped": "interventions.clamps",
         "parameter_count": "networks.parameters",
         "previous_token_clamped": "interventions.clamps",

@@ -1,7 +1,7 @@
-"""What is asked: laws of prompts, each with its own loss.
+"""What is asked: distributions of prompts, each with its own loss.
 
 A task samples one prompt (callers ``vmap``) and owns the loss; every convention a paper hides in
-its scaling is a field here, so a closed form and a simulation can be seen to speak of the same law.
+its scaling is a field here, so a closed form and a simulation can be seen to speak of the same distribution.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
-    from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights, SphereInputs, UniformInputs, WeightPool
+    from icllab.tasks.regression_distributions import (
+        GaussianInputs,
+        GaussianWeights,
+        SphereInputs,
+        UniformInputs,
+        WeightPool,
+    )
     from icllab.tasks.scaling import Standardised
     from icllab.tasks.sequences import InContextCopying, MarkovChain, RepeatedTokens
     from icllab.tasks.table import Table
@@ -36,7 +42,7 @@ _MODULES = {
     "label_relations": ("LabelRelations",),
     "linear_regression": ("LinearRegression",),
     "regression": (),
-    "regression_laws": ("GaussianInputs", "GaussianWeights", "SphereInputs", "UniformInputs", "WeightPool"),
+    "regression_distributions": ("GaussianInputs", "GaussianWeights", "SphereInputs", "UniformInputs", "WeightPool"),
     "sample_covariances": (),
     "scaling": ("Standardised",),
     "sequences": ("InContextCopying", "MarkovChain", "RepeatedTokens"),

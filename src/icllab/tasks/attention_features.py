@@ -1,10 +1,10 @@
-r"""What one linear-attention head knows of a context: its sufficient statistics, their law and their moments.
+r"""What one linear-attention head knows of a context: its sufficient statistics, their distribution and their moments.
 
 .. math:: h = \Big[\frac{d}{\ell} \sum_{i \le \ell} y_i x_i \,;\; \frac{1}{\ell} \sum_{i \le \ell} y_i^2\Big]
           \in \mathbb{R}^{d+1}
 
 A head with weights :math:`\Gamma` answers a query ``x`` with :math:`x^\top \Gamma h`. With Gaussian inputs the
-law of ``h`` is known given the task vector, so a context of any length is drawn in O(d) and its first and
+distribution of ``h`` is known given the task vector, so a context of any length is drawn in O(d) and its first and
 second moments are exact.
 """
 
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.linear_regression import LinearRegression
-from icllab.tasks.regression_laws import (
+from icllab.tasks.regression_distributions import (
     AbstractWeights,
     Covariance,
     GaussianInputs,
@@ -61,12 +61,12 @@ def prefix_features(prompt: RegressionPrompt) -> Float[Array, "position feature"
 def gaussian_covariance(task: LinearRegression) -> Covariance:
     """The input covariance of a task with Gaussian inputs; other inputs are refused."""
     if not isinstance(task.inputs, GaussianInputs):
-        raise expected("inputs", "GaussianInputs (the law of the features is known for no other)", task.inputs)
+        raise expected("inputs", "GaussianInputs (the distribution of the features is known for no other)", task.inputs)
     return task.inputs.covariance
 
 
 def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSample:
-    r"""Draw ``(query, features, label)`` from their exact law, without drawing the context.
+    r"""Draw ``(query, features, label)`` from their exact distribution, without drawing the context.
 
     With :math:`v = \Sigma^{1/2} w`, :math:`s^2 = \rho + |v|^2` and :math:`Y^2 = \sum_i y_i^2 = s^2 \chi^2_\ell`:
 
@@ -78,7 +78,7 @@ def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSamp
     Raises:
         InputError: The inputs are not Gaussian.
 
-    Derived: docs/asymptotics.md, The law of the features.
+    Derived: docs/asymptotics.md, The distribution of the features.
     """
     return features_of_length(task, jnp.asarray(task.length, task.noise_variance.dtype), key=key)
 
@@ -173,8 +173,8 @@ def feature_moments(
     :math:`E s^4 = (E s^2)^2 + 2\,\mathrm{tr}\,\Sigma C \Sigma C`, or over a finite pool.
 
     Args:
-        task: Gives input covariance, noise and, unless overridden, law of tasks and length.
-        weights: Another law of task vectors, or an explicit list of them, equally likely.
+        task: Gives input covariance, noise and, unless overridden, distribution of tasks and length.
+        weights: Another distribution of task vectors, or an explicit list of them, equally likely.
         length: Another context length; features are normalised by it. Of an empty context they are zero.
 
     Derived: docs/asymptotics.md, The moments of the features.
@@ -195,7 +195,7 @@ def feature_moments(
     else:
         pool = np.asarray(weights.weights if isinstance(weights, WeightPool) else weights, np.float64)
         if pool.ndim != 2 or pool.shape[1] != dim or not len(pool):
-            raise expected("weights", f"a law of task vectors, or an array [task, {dim}]", pool.shape)
+            raise expected("weights", f"a distribution of task vectors, or an array [task, {dim}]", pool.shape)
         s2 = rho + np.sum((pool @ sigma) * pool, axis=1)
         second = pool.T @ pool / len(pool)
         mean_s2, mean_s4, mean_s2_w = s2.mean(), np.mean(s2**2), s2 @ pool / len(pool)

@@ -16,7 +16,7 @@ from icllab.core.errors import expected
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, number, require_leaf, require_sizes, require_variance
-from icllab.tasks.regression_laws import AbstractInputs
+from icllab.tasks.regression_distributions import AbstractInputs
 
 
 class FunctionRegression(AbstractRegression):
@@ -31,21 +31,21 @@ class FunctionRegression(AbstractRegression):
     where K is singular, labels are off by the root of rounding.
 
     A function that is not positive semi-definite is the covariance of nothing. ``repair`` puts the matrix absolute
-    value :math:`|K|` in the place of :math:`K`, for all positions of the prompt together. Then the law of the first
-    labels depends on how many inputs follow, and the best answer at the last position is
+    value :math:`|K|` in the place of :math:`K`, for all positions of the prompt together. Then the distribution of the
+    first labels depends on how many inputs follow, and the best answer at the last position is
     :class:`~icllab.algorithms.functional.RepairedProcess`.
 
     Attributes:
         dim: Input dimension d (static).
         length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
-        inputs: Law of ``x``: ``SphereInputs``, ``GaussianInputs`` or ``UniformInputs``.
+        inputs: Distribution of ``x``: ``SphereInputs``, ``GaussianInputs`` or ``UniformInputs``.
         kernel: ``"linear"``, ``"exponential"``, ``"relu"`` (with ``repair`` only), or a function of two inputs, such as
             :func:`~icllab.core.kernels.arc_cosine` (static).
         temperature: T > 0, by whose root inputs are divided; a leaf.
         noise_variance: :math:`\rho \ge 0`, also of the query's own label; a leaf.
         repair: Whether K is made positive by the matrix absolute value (static).
 
-    Source: the law of labels on the sphere [Cheng24].
+    Source: the distribution of labels on the sphere [Cheng24].
     Derived: docs/constructions.md, Bayes under label noise; docs/constructions.md, What is not a kernel.
     """
 

@@ -14,7 +14,7 @@ from icllab.core.errors import expected, require_integer, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.sequences import AbstractSequences, draw, require_probabilities, rows_of, stationary
 
-MOST_CONTEXTS = 2048  # whose stationary law is solved for
+MOST_CONTEXTS = 2048  # whose stationary distribution is solved for
 
 
 class HigherOrderChain(AbstractSequences):
@@ -23,16 +23,16 @@ class HigherOrderChain(AbstractSequences):
     .. math:: P(x_{i+1} = b \mid x_{i-k+1}, \dots, x_i) = T_{cb}, \qquad
               c = \sum_{j=1}^{k} x_{i-k+j} V^{k-j}
 
-    Sequences begin with k tokens of the stationary law.
+    Sequences begin with k tokens of the stationary distribution.
 
     Attributes:
         transition: T, a row for every context of k tokens, which sums to one.
-        start: The stationary law of contexts.
+        start: The stationary distribution of contexts.
         order: k (static).
         tokens: Number of tokens of a sequence, more than k (static).
 
     Raises:
-        InputError: T has another shape, rows that are no probabilities, or more than one stationary law.
+        InputError: T has another shape, rows that are no probabilities, or more than one stationary distribution.
     """
 
     transition: Float[Array, "context state"]
@@ -65,11 +65,11 @@ class HigherOrderChain(AbstractSequences):
         concentration: float = 0.3,
         key: PRNGKeyArray,
     ) -> "HigherOrderChain":
-        r"""A chain of mixed orders: each further token of the context changes a share of the law.
+        r"""A chain of mixed orders: each further token of the context changes a share of the distribution.
 
         .. math:: T^{(j)}_{c\,\cdot} = (1-\mu)\,T^{(j-1)}_{c'\cdot} + \mu\,D_c, \qquad T^{(0)} = D
 
-        with :math:`c'` the context c without its first token, and every D of the symmetric Dirichlet law of a
+        with :math:`c'` the context c without its first token, and every D of the symmetric Dirichlet distribution of a
         ``concentration``; small ones make the chain nearly deterministic. ``share`` is :math:`\mu`, above 0 and at
         most 1.
         """
@@ -95,9 +95,9 @@ class HigherOrderChain(AbstractSequences):
         return self.transition.shape[1]
 
     def conditionals(self) -> list[Float[np.ndarray, "context state"]]:
-        r"""The law of a token given the j before it, for j = 0, ..., k, in float64. Not traceable.
+        r"""The distribution of a token given the j before it, for j = 0, ..., k, in float64. Not traceable.
 
-        That of fewer than k is the mean of T over what came before, under the stationary law.
+        That of fewer than k is the mean of T over what came before, under the stationary distribution.
         """
         joint = rows_of(self.start[None])[0][:, None] * rows_of(self.transition)
         size, found = self.vocabulary, []

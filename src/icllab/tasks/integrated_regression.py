@@ -18,7 +18,13 @@ from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.linear_regression import LinearRegression
-from icllab.tasks.regression_laws import AbstractWeights, Covariance, GaussianInputs, GaussianWeights, WeightPool
+from icllab.tasks.regression_distributions import (
+    AbstractWeights,
+    Covariance,
+    GaussianInputs,
+    GaussianWeights,
+    WeightPool,
+)
 from icllab.tasks.sample_covariances import sample_covariance
 
 
@@ -66,11 +72,11 @@ class IntegratedRegression(AbstractTask):
         + \frac\rho n\,\mathrm{tr}\,\Sigma\,RSR^\top, \qquad
         \Sigma = \mathbb E\,x_qx_q^\top, \quad W = \mathbb E\,ww^\top
 
-    exactly, for any law of inputs, and of task vectors whose second moment is W: a pool's is that of the pool.
+    exactly, for any distribution of inputs, and of task vectors whose second moment is W: a pool's is that of the pool.
     Covariances of Gaussian inputs are drawn without the inputs, :mod:`icllab.tasks.sample_covariances`.
 
     Attributes:
-        task: The regression with all its laws.
+        task: The regression with all its distributions.
 
     Derived: docs/training.md, Prompts that are integrated out.
     """
@@ -106,7 +112,7 @@ class IntegratedRegression(AbstractTask):
 
 
 def _input_covariance(task: LinearRegression) -> Covariance:
-    """The query's covariance, in the shape in which a Gaussian law has it, where multiplying by it is cheap."""
+    """The query's covariance, in the shape that a Gaussian one has, where multiplying by it is cheap."""
     return task.inputs.covariance if isinstance(task.inputs, GaussianInputs) else task.inputs.second_moment(task.dim)
 
 

@@ -60,7 +60,7 @@ class ItemLabel(AbstractItemLabels):
     r"""Prompts of N items with their labels and a query; the loss is the cross-entropy of the query's label, in nats.
 
     There are L labels, whose vectors are drawn once from :math:`N(0, I_D/D)`, and K classes with means drawn once from
-    the same law; class k has the label k mod L. A prompt is one of three kinds:
+    the same distribution; class k has the label k mod L. A prompt is one of three kinds:
 
     - with probability :math:`p_C` *novel*: N/B classes are made up for it, with fresh means and labels drawn uniformly;
     - else with probability :math:`p_B` *bursty*: N/B classes are drawn from :math:`p(k) \propto k^{-\alpha}`;
@@ -80,7 +80,7 @@ class ItemLabel(AbstractItemLabels):
             of a class differ.
         pairs: N (static).
         burstiness: B (static), a divisor of N below N.
-        places: P (static), at least 2N + 1.
+        position_dim: P (static), at least 2N + 1.
         no_repeats: Whether the classes of a novel or bursty prompt have different labels (static).
         swapped: Whether every label is replaced by the next, l + 1 mod L, in the context and as the target (static).
         purged: Whether a plain context is drawn from the classes other than the query's (static).
@@ -95,13 +95,13 @@ class ItemLabel(AbstractItemLabels):
     within_class_noise: Float[Array, ""] = eqx.field(converter=number)
     pairs: int = eqx.field(static=True)
     burstiness: int = eqx.field(static=True)
-    places: int = eqx.field(static=True)
+    position_dim: int = eqx.field(static=True)
     no_repeats: bool = eqx.field(static=True)
     swapped: bool = eqx.field(static=True, default=False)
     purged: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
-        for name in ("pairs", "burstiness", "places"):
+        for name in ("pairs", "burstiness", "position_dim"):
             require_integer(name, getattr(self, name))
         pairs, groups = self.pairs, self.pairs // self.burstiness
         if self.labels < 2:
@@ -109,8 +109,8 @@ class ItemLabel(AbstractItemLabels):
         if pairs % self.burstiness or groups < 2:
             hint = "a context of one class needs no look" if groups == 1 and not pairs % self.burstiness else ""
             raise expected("burstiness", f"a divisor of the {pairs} pairs, below {pairs}", self.burstiness, hint)
-        if self.places < self.tokens:
-            raise expected("places", f"at least {self.tokens}, a place for every token", self.places)
+        if self.position_dim < self.tokens:
+            raise expected("position_dim", f"at least {self.tokens}, a place for every token", self.position_dim)
         if self.no_repeats and self.labels < groups:
             wanted = f"at least {groups}, different ones for all classes of a context"
             raise expected("labels", wanted, self.labels, "or no_repeats=False")
@@ -130,7 +130,7 @@ class ItemLabel(AbstractItemLabels):
         labels: int,
         pairs: int,
         dim: int,
-        places: int | None = None,
+        position_dim: int | None = None,
         burstiness: int = 1,
         mixture: PromptMixture | None = None,
         zipf_exponent: float = 0.0,
@@ -141,8 +141,8 @@ class ItemLabel(AbstractItemLabels):
         """Label vectors and means drawn once; the same label vectors for one key whatever the number of classes.
 
         Arguments are the fields, and K ``classes`` (a multiple of L; None: infinitely many), L ``labels`` and ``dim``
-        D. ``places=None`` has one for each token, 2N + 1. ``mixture=None`` has bursty prompts alone, and novel ones
-        where classes are infinitely many. Numbers that do not fit each other raise an ``InputError``.
+        D. ``position_dim=None`` has one for each token, 2N + 1. ``mixture=None`` has bursty prompts alone, and novel
+        ones where classes are infinitely many. Numbers that do not fit each other raise an ``InputError``.
         """
         for name, value in (("labels", labels), ("dim", dim)):
             require_integer(name, value)
@@ -153,8 +153,10 @@ class ItemLabel(AbstractItemLabels):
             means = jax.random.normal(of_means, (classes, dim)) / dim**0.5
         vectors = jax.random.normal(of_labels, (labels, dim)) / dim**0.5
         mixture = PromptMixture(p_novel=float(classes is None)) if mixture is None else mixture
-        places = 2 * pairs + 1 if places is None else places
-        return cls(means, vectors, mixture, zipf_exponent, within_class_noise, pairs, burstiness, places, no_repeats)
+        position_dim = 2 * pairs + 1 if position_dim is None else position_dim
+        return cls(
+            means, vectors, mixture, zipf_exponent, within_class_noise, pairs, burstiness, position_dim, no_repeats
+        )
 
     @property
     def classes(self) -> int | None:
@@ -184,7 +186,7 @@ class ItemLabel(AbstractItemLabels):
     @property
     def width(self) -> int:
         """P + D, the dimension of a token."""
-        return self.places + self.dim
+        return self.position_dim + self.dim
 
     @property
     def frequencies(self) -> Float[Array, " class"]:
@@ -212,7 +214,7 @@ class ItemLabel(AbstractItemLabels):
         return dataclasses.replace(self, mixture=PromptMixture(0.0, 0.0), swapped=False, purged=purged)
 
     def levels(self) -> Levels:
-        """The exact accuracies of four ways to answer, on this law of prompts. Not traceable."""
+        """The exact accuracies of four ways to answer, on this distribution of prompts. Not traceable."""
         names = ("labels", "pairs", "burstiness", "no_repeats", "swapped", "purged")
         mixture = {name: float(getattr(self.mixture, name)) for name in ("p_bursty", "p_novel")}
         frequencies = None if self.means is None else np.asarray(self.frequencies, float)
@@ -277,8 +279,8 @@ class ItemLabel(AbstractItemLabels):
             label_vectors=self.label_vectors[label[:-1]],
             labels=label,
             classes=number,
-            shift=_whole(uniform["shift"][0], self.places - 2 * self.pairs),
-            places=self.places,
+            shift=_whole(uniform["shift"][0], self.position_dim - 2 * self.pairs),
+            position_dim=self.position_dim,
         )
 
     def _single_items(self, normal: Array, slot: Array) -> Float[Array, "position dim"]:
@@ -346,7 +348,7 @@ def _ranks(u: Float[Array, " slot"]) -> Int[Array, " slot"]:
 
 
 def _inverse(below: Float[Array, " class"], u: Float[Array, " draw"]) -> Int[Array, " draw"]:
-    """Draws from a law by the inverse of its distribution function."""
+    """Draws from a distribution by the inverse of its distribution function."""
     found = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
     return jnp.minimum(found, below.shape[0] - 1)
 

@@ -36,7 +36,7 @@ def levels_of(
     swapped: bool,
     purged: bool,
 ) -> Levels:
-    r"""The levels of a law of prompts, the mean over its three kinds.
+    r"""The levels of a distribution of prompts, the mean over its three kinds.
 
     With :math:`q_l = \sum_{k \bmod L = l} p_k` the frequency of a label, a uniformly drawn slot of the context shows
     the target with the probability

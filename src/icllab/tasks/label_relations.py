@@ -50,7 +50,7 @@ class LabelRelations(AbstractItemLabels):
         """Relations drawn uniformly; the first ones are the same for one key, however many there are.
 
         ``relations`` is M; None: every prompt has its own. They are repeated until there are so many ``rows``, a
-        multiple of M: the same law in a table of another shape.
+        multiple of M: the same distribution in a table of another shape.
 
         Raises:
             InputError: M does not divide ``rows``, or the items are not of known classes with different labels.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected, unknown
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, require_sizes, require_variance
-from icllab.tasks.regression_laws import (
+from icllab.tasks.regression_distributions import (
     AbstractInputs,
     AbstractWeights,
     GaussianInputs,
@@ -33,8 +33,8 @@ class LinearRegression(AbstractRegression):
     Attributes:
         dim: Input dimension d (static).
         length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
-        inputs: Law of ``x``: ``GaussianInputs`` (scalar, diagonal or full covariance) or ``UniformInputs``.
-        weights: Law of ``w``: ``GaussianWeights``, or a finite ``WeightPool``.
+        inputs: Distribution of ``x``: ``GaussianInputs`` (scalar, diagonal or full covariance) or ``UniformInputs``.
+        weights: Distribution of ``w``: ``GaussianWeights``, or a finite ``WeightPool``.
         noise_variance: Label-noise variance ρ, also on the query's own label.
     """
 
@@ -97,8 +97,8 @@ class LinearRegression(AbstractRegression):
         return cls(dim, length, inputs, GaussianWeights(one), jnp.asarray(noise_variance[name], one.dtype))
 
     def fresh(self) -> "LinearRegression":
-        """The same task with a new task vector from the pool's law in every prompt (ICL instead of IDG)."""
-        law = self.weights.law if isinstance(self.weights, WeightPool) else self.weights
+        """The same task with a new task vector from the pool's distribution in every prompt (ICL instead of IDG)."""
+        law = self.weights.distribution if isinstance(self.weights, WeightPool) else self.weights
         return eqx.tree_at(lambda task: task.weights, self, law)
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:

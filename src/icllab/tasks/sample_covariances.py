@@ -17,13 +17,13 @@ from numpy.polynomial.chebyshev import chebinterpolate
 from scipy import special
 
 from icllab.core.errors import expected
-from icllab.tasks.regression_laws import Covariance, root_times
+from icllab.tasks.regression_distributions import Covariance, root_times
 
 _ORDER = 160  # of the interpolation, before what rounding hides is cut off
 
 
 def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRNGKeyArray) -> Float[Array, "dim dim"]:
-    r"""Draw :math:`S` from its exact law; of fewer inputs than dimensions it is singular, as it should be.
+    r"""Draw :math:`S` from its exact distribution; of fewer inputs than dimensions it is singular, as it should be.
 
     O(dim^3), whatever ``length`` n, at least 1; ``covariance`` is a scalar, a diagonal or a full matrix.
 

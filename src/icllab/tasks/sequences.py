@@ -32,11 +32,11 @@ class AbstractTokens(AbstractClassification):
 
 
 class AbstractSequences(AbstractTokens):
-    """A law of token sequences whose least loss is known."""
+    """A distribution of token sequences whose least loss is known."""
 
     @abc.abstractmethod
     def entropies(self) -> Float[np.ndarray, " position"]:
-        """The least expected loss at every position, in nats, where the law is known. Not traceable."""
+        """The least expected loss at every position, in nats, where the distribution is known. Not traceable."""
 
 
 class InContextCopying(AbstractSequences):
@@ -152,9 +152,9 @@ def rows_of(transition: Array | np.ndarray) -> Float[np.ndarray, "context state"
 
 
 def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " state"]:
-    r"""The law :math:`\pi` with :math:`\pi T = \pi`; a chain with more than one is refused."""
+    r"""The distribution :math:`\pi` with :math:`\pi T = \pi`; a chain with more than one is refused."""
     if np.sum(np.abs(np.linalg.eigvals(matrix) - 1) < 1e-6) > 1:
-        raise expected("transition", "a chain with one stationary law", "several", "join its parts")
+        raise expected("transition", "a chain with one stationary distribution", "several", "join its parts")
     size = len(matrix)
     # The equations have rank V - 1; with the sum of pi they determine it.
     system = np.concatenate([matrix.T - np.eye(size), np.ones((1, size))])
@@ -177,7 +177,7 @@ class MarkovChain(AbstractSequences):
         tokens: Number of tokens of a sequence (static).
 
     Raises:
-        InputError: T is no square matrix of probabilities, or has more than one stationary law.
+        InputError: T is no square matrix of probabilities, or has more than one stationary distribution.
     """
 
     transition: Float[Array, "state state"]
@@ -196,7 +196,7 @@ class MarkovChain(AbstractSequences):
 
     @classmethod
     def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
-        """With rows of T drawn from the symmetric Dirichlet law; small concentrations make it nearly deterministic."""
+        """With rows of T of a symmetric Dirichlet distribution; small concentrations make it nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
         require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
         rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
@@ -208,7 +208,7 @@ class MarkovChain(AbstractSequences):
         return self.transition.shape[0]
 
     def stationary(self) -> Float[np.ndarray, " state"]:
-        r"""The law :math:`\pi` with :math:`\pi T = \pi`, in float64. Not traceable."""
+        r"""The distribution :math:`\pi` with :math:`\pi T = \pi`, in float64. Not traceable."""
         return stationary(rows_of(self.transition))
 
     def entropy_rate(self) -> float:
@@ -239,7 +239,7 @@ class MarkovChain(AbstractSequences):
         return TokenPrompt(jnp.append(first, rest))
 
     def _start(self) -> Array:
-        """The stationary law as an array, by linear equations that can be traced."""
+        """The stationary distribution as an array, by linear equations that can be traced."""
         size = self.vocabulary
         system = jnp.eye(size, dtype=self.transition.dtype) - self.transition.T + 1
         return jnp.linalg.solve(system, jnp.ones(size, self.transition.dtype))

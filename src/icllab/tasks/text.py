@@ -3,7 +3,7 @@ r"""Windows of consecutive bytes of a text, every prefix of which asks for the b
 .. math:: (t_1, t_2),\; (t_1t_2,\, t_3),\; \dots,\; (t_1 \cdots t_{C-1},\, t_C)
 
 are the examples of a window of C tokens. No window reaches from one file into another; of all windows that lie within a
-file each is equally likely. The law of such text is not known, and neither is its least loss.
+file each is equally likely. The distribution of such text is not known, and neither is its least loss.
 """
 
 from collections.abc import Iterable

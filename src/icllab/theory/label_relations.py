@@ -17,7 +17,7 @@ _COUNT = Range("whole numbers of at least 1", lambda x: (x >= 1) & (x == np.floo
 
 
 def agreements(*, pairs: int, labels: int) -> Array:
-    r"""The law of how many of N pairs a random relation agrees with.
+    r"""The distribution of how many of N pairs a random relation agrees with.
 
     .. math:: p_j = \binom Nj \sum_{i=0}^{N-j} (-1)^i \binom{N-j}{i} \frac{(L-j-i)!}{L!}, \qquad j = 0, \dots, N
 
@@ -40,9 +40,9 @@ def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int
 
     .. math:: \frac1N\, \mathbb E \max_{m \le M} J_m = \frac1N \sum_{j=1}^N \bigl(1 - P(J < j)^M\bigr)
 
-    with :math:`J_m` independent, each with the law of :func:`agreements`: the query is equally likely to be any of the
-    context's items, and the answer is right for those that the relation taken agrees with. With one relation it is 1/L.
-    A predictor that looks the query up in the context is always right.
+    with :math:`J_m` independent, each with the distribution of :func:`agreements`: the query is equally likely to be
+    any of the context's items, and the answer is right for those that the relation taken agrees with. With one
+    relation it is 1/L. A predictor that looks the query up in the context is always right.
 
     ``relations`` is M, whole numbers of at least 1; the others are as in :func:`agreements`.
 

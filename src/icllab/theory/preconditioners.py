@@ -52,7 +52,7 @@ def optimal(
         task_covariance: W; None for the identity.
         noise_variance: :math:`\rho\ge0`, of the examples' labels.
 
-    Source: the isotropic law of tasks without noise [Ahn23].
+    Source: the isotropic distribution of tasks without noise [Ahn23].
     Derived: docs/constructions.md, The best single step.
     """
     _, inverse, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
@@ -98,7 +98,7 @@ def family(
 
     .. math:: A_l = a_l\,\Sigma^{-1}, \qquad B_l = b_l\,I
 
-    For :math:`x = \Sigma^{1/2}u` with a rotation-invariant law of u, and tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})`,
+    For :math:`x = \Sigma^{1/2}u` with u rotation-invariant, and tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})`,
     the gradient of the error with respect to all :math:`A_l` and :math:`B_l` vanishes at points of these forms: where
     it does with respect to the numbers :math:`a_l, b_l`. This is stationarity, not global optimality. The error there
     is that of :func:`icllab.theory.descent.loss`.

@@ -25,7 +25,7 @@ def learning_coefficient(
 
     The first factor is the posterior's: directions with :math:`h_i\gg\gamma/n\beta` count a half each, and half the
     rank is the limit. The second is the bias of :math:`w \leftarrow w - \frac\epsilon2\nabla U + \sqrt\epsilon\,\xi`
-    without a correction, whose stationary law has the variance of the posterior times it.
+    without a correction, whose stationary distribution has the variance of the posterior times it.
 
     Args:
         eigenvalues: :math:`h_i\ge0` of the Hessian.

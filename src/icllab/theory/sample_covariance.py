@@ -105,7 +105,7 @@ def power_law(dim: int, exponent: float) -> Array:
 
     .. math:: c_i = \frac{i^{-p}}{\frac1d\sum_jj^{-p}}, \qquad i = 1,\dots,d
 
-    For :math:`p<1` they have a limiting law, that of :math:`(1-p)\,U^{-p}` with uniform :math:`U`; for
+    For :math:`p<1` they have a limiting distribution, that of :math:`(1-p)\,U^{-p}` with uniform :math:`U`; for
     :math:`p\ge1` they have none: a vanishing part of the directions takes the whole trace. A ``dim`` d below 1 or an
     ``exponent`` p below 0 raises an ``InputError``.
 

@@ -63,7 +63,7 @@ class Program(eqx.Module):
 
     Attributes:
         static: What of the predictor is no array.
-        task: The law of prompts, and the loss.
+        task: The distribution of prompts, and the loss.
         optimizer: An optimiser, or a factory of them.
         rules: Stop rules.
         stream: How prompts are drawn.

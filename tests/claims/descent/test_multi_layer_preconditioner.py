@@ -91,7 +91,7 @@ def test_the_family_of_isotropic_inputs_is_another():
 
 @pytest.mark.parametrize("dim", [2, 5])
 def test_matrices_of_isotropic_inputs_are_far_from_the_family(dim):
-    """So that networks trained on them fail, even those that become the best of their own law."""
+    """So that networks trained on them fail, even those that become the best of their own distribution."""
     assert preconditioners.identity_distance(np.eye(dim), claim.covariance(dim)) > 1.9 * claim.NEAR
 
 

@@ -92,7 +92,7 @@ def test_wrong_formulas_have_a_larger_loss(wrong):
 
 
 def test_the_best_matrix_of_isotropic_inputs_loses_far_more_than_the_claim_allows():
-    """So that networks trained on them fail under the anisotropic law."""
+    """So that networks trained on them fail under the anisotropic distribution."""
     of_inputs, of_tasks = claim.covariances("anisotropic", 3, 0.25)
     law = {"length": 20, "task_covariance": of_tasks, "noise_variance": 0.1}
     best, other = (preconditioners.optimal(of, **law).matrix for of in (of_inputs, np.eye(3)))

@@ -81,7 +81,7 @@ def test_it_fails_where_one_layer_looks_labels_up_in_the_end(last):
 
 @pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_without_places_one_layer_cannot_tell_which_label_belongs_to_which_item(layers, getkey):
-    """Its answer is the same when labels change places, so that it is right in one of N; two layers see the order."""
+    """Its answer is the same when labels change positions: it is right in one of N; two layers see the order."""
     turned = jnp.array([1, 2, 0])
 
     @eqx.filter_jit
@@ -94,7 +94,7 @@ def test_without_places_one_layer_cannot_tell_which_label_belongs_to_which_item(
         blind = eqx.tree_at(
             lambda m: [w for head in m.layers for w in (head.query, head.key, head.value)],
             network,
-            replace_fn=lambda w: w.at[: task.places].set(0.0),
+            replace_fn=lambda w: w.at[: task.position_dim].set(0.0),
         )
         return blind(prompt), blind(other)
 

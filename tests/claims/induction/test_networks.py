@@ -26,7 +26,7 @@ def run():
 
 def test_the_reduced_size_is_what_it_says(getkey):
     task = _networks.task(key=getkey())
-    assert (task.pairs, task.labels, task.dim, task.places, task.classes) == (4, 16, 31, 9, None)
+    assert (task.pairs, task.labels, task.dim, task.position_dim, task.classes) == (4, 16, 31, 9, None)
     assert task.no_repeats
     assert task.levels().context_label == 1 / 4
     with pytest.raises(InputError, match="labels"):

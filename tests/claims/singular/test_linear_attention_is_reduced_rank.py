@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and that its law of prompts is what it says."""
+"""What is particular to this claim: its check on made-up data, and that its prompts are drawn as it says."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The share of a mean that its largest terms carry, of laws for which it is known."""
+"""The share of a mean that its largest terms carry, of distributions for which it is known."""
 
 import numpy as np
 import pytest

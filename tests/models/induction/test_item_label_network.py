@@ -13,7 +13,7 @@ from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.training import Record
 
-TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, places=10, key=jax.random.key(0))
+TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, position_dim=10, key=jax.random.key(0))
 FIXED = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, key=jax.random.key(0))
 
 
@@ -126,8 +126,8 @@ def test_patterns_are_causal_and_sum_to_one(getkey):
 
 
 def test_weights_are_drawn_as_they_should_be():
-    """Variances against the law, within four standard errors of a variance."""
-    build = eqx.filter_jit(lambda key: ItemLabelNetwork(dim=60, places=20, labels=50, key=key))
+    """Variances against the distribution, within four standard errors of a variance."""
+    build = eqx.filter_jit(lambda key: ItemLabelNetwork(dim=60, position_dim=20, labels=50, key=key))
     network = build(jax.random.key(5))
     wanted = [(network.layers[0].query, 1 / 60), (network.layers[1].value, 1 / 60)]
     wanted += [(network.classifier.weights[2], 2 / 80), (network.classifier.readout, 1 / 80)]
@@ -159,13 +159,13 @@ def test_training_a_part_leaves_the_rest_as_it_was(getkey):
 )
 def test_what_does_not_fit_is_refused(fields, message):
     with pytest.raises(InputError, match=message):
-        ItemLabelNetwork(dim=5, places=10, labels=4, key=jax.random.key(0), **fields)
+        ItemLabelNetwork(dim=5, position_dim=10, labels=4, key=jax.random.key(0), **fields)
 
 
 def test_a_prompt_with_other_places_is_refused(getkey):
     network = ItemLabelNetwork.of(TASK, key=getkey())
     with pytest.raises(
-        InputError, match="prompt: expected tokens with 10 places, got 7; build the network of its task"
+        InputError, match="prompt: expected tokens with 10 positions, got 7; build the network of its task"
     ):
         eqx.filter_eval_shape(network, FIXED.sample(key=getkey()))
 

@@ -9,13 +9,16 @@ from icllab.models.induction.placed_rows import PlacedRows, Updated, WrittenOut
 from icllab.tasks import ItemLabel
 
 
-@pytest.mark.parametrize("places", [8, pytest.param(5, marks=pytest.mark.slow)])
-def test_rows_and_sums_of_them(places, getkey):
+@pytest.mark.parametrize("position_dim", [8, pytest.param(5, marks=pytest.mark.slow)])
+def test_rows_and_sums_of_them(position_dim, getkey):
     with jax.enable_x64(True):
-        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, places=places, key=getkey())
+        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=position_dim, key=getkey())
         prompt = task.sample(key=getkey())
         dense = np.asarray(prompt.tokens())
-        matrix, vectors = jax.random.normal(getkey(), (places + 4, 6)), jax.random.normal(getkey(), (3, places + 4))
+        matrix, vectors = (
+            jax.random.normal(getkey(), (position_dim + 4, 6)),
+            jax.random.normal(getkey(), (3, position_dim + 4)),
+        )
         once, twice = jax.random.normal(getkey(), (4, 5)), jax.random.normal(getkey(), (2, 4))
         rows = PlacedRows.of(prompt)
         some = rows.mixed(once)
@@ -35,7 +38,7 @@ def test_rows_and_sums_of_them(places, getkey):
 
 def test_tokens_after_a_layer(getkey):
     with jax.enable_x64(True):
-        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, places=7, key=getkey())
+        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=7, key=getkey())
         rows = PlacedRows.of(task.sample(key=getkey()))
         pattern, value = jax.random.normal(getkey(), (5, 5)), jax.random.normal(getkey(), (11, 11))
         vectors, weights = jax.random.normal(getkey(), (2, 11)), jax.random.normal(getkey(), (3, 5))

@@ -9,7 +9,7 @@ import pytest
 
 import icllab as icl
 from icllab.core.errors import InputError
-from icllab.models import ItemLabelNetwork, ablated, copy_clamped, grafted, match_clamped, previous_token_clamped
+from icllab.models import ItemLabelNetwork, ablated, copy_clamped, match_clamped, previous_token_clamped, transplanted
 from icllab.tasks import ItemLabel
 from icllab.training import Record
 
@@ -104,7 +104,7 @@ def test_clamped_networks_are_trained(getkey):
 
 def test_a_graft_takes_the_parts_and_nothing_else():
     donor = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(7))
-    mixed = grafted(NETWORK, donor, lambda m: (m.layers[0], m.classifier.readout))
+    mixed = transplanted(NETWORK, donor, lambda m: (m.layers[0], m.classifier.readout))
     assert eqx.tree_equal(mixed.layers[0], donor.layers[0])
     assert eqx.tree_equal(mixed.classifier.readout, donor.classifier.readout)
     assert eqx.tree_equal(mixed.layers[1], NETWORK.layers[1])
@@ -124,7 +124,7 @@ def test_what_cannot_be_clamped_or_grafted_is_refused():
     with pytest.raises(InputError, match="edit: expected one that changes an activation of the model, got none"):
         eqx.filter_eval_shape(ablated(one, 2), prompt)
     with pytest.raises(InputError, match="parts: expected parts that model and donor have"):
-        grafted(NETWORK, one, lambda m: m.layers[1])
-    wide = ItemLabelNetwork(dim=9, places=7, labels=4, depth=1, key=jax.random.key(7))
+        transplanted(NETWORK, one, lambda m: m.layers[1])
+    wide = ItemLabelNetwork(dim=9, position_dim=7, labels=4, depth=1, key=jax.random.key(7))
     with pytest.raises(InputError, match="donor: expected parts of shapes"):
-        grafted(NETWORK, wide, lambda m: m.layers[0])
+        transplanted(NETWORK, wide, lambda m: m.layers[0])

@@ -1,4 +1,4 @@
-"""Tokens hold what is said, no token sees what it may not, and codes are where the places are."""
+"""Tokens hold what is said, no token sees what it may not, and codes are where the positions are."""
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ def test_interleaved_tokens():
     np.testing.assert_array_equal(layout.visible, np.tril(np.ones((5, 5), bool)))
     np.testing.assert_array_equal(layout.examples, [0, 1, 1, 2, 2])
     np.testing.assert_array_equal(layout.place[layout.read], [0, 2, 4])
-    assert layout.keys == Interleaved().places(2) == len(tokens)
+    assert layout.keys == Interleaved().token_count(2) == len(tokens)
 
 
 def test_joined_tokens_with_one_query_for_every_position():
@@ -35,7 +35,7 @@ def test_joined_tokens_with_one_query_for_every_position():
     np.testing.assert_array_equal(layout.examples, [1, 2, 0, 1, 2])
     np.testing.assert_array_equal(layout.place, [0, 1, 0, 1, 2])
     assert layout.keys == 2
-    assert EVERY.places(2) == 3
+    assert EVERY.token_count(2) == 3
     own = Joined(answers="every", causal=True, query_is_key=True).layout(3)
     np.testing.assert_array_equal(own.visible & ~layout.visible, np.diag([False, False, True, True, True]))
     np.testing.assert_array_equal(own.examples, layout.examples)
@@ -105,7 +105,7 @@ def test_token_ids():
     np.testing.assert_array_equal(arrangement.tokens(prompt), np.eye(3)[[2, 0, 1]])
     layout = arrangement.layout(3)
     np.testing.assert_array_equal(layout.visible, np.tril(np.ones((3, 3))))
-    assert (arrangement.places(2), arrangement.outputs, layout.keys) == (3, 3, 3)
+    assert (arrangement.token_count(2), arrangement.outputs, layout.keys) == (3, 3, 3)
     assert arrangement.positions == "every"
     with pytest.raises(InputError, match="dim: expected the vocabulary, 3, got 4"):
         arrangement.features(4)

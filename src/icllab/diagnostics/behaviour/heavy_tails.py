@@ -1,7 +1,7 @@
 r"""Is a mean over prompts that of most of them, or of a few?
 
-A mean whose law has no variance, or none that the prompts show, comes with a standard error that says nothing. The
-share of the largest terms does.
+A mean whose distribution has no variance, or none that the prompts show, comes with a standard error that says
+nothing. The share of the largest terms does.
 """
 
 import numpy as np

@@ -32,7 +32,7 @@ TOGETHER = 128  # prompts side by side
 def parts(prompt: ItemLabelPrompt, buffer: Float[Array, "token width"] | None = None) -> Float[Array, "3 token width"]:
     """Content, position and buffer of every token, each as a vector of the residual stream."""
     tokens = prompt.tokens()
-    position = jnp.zeros_like(tokens).at[:, : prompt.places].set(tokens[:, : prompt.places])
+    position = jnp.zeros_like(tokens).at[:, : prompt.position_dim].set(tokens[:, : prompt.position_dim])
     return jnp.stack([tokens - position, position, jnp.zeros_like(tokens) if buffer is None else buffer])
 
 

@@ -90,7 +90,7 @@ def fisher_spectrum(
     the Fisher matrix, an expectation over answers that the *model* gives, if the loss is minus the log-probability of
     an exponential family whose natural parameters are the outputs: squares over twice the variance, cross-entropy of
     logits. Without them :math:`\hat F`, of the answers in the data, which is another matrix where the model does
-    not give their law, and no curvature of the loss.
+    not give their distribution, and no curvature of the loss.
 
     Args:
         loss: A function of parameters and a batch, its mean; with ``outputs`` of those and the batch.

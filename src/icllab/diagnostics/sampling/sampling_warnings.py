@@ -29,7 +29,7 @@ def no_minimum(lower: float) -> str:
 
 
 def errors_of_few(repeats: int) -> float:
-    """What Student's law of a mean over repeats exceeds as rarely as a normal one three errors."""
+    """What Student's distribution of a mean over repeats exceeds as rarely as a normal one three errors."""
     return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 

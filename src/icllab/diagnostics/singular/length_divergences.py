@@ -56,7 +56,9 @@ def divergences(
     Derived: docs/learning-machine.md, A window as a sum over its lengths.
     """
     if truth is None and not isinstance(task, AbstractSequences):
-        raise expected("truth", "the name of a predictor that knows the law, since the task has no entropies", truth)
+        raise expected(
+            "truth", "the name of a predictor that knows the distribution, since the task has no entropies", truth
+        )
     found = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
     often = counts_of(found.sizes["position"], counts)
     times = float(often.sum())

@@ -41,8 +41,8 @@ class ItemLabelNetwork(AbstractModel):
     r"""The attention-only network that answers item-label prompts, read at its last token.
 
     Queries, keys and values are drawn from :math:`N(0, 1/D)` with D the dimension of a token's content; the classifier
-    has its own law. With ``attention="linear"`` the pattern of a layer is its scores, divided by the number of tokens
-    that are seen.
+    has its own distribution. With ``attention="linear"`` the pattern of a layer is its scores, divided by the number
+    of tokens that are seen.
 
     Activations, of two layers on T tokens of width d = P + D: ``tokens`` [T, d]; ``scores1``, before the mask, and
     ``attention1`` [T, T] (row: who looks, column: at whom); ``update1``, what the layer adds, and ``layer1`` [T, d];
@@ -50,7 +50,7 @@ class ItemLabelNetwork(AbstractModel):
     ... [d]; ``logits`` [1, L]. With one layer there is only that of the query token, under the names that end in 1.
 
     The form ``"reassociated"`` is the same function, with one product by a :math:`d \times d` matrix for each token
-    instead of five, and none with the places:
+    instead of five, and none with the positions:
 
     .. math:: \langle x_i W_Q, x_j W_K \rangle = x_i\, (W_Q^{} W_K^\top)\, x_j^\top, \qquad
               h_j w = x_j w + m_j (W_V w), \quad m_j = \sum_k a_{jk} x_k .
@@ -60,7 +60,7 @@ class ItemLabelNetwork(AbstractModel):
     Attributes:
         layers: Query, key and value of each layer.
         classifier: Reads the last token.
-        places: P.
+        position_dim: P.
         attention: ``"softmax"`` or ``"linear"``, of each layer (static).
         form: ``"plain"`` or ``"reassociated"`` (static).
 
@@ -70,7 +70,7 @@ class ItemLabelNetwork(AbstractModel):
 
     layers: tuple[Head, ...]
     classifier: Classifier
-    places: int = eqx.field(static=True)
+    position_dim: int = eqx.field(static=True)
     attention: tuple[str, ...] = eqx.field(static=True)
     form: str = eqx.field(static=True)
 
@@ -78,7 +78,7 @@ class ItemLabelNetwork(AbstractModel):
         self,
         *,
         dim: int,
-        places: int,
+        position_dim: int,
         labels: int,
         layers: int = 2,
         depth: int = 3,
@@ -91,7 +91,7 @@ class ItemLabelNetwork(AbstractModel):
 
         Args:
             dim: D, of a token's content.
-            places: P.
+            position_dim: P.
             labels: L.
             layers: Number of layers of attention, 1 or 2.
             depth: ReLU layers of the classifier; 0: a linear read-out alone.
@@ -114,12 +114,12 @@ class ItemLabelNetwork(AbstractModel):
         if form not in FORMS:
             raise unknown("form", form, FORMS)
         of_layers, of_classifier = jax.random.split(key)
-        width = places + dim
+        width = position_dim + dim
         spread = dim**-0.5 if std is None else std
         weights = spread * jax.random.normal(of_layers, (layers, 3, width, width))
         self.layers = tuple(Head(*weights[i]) for i in range(layers))
         self.classifier = Classifier(width, labels, depth=depth, key=of_classifier)
-        self.places = places
+        self.position_dim = position_dim
         self.attention = kinds
         self.form = form
 
@@ -136,7 +136,7 @@ class ItemLabelNetwork(AbstractModel):
         key: PRNGKeyArray,
     ) -> "ItemLabelNetwork":
         """A network of the sizes of a task; the other arguments are those of the constructor."""
-        sizes = {"dim": task.dim, "places": task.places, "labels": task.labels}
+        sizes = {"dim": task.dim, "position_dim": task.position_dim, "labels": task.labels}
         return cls(**sizes, layers=layers, depth=depth, attention=attention, form=form, std=std, key=key)
 
     @property
@@ -146,9 +146,12 @@ class ItemLabelNetwork(AbstractModel):
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""
-        if prompt.places != self.places:
+        if prompt.position_dim != self.position_dim:
             raise expected(
-                "prompt", f"tokens with {self.places} places", prompt.places, "build the network of its task"
+                "prompt",
+                f"tokens with {self.position_dim} positions",
+                prompt.position_dim,
+                "build the network of its task",
             )
         record = Recorder(edit)
         given = prompt.tokens()

@@ -4,7 +4,7 @@ r"""An induction head reduced to three strengths: who comes before, what matches
           w = \sum_j \operatorname{softmax}_j\bigl(\alpha \langle x_q, v_j \rangle
               + \beta_2 [j \text{ is a label}]\bigr)\, x_j
 
-The x are contents; places are known, and what a layer collects is kept apart from what was there. The pair
+The x are contents; positions are known, and what a layer collects is kept apart from what was there. The pair
 :math:`(x_q, w)` is classified.
 """
 
@@ -35,8 +35,8 @@ class MinimalHead(AbstractModel):
     r"""The induction head with strengths :math:`\beta_1, \alpha, \beta_2` for its two layers of attention.
 
     With :meth:`reading` the classifier is one more strength :math:`\xi`. That is the landscape of
-    :mod:`icllab.theory.induction_landscape` on real prompts: there contents are orthogonal, places are all the middle
-    one, and what attention without preference takes up of every token is left out.
+    :mod:`icllab.theory.induction_landscape` on real prompts: there contents are orthogonal, positions are all the
+    middle one, and what attention without preference takes up of every token is left out.
 
     Activations: ``attention1`` [T, T], ``buffer``, the :math:`v_i` [T, D], ``scores2`` and ``attention2`` of the query
     [T], ``update2``, the w [D], ``hidden1``, ... of the classifier, and ``logits`` [1, L].

@@ -1,4 +1,4 @@
-r"""Sums of tokens that are a place beside a content, without ever writing the places down.
+r"""Sums of tokens that are a place beside a content, without ever writing the positions down.
 
 A token is :math:`x_j = [e_{s+j};\, c_j]`, a unit vector of dimension P beside a content of dimension D. A row
 :math:`m = \sum_j a_j x_j` is known by its weights :math:`a` on the T tokens and by its content :math:`\sum_j a_j c_j`,
@@ -26,36 +26,36 @@ class PlacedRows(eqx.Module):
         content: Content of each row.
         shift: Place of the first token.
         tokens: T (static).
-        places: P (static); 0: there are no places, and all is content.
+        position_dim: P (static); 0: there are no positions, and all is content.
     """
 
     weights: Float[Array, "row token"] | None
     content: Float[Array, "row dim"]
     shift: Int[Array, ""]
     tokens: int = eqx.field(static=True)
-    places: int = eqx.field(static=True)
+    position_dim: int = eqx.field(static=True)
 
     @classmethod
     def of(cls, prompt: ItemLabelPrompt) -> "PlacedRows":
         """The tokens of a prompt."""
         content = prompt.content()
-        return cls(None, content, prompt.shift, len(content), prompt.places)
+        return cls(None, content, prompt.shift, len(content), prompt.position_dim)
 
     @classmethod
     def all_content(cls, rows: Float[Array, "row width"]) -> "PlacedRows":
-        """Any rows, as content without places."""
+        """Any rows, as content without positions."""
         return cls(None, rows, jnp.zeros((), int), len(rows), 0)
 
     def mixed(self, weights: Float[Array, "more row"]) -> "PlacedRows":
         """Sums of these rows."""
         inner = weights if self.weights is None else weights @ self.weights
-        return PlacedRows(inner, weights @ self.content, self.shift, self.tokens, self.places)
+        return PlacedRows(inner, weights @ self.content, self.shift, self.tokens, self.position_dim)
 
     def last(self) -> "PlacedRows":
         """The last row alone."""
         if self.weights is None:
             return self.mixed(jnp.eye(len(self.content), dtype=self.content.dtype)[-1:])
-        return PlacedRows(self.weights[-1:], self.content[-1:], self.shift, self.tokens, self.places)
+        return PlacedRows(self.weights[-1:], self.content[-1:], self.shift, self.tokens, self.position_dim)
 
     def summed(self, weights: Float[Array, "more row"]) -> Float[Array, "more width"]:
         """Sums of these rows, written out."""
@@ -63,35 +63,35 @@ class PlacedRows(eqx.Module):
 
     def times(self, matrix: Float[Array, "width outer"]) -> Float[Array, "row outer"]:
         """The rows times a matrix."""
-        found = product(self.content, matrix[self.places :])
-        if not self.places:
+        found = product(self.content, matrix[self.position_dim :])
+        if not self.position_dim:
             return found
-        if self.weights is not None and self.tokens == self.places:
-            return found + product(self.weights, matrix[: self.places])
-        looked_up = self._here(matrix[: self.places], 0)
+        if self.weights is not None and self.tokens == self.position_dim:
+            return found + product(self.weights, matrix[: self.position_dim])
+        looked_up = self._here(matrix[: self.position_dim], 0)
         return found + (looked_up if self.weights is None else self.weights @ looked_up)
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector row"]:
         """The inner products of some vectors with the rows."""
-        found = vectors[:, self.places :] @ self.content.T
-        if not self.places:
+        found = vectors[:, self.position_dim :] @ self.content.T
+        if not self.position_dim:
             return found
-        looked_up = self._here(vectors[:, : self.places], 1)
+        looked_up = self._here(vectors[:, : self.position_dim], 1)
         return found + (looked_up if self.weights is None else looked_up @ self.weights.T)
 
     def written_out(self) -> Float[Array, "row width"]:
         """The rows as they are."""
-        if not self.places:
+        if not self.position_dim:
             return self.content
         weights = jnp.eye(self.tokens, dtype=self.content.dtype) if self.weights is None else self.weights
-        if self.tokens < self.places:
-            empty = jnp.zeros((len(weights), self.places), weights.dtype)
+        if self.tokens < self.position_dim:
+            empty = jnp.zeros((len(weights), self.position_dim), weights.dtype)
             weights = jax.lax.dynamic_update_slice_in_dim(empty, weights, self.shift, 1)
         return jnp.concatenate([weights, self.content], axis=1)
 
     def _here(self, table: Array, axis: int) -> Array:
-        """What a table of all places has at those of the tokens."""
-        if self.tokens == self.places:
+        """What a table of all positions has at those of the tokens."""
+        if self.tokens == self.position_dim:
             return table
         return jax.lax.dynamic_slice_in_dim(table, self.shift, self.tokens, axis)
 

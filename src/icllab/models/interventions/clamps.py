@@ -73,7 +73,7 @@ def ablated(model: AbstractModel, layer: int) -> Edited:
     return edited(model, _Ablation(layer))
 
 
-def grafted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
+def transplanted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
     """``model`` with some parts of its weights taken from a donor, such as ``run.trajectory.at(step).member(0)``.
 
     Both are models, or stacked members of ensembles; ``parts`` is as ``where`` of ``equinox.tree_at``:

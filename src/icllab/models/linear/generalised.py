@@ -69,7 +69,7 @@ class GeneralisedAttention(StackedAttention):
     def drawn(
         cls, *, dim: int, layers: int, std: float, temperature: float, key: PRNGKeyArray, **fields: Any
     ) -> "GeneralisedAttention":
-        """All entries of V, B and C from a normal law of standard deviation ``std``; no diagonal head.
+        """All entries of V, B and C from a normal distribution of standard deviation ``std``; no diagonal head.
 
         The other fields are as they are given, with ``axis="keys"`` by default.
         """

@@ -89,7 +89,7 @@ class LinearAttention(StackedAttention):
 
     @classmethod
     def drawn(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
-        """All entries of P and Q from a normal law of standard deviation ``std``; other fields as they are given."""
+        """All entries of P and Q normal with standard deviation ``std``; other fields as they are given."""
         if layers < 1:
             raise expected("layers", "an integer of at least 1", layers)
         return cls(*(std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))), **fields)

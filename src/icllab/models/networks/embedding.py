@@ -73,8 +73,8 @@ class AbstractArrangement(eqx.Module):
         """The layout of a prompt with so many positions."""
 
     @abc.abstractmethod
-    def places(self, length: int) -> int:
-        """How many places a prompt of ``length`` examples and a query has."""
+    def token_count(self, length: int) -> int:
+        """How many positions a prompt of ``length`` examples and a query has."""
 
 
 class Interleaved(AbstractArrangement):
@@ -103,7 +103,7 @@ class Interleaved(AbstractArrangement):
         token = np.arange(2 * positions - 1)
         return _layout(token[:, None] >= token, (token + 1) // 2, token, slice(0, None, 2))
 
-    def places(self, length: int) -> int:
+    def token_count(self, length: int) -> int:
         """One for every token."""
         return 2 * length + 1
 
@@ -156,7 +156,7 @@ class Joined(AbstractArrangement):
         examples = visible[:, : len(example)].sum(axis=1)
         return _layout(visible, examples, np.append(example, query), slice(len(example), None))
 
-    def places(self, length: int) -> int:
+    def token_count(self, length: int) -> int:
         """One an example, and the last query's."""
         return length + 1
 
@@ -195,7 +195,7 @@ class Tokens(AbstractArrangement):
         token = np.arange(positions)
         return _layout(token[:, None] >= token, token, token, slice(0, None, 1))
 
-    def places(self, length: int) -> int:
+    def token_count(self, length: int) -> int:
         """One for every position."""
         return length + 1
 
@@ -213,8 +213,8 @@ class Embedding(eqx.Module):
             ``"rotary"`` (no code here; attention turns queries and keys).
         length: The longest context, for codes that have a table.
 
-    One-hot places that are projected give the same functions as learned ones, and another start: the use of
-    one-hot places is without a projection.
+    One-hot positions that are projected give the same functions as learned ones, and another start: the use of
+    one-hot positions is without a projection.
     """
 
     arrangement: AbstractArrangement
@@ -241,7 +241,7 @@ class Embedding(eqx.Module):
         if coded and length is None:
             raise expected("length", f"the longest context, which {positions} positions need", length)
         of_projection, of_table = jax.random.split(key)
-        places = arrangement.places(length) if coded and length is not None else 0
+        places = arrangement.token_count(length) if coded and length is not None else 0
         features = arrangement.features(dim) + (places if positions == "one_hot" else 0)
         self.arrangement = arrangement
         self.projection = None if width is None else Dense(features, width, std=std, key=of_projection)
@@ -260,7 +260,7 @@ class Embedding(eqx.Module):
             hint = "build the model with a larger length"
             raise expected("prompt", f"at most {self.length} examples before the query", prompt.length, hint)
         if self.positions == "one_hot" and self.length is not None:
-            codes = np.eye(self.arrangement.places(self.length))[layout.place]
+            codes = np.eye(self.arrangement.token_count(self.length))[layout.place]
             tokens = jnp.concatenate([tokens, jnp.asarray(codes, tokens.dtype)], axis=1)
         if self.projection is not None:
             tokens = self.projection(tokens)

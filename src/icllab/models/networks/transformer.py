@@ -196,7 +196,7 @@ class Transformer(AbstractModel):
     answering tokens only, keys and values excepted.
 
     Attributes:
-        embedding: Tokens, places.
+        embedding: Tokens, positions.
         blocks: First to last.
         final_norm: Before the readout, or None.
         readout: From the stream to the prediction.

@@ -27,7 +27,7 @@ from icllab.models.reduced.choice import SOLVERS, Choice, choose
 from icllab.models.reduced.samples import Samples, sample
 from icllab.tasks.attention_features import feature_moments, prefix_features
 from icllab.tasks.linear_regression import LinearRegression
-from icllab.tasks.regression_laws import AbstractWeights
+from icllab.tasks.regression_distributions import AbstractWeights
 
 _TOLERANCE: dict[str, float] = {"float32": 1e-5, "float64": 1e-8}
 
@@ -85,8 +85,8 @@ class ReducedLinearAttention(AbstractModel):
     ) -> float:
         r"""The exact error :math:`E (y - \hat y)^2` of the last position, noise included; float64, not traceable.
 
-        On the task it was fitted on, or on another; with another law of task vectors or an explicit array of them,
-        equally likely; and with another context length.
+        On the task it was fitted on, or on another; with another distribution of task vectors or an explicit array of
+        them, equally likely; and with another context length.
 
         Derived: docs/asymptotics.md, The population error.
         """
@@ -94,7 +94,7 @@ class ReducedLinearAttention(AbstractModel):
         return moments.error(np.asarray(self.gamma, np.float64))
 
     def icl_error(self) -> float:
-        """The population error on fresh tasks, of the law that the pool was drawn from."""
+        """The population error on fresh tasks, of the distribution that the pool was drawn from."""
         return self.population_error(self.task.fresh())
 
     def idg_error(self) -> float:
@@ -130,7 +130,7 @@ def fit(
     the solver is chosen on the host, and each compiles once for a token dimension and a range of ``prompts``.
 
     Args:
-        task: Gaussian inputs of any covariance, any law of task vectors.
+        task: Gaussian inputs of any covariance, any distribution of task vectors.
         prompts: Number n of contexts.
         ridge: :math:`\lambda`.
         key: Key of the training set.

@@ -20,7 +20,7 @@ def test_what_is_learned_is_measured_on_the_windows_that_are_asked():
     np.testing.assert_allclose(found.loss[0], jnp.mean(start, 0), rtol=1e-4)
     np.testing.assert_allclose(found.error[0], np.std(np.asarray(start), 0, ddof=1) / 16, rtol=1e-3)
     assert found.loss[1].mean() < found.loss[0].mean() - 0.1
-    # A divergence of laws is that of losses in the mean, and is never negative.
+    # A divergence of distributions is that of losses in the mean, and is never negative.
     apart = found.loss - found.ngram_loss[-1] - found.divergence[-1]
     assert np.all(np.abs(apart) < 4.5 * 2 * found.error)
     assert found.divergence.min() > 0

@@ -11,7 +11,7 @@ from icllab.claims.asymptotics.in_context_curve.claim import TRANSFORMERS
 from icllab.core.grid import tabulated
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
-from icllab.tasks.regression_laws import GaussianInputs, GaussianWeights
+from icllab.tasks.regression_distributions import GaussianInputs, GaussianWeights
 
 
 def measure(point, *, key, prior="anisotropic", updates=None):

@@ -42,5 +42,5 @@ def _with_pool(law, *, key):
     drawn = LinearRegression.from_scaling(**{**law, "kappa": ROWS}, key=key)
     assert isinstance(drawn.weights, WeightPool)
     tasks = np.asarray(drawn.weights.weights)[: round(law["kappa"] * law["dim"])]
-    pool = WeightPool(jnp.asarray(np.tile(tasks, (ROWS * law["dim"] // len(tasks), 1))), drawn.weights.law)
+    pool = WeightPool(jnp.asarray(np.tile(tasks, (ROWS * law["dim"] // len(tasks), 1))), drawn.weights.distribution)
     return LinearRegression(drawn.dim, drawn.length, drawn.inputs, pool, drawn.noise_variance), tasks

@@ -9,7 +9,7 @@ from icllab import algorithms
 from icllab.claims.asymptotics._transformers import trained, transformer
 from icllab.core.grid import tabulated
 from icllab.tasks import LinearRegression
-from icllab.tasks.regression_laws import GaussianWeights, WeightPool
+from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
 
 
 @eqx.filter_jit

@@ -52,7 +52,7 @@ def distances(matrices: xr.DataArray, metric) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Under the predicted law of tasks all matrices come near the family, and nearer than under another law."""
+    """Under the predicted distribution of tasks all matrices come near the family, and nearer than under another."""
     here, findings = dataset.isel(layers=-1, drop=True), []
     for name, of in (("preconditioner", "A"), ("contraction", "B")):
         distance = here[f"{name}_distance"].sel(setting="whitened", drop=True)
@@ -66,11 +66,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         what = "distance of A, tasks of covariance I / of the inverse of the inputs'"
         findings += checks.above("other_tasks", what, other / own, 1.0)
     there = set(SETTINGS) <= set(dataset.setting.values)
-    return [*findings, *checks.complete("settings", "both laws of tasks", there)]
+    return [*findings, *checks.complete("settings", "both distributions of tasks", there)]
 
 
 def figure(dataset: xr.Dataset):
-    """Both distances during training, one colour per law of tasks."""
+    """Both distances during training, one colour per distribution of tasks."""
     part = dataset.isel(dim=-1, layers=-1)
     lines = {"preconditioner_distance": "random_distance", "contraction_distance": None}
     rows = [Panel(name, line, "log") for name, line in lines.items()]

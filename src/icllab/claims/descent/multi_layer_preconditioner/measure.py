@@ -9,7 +9,7 @@ from icllab.core.grid import tabulated
 
 
 def measure(point, *, key, learn=True, isotropic=False):
-    """One cell: networks of all seeds under one law of tasks. ``isotropic``: they are trained on isotropic inputs."""
+    """One cell: networks of all seeds under one distribution of tasks. ``isotropic``: trained on isotropic inputs."""
     sigma = np.eye(point.dim) if isotropic else covariance(point.dim)
     of_tasks = {"whitened": np.linalg.inv(sigma), "anisotropic": np.eye(point.dim)}[point.setting]
     task = _layers.regression(point.length, sigma, of_tasks)

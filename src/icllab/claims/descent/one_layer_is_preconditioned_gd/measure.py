@@ -12,7 +12,7 @@ from icllab.theory import preconditioners
 
 
 def measure(point, *, key, learn=True, trained_on=None):
-    """One cell: networks of all seeds at one law. ``trained_on``: the setting of their training, if it is another."""
+    """One cell: networks of all seeds under one distribution. ``trained_on``: the setting of training, if another."""
     of_inputs, of_tasks = covariances(point.setting, point.dim, point.smallest)
     task = _layers.regression(point.length, of_inputs, of_tasks, point.rho)
     seen = covariances(trained_on or point.setting, point.dim, point.smallest)

@@ -5,7 +5,7 @@ import functools
 from icllab.claims.induction import _accuracy, _networks
 from icllab.claims.induction.what_must_go_right.claim import BLIND, CLAMPS, FROZEN, NONE, TRANSPLANTS
 from icllab.core.grid import tabulated
-from icllab.models import ablated, copy_clamped, grafted, match_clamped, previous_token_clamped
+from icllab.models import ablated, copy_clamped, match_clamped, previous_token_clamped, transplanted
 
 CHANGED = {
     **dict(zip(CLAMPS, (previous_token_clamped, match_clamped, copy_clamped), strict=True)),
@@ -42,7 +42,7 @@ def measure(point, *, key, instead=None):
             if name == FROZEN:
                 return trained(begin.network, trainable=_layers)
             if name in PARTS:
-                return trained(grafted(begin.network, donor().member(0), PARTS[name]))
+                return trained(transplanted(begin.network, donor().member(0), PARTS[name]))
             return trained(CHANGED[name](begin.network))
 
         def curve(intervention):

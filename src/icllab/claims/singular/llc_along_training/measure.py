@@ -16,7 +16,7 @@ from icllab.diagnostics import SGLD, learning_coefficient
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Interleaved
 from icllab.tasks import LinearRegression
-from icllab.tasks.regression_laws import GaussianWeights, WeightPool
+from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
 from icllab.training import Record, Sweep
 
 adam = functools.cache(optax.adam)

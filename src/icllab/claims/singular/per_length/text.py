@@ -97,7 +97,7 @@ class Learned(NamedTuple):
 
 
 def learned(source: Source, model: tuple[Any, Any], *, windows: int, key: Any) -> Learned:
-    """What has been learned after every kept step, on fresh windows of the held-out law."""
+    """What has been learned after every kept step, on fresh windows of the held-out distribution."""
     asked = source.held_out.sample_many(windows, key=key)
     loss, square, known, apart = (np.asarray(x, float) for x in _learned(*model, source, asked))
     error = np.sqrt(np.maximum(square - loss**2, 0) / (windows - 1))

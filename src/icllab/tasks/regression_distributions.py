@@ -1,4 +1,4 @@
-r"""The laws a linear regression is made of: of inputs :math:`x` and of task vectors :math:`w`.
+r"""The distributions a linear regression is made of: of inputs :math:`x` and of task vectors :math:`w`.
 
 A covariance is given once, in the shape that says what it is: a scalar (isotropic), a vector
 (diagonal) or a symmetric matrix. All of them are leaves: they can be swept and differentiated.
@@ -33,7 +33,7 @@ def root_times(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Ar
 
 
 class AbstractVectors(eqx.Module):
-    """A law of vectors."""
+    """A distribution of vectors."""
 
     @abc.abstractmethod
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -51,7 +51,7 @@ class Gaussian(AbstractVectors):
 
 
 class AbstractInputs(AbstractVectors):
-    """A centred law of inputs."""
+    """A centred distribution of inputs."""
 
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
         """So many independent inputs."""
@@ -100,7 +100,7 @@ class SphereInputs(AbstractInputs):
 
 
 class AbstractWeights(AbstractVectors):
-    """A law of task vectors."""
+    """A distribution of task vectors."""
 
 
 class GaussianWeights(Gaussian, AbstractWeights):
@@ -108,19 +108,19 @@ class GaussianWeights(Gaussian, AbstractWeights):
 
 
 class WeightPool(AbstractWeights):
-    r"""A finite pool :math:`w_1, \dots, w_k`, drawn from uniformly; ``law`` is what the pool came from.
+    r"""A finite pool :math:`w_1, \dots, w_k`, drawn from uniformly; ``distribution`` is what the pool came from.
 
     Tasks of the pool are what pretraining has seen (in-distribution generalisation, IDG); fresh draws
-    of ``law`` are what it has not (in-context learning, ICL).
+    of ``distribution`` are what it has not (in-context learning, ICL).
     """
 
     weights: Float[Array, "task dim"]
-    law: GaussianWeights
+    distribution: GaussianWeights
 
     @classmethod
     @eqx.filter_jit
     def drawn(cls, law: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
-        """A pool of ``size`` independent draws of ``law``."""
+        """A pool of ``size`` independent draws of ``distribution``."""
         return cls(jax.vmap(lambda k: law.sample(dim, key=k))(jax.random.split(key, size)), law)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:

@@ -1,0 +1,119 @@
+"""The index by paper names every source of every claim, nothing that is not there, and the records' verdicts."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.core.sources import reference
+from icllab.experiments import cards, records, registry
+from icllab.experiments.cards import Card
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def make_papers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)  # where it finds make_gallery
+        spec = importlib.util.spec_from_file_location("make_papers", DOCS / "make_papers.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+        sys.modules.pop("make_gallery", None)
+
+
+@pytest.fixture(scope="module")
+def known():
+    return {claim: cards.card(claim) for claim in registry.claims()}
+
+
+@pytest.fixture(scope="module")
+def papers(make_papers, known):
+    return make_papers.read(DOCS / "papers.toml", known)
+
+
+def toy(record=None):
+    """A claim that cites one source."""
+    card = Card("descent/toy", "Things fall.", "", (reference("Ahn23"),), ("small",), {}, record or {})
+    return {card.claim: card}
+
+
+def test_every_source_of_every_claim_has_a_row_that_names_the_claim(make_papers, papers, known):
+    assert make_papers.missing(papers, list(known.values())) == []
+
+
+def test_a_source_without_such_a_row_is_found(make_papers):
+    row = {"says": "Things fall."}
+    assert make_papers.missing({"Ahn23": {"row": [row]}}, list(toy().values())) == [("Ahn23", "descent/toy")]
+    assert make_papers.missing({"Ahn23": {"row": [row | {"claims": ["descent/toy"]}]}}, list(toy().values())) == []
+
+
+def test_every_row_says_something_else(papers):
+    for key, paper in papers.items():
+        said = [row["says"] for row in paper["row"]]
+        assert len(set(said)) == len(said), key
+        assert all(row.get("differs") for row in paper["row"] if row.get("claims")), key
+
+
+def test_every_verdict_is_that_of_the_record(make_papers, papers, known):
+    page = make_papers.page(papers, known)
+    for claim in registry.claims():
+        *_, (verdict, stale) = [
+            ("none", False),
+            *((entry["verdict"], records.is_stale(claim, entry)) for entry in records.read(claim).values()),
+        ]
+        shown = page.split(f"[`{claim}`](gallery.md#")[1:]
+        assert shown
+        for text in shown:
+            line = text.partition("\n")[0]
+            assert f'<span class="verdict {verdict}">' in line
+            assert ("stale</span>" in line) == stale
+            assert f"`icl run {claim} --size small`" in text[:300]
+
+
+def test_a_stale_record_is_marked(make_papers):
+    row = {"says": "Things fall.", "claims": ["descent/toy"]}
+    page = make_papers.page({"Ahn23": {"row": [row]}}, toy({"small": {"verdict": "fails", "stale": True}}))
+    assert '<span class="verdict fails">fails</span> <span class="verdict stale">stale</span> at size small' in page
+
+
+def test_what_nobody_tests_is_said_to_be_so(make_papers):
+    page = make_papers.page({"Ahn23": {"row": [{"says": "Things rise."}]}}, toy())
+    assert "* - Things rise.\n  - not tested yet\n" in page
+    assert "1 sources, and 1 of their statements: 0 are tested" in page
+
+
+def test_text_is_escaped(make_papers):
+    said = "a_b* <i>c</i> | $d$"
+    row = {"where": said, "says": said, "differs": said}
+    page = make_papers.page({"Ahn23": {"note": said, "row": [row]}}, toy())
+    assert page.count(r"a\_b\* \<i\>c\</i\> \| \$d\$") == 4
+    assert said not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[Ahn24]\n[[Ahn24.row]]\nsays = "a"', "unknown source in papers.toml 'Ahn24'; did you mean 'Ahn23'?"),
+        (
+            '[Ahn23]\n[[Ahn23.row]]\nsays = "a"\nclaims = ["descent/tot"]',
+            "unknown claim of Ahn23 in papers.toml 'descent/tot'; did you mean 'descent/toy'?",
+        ),
+        (
+            '[Ahn23]\n[[Ahn23.row]]\nsays = "a"\nclaim = "descent/toy"',
+            "unknown field of Ahn23 in papers.toml 'claim'; did you mean 'claims'?",
+        ),
+        ('[Ahn23]\n[[Ahn23.row]]\nwhere = "a"', "papers.toml, Ahn23: expected a row with what the paper says"),
+    ],
+    ids=["source", "claim", "field", "nothing said"],
+)
+def test_a_row_that_names_what_is_not_there_is_refused(make_papers, tmp_path, text, message):
+    path = tmp_path / "papers.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        make_papers.read(path, toy())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
