@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 from icllab.cli.judging import noted
 from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import InputError, unknown
-from icllab.experiments import records, registry, requests, store
+from icllab.experiments import cards, records, registry, requests, store
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from icllab.experiments.experiment import Experiment
 
 
 def listed(
@@ -22,16 +20,16 @@ def listed(
     known = {name: registry.load(name, claims) for name in registry.claims(claims)}
     _require("subject", subject, {name.split("/")[0] for name in known})
     _require("paper", paper, {key for experiment in known.values() for key in experiment.sources})
-    fitting = {
-        name: experiment
+    fitting = [
+        name
         for name, experiment in known.items()
         if subject in (None, name.split("/")[0])
         and (paper is None or paper in experiment.sources)
         and (word is None or word.lower() in f"{name} {experiment.claim} {experiment.conditions}".lower())
-    }
+    ]
     if not fitting:
         raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(known)} claims has it")
-    rows = [_row(name, experiment, out, claims) for name, experiment in fitting.items()]
+    rows = [_row(cards.card(name, claims), out, claims) for name in fitting]
     return Report({"claims": rows}, lambda console: (_write_long if long else _write)(console, rows))
 
 
@@ -40,20 +38,16 @@ def _require(kind: str, value: str | None, known: set[str]) -> None:
         raise unknown(kind, value, known)
 
 
-def _row(name: str, experiment: "Experiment", out: Path, claims: Path | None) -> dict[str, Any]:
-    record = {
-        size: {"verdict": entry["verdict"], "stale": records.is_stale(name, entry, claims)}
-        for size, entry in records.read(name, claims).items()
-    }
+def _row(card: cards.Card, out: Path, claims: Path | None) -> dict[str, Any]:
     return {
-        "claim": name,
-        "sentence": experiment.claim,
-        "conditions": experiment.conditions,
-        "sources": list(experiment.sources),
-        "sizes": list(experiment.sizes),
-        "controls": {control: w.meaning for control, w in experiment.controls.items()},
-        "record": record,
-        "results": _present(out, name, [None, *experiment.controls], claims),
+        "claim": card.claim,
+        "sentence": card.sentence,
+        "conditions": card.conditions,
+        "sources": [source.key for source in card.sources],
+        "sizes": list(card.sizes),
+        "controls": dict(card.controls),
+        "record": {size: {name: found[name] for name in ("verdict", "stale")} for size, found in card.record.items()},
+        "results": _present(out, card.claim, [None, *card.controls], claims),
     }
 
 
@@ -90,8 +84,7 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
 def _recorded(row: Mapping[str, Any]) -> tuple[str, str]:
     if not row["record"]:
         return "none", "dim"
-    size = max(row["record"], key=row["sizes"].index)
-    found = row["record"][size]
+    size, found = list(row["record"].items())[-1]
     return f"{_spelled(found)} ({size})", STYLES[found["verdict"]]
 
 
