@@ -62,7 +62,7 @@ def page(papers: Mapping[str, Mapping[str, Any]], known: Mapping[str, Card]) -> 
         "from `docs/papers.toml` and the records by `docs/make_papers.py`.",
     ]
     cited = {source.key: source for card in known.values() for source in card.sources}
-    for key, paper in sorted(papers.items()):
+    for key, paper in sorted(papers.items(), key=lambda paper: paper[0].lower()):
         parts += [f"## {escaped(cited[key].short)}, {key}", escaped(cited[key].text)]
         if "note" in paper:
             parts.append(escaped(paper["note"]))
