@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     modules=(
         "axes",
+        "covariances",
         "draws",
         "errors",
         "files",

@@ -50,6 +50,15 @@ def require_number(name: str, value: Any, wanted: str, fits: Callable[[float], b
         raise expected(name, wanted, value)
 
 
+def require_key(value: Any) -> None:
+    """Refuse what is no random key of JAX: a seed is not one yet."""
+    import jax
+
+    if not (isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)) or value.shape:
+        came = value if isinstance(value, int) else type(value).__name__
+        raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
     known = sorted(known)

@@ -7,17 +7,21 @@ for the trained members of a run, and ``step`` beside it for the parameters that
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import IclError, InputError, expected, unknown
+from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble, alone
 from icllab.training.runs import Run
 from icllab.training.trajectory import Trajectory
 
 KINDS = "a predictor, a mapping of names to predictors, an Ensemble, or a Run (run.trajectory for its kept steps)"
+
+
+Measure: TypeAlias = Callable[[Ensemble], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,17 @@ class Cases:
     parts: tuple[Callable[[], Ensemble], ...]
 
     @classmethod
-    def of(cls, given: Any, name: str = "predictors") -> "Cases":
+    def of(cls, given: Any, name: str = "predictors", *, task: Any = None, key: Any = None) -> "Cases":
         """The cases of any of the kinds; ``name`` is that of the argument, for the error.
 
+        With a ``task`` the user's own predictors are tried on one of its prompts: what JAX cannot trace is called on
+        the host from then on, and what sees its target, or later entries, is warned of by name.
+
         Raises:
-            InputError: It is of no such kind, or holds no predictor.
+            InputError: It is of no such kind, or holds no predictor; or one cannot answer a prompt of the task.
         """
+        if task is not None:
+            given = tried(given, task, key=key)
         if isinstance(given, Run):
             given = given.members
         if isinstance(given, Ensemble):
@@ -73,7 +82,7 @@ class Cases:
             raise unknown("predictor", name, names)
         return self.parts[names.index(name)]()
 
-    def measured(self, measure: Callable[[Ensemble], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def measured(self, measure: Measure) -> dict[str, np.ndarray]:
         """What is measured of all cases: name -> array with the axes of the cases first.
 
         ``measure`` makes arrays by name of an ensemble, each with a leading axis for its members.
@@ -81,7 +90,7 @@ class Cases:
         Raises:
             InputError: Results of two predictors have different shapes.
         """
-        rows = [measure(members) for members in self.ensembles()]
+        rows = [self._answered(measure, members) for members in self.ensembles()]
         for name in rows[0]:
             shapes = list({row[name].shape[1:]: None for row in rows})
             if len(shapes) > 1:
@@ -90,6 +99,20 @@ class Cases:
         # [member, part, ...], of which one axis or the other has length 1 unless both are the cases'.
         found = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
         return {name: values.reshape((*self.shape, *values.shape[2:])) for name, values in found.items()}
+
+    @staticmethod
+    def _answered(
+        measure: Callable[[Ensemble], Mapping[str, np.ndarray]], members: Ensemble
+    ) -> Mapping[str, np.ndarray]:
+        """What is measured; shapes that do not fit, of a model for other prompts, are said in one line."""
+        try:
+            return measure(members)
+        except IclError:
+            raise
+        except (TypeError, ValueError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            came = f"{type(members.stacked).__name__}, {type(error).__name__}: {first}"
+            raise InputError(f"predictors: expected what answers prompts of this task, got {came}") from error
 
     def dataset(
         self, measured: Mapping[str, np.ndarray], further: Mapping[str, Any] | None = None, **attributes: Any

@@ -8,13 +8,15 @@ the standard deviation), ``length`` counts the examples before the query.
 """
 
 import math
+import warnings
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_integer, unknown
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, require_sizes, require_variance
 from icllab.tasks.regression_distributions import (
@@ -47,6 +49,10 @@ class LinearRegression(AbstractRegression):
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length")
         require_variance("noise_variance", self.noise_variance)
+        for name in ("inputs", "weights"):
+            shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
+            if any(size != self.dim for size in shape):
+                raise expected(f"covariance of {name}", f"one of {self.dim} dimensions", f"shape {shape}")
 
     @classmethod
     def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":
@@ -54,11 +60,12 @@ class LinearRegression(AbstractRegression):
 
         .. math:: \ell = \alpha d, \quad k = \kappa d, \quad x \sim N(0, I/d), \quad w_j \sim N(0, I)
 
-        Lengths and pool sizes are rounded to the nearest integer (at least 1). ``kappa=inf`` means fresh
-        Gaussian tasks in every prompt.
+        Lengths and pool sizes are rounded to the nearest integer (at least 1), with a warning where that changes them.
+        ``kappa=inf`` means fresh Gaussian tasks in every prompt.
 
         Source: [Lu24].
         """
+        require_integer("dim", dim)
         if not 0 < alpha < math.inf:
             raise expected("alpha", "a number > 0, finite", alpha)
         if not kappa > 0:
@@ -66,9 +73,9 @@ class LinearRegression(AbstractRegression):
         if not 0 <= rho < math.inf:
             raise expected("rho", "a finite number >= 0", rho)
         law = GaussianWeights(jnp.ones(()))
-        weights = law if math.isinf(kappa) else WeightPool.drawn(law, max(1, round(kappa * dim)), dim, key=key)
+        weights = law if math.isinf(kappa) else WeightPool.drawn(law, _whole("kappa", kappa, dim), dim, key=key)
         inputs, noise_variance = GaussianInputs(jnp.ones(()) / dim), jnp.asarray(rho, law.covariance.dtype)
-        return cls(dim, max(1, round(alpha * dim)), inputs, weights, noise_variance)
+        return cls(dim, _whole("alpha", alpha, dim), inputs, weights, noise_variance)
 
     @classmethod
     def convention(cls, name: str, *, dim: int, length: int) -> "LinearRegression":
@@ -109,3 +116,11 @@ class LinearRegression(AbstractRegression):
         x = self.inputs.sample_many(positions, self.dim, key=of_x)
         noise = jnp.sqrt(self.noise_variance) * jax.random.normal(of_noise, (positions,), x.dtype)
         return RegressionPrompt(x=x, y=x @ w + noise)
+
+
+def _whole(name: str, ratio: float, dim: int) -> int:
+    """``ratio * dim`` as a number of at least 1; one that is not whole is said."""
+    exact, whole = ratio * dim, max(1, round(ratio * dim))
+    if abs(exact - whole) > 1e-9 * whole:
+        warnings.warn(f"{name}: {ratio:g} * {dim} is no whole number; {whole} stands for {exact:g}", stacklevel=3)
+    return whole

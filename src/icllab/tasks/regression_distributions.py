@@ -11,7 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.covariances import require_covariance
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
 AnyArray = TypeVar("AnyArray", Array, np.ndarray)
@@ -44,6 +47,10 @@ class Gaussian(AbstractVectors):
     """Centred normal vectors of a ``covariance``."""
 
     covariance: Covariance = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.covariance, jax.Array) and not isinstance(self.covariance, Tracer):
+            require_covariance("covariance", np.asarray(self.covariance))
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """``root_times(covariance, g)`` with standard normal ``g``."""

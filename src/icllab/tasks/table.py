@@ -61,15 +61,25 @@ class Table(AbstractRegression):
         Values are finite, the target is not constant, and ``length`` is at least 0 and less than the number of rows:
         else there is an ``InputError``. The columns are called ``x0``, ``x1``, ... by default.
         """
+        for name, given, axes in (("x", x, 2), ("y", y, 1)):
+            array = np.asarray(given)
+            if array.ndim != axes or array.dtype.kind not in "fiu":
+                came = f"{array.dtype.name} of shape {array.shape}"
+                raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", came)
         inputs, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        if len(inputs) != len(targets):
+            raise expected("x and y", "as many rows in both", f"{len(inputs)} and {len(targets)}")
         self.columns = tuple(f"x{i}" for i in range(inputs.shape[1])) if columns is None else tuple(columns)
         self.target, self.length = target, length
         if len(self.columns) != inputs.shape[1] or not self.columns:
             raise expected("columns", f"one name for each of {inputs.shape[1]} columns, at least one", self.columns)
         if not 0 <= length < len(targets):
             raise expected("length", f"an integer from 0 to {len(targets) - 1}, one less than there are rows", length)
+        largest = float(np.sqrt(jnp.finfo(jnp.zeros(()).dtype).max))  # their squares must be finite
         for name, column in zip((*self.columns, target), (*inputs.T, targets), strict=True):
             table_files.require_finite("table", name, column)
+            if np.abs(column).max() > largest:
+                raise expected(f"table, column {name!r}", f"numbers up to {largest:.3g}", float(np.abs(column).max()))
         if not np.ptp(targets) > 0:
             raise expected(f"target {target!r}", "values that differ between rows", float(targets[0]))
         self.x, self.y, self.unit = (jnp.asarray(a) for a in (inputs, targets, targets.var()))

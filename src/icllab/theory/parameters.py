@@ -33,7 +33,6 @@ POSITIVE = Range("a finite number > 0", lambda x: (x > 0) & np.isfinite(x))
 POSITIVE_OR_INF = Range("a number > 0 (inf is allowed)", lambda x: x > 0)
 NON_NEGATIVE = Range("a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
 FINITE = Range("a finite number", np.isfinite)
-_ROUNDING = 1e-10  # asymmetry and negative eigenvalues below this part of the largest entry are rounding
 
 
 def read(**parameters: tuple[object, Range]) -> list[Array]:
@@ -58,17 +57,6 @@ def scalings(hint: str, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbe
     length = Range(POSITIVE.wanted, POSITIVE.holds, hint)
     known = {"tau": (tau, POSITIVE_OR_INF), "alpha": (alpha, length), "kappa": (kappa, POSITIVE_OR_INF)}
     return {**known, "rho": (rho, NON_NEGATIVE), "ridge": (ridge, NON_NEGATIVE)}
-
-
-def require_covariance(name: str, given: Array) -> None:
-    """Refuse a matrix that is not symmetric and positive semidefinite to rounding, and a negative entry of a vector."""
-    rounding = _ROUNDING * np.abs(given).max() if given.ndim == 2 else 0.0
-    asymmetry = np.abs(given - given.T).max()
-    if asymmetry > rounding:
-        raise expected(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g} from the transpose")
-    lowest = float(np.linalg.eigvalsh(given)[0] if given.ndim == 2 else given.min())
-    if lowest < -rounding:
-        raise expected(name, "no negative eigenvalue", lowest)
 
 
 def require_pairs(pairs: int, labels: int) -> None:

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from icllab.core.covariances import require_covariance
 from icllab.core.errors import expected, require_integer
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read, require_covariance
+from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.covariances import require_covariance
 from icllab.core.errors import expected, require_integer
 from icllab.theory.parameters import (
     FINITE,
@@ -28,7 +29,6 @@ from icllab.theory.parameters import (
     Numbers,
     plain,
     read,
-    require_covariance,
 )
 from icllab.theory.wishart import climbed, least_terms, positive_root
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.protocols import declared
 from icllab.training.sweeps import product, seed_numbers, swept_values
 
@@ -73,6 +73,7 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
     Raises:
         InputError: A swept field gives members different shapes, or is used as a number known beforehand.
     """
+    require_key(key)
     numbers = seed_numbers(seeds)
     swept = {
         name: swept_values(name, values)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
+from icllab.core.errors import require_key
 from icllab.core.prompt import Prompt
 from icllab.training.ensembles import ensemble_of
 from icllab.training.host import train
@@ -76,6 +77,7 @@ def fit(
         InputError: An argument does not fit; or the store holds another run.
         EnvironmentFault: The disk refuses; the last checkpoint stands.
     """
+    require_key(key)
     until = steps if isinstance(steps, Until) else Until(steps)
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)

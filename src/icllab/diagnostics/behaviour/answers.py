@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.training.ensembles import Ensemble, alone
@@ -48,9 +48,9 @@ def answers(
     other predictor is called prompt by prompt. There are at least two ``prompts``, and ``block`` of them at once in
     memory.
     """
-    if prompts < 2:
-        raise expected("prompts", "an integer of at least 2, for a standard error", prompts)
+    require_integer("prompts", prompts, least=2)  # for a standard error
     require_integer("block", block)
+    require_key(key)
     keys = jax.random.split(key, prompts)
     blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, min(block, prompts)))
     return np.concatenate([_asked(question, predictor, task, some, count) for some, count in blocks], axis=-2)

@@ -57,7 +57,7 @@ def per_length(
 
     Derived: docs/lengths.md, From prompts to a loss per length.
     """
-    cases = Cases.of(predictors)
+    cases = Cases.of(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
     def losses(members: Ensemble) -> Float[np.ndarray, "member prompt position"]:

@@ -88,7 +88,7 @@ def icl_scores(
 
     Derived: docs/lengths.md, Two scores of learning in context.
     """
-    cases = Cases.of(predictors)
+    cases = Cases.of(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     later: int = length if late is None else late
     sooner: int = later // 10 if early is None else early

@@ -223,6 +223,9 @@ def member_curves(given: Any, variable: str | None, along: str) -> tuple[xr.Data
         raise expected("curve", "a run, a Dataset or a DataArray", type(given).__name__)
     if along not in given.dims:
         raise expected("curve", f"values over {along}", [str(d) for d in given.dims])
+    times = np.asarray(given[along].values, float) if along in given.coords else np.arange(given.sizes[along])
+    if not (np.diff(times) > 0).all():
+        raise expected(along, "values that ascend", times[:4].tolist(), f"curve.sortby({along!r})")
     if "position" in given.dims:
         given = given.mean("position")
     others = [str(d) for d in given.dims if d != along]

@@ -92,7 +92,8 @@ def identify(
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
     """
-    cases, candidates, names = Cases.of(predictor_or_run, "predictor_or_run"), dict(rivals), tuple(rivals)
+    cases = Cases.of(predictor_or_run, "predictor_or_run", task=task, key=key)
+    candidates, names = dict(rivals), tuple(rivals)
     rule = VerdictRule() if rule is None else rule
     _require(candidates, prompts, fitting, rule)
     fit_task = task if fit_on is None else fit_on
@@ -113,6 +114,8 @@ def identify(
     def judge(members: Ensemble) -> dict[str, np.ndarray]:
         before = responses(members, fit_task, to_fit, positions=fit_at, block=block)
         own = responses(members, task, to_judge, positions=at, block=block)
+        if bad := int(np.sum(~np.isfinite(own.values).all(axis=-1))):
+            raise expected("predictor_or_run", "finite answers", f"{bad} of {own.values[..., 0].size} prompts without")
         rows = [one(members.member(i), before.member(i), own.member(i)) for i in range(members.size)]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 

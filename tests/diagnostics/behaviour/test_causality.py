@@ -1,0 +1,97 @@
+"""A predictor that sees what it may not is refused by name; one that does not is not."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import algorithms, diagnostics
+from icllab.core.errors import InputError
+from icllab.diagnostics.behaviour.causality import forbidden_positions, require_causal
+from icllab.tasks import LinearRegression
+
+KEY = jax.random.key(0)
+TASK = LinearRegression.convention("raventos", dim=3, length=5)
+
+
+def own_target(prompt):
+    return prompt.y
+
+
+def next_input(prompt):
+    return jnp.append(prompt.x[1:, 0], 0.0)
+
+
+def mean_of_all(prompt):
+    return jnp.full(prompt.positions, prompt.y.mean())
+
+
+def last_target_at_the_first(prompt):
+    return jnp.zeros(prompt.positions).at[0].set(prompt.y[-1])
+
+
+def mean_so_far(prompt):
+    sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(prompt.y)[:-1]])
+    return sums / jnp.maximum(jnp.arange(float(prompt.positions)), 1)
+
+
+class OnHost:
+    """Written with NumPy, and called prompt by prompt."""
+
+    traceable = False
+
+    def __init__(self, sees):
+        self.sees = sees
+
+    def __call__(self, prompt):
+        return np.asarray(self.sees(prompt))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "positions"),
+    [
+        (own_target, [0, 1, 2, 3, 4, 5]),
+        (next_input, [0, 1, 2, 3, 4]),
+        (mean_of_all, [0, 1, 2, 3, 4, 5]),
+        (last_target_at_the_first, [0, 1, 2, 3, 4, 5]),
+        (mean_so_far, []),
+        (algorithms.Ridge(0.1), []),
+        (OnHost(own_target), [0, 1, 2, 3, 4, 5]),
+        (OnHost(mean_so_far), []),
+    ],
+)
+def test_the_positions_at_which_it_looks_ahead(predictor, positions):
+    assert forbidden_positions(predictor, TASK, key=KEY) == positions
+
+
+def test_one_that_answers_the_last_position_alone():
+    class Last(eqx.Module):
+        sees: bool
+        positions = "last"
+
+        def __call__(self, prompt):
+            return (prompt.y[-1:] if self.sees else 0 * prompt.y[-1:]) + prompt.y[:1]
+
+    assert forbidden_positions(Last(True), TASK, key=KEY) == [5]
+    assert forbidden_positions(Last(False), TASK, key=KEY) == []
+
+
+def test_a_long_prompt_is_tried_at_sixteen_positions():
+    task = LinearRegression.convention("raventos", dim=3, length=99)
+    found = forbidden_positions(own_target, task, key=KEY)
+    assert (len(found), found[0], found[-1]) == (16, 0, 99)
+
+
+def test_it_is_refused_by_name():
+    with pytest.raises(
+        InputError, match=r"causal, got own_target, which looks at its own target .* \(at positions 0, 1"
+    ):
+        require_causal(own_target, TASK, key=KEY)
+    require_causal(mean_so_far, TASK, key=KEY)
+
+
+def test_a_diagnostic_warns_of_it_by_name():
+    with pytest.warns(UserWarning, match="predictor 'cheat' looks at its own target"):
+        diagnostics.per_length({"ridge": algorithms.Ridge(0.1), "cheat": own_target}, TASK, key=KEY, prompts=4)
+    diagnostics.per_length({"ridge": algorithms.Ridge(0.1), "fair": mean_so_far}, TASK, key=KEY, prompts=4)

@@ -1,0 +1,96 @@
+"""A function of NumPy or of another library is found out by trying once; what cannot answer is refused by name."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import algorithms, diagnostics
+from icllab.core.errors import InputError, require_key
+from icllab.diagnostics.tried import OnHost, tried
+from icllab.models import LinearAttention
+from icllab.tasks import LinearRegression
+
+KEY = jax.random.key(0)
+TASK = LinearRegression.convention("raventos", dim=3, length=5)
+
+
+def with_numpy(prompt):
+    """The mean label so far; NumPy refuses what JAX traces."""
+    y = np.asarray(prompt.y)
+    return np.array([y[:i].mean() if i else 0.0 for i in range(len(y))])
+
+
+def with_jax(prompt):
+    sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(prompt.y)[:-1]])
+    return sums / jnp.maximum(jnp.arange(float(prompt.positions)), 1)
+
+
+def with_a_branch(prompt):
+    return with_jax(prompt) if float(prompt.y[0]) > -100 else None
+
+
+def test_numpy_gives_the_numbers_of_jax():
+    predictors = {"numpy": with_numpy, "jax": with_jax, "branch": with_a_branch, "ridge": algorithms.Ridge(0.1)}
+    found = diagnostics.per_length(predictors, TASK, key=KEY, prompts=8)
+    for name in ("numpy", "branch"):
+        np.testing.assert_allclose(found.loss.sel(predictor=name), found.loss.sel(predictor="jax"), rtol=1e-5)
+    alone = diagnostics.per_length(with_numpy, TASK, key=KEY, prompts=8)
+    np.testing.assert_array_equal(alone.loss, found.loss.sel(predictor="numpy"))
+
+
+def test_only_what_cannot_be_traced_is_taken_to_the_host():
+    ridge = algorithms.Ridge(0.1)
+    found = tried({"numpy": with_numpy, "jax": with_jax, "ridge": ridge}, TASK, key=KEY)
+    assert isinstance(found["numpy"], OnHost)
+    assert found["jax"] is with_jax
+    assert found["ridge"] is ridge
+
+
+class Tensor:
+    """As PyTorch's: an array only once it is detached."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def detach(self):
+        return self.values
+
+
+def test_a_tensor_with_a_gradient_is_detached():
+    found = OnHost(lambda prompt: Tensor(np.asarray(prompt.y)))(TASK.sample(key=KEY))
+    assert isinstance(found, jax.Array)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "said"),
+    [
+        (
+            lambda prompt: prompt.z,
+            "predictor '<lambda>': expected an array of answers to a prompt .*, got Attr",
+        ),
+        (lambda prompt: None, "predictor '<lambda>': expected an array of answers"),
+    ],
+)
+def test_what_cannot_answer_is_refused_by_name(predictor, said):
+    with pytest.raises(InputError, match=said):
+        diagnostics.per_length(predictor, TASK, key=KEY, prompts=4)
+
+
+def test_a_model_of_another_dimension_is_refused_in_a_line():
+    model = LinearAttention.lu(dim=4, std=0.1, answers="every", key=KEY)
+    with pytest.raises(
+        InputError, match=r"^predictors: expected what answers prompts .*, got LinearAttention, [^\n]*$"
+    ):
+        diagnostics.per_length(model, TASK, key=KEY, prompts=4)
+
+
+def test_a_seed_is_no_key_and_a_list_no_predictor():
+    ridge = algorithms.Ridge(0.1)
+    for wrong, came in ((0, "0"), (np.zeros(2), "'ndarray'"), (jax.random.split(KEY), "'PRNGKeyArray'")):
+        with pytest.raises(InputError, match=rf"key: expected one random key of JAX, got {came}; jax.random.key\(0\)"):
+            require_key(wrong)
+    with pytest.raises(InputError, match="predictors: expected a predictor, a mapping of names to predictors"):
+        diagnostics.per_length([ridge], TASK, key=KEY, prompts=4)
+    with pytest.raises(InputError, match="prompts: expected an integer of at least 2, got 0"):
+        diagnostics.per_length(ridge, TASK, key=KEY, prompts=0)

@@ -1,0 +1,64 @@
+"""Every mistake of a first hour ends in one line that says what was expected, what came and what to try."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faults.mistakes import MISTAKES
+from faults.processes import environment
+
+SAID = {
+    "rows differ": "x and y: expected as many rows in both, got '6 and 5'",
+    "y of two axes": "y: expected real numbers with 1 axis, got 'float64 of shape (6, 1)'",
+    "x of one axis": "x: expected real numbers with 2 axes, got 'float64 of shape (3,)'",
+    "complex x": "x: expected real numbers with 2 axes, got 'complex128",
+    "text for numbers": "x: expected real numbers with 2 axes, got 'str",
+    "x overflows": "table, column 'x0': expected numbers up to 1.84e+19, got 2.25e+32",
+    "y overflows": "table, column 'y': expected numbers up to 1.84e+19, got 9e+30",
+    "asymmetric inputs": "covariance: expected a symmetric matrix, got 'entries that differ by 0.5",
+    "indefinite weights": "covariance: expected no negative eigenvalue, got -1.0",
+    "negative inputs": "covariance: expected no negative eigenvalue, got -1.0",
+    "negative weights": "covariance: expected no negative eigenvalue, got -1.0",
+    "covariance of other dimensions": "covariance of inputs: expected one of 3 dimensions, got 'shape (2,)'",
+    "length is not whole": "alpha: 2.3 * 4 is no whole number; 9 stands for 9.2",
+    "pool is not whole": "kappa: 0.1 * 4 is no whole number; 1 stands for 0.4",
+    "steps are not whole": "steps: expected an integer of at least 1, got 2.5",
+    "a rule for steps": "steps: expected an integer of at least 1, got TargetLoss",
+    "a rule among rules is none": "rules: expected stop rules, such as TargetLoss(0.1), got 'float'",
+    "descending steps": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]; curve.sortby('step')",
+    "descending steps of breaks": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]",
+    "a network that answers NaN": "predictor_or_run: expected finite answers, got '16 of 16 prompts without'",
+    "a seed for a key": "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed",
+    "a list of predictors": "predictors: expected a predictor, a mapping of names to predictors, an Ensemble",
+    "text for prompts": "prompts: expected an integer of at least 2, got '8'",
+    "no prompts": "prompts: expected an integer of at least 2, got 0",
+    "no block": "block: expected an integer of at least 1, got 0",
+    "a model of another dimension": "predictors: expected what answers prompts of this task, got LinearAttention",
+    "a seed for the key of fit": "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed",
+    "a batch of none": "batch: expected an integer of at least 1, or None for the whole fixed set, got 0",
+    "a name that is no claim": "unknown claim 'double_descent'; did you mean 'asymptotics/double_descent'?",
+    "one value of an axis": "axes['tau']: expected a sequence of values, got 0.5; for one value: {'tau': [0.5]}",
+}
+SAID_ONLY = ("length is not whole", "pool is not whole")
+"""Those that go on, with a warning."""
+
+
+@pytest.fixture(scope="module")
+def endings():
+    command = [sys.executable, str(Path(__file__).with_name("mistakes.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    return json.loads(done.stdout)
+
+
+def test_every_mistake_is_expected_to_say_something():
+    assert set(SAID) == set(MISTAKES)
+
+
+@pytest.mark.parametrize("mistake", SAID)
+def test_a_mistake_is_told_in_one_line(endings, mistake):
+    kind, message = endings[mistake]
+    assert kind == ("warning" if mistake in SAID_ONLY else "InputError")
+    assert message.startswith(SAID[mistake])
+    assert "\n" not in message
