@@ -32,13 +32,7 @@ author = "The icl-lab founders"
 copyright = "the icl-lab founders"
 version = release = icllab.__version__
 
-extensions = [
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
-    "sphinx.ext.napoleon",
-    "sphinx_copybutton",
-]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "jupyter_execute", "notebooks"]
 language = "en"
 

@@ -1,5 +1,6 @@
 """What a claim's check finds on made-up data, as its tests look at it."""
 
+from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 
 
@@ -16,3 +17,9 @@ def judged(check):
         return worst(outcomes(dataset).values())
 
     return outcomes, failing, outcome
+
+
+def theory_under(claim, control):
+    """The theory of a claim's module under one of its negative controls."""
+    subject, name = claim.__name__.split(".")[-3:-1]
+    return registry.load(f"{subject}/{name}").under(control).theory

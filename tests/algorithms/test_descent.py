@@ -115,10 +115,7 @@ def test_parameters_are_leaves_and_sizes_are_not():
             lambda: PreconditionedDescent(jnp.ones((2, 2)), **SHAPE),
             r"preconditioner: expected one matrix \[dim, dim\], or one for each layer: shape \(3, 3\)",
         ),
-        (
-            lambda: GradientDescentPlusPlus(jnp.eye(3), jnp.ones((2, 3, 3)), **SHAPE),
-            "contraction: expected one matrix",
-        ),
+        (lambda: GradientDescentPlusPlus(jnp.eye(3), jnp.ones((2, 3, 3)), **SHAPE), "contraction: expected one matrix"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(build, message):

@@ -157,10 +157,7 @@ def test_warnings_are_said_by_the_algorithm():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (
-            lambda: descent("gauss"),
-            "kernel: expected linear, relu, exponential, softmax or a function, got 'gauss'",
-        ),
+        (lambda: descent("gauss"), "kernel: expected linear, relu, exponential, softmax or a function, got 'gauss'"),
         (lambda: descent("linear", -0.1), "noise_variance: expected a number >= 0"),
         (
             lambda: descent("linear", rate=jnp.ones(3)),

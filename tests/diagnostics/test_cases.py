@@ -98,11 +98,7 @@ DIAGNOSTICS = {
     "interpolate": (interpolated, attention, {}),
     "weight_distance": (distance, attention, {}),
     "probe_layers": (probed, attention, {}),
-    "divergences": (
-        of_sequences(lambda: MarkovChain(jnp.full((4, 4), 0.25), 8))(divergences),
-        language_model,
-        {},
-    ),
+    "divergences": (of_sequences(lambda: MarkovChain(jnp.full((4, 4), 0.25), 8))(divergences), language_model, {}),
     "head_scores": (of_sequences(lambda: RepeatedTokens(vocabulary=4, period=3))(head_scores), language_model, {}),
     "progress_measures": (of_sequences(heads_task)(progress_measures), strengths, {"xi": [0.5, 2.0]}),
 }

@@ -65,10 +65,7 @@ def test_a_tensor_with_a_gradient_is_detached():
 @pytest.mark.parametrize(
     ("predictor", "said"),
     [
-        (
-            lambda prompt: prompt.z,
-            "predictor '<lambda>': expected an array of answers to a prompt .*, got Attr",
-        ),
+        (lambda prompt: prompt.z, "predictor '<lambda>': expected an array of answers to a prompt .*, got Attr"),
         (lambda prompt: None, "predictor '<lambda>': expected an array of answers"),
     ],
 )

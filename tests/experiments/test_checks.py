@@ -165,10 +165,7 @@ def test_geometric_means_are_compared_as_logarithms_and_reported_as_numbers():
 
 
 def test_a_verdict_is_its_worst_finding_and_plain_values():
-    findings = (
-        *checks.equal("a", "a", 1, 1),
-        *checks.covers("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0),
-    )
+    findings = (*checks.equal("a", "a", 1, 1), *checks.covers("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0))
     verdict = Verdict("room/finding", findings, ("a note",))
     assert verdict.outcome is FAILS
     assert Verdict("room/finding", ()).outcome is UNDECIDED

@@ -75,10 +75,7 @@ def test_an_unknown_size_is_refused_at_once():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"sizes": {"smoke": {"tau": (1.0,)}}},
-            "size 'smoke': expected values of the axis 'dim'",
-        ),
+        ({"sizes": {"smoke": {"tau": (1.0,)}}}, "size 'smoke': expected values of the axis 'dim'"),
         ({"fixed": {"rho": True}}, "rho: expected numbers or names, got True"),
         ({"fixed": {"rho": -0.1}}, "rho: expected a number >= 0, got -0.1"),
         ({"sizes": {"smoke": {"dim": (2, 0)}}}, "dim: expected a number >= 1, got 0"),
@@ -211,4 +208,4 @@ def test_a_control_may_give_other_arguments_to_the_claims_own_theory():
     other = Control("twice as much", theory={"factor": 2})
     assert claim(theory=theory, controls={"twice": other}).under("twice").theory(3) == 6
     with pytest.raises(InputError, match="expected a claim with a theory"):
-        claim(controls={"twice": other})
+        claim(controls={"twice": other}).under("twice")

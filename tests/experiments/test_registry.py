@@ -124,3 +124,22 @@ def test_a_folder_of_ones_own_measures_beside_its_claim(tmp_path, monkeypatch):
         InputError, match=r"expected a measure\.py beside it, or Experiment\(measure=\.\.\.\), got neither"
     ):
         registry.load("mine/level", folder)
+
+
+def test_functions_are_found_by_name_and_a_claim_without_one_is_refused(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "steady.py").write_text(STEADY)
+    experiment = registry.load("mine/steady", folder)
+    assert (experiment.theory.__name__, experiment.check.__name__, experiment.figure.__name__) == (
+        "theory",
+        "check",
+        "figure",
+    )
+    for part in ("check", "figure"):
+        (folder / f"without_{part}.py").write_text(STEADY.replace(f"def {part}(", f"def no_{part}("))
+        with pytest.raises(InputError, match=rf"without_{part}.py: expected a function `{part}\(dataset\)`, got none"):
+            registry.load(f"mine/without_{part}", folder)
+    # The subpackage of this name is no theory.
+    (folder / "imported.py").write_text("from icllab import theory\n" + STEADY.replace("def theory(", "def other("))
+    assert registry.load("mine/imported", folder).theory is None

@@ -4,17 +4,7 @@ import json
 import subprocess
 
 import pytest
-from faults.processes import (
-    DIMS,
-    STORE,
-    cells,
-    check_command,
-    complaint,
-    environment,
-    inside,
-    measured,
-    run_command,
-)
+from faults.processes import DIMS, STORE, cells, check_command, complaint, environment, inside, measured, run_command
 
 
 @pytest.mark.parametrize(

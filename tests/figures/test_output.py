@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from icllab.core.errors import EnvironmentFault
-from icllab.figures import save
+from icllab.figures import Drawing, png_bytes, save
 
 SCRIPT = """
 import sys
 import xarray as xr
-from icllab.figures import save
+from icllab.figures import Drawing, png_bytes, save
 from icllab.figures.curves import curves
 values = (("tau", "seed"), [[1.0, 2.0], [3.0, 5.0]])
 data = xr.Dataset({"icl_error": values}, coords={"tau": [0.5, 2.0], "seed": [0, 1]})
@@ -61,3 +61,11 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path, figure):
     assert str(caught.value).startswith("cannot write the figure ")
     assert "\n" not in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_drawing_shows_itself_in_a_notebook():
+    drawing = Drawing(width=1.0, height=0.5)
+    drawing.subplots().plot([0, 1])
+    assert drawing._repr_png_() == png_bytes(drawing)
+    assert drawing._repr_png_().startswith(b"\x89PNG")
+    assert tuple(drawing.get_size_inches()) == (1.0, 0.5)

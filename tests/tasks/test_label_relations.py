@@ -107,10 +107,7 @@ def test_more_rows_are_the_same_relations():
             lambda: LabelRelations.drawn(items(), 3, rows=8, key=KEY),
             "rows: expected a multiple of the 3 relations, got 8",
         ),
-        (
-            lambda: LabelRelations(items(), jnp.zeros((2, 5), int)),
-            "table: expected 6 labels in every row, got 5",
-        ),
+        (lambda: LabelRelations(items(), jnp.zeros((2, 5), int)), "table: expected 6 labels in every row, got 5"),
         (
             lambda: LabelRelations.drawn(items(labels=3), 2, key=KEY).unseen_items(),
             "labels: expected more than the 3 pairs, got 3; none is left over",

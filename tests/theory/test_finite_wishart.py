@@ -12,12 +12,7 @@ from icllab.theory.finite_wishart import gauss_rule, moments, recurrence, sample
 
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (3, 7), (7, 3), (5, 20), (10, 10)])
 def test_the_first_moments_are_the_known_polynomials(d, n):
-    known = [
-        1,
-        1,
-        Fraction(n + d + 1, n),
-        Fraction(n**2 + 3 * n * d + d**2 + 3 * n + 3 * d + 4, n**2),
-    ]
+    known = [1, 1, Fraction(n + d + 1, n), Fraction(n**2 + 3 * n * d + d**2 + 3 * n + 3 * d + 4, n**2)]
     assert list(moments(d, n, 3)) == known
 
 

@@ -9,15 +9,7 @@ from training.predictors import slope, task
 
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
-from icllab.training.sweeps import (
-    Sweep,
-    product,
-    replaced,
-    require_places,
-    seed_numbers,
-    swept_optimizer,
-    swept_values,
-)
+from icllab.training.sweeps import Sweep, product, replaced, require_places, seed_numbers, swept_optimizer, swept_values
 
 
 def test_combinations_have_the_last_axis_fastest():
@@ -46,11 +38,7 @@ def test_what_is_swept_is_a_list_of_finite_numbers(values):
         ({"rate": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got 'rate'"),
         ({"model.ridge": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got"),
         ({"task.": [0.1]}, "auto", "sweep: expected names like 'optimizer.rate' or 'task.noise_variance', got 'task.'"),
-        (
-            {"task.rho": [0.1, np.inf]},
-            "auto",
-            "task.rho: expected a sequence of finite numbers to sweep, got",
-        ),
+        ({"task.rho": [0.1, np.inf]}, "auto", "task.rho: expected a sequence of finite numbers to sweep, got"),
         ({}, "pmap", "mode: expected 'auto', 'map' or 'vmap', got 'pmap'"),
     ],
 )

@@ -34,10 +34,7 @@ def examine(out: Path) -> Report:
     """Examine everything; any problem is exit status 4."""
     rows = [row for part in (_python, _packages, _jax, lambda: _disk(out)) for row in _guarded(part)]
     problems = [row for row in rows if row.state == "problem"]
-    data = {
-        "examined": [row._asdict() for row in rows],
-        "problems": [f"{row.what}: {row.detail}" for row in problems],
-    }
+    data = {"examined": [row._asdict() for row in rows], "problems": [f"{row.what}: {row.detail}" for row in problems]}
 
     def plain(console: "Console") -> None:
         from rich.table import Table

@@ -70,8 +70,7 @@ class RegressionPrompt(Prompt):
         """The query ``x[position]`` stays; its own target and all later examples change."""
         i = jnp.arange(self.positions)
         return type(self)(
-            x=jnp.where((i <= position)[:, None], self.x, other.x),
-            y=jnp.where(i < position, self.y, other.y),
+            x=jnp.where((i <= position)[:, None], self.x, other.x), y=jnp.where(i < position, self.y, other.y)
         )
 
     def alone(self, position: int, *, size: int = 1) -> "RegressionPrompt":

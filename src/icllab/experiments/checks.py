@@ -198,13 +198,7 @@ def below(
 
 
 def equal(
-    id: str,
-    what: str,
-    measured: Number,
-    target: Number,
-    *,
-    otherwise: Outcome = Outcome.FAILS,
-    at: At | None = None,
+    id: str, what: str, measured: Number, target: Number, *, otherwise: Outcome = Outcome.FAILS, at: At | None = None
 ) -> list[Finding]:
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 

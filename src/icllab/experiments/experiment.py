@@ -76,7 +76,8 @@ class Experiment:
         fixed: The numbers that are not axes.
         theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX.
         check: A pure function of the Dataset, returning its findings.
-        figure: A pure function of the Dataset, returning a figure.
+        figure: A pure function of the Dataset, returning a figure. Where ``theory``, ``check`` or ``figure`` is None,
+            it is the function of that name in the claim's file.
         controls: Negative controls by name.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
@@ -98,8 +99,8 @@ class Experiment:
     sizes: Mapping[str, Mapping[str, Sequence[Value] | int | Seeds]]
     fixed: Mapping[str, Value] = field(default_factory=dict)
     theory: Theory | None = None
-    check: "Callable[[xr.Dataset], Sequence[Finding]]"
-    figure: "Callable[[xr.Dataset], Figure]"
+    check: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
+    figure: "Callable[[xr.Dataset], Figure] | None" = None
     controls: Mapping[str, Control] = field(default_factory=dict)
     precision: Literal["float32", "float64"] = "float32"
     key: int = 0
@@ -133,10 +134,8 @@ class Experiment:
 
     def _resolved(self, control: Control) -> Control:
         """With a formula where the control gives keyword arguments of the claim's."""
-        if not isinstance(control.theory, Mapping):
+        if self.theory is None or not isinstance(control.theory, Mapping):
             return control
-        if self.theory is None:
-            raise expected("control", "a claim with a theory to give other arguments to", control.meaning)
         return dataclasses.replace(control, theory=functools.partial(self.theory, **control.theory))
 
     @functools.cached_property
@@ -206,6 +205,8 @@ class Experiment:
         if control not in self.controls:
             raise unknown(f"control of {self.name}", control, self.controls)
         other = self.controls[control]
+        if isinstance(other.theory, Mapping):
+            raise expected("control", "a claim with a theory to give other arguments to", other.meaning)
         assert self.measure is not None  # the registry has set it
         return dataclasses.replace(
             self,

@@ -55,15 +55,26 @@ def _within(subject: Path) -> dict[str, Path]:
 
 
 def load(name: str, folder: str | Path | None = None) -> Experiment:
-    """The experiment of a claim, named, with the ``measure`` of the file beside it."""
+    """The experiment of a claim, named, with the functions of its file and the ``measure`` of the file beside it."""
     known = claims(folder)
     if name not in known:
         raise unknown("claim", name, known, "" if folder else "(claims of your own: --claims DIR)")
     path = known[name]
-    experiment = getattr(_module(path), "experiment", None)
+    module = _module(path)
+    experiment = getattr(module, "experiment", None)
     if not isinstance(experiment, Experiment):
         raise InputError(f"{path}: expected a module-level `experiment = Experiment(...)`, got {experiment!r}")
-    return dataclasses.replace(experiment, name=name, measure=experiment.measure or _beside(path))
+    own = {part: getattr(experiment, part) or _function(module, part) for part in ("theory", "check", "figure")}
+    for part in ("check", "figure"):
+        if own[part] is None:
+            raise InputError(f"{path}: expected a function `{part}(dataset)`, got none")
+    return dataclasses.replace(experiment, name=name, measure=experiment.measure or _beside(path), **own)
+
+
+def _function(module: ModuleType, name: str) -> Any:
+    """The function of this name in a claim's file; None where there is none (a subpackage may have the name)."""
+    found = getattr(module, name, None)
+    return found if callable(found) else None
 
 
 def measure_file(path: Path) -> Path:

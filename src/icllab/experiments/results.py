@@ -123,11 +123,13 @@ def _union(values: Iterable[tuple[Any, ...]]) -> list[Any]:
 
 def judge(experiment: Experiment, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
     """The verdict of a claim's check on a Dataset."""
+    assert experiment.check is not None  # the registry has set it
     return Verdict(experiment.name, tuple(experiment.check(dataset)), tuple(notes))
 
 
 def picture(experiment: Experiment, dataset: xr.Dataset) -> "Figure":
     """The claim's figure of a Dataset."""
+    assert experiment.figure is not None  # the registry has set it
     return experiment.figure(dataset)
 
 

@@ -11,10 +11,10 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.figures.curves import Panel, panels
-    from icllab.figures.output import png_bytes, save
+    from icllab.figures.output import Drawing, png_bytes, save
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
-    {"Panel": "curves", "panels": "curves", "png_bytes": "output", "save": "output"},
+    {"Drawing": "output", "Panel": "curves", "panels": "curves", "png_bytes": "output", "save": "output"},
     modules=("curves", "hues", "output", "style"),
 )

@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -19,6 +18,7 @@ from icllab.core.errors import expected, unknown
 from icllab.core.statistics import mean_and_error
 from icllab.figures import style
 from icllab.figures.labels import named, valued
+from icllab.figures.output import Drawing
 
 Scale: TypeAlias = Literal["linear", "log"]
 Limits: TypeAlias = tuple[float, float]
@@ -164,8 +164,7 @@ def panels(
     with style.context():
         count = -(-len(rows) // columns)
         height = 2.4 if count == 1 else 0.65 + (1.65 if alike else 1.9) * count
-        figure = Figure(figsize=(columns * style.COLUMN, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = Drawing(width=columns * style.COLUMN, height=height)
         beside = min(columns, len(rows))  # one panel may be as wide as several columns
         grid: list[Axes] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
         for axes in grid[len(rows) :]:

@@ -19,6 +19,18 @@ _METADATA = {
 }
 
 
+class Drawing(Figure):
+    """A figure that shows itself in a notebook, without a window system or settings of the notebook's."""
+
+    def __init__(self, *, width: float, height: float) -> None:
+        """An empty one of so many inches."""
+        super().__init__(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(self)
+
+    def _repr_png_(self) -> bytes:
+        return png_bytes(self)
+
+
 def _rendered(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
     buffer = io.BytesIO()
     with context():

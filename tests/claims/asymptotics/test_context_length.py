@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from claims.asymptotics.scatter import scattered
+from judging import theory_under
 
 from icllab.claims.asymptotics.context_length import claim
 from icllab.claims.asymptotics.context_length.measure import measure
@@ -13,12 +14,7 @@ from icllab.experiments.checks import Outcome, worst
 from icllab.theory import linear_attention
 
 RHO = 1.0
-DIM, TAU, ALPHA, KAPPA = (
-    np.array([8, 16, 32]),
-    np.array([4.0, 16.0]),
-    np.array([64.0, 256.0]),
-    np.array([0.5, 2.0]),
-)
+DIM, TAU, ALPHA, KAPPA = (np.array([8, 16, 32]), np.array([4.0, 16.0]), np.array([64.0, 256.0]), np.array([0.5, 2.0]))
 
 
 def made_up(rho=RHO, tau=TAU, alpha=ALPHA, noise=0.05, seeds=24, converged=1.0):
@@ -61,7 +57,7 @@ def test_it_is_undecided_where_a_solve_did_not_converge():
 
 
 def test_the_misprint_is_wrong_in_the_joint_limit_of_few_tasks_alone():
-    right, wrong = claim.theory(made_up()), claim.experiment.controls["slide_limit"].theory(made_up())
+    right, wrong = claim.theory(made_up()), theory_under(claim, "slide_limit")(made_up())
     xr.testing.assert_equal(wrong.drop_vars("icl_limit"), right.drop_vars("icl_limit"))
     np.testing.assert_array_equal(wrong.icl_limit.sel(kappa=2.0), right.icl_limit.sel(kappa=2.0))
     assert np.all(right.icl_limit.sel(kappa=0.5) > 1.5 * wrong.icl_limit.sel(kappa=0.5))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import theory_under
 
 from icllab.claims.asymptotics.gamma_inverts_the_covariance import claim
 from icllab.claims.asymptotics.gamma_inverts_the_covariance.measure import best_ridge, between, taken_apart
@@ -63,7 +64,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_effective_part():
     dataset = blank(1)
-    wrong = claim.experiment.controls["context_noise_alone"].theory(dataset)
+    wrong = theory_under(claim, "context_noise_alone")(dataset)
     for name in ("few contexts", "with ridge"):
         law = claim.SETTINGS[name]
         q = (1 + law["rho"]) / law["alpha"]
@@ -74,7 +75,7 @@ def test_the_predicted_ridge_is_the_isotropic_one_and_the_wrong_one_lacks_the_ef
     np.testing.assert_array_equal(
         wrong.fitted_ridge_theory.sel(setting=same), dataset.fitted_ridge_theory.sel(setting=same)
     )
-    alone = claim.experiment.controls["label_noise_alone"].theory(dataset)
+    alone = theory_under(claim, "label_noise_alone")(dataset)
     np.testing.assert_array_equal(alone.fitted_ridge_theory, dataset.fitted_ridge_theory)
     assert np.all(alone.noise_theory < 0.6 * dataset.noise_theory)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from claims.asymptotics.scatter import scattered
+from judging import theory_under
 
 from icllab.claims.asymptotics.ridge_tames_the_peak import claim
 from icllab.claims.asymptotics.ridge_tames_the_peak.measure import measure
@@ -75,7 +76,7 @@ def test_the_peak_is_compared_with_every_ridge_at_the_largest_dimension():
 
 
 def test_the_wrong_formula_is_right_for_infinitely_many_contexts_only():
-    wrong = claim.experiment.controls["bare_ridge"].theory
+    wrong = theory_under(claim, "bare_ridge")
     assert outcome(made_up(), wrong) is Outcome.FAILS
     many = made_up().assign_coords(tau=[1e9, 2e9, 4e9])
     right, other = claim.theory(many), wrong(many)

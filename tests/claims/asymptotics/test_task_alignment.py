@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import theory_under
 
 from icllab.claims.asymptotics.task_alignment import claim
 from icllab.experiments.checks import Outcome, worst
@@ -71,13 +72,13 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 def test_wrong_theories_are_wrong_in_one_place_only():
     dataset = made_up()
     right = dataset.transfer_theory
-    opposite = claim.experiment.controls["opposite"].theory(dataset).transfer_theory
+    opposite = theory_under(claim, "opposite")(dataset).transfer_theory
     np.testing.assert_array_equal(opposite.sel(test_covariance="isotropic"), right.sel(test_covariance="isotropic"))
     np.testing.assert_array_equal(opposite.sel(test_covariance="matched"), right.sel(test_covariance="reversed"))
-    traces = claim.experiment.controls["traces_only"].theory(dataset).transfer_theory
+    traces = theory_under(claim, "traces_only")(dataset).transfer_theory
     for test in claim.TESTS:
         np.testing.assert_allclose(traces.sel(test_covariance=test), traces.sel(test_covariance="matched"), rtol=1e-13)
-    endless = claim.experiment.controls["endless_pool"].theory(dataset)
+    endless = theory_under(claim, "endless_pool")(dataset)
     np.testing.assert_allclose(endless.idg_theory, endless.transfer_theory.sel(test_covariance="matched"), rtol=1e-12)
 
 

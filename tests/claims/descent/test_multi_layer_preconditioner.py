@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from judging import theory_under
 
 from icllab.claims.descent.multi_layer_preconditioner import claim
 from icllab.experiments.checks import Outcome, worst
@@ -84,7 +85,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 
 def test_the_family_of_isotropic_inputs_is_another():
-    dataset = claim.experiment.controls["isotropic_metric"].theory(made_up())
+    dataset = theory_under(claim, "isotropic_metric")(made_up())
     found = [found.id for found in claim.check(dataset) if found.outcome is Outcome.FAILS]
     assert "preconditioner_near[dim=4]" in found
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import theory_under
 
 from icllab.claims.descent.one_layer_is_preconditioned_gd import claim
 from icllab.experiments.checks import Outcome, worst
@@ -80,7 +81,7 @@ def of_isotropic_inputs(dataset):
     return claim.theory(dataset, formula)
 
 
-@pytest.mark.parametrize("wrong", [claim.experiment.controls["without_length"].theory, of_isotropic_inputs])
+@pytest.mark.parametrize("wrong", [theory_under(claim, "without_length"), of_isotropic_inputs])
 def test_wrong_formulas_have_a_larger_loss(wrong):
     """So that the matrices are below them; of isotropic inputs the one of the same trace is right."""
     dataset = wrong(made_up())

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from judging import judged
+from judging import judged, theory_under
 
 from icllab.claims.induction.cliff import claim, measure
 from icllab.experiments.checks import Outcome
@@ -117,7 +117,7 @@ def test_it_is_undecided_without_both_numbers_of_labels(exact):
 
 @pytest.mark.parametrize(("control", "said"), [("leak_corrected", {"time"}), ("no_context", {"slope"})])
 def test_wrong_formulas_fail_in_their_place(exact, control, said):
-    theory = claim.experiment.controls[control].theory
+    theory = theory_under(claim, control)
     assert theory is not None
     found = failing(theory(exact))
     assert {one.partition("[")[0] for one in found} == said

@@ -69,13 +69,7 @@ def test_a_return_to_dmmse_is_looked_for_in_a_long_training():
     assert outcomes(long) == {Outcome.HOLDS}
 
 
-@pytest.mark.parametrize(
-    ("made", "what"),
-    [
-        ({"rises": -9.0, "scatter": 0.1}, "rise"),
-        ({"growth": -1.0}, "growth"),
-    ],
-)
+@pytest.mark.parametrize(("made", "what"), [({"rises": -9.0, "scatter": 0.1}, "rise"), ({"growth": -1.0}, "growth")])
 def test_it_fails_where_a_number_goes_the_other_way(made, what):
     assert what in failing(made_up(**made))
 
@@ -86,14 +80,7 @@ def test_it_is_undecided_where_the_data_cannot_tell(made):
     assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
 
 
-@pytest.mark.parametrize(
-    ("at", "what"),
-    [
-        ((1, 2), "rise"),
-        ((1, 3), "rise"),
-        ((0, 5), "growth"),
-    ],
-)
+@pytest.mark.parametrize(("at", "what"), [((1, 2), "rise"), ((1, 3), "rise"), ((0, 5), "growth")])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_finding_on_estimates_that_warn_is_undecided_whatever_they_are(at, what, sign):
     """And one on others is not: the rise over the break at 700 is that from step 300 to 800."""

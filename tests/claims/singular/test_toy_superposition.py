@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import theory_under
 
 from icllab.claims.singular.toy_superposition import claim, measure
 from icllab.experiments.checks import Outcome
@@ -79,8 +80,7 @@ def test_it_fails_where_one_number_is_off(made, what):
 
 
 @pytest.mark.parametrize(
-    "made",
-    [{"error": 0.3}, {"arrived": False}, {"early": 1e9}, {"sampler_warnings": 1}, {"annealing_warnings": 1}],
+    "made", [{"error": 0.3}, {"arrived": False}, {"early": 1e9}, {"sampler_warnings": 1}, {"annealing_warnings": 1}]
 )
 def test_it_is_undecided_where_the_data_cannot_tell(made):
     """Errors are large, descents are not at an end yet, none has left its square, or a sampler warns."""
@@ -90,7 +90,7 @@ def test_it_is_undecided_where_the_data_cannot_tell(made):
 @pytest.mark.parametrize("control", ["regular", "no_constants"])
 def test_a_wrong_formula_is_wrong_in_one_place_only(control):
     dataset = made_up()
-    theory = claim.experiment.controls[control].theory
+    theory = theory_under(claim, control)
     assert theory is not None
     other = theory(dataset)
     changed = [name for name in dataset.data_vars if not dataset[name].equals(other[name])]

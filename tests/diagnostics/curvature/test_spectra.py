@@ -26,10 +26,7 @@ WIDTHS = (3, 4, 2)
 def network(samples=40):
     """A small network of two layers, its data of two classes, and parameters."""
     of_a, of_b, of_x, of_y = jax.random.split(jax.random.key(0), 4)
-    at = {
-        "a": jax.random.normal(of_a, (4, 3)),
-        "b": [jax.random.normal(of_b, (2, 4)), jnp.zeros(2)],
-    }
+    at = {"a": jax.random.normal(of_a, (4, 3)), "b": [jax.random.normal(of_b, (2, 4)), jnp.zeros(2)]}
     data = (jax.random.normal(of_x, (samples, 3)), jax.random.randint(of_y, (samples,), 0, 2))
     return at, data
 

@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 
 from icllab import constructions
-from icllab.algorithms import (
-    FunctionalDescent,
-    GradientDescent,
-    GradientDescentPlusPlus,
-    PreconditionedDescent,
-    Ridge,
-)
+from icllab.algorithms import FunctionalDescent, GradientDescent, GradientDescentPlusPlus, PreconditionedDescent, Ridge
 from icllab.core.errors import InputError
 from icllab.diagnostics import probe_layers
 from icllab.diagnostics.identification.layer_probe import stopped

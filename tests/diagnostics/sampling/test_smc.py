@@ -71,8 +71,7 @@ def test_a_path_is_its_key_s_and_its_last_population_is_the_posterior():
 
 
 @pytest.mark.parametrize(
-    ("region", "came"),
-    [(lambda w: w > 0, "bool[3]"), (lambda w: w[0], "float32[]"), (lambda w: w[:1] > 0, "bool[1]")],
+    ("region", "came"), [(lambda w: w > 0, "bool[3]"), (lambda w: w[0], "float32[]"), (lambda w: w[:1] > 0, "bool[1]")]
 )
 def test_a_region_is_one_boolean(region, came):
     """Of several the loss was counted several times, and of a number every one but zero was inside."""

@@ -216,11 +216,7 @@ def test_a_crossing_has_the_coefficient_of_its_worse_factor():
     """K = (w1 w2^2)^2 near zero, where lambda = 1/4 and m = 1: both estimates within three errors of five per cent."""
     with jax.enable_x64(True):
         found = annealed_coefficient(
-            lambda w: (w[0] * w[1] ** 2) ** 2 + 3,
-            jnp.zeros(2),
-            nbeta=1e8,
-            localization=1.0,
-            key=jax.random.key(0),
+            lambda w: (w[0] * w[1] ** 2) ** 2 + 3, jnp.zeros(2), nbeta=1e8, localization=1.0, key=jax.random.key(0)
         )
     wanted = exact.normal_crossing((1, 2)).value
     for name, error in (("estimate", "mcse"), ("mean_estimate", "mean_estimate_error")):

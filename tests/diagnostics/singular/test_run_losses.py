@@ -21,15 +21,7 @@ def trained():
 
     def build(*, key):
         return LinearAttention.drawn(
-            dim=2,
-            layers=1,
-            std=0.5,
-            sign=1,
-            answers="every",
-            causal=True,
-            query_is_key=False,
-            normalised=True,
-            key=key,
+            dim=2, layers=1, std=0.5, sign=1, answers="every", causal=True, query_is_key=False, normalised=True, key=key
         )
 
     members = icl.ensemble(build, seeds=1, key=jax.random.key(1))

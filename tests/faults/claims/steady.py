@@ -67,8 +67,5 @@ experiment = Experiment(
     },
     fixed={"rho": 0.5},
     measure=measure,
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={"wrong": Control("nine tenths instead of one half", theory=wrong)},
 )

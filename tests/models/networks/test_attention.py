@@ -149,10 +149,7 @@ def test_the_law_of_the_weights(getkey):
     ("fields", "message"),
     [
         ({"heads": 4}, "heads: expected a divisor of the width 6, got 4; or give the head's dimension, dim="),
-        (
-            {"weighting": "softmx"},
-            "weighting: expected linear, relu, exponential, softmax or a function, got 'softmx'",
-        ),
+        ({"weighting": "softmx"}, "weighting: expected linear, relu, exponential, softmax or a function, got 'softmx'"),
         ({"normalisation": "length"}, "unknown normalisation 'length'; known: examples, none"),
         ({"rotary": True}, "dim: expected an even head dimension for rotary positions, got 3"),
     ],

@@ -114,9 +114,6 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), **SHARED},
         "medium": {"dim": (20, 40, 80), **SHARED},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "slide_limit": Control(
             "tau/alpha for alpha/tau in the joint limit, as the slides print it",

@@ -107,9 +107,6 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), "tau": (*BELOW, 10 / 11, 20 / 21, 40 / 41, *ABOVE), "seed": 48},
         "medium": {"dim": (20, 40, 80), "tau": (*BELOW, 0.9, 20 / 21, 40 / 41, 80 / 81, *ABOVE), "seed": 64},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "slide_q": Control(
             "q* = (1+rho)/rho, as the slides print, instead of (1+rho)/alpha",

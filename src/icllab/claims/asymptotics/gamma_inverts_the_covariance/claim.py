@@ -111,9 +111,6 @@ experiment = Experiment(
         "small": COMMON | {"dim": (20, 40, 80), "seed": 128},
         "medium": COMMON | {"dim": (20, 40, 80, 160), "seed": 192},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "context_noise_alone": Control("the ridge is q, as if there were endless contexts", theory={"effective": 0.0}),
         "label_noise_alone": Control(

@@ -120,8 +120,6 @@ experiment = Experiment(
         "medium": {"dim": (4,), "width": (32,), "step": (20000,), "seed": Seeds(8, block=1)}
         | {"predictor": (*ESTIMATORS, *TRANSFORMERS, "linear attention"), "position": tuple(range(25))},
     },
-    check=check,
-    figure=figure,
     controls={
         "isotropic": Control(
             "training tasks are isotropic, so that the prior cannot be learned", {"prior": "isotropic"}

@@ -115,9 +115,6 @@ experiment = Experiment(
         | {"seed": Seeds(4000, block=1000)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "shuffled_targets": Control("targets are permuted among the rows", measure={"shuffled": True}),
         "hardly_ridge": Control(

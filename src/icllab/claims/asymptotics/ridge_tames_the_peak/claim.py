@@ -78,9 +78,6 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), **GRID, "seed": 48},
         "medium": {"dim": (20, 40, 80), **GRID, "seed": 64},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "bare_ridge": Control(
             "the ridge itself in place of the effective ridge, as for infinitely many contexts", theory={"tau": np.inf}

@@ -119,8 +119,6 @@ experiment = Experiment(
         "medium": COMMON
         | {"step": (20000,), "length": (5, 6, 7, 8, 10, 12, 15, 20, 30, 40), "member": tuple(range(8)), "seed": 2000},
     },
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
         "labels_of_noise": Control("in training the inputs explain nothing of the labels", {"most_explained": 0.0}),

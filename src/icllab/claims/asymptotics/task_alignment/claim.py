@@ -115,9 +115,6 @@ experiment = Experiment(
         "small": COMMON | {"dim": (20, 40, 80), "exponent": (0.4, 0.7, 1.0), "seed": 48},
         "medium": COMMON | {"dim": (20, 40, 80, 160), "exponent": (0.4, 0.7, 1.0, 1.2), "seed": 96},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "opposite": Control(
             "the closed forms of matched and reversed covariances change places", theory={"order": OPPOSITE.get}

@@ -108,9 +108,6 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), "alpha": (4.0, 8.0, 16.0), "kappa": KAPPAS, "seed": 64},
         "medium": {"dim": (20, 40, 80), "alpha": (4.0, 8.0, 16.0, 32.0), "kappa": KAPPAS, "seed": 64},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "corner_at_finite_alpha": Control(
             "the limit with its corner at finite alpha and tau",

@@ -169,9 +169,6 @@ experiment = Experiment(
         "medium": COMMON
         | {"tasks": (4, 8, 16, 64), "step": (0, 500, 1000, 2000, 4000, 8000, 16000), "seed": Seeds(4, block=2)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
         "another_pool": Control("dMMSE is that of a pool which training never saw", {"foreign": True}),

@@ -102,9 +102,6 @@ experiment = Experiment(
         "medium": {"dim": (8, 16, 32), "tau": (0.3, 0.5, 2.0, 4.0), **WAYS, "seed": 48},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "random_start": Control("gradient descent starts at a random matrix", measure={"start": 0.5}),
         "free_values": Control("the layer trains v21 too", measure={"free": True}),

@@ -137,8 +137,5 @@ experiment = Experiment(
         "small": {"dim": (4, 6, 8), "epochs": (16000,), "prompt_ratio": RATIOS, "seed": 20},
         "medium": {"dim": (4, 6, 8, 11), "epochs": (4000, 16000), "prompt_ratio": RATIOS, "seed": 12},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={"everything": Control("every network is trained on the largest set of prompts", {"everything": True})},
 )

@@ -135,9 +135,6 @@ experiment = Experiment(
         "small": {"dim": (8,), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
         "medium": {"dim": (8, 12), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "everything": Control("every network is trained on the largest pool", {"everything": True}),
         "only_the_pool": Control("what is tested as fresh tasks are tasks of the pool", {"only_pool": True}),

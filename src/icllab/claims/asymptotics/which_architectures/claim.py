@@ -115,8 +115,6 @@ experiment = Experiment(
         "medium": COMMON
         | {"predictor": (*BLOCKS, *WITHOUT, *REFERENCES), "parameters": (2048, 8192, 32768), "step": (3000,)},
     },
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
         "blind": Control("attention does not see the labels of its examples", {"blind": True}),

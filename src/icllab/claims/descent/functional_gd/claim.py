@@ -114,7 +114,5 @@ experiment = Experiment(
         "small": ALL | {"layers": (1, 3, 8), "seed": 3},
         "medium": ALL | {"layers": (1, 2, 3, 5, 8, 12), "seed": Seeds(8, block=2)},
     },
-    check=check,
-    figure=figure,
     controls={"one_law": Control("all labels are linear, whatever they are called", measure={"one_law": True})},
 )

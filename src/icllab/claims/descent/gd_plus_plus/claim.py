@@ -95,9 +95,6 @@ experiment = Experiment(
         "small": COMMON | {"step": (3000,), "seed": 5},
         "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "inputs_fixed": Control("the layers may not change their inputs", measure={"form": "sparse"}),

@@ -98,9 +98,6 @@ experiment = Experiment(
         "small": COMMON | {"dim": (5,), "step": (3000,), "seed": 4},
         "medium": COMMON | {"dim": (5, 10), "step": (6000,), "seed": 8},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "inputs_change": Control("the layers may change their inputs", measure={"form": "blocks"}),

@@ -102,9 +102,6 @@ experiment = Experiment(
         "small": COMMON | {"step": (0, 100, 250, 500, 1000, 2000, 4000, 6000), "seed": 6},
         "medium": COMMON | {"step": (0, 250, 500, 1000, 2000, 4000, 8000, 16_000), "seed": Seeds(16, block=4)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks stay where they start", measure={"learn": False}),
         "isotropic_training": Control("the networks are trained on isotropic inputs", measure={"isotropic": True}),

@@ -124,9 +124,6 @@ experiment = Experiment(
         "small": square(5) | COMMON | {"seed": 5},
         "medium": square(10) | COMMON | {"seed": Seeds(8, block=4)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "isotropic_training": Control(

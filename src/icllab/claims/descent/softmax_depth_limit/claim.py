@@ -99,9 +99,6 @@ experiment = Experiment(
         "medium": {"dim": (5, 8), **CASES, "layers": (1, 4, 16, 64, 256, 1024, 4096), "seed": Seeds(384, block=96)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "hotter": Control("the attention has a higher temperature than the kernel", measure={"hotter": 1.3}),
         "the_mean": Control("all limits are called the posterior mean", theory=called_the_mean),

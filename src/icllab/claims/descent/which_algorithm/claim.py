@@ -100,8 +100,6 @@ experiment = Experiment(
         "small": COMMON | {"layers": (1, 2, 4), "rho": (0.05, 0.25), "step": (4000,), "seed": 5},
         "medium": COMMON | {"layers": (1, 2, 4, 6), "rho": (0.05, 0.25, 1.0), "step": (20000,), "seed": 6},
     },
-    check=check,
-    figure=figure,
     controls={
         "constructed": Control(
             "the networks take steps of gradient descent, as many as layers", measure={"constructed": True}

@@ -99,8 +99,6 @@ experiment = Experiment(
         "small": {"dim": (31,), "step": tuple(range(0, 4001, 25)), "seed": 6},
         "medium": {"dim": (15, 31, 63), "step": tuple(range(0, 5001, 25)), "seed": Seeds(12, block=3)},
     },
-    check=check,
-    figure=figure,
     controls={
         "patterns_given": Control(
             "both attention patterns are given, and the readout alone is learned: accuracy rises smoothly",

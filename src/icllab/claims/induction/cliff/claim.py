@@ -182,9 +182,6 @@ experiment = Experiment(
     },
     shows="smoke",
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "formed": Control("both attentions are formed at the start: the readout alone has to grow", {"formed": 8.0}),
         "leak_corrected": Control(

@@ -92,7 +92,5 @@ experiment = Experiment(
         "medium": {"label_count": (4, 5, 6, 8, 16), "step": tuple(range(200, 40001, 200)), "seed": Seeds(12, block=3)},
     },
     theory=_transitions.guessing,
-    check=check,
-    figure=figure,
     controls={"one_more": Control("both arms have one label more", measure={"more": 1})},
 )

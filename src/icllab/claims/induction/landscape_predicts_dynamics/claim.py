@@ -170,9 +170,6 @@ experiment = Experiment(
         "small": COMMON | {"seed": 6},
         "medium": COMMON | {"step": tuple(range(0, 4001, 25)), "seed": Seeds(12, block=1)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "reduced_model": Control(
             "descent on the landscape itself, at one rate: the loss is what it states",

@@ -125,9 +125,6 @@ experiment = Experiment(
         "small": {"relations": (1, 2, 4, 8, 16, 64, 1024), "test_set": TESTS, "step": (0, 6000), "seed": 4},
         "medium": {"relations": tuple(2**i for i in range(11)), "test_set": TESTS, "step": (0, 12000), "seed": 8},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "fresh_relations": ONE_AND_MANY(
             "trained on a relation of its own in every prompt: there is none to recognise", measure={"fresh": True}

@@ -67,8 +67,6 @@ experiment = Experiment(
         | {"step": tuple(range(100, 20001, 100))},
     },
     theory=_transitions.guessing,
-    check=check,
-    figure=figure,
     controls={
         "depth_without_effect": Control(
             "every network has two layers, whatever depth is asked for", measure={"layers": 2}

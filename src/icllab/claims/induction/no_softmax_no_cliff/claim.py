@@ -84,8 +84,6 @@ experiment = Experiment(
         "medium": {"attention": tuple(KINDS), "rate": (0.1, 0.2, 0.3), "seed": Seeds(8, block=2)}
         | {"step": tuple(range(0, 8001, 25))},
     },
-    check=check,
-    figure=figure,
     controls={
         "zero_order": Control(
             "attention of zero order, the same to all tokens: it cannot look labels up",

@@ -124,9 +124,6 @@ experiment = Experiment(
         "small": SMALL | {"step": (800, 3000), "seed": 6},
         "medium": SMALL | {"step": (400, 800, 1200, 1600, 2000, 3000, 6000), "seed": Seeds(12, block=1)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "content_only": Control(
             "two others are kept: content with content in both layers",

@@ -138,9 +138,6 @@ experiment = Experiment(
         "medium": {"classes": tuple(2**i for i in range(5, 12)), "setting": tuple(SETTINGS), "seed": Seeds(6, block=1)}
         | {"test_set": TESTS, "step": (0, 12000)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "novel_classes": FEW_AND_MANY(
             "trained on classes that are new in every prompt: the weights have nothing to learn",

@@ -130,9 +130,6 @@ experiment = Experiment(
         "small": COMMON | {"seed": 10},
         "medium": COMMON | {"step": tuple(range(0, 8001, 50)), "seed": Seeds(20, block=1)},
     },
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "unablated": Control(
             "the match is supplied where attention should add nothing", measure={"instead": {BLIND: "match"}}

@@ -147,9 +147,6 @@ experiment = Experiment(
         "medium": EVERY | {"draws": (16_000,), "nbeta": (*EVERY["nbeta"], 100_000.0)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "separate": Control("contexts that are to share weights have their own", measure={"separate": True}),
         "no_sharing": Control("shared weights count as separate ones", theory=functools.partial(theory, shared=False)),

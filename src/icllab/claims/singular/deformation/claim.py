@@ -197,9 +197,6 @@ experiment = Experiment(
         },
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "even": Control("both wells determine as many directions", measure={"even": True}),
         "loss_alone": Control("the right well determines no more", theory=functools.partial(theory, free=0.0)),

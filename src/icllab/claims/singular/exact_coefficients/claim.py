@@ -152,9 +152,6 @@ experiment = Experiment(
         "medium": {"draws": (96_000,), "model": MODELS, "nbeta": FINE, "seed": 32},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "rank_lost": Control("the layers sampled have a product of zero", measure={"rank_lost": True}),
         "regular": Control("every parameter counts a half", theory=functools.partial(theory, coefficient=regular)),

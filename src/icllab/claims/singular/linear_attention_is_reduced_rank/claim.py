@@ -116,9 +116,6 @@ experiment = Experiment(
         "medium": {"draws": (8000,), "dim": (3, 4, 5), "key_width": (2, 3, 5), "task_rank": (1, 2)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "softmax": Control("the head has softmax attention", measure={"weighting": "softmax"}),
         "regular": Control("every parameter counts a half", theory=functools.partial(theory, coefficient=_regular)),

@@ -138,7 +138,5 @@ experiment = Experiment(
         | {"checkpoint": (0, 60, 300, 800, 1500, 3000, 6000, 10000, 20000)},
     },
     shows="medium",
-    check=check,
-    figure=figure,
     controls={"ascent": Control("every step goes up the gradient", measure={"ascent": True})},
 )

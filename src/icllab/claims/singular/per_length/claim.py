@@ -199,8 +199,6 @@ experiment = Experiment(
         "medium": BOTH
         | {"step": (*STEPS, 5657, 8000, 11314, 16000), "position": tuple(range(64)), "seed": Seeds(8, block=2)},
     },
-    check=check,
-    figure=figure,
     controls={
         "untrained": Control(
             "the network stays as it began",

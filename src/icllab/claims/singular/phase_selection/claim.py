@@ -190,9 +190,6 @@ experiment = Experiment(
         "medium": COMMON | {"seed": Seeds(64, block=8)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
         "counted": Control(

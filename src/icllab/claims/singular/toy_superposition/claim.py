@@ -169,9 +169,6 @@ experiment = Experiment(
         | {"nbeta": (10.0, 20.0, 30.0, 50.0, 100.0, 150.0, 200.0, 300.0, 400.0, 800.0, 1600.0)},
     },
     precision="float64",
-    theory=theory,
-    check=check,
-    figure=figure,
     controls={
         "linear": Control("the output is not rectified", measure={"rectified": False}),
         "regular": Control(
