@@ -34,12 +34,7 @@ import machine
 N = 1e6
 NBETA = N / math.log(N)
 CHAINS, STEPS = 8, 2000
-TOYS = {
-    "quadratic": 5.0,
-    "crossing": 0.25,
-    "reduced rank": 3.5 - 1 / math.log(NBETA),
-    "deep linear": 3.0,
-}
+TOYS = {"quadratic": 5.0, "crossing": 0.25, "reduced rank": 3.5 - 1 / math.log(NBETA), "deep linear": 3.0}
 WITHOUT, WITH = 100.0, 3.0  # times devinterp, without and with compilation
 DIM, LENGTH, WIDTH, HEADS, LAYERS = 4, 7, 64, 4, 2
 PROMPTS, BATCH, TRAINING = 4096, 256, 1000

@@ -13,7 +13,7 @@ from icllab.figures import Drawing, png_bytes, save
 SCRIPT = """
 import sys
 import xarray as xr
-from icllab.figures import Drawing, png_bytes, save
+from icllab.figures import save
 from icllab.figures.curves import curves
 values = (("tau", "seed"), [[1.0, 2.0], [3.0, 5.0]])
 data = xr.Dataset({"icl_error": values}, coords={"tau": [0.5, 2.0], "seed": [0, 1]})
@@ -64,8 +64,11 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path, figure):
 
 
 def test_a_drawing_shows_itself_in_a_notebook():
-    drawing = Drawing(width=1.0, height=0.5)
-    drawing.subplots().plot([0, 1])
-    assert drawing._repr_png_() == png_bytes(drawing)
-    assert drawing._repr_png_().startswith(b"\x89PNG")
-    assert tuple(drawing.get_size_inches()) == (1.0, 0.5)
+    def drawn():
+        drawing = Drawing(width=1.0, height=0.5)
+        drawing.subplots().plot([0, 1])
+        return drawing
+
+    assert drawn()._repr_png_() == png_bytes(drawn())
+    assert drawn()._repr_png_().startswith(b"\x89PNG")
+    assert tuple(drawn().get_size_inches()) == (1.0, 0.5)

@@ -54,7 +54,8 @@ def require_key(value: Any) -> None:
     """Refuse what is no random key of JAX: a seed is not one yet."""
     import jax
 
-    if not (isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)) or value.shape:
+    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if not is_key or value.shape:
         came = value if isinstance(value, int) else type(value).__name__
         raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
 

@@ -35,9 +35,9 @@ def watched() -> Iterator[Stopwatch]:
 
     watch = Stopwatch()
 
-    def listen(event: str, seconds: float, **_: object) -> None:
+    def listen(event: str, duration_secs: float, **_: object) -> None:
         if event.startswith("/jax/core/compile/"):
-            watch.compiling += seconds
+            watch.compiling += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     began = time.perf_counter()
