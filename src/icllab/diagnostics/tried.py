@@ -3,6 +3,8 @@
 Predictors of this library declare what they are, and its tests hold them to it.
 """
 
+# A predictor may answer with a tensor; at least one way of calling it is tried, so that ``last`` is bound.
+# pyright: reportPossiblyUnboundVariable=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -32,7 +34,7 @@ class OnHost:
 
     def __call__(self, prompt: Any) -> Array:
         """The function's answer, as an array of JAX."""
-        answer: Any = self.function(prompt)
+        answer = self.function(prompt)
         return jnp.asarray(np.asarray(answer.detach() if hasattr(answer, "detach") else answer, np.float64), float)
 
 
@@ -54,22 +56,21 @@ def _tried(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> 
     if isinstance(predictor, type) or _home(predictor).startswith("icllab."):
         return predictor
     ways = [predictor] if declared(predictor, "traceable") else []
-    failure: Exception = InputError(name)
     for way in (*ways, predictor if isinstance(predictor, OnHost) else OnHost(predictor)):
         try:
             seen = forbidden_positions(way, task, key=key)
         except Exception as error:
-            failure = error
+            last = error
             continue
         if seen:
             warnings.warn(f"predictor {name!r} {looks_ahead(seen)}: its numbers say nothing", stacklevel=5)
         return way
-    if isinstance(failure, IclError):
-        raise failure
-    first = (str(failure).splitlines() or [""])[0]
+    if isinstance(last, IclError):
+        raise last
+    first = (str(last).splitlines() or [""])[0]
     raise InputError(
-        f"predictor {name!r}: expected an array of answers to a prompt of the task, got {type(failure).__name__}: {first}"
-    ) from failure
+        f"predictor {name!r}: expected an array of answers to a prompt of the task, got {type(last).__name__}: {first}"
+    ) from last
 
 
 def _home(predictor: Any) -> str:
