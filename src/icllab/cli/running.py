@@ -27,7 +27,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     """Compute what is not there yet, then judge what was asked for.
 
     Args:
-        claim: ``room/finding``.
+        claim: ``subject/finding``.
         options: As on the command line; see :mod:`icllab.cli.options`.
     """
     workers, scheduler = options.get("workers"), options.get("scheduler")

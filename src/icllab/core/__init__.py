@@ -1,4 +1,4 @@
-"""The vocabulary every room shares: prompts, protocols, axis names, grids, sources, errors.
+"""The vocabulary every subpackage shares: prompts, protocols, axis names, grids, sources, errors.
 
 It imports nothing of ours, and nothing eagerly: ``core.axes``, ``core.sources``, ``core.errors``
 and ``core.grid``'s bookkeeping are free of JAX.

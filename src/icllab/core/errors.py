@@ -64,7 +64,7 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Input
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    # A claim is often named without its room: 'double_descent' for 'asymptotics/double_descent'.
+    # A claim is often named without its subject: 'double_descent' for 'asymptotics/double_descent'.
     near = near or [k for k in known if k.endswith("/" + name)]
     if near:
         advice = f"did you mean {near[0]!r}?"

@@ -1,6 +1,6 @@
 """Claims: each a small file that says what should be true, measures it, and checks it.
 
-The rooms meet here: a claim's ``theory`` and its ``measure`` share no code, and its check is a pure
+The subpackages meet here: a claim's ``theory`` and its ``measure`` share no code, and its check is a pure
 function of the Dataset that carries both. Claim files import JAX only inside ``measure``, so that
 listing, citing and checking claims needs none.
 """

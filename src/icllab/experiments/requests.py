@@ -35,7 +35,7 @@ class Request:
 
 
 def store_root(out: str | Path, claim: str, size: str, control: str | None = None) -> Path:
-    """``OUT/<room>/<finding>/<size>``; a negative control has a directory of its own."""
+    """``OUT/<subject>/<finding>/<size>``; a negative control has a directory of its own."""
     return Path(out, *claim.split("/"), size if control is None else f"{size}@{control}")
 
 
