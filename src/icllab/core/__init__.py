@@ -1,6 +1,6 @@
 """The vocabulary every subpackage shares: prompts, protocols, axis names, grids, sources, errors.
 
-It imports nothing of ours, and nothing eagerly: ``core.axes``, ``core.sources``, ``core.errors``
+It imports nothing of ours, and nothing before it is used: ``core.axes``, ``core.sources``, ``core.errors``
 and ``core.grid``'s bookkeeping are free of JAX.
 """
 
