@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.diagnostics.behaviour.accuracies import accuracy
+    from icllab.diagnostics.behaviour.causality import require_causal
     from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
     from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
     from icllab.diagnostics.behaviour.lengths import per_length
@@ -39,6 +41,7 @@ __getattr__, __dir__, __all__ = attach(
         "SMC": "sampling.smc",
         "StatedHead": "behaviour.heads",
         "VerdictRule": "identification.verdicts",
+        "accuracy": "behaviour.accuracies",
         "annealed_coefficient": "singular.free_energies",
         "change_points": "curves.breakpoints",
         "delay": "curves.survival",
@@ -61,6 +64,7 @@ __getattr__, __dir__, __all__ = attach(
         "phase_weights": "singular.phases",
         "probe_layers": "identification.layer_probe",
         "progress_measures": "behaviour.heads",
+        "require_causal": "behaviour.causality",
         "sampled_crossings": "singular.phases",
         "transitions": "curves.transition_times",
         "weight_distance": "identification.weights",

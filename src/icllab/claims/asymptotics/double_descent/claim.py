@@ -19,7 +19,9 @@ from icllab.theory.wishart import stieltjes, stieltjes_derivative
 
 BELOW, ABOVE = (0.25, 0.5, 0.75), (1.0, 1.02, 1.1, 1.25, 1.5, 2.0, 3.0)
 APART = 0.5
-LARGEST = 0.07  # relative standard error: three of them still tell the formulas of the negative controls from the right one
+LARGEST = (
+    0.07  # relative standard error: three of them still tell the formulas of the negative controls from the right one
+)
 
 
 def theory(dataset: xr.Dataset, icl=linear_attention.icl_error) -> xr.Dataset:

@@ -1,0 +1,62 @@
+r"""The fraction of right answers to a classification task."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask, Predictor
+from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
+from icllab.diagnostics.cases import Cases
+from icllab.training.ensembles import Ensemble
+
+
+class Accuracy(Question):
+    """Whether the answer is right, at every position that the predictor answers."""
+
+    def __call__(self, predictor: Predictor, task: Any, prompt: Prompt) -> Float[Array, " answer"]:
+        """One where it is, zero where not."""
+        return task.accuracy(predictor(prompt), prompt)
+
+
+def accuracy(
+    predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024, block: int = 256
+) -> xr.Dataset:
+    r"""The accuracy of each predictor at each position it answers, with its standard error.
+
+    .. math:: A_i = P\bigl(\operatorname{argmax}_c f_c(\text{prompt})_i = \text{the class asked for at } i\bigr)
+
+    Of a run's kept steps (``run.trajectory``) it is a curve over training.
+
+    Args:
+        predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.cases>`.
+        task: Classification task.
+        key: Key of the prompts, the same for all predictors.
+        prompts: Number of prompts, at least 2.
+        block: Number of prompts held in memory at once.
+
+    Returns:
+        ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor that
+        answers the last position alone gives no answer.
+
+    Raises:
+        InputError: The task has no right answers.
+
+    Derived: docs/item-label.md, Levels.
+    """
+    if not hasattr(task, "accuracy"):
+        raise expected("task", "a classification task, whose answers are right or wrong", type(task).__name__)
+    cases = Cases.of(predictors, task=task, key=key)
+    positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        right = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
+        unanswered = np.full((*right.shape[:2], positions - right.shape[2]), np.nan)
+        mean, error = mean_and_error(np.concatenate([unanswered, right], axis=2).swapaxes(0, 1))
+        return {"accuracy": mean, "accuracy_error": error}
+
+    return cases.dataset(cases.measured(measure), {"position": np.arange(positions)}, prompts=prompts)

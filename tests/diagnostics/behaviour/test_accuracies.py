@@ -1,0 +1,68 @@
+"""Accuracy is the fraction of right answers, with a binomial standard error; over training it is a curve."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import icllab as icl
+from icllab import diagnostics
+from icllab.core.errors import InputError
+from icllab.models import ItemLabelNetwork
+from icllab.tasks import ItemLabel, LinearRegression
+from icllab.training import Record
+
+KEY = jax.random.key(0)
+TASK = ItemLabel.drawn(classes=8, labels=4, pairs=4, dim=6, burstiness=2, key=jax.random.key(1))
+
+
+class Oracle:
+    """Right in the given fraction of prompts: those whose first item has a small first number."""
+
+    traceable = True
+    positions = "last"
+    __module__ = "icllab.tests"  # it sees the target on purpose
+
+    def __init__(self, level):
+        self.level = level
+
+    def __call__(self, prompt):
+        right = jax.nn.one_hot(prompt.labels[-1], 4)
+        return jnp.where(prompt.items[0, 0] < self.level, right, jnp.roll(right, 1))[None]
+
+
+def test_the_fraction_of_right_answers_and_its_error():
+    found = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=64)
+    assert found.accuracy.dims == ("predictor", "position")
+    np.testing.assert_array_equal(found.accuracy.isel(position=-1), [1, 0])
+    np.testing.assert_array_equal(found.accuracy_error.isel(position=-1), [0, 0])
+    assert np.isnan(found.accuracy.isel(position=slice(0, -1))).all()
+    half = diagnostics.accuracy(Oracle(0.0), TASK, key=KEY, prompts=400).isel(position=-1)
+    level = float(half.accuracy)
+    assert abs(level - 0.5) < 5 * 0.025
+    assert float(half.accuracy_error) == pytest.approx((level * (1 - level) / 399) ** 0.5)
+
+
+def test_over_training_it_is_a_curve():
+    network = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(2))
+    run = icl.fit(
+        network,
+        TASK,
+        steps=4,
+        key=KEY,
+        batch=8,
+        optimizer=optax.sgd(0.1),
+        record=Record([0], keep=[0, 4], progress=False),
+    )
+    found = diagnostics.accuracy(run.trajectory, TASK, key=KEY, prompts=32)
+    assert found.accuracy.dims == ("member", "step", "position")
+    last = diagnostics.accuracy(run, TASK, key=KEY, prompts=32)
+    np.testing.assert_array_equal(found.accuracy.sel(step=4), last.accuracy)
+
+
+def test_a_regression_has_no_right_answers():
+    with pytest.raises(
+        InputError, match="task: expected a classification task, whose answers are right or wrong, got 'Li"
+    ):
+        diagnostics.accuracy(Oracle(0.0), LinearRegression.convention("garg", dim=2, length=3), key=KEY)
