@@ -11,6 +11,7 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import per_length
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, UniformInputs, WeightPool
+from icllab.tasks.regression_distributions import AbstractWeights
 
 
 def data(dim=4, length=12, noise=0.3, seed=0):
@@ -182,7 +183,7 @@ FURTHER = [
 ]
 
 
-@pytest.mark.parametrize(("distribution", "noise"), [("full", 0.3), ("pool", 0.0), *FURTHER])
+@pytest.mark.parametrize(("law", "noise"), [("full", 0.3), ("pool", 0.0), *FURTHER])
 def test_no_other_predictor_has_a_smaller_loss(law, noise, getkey):
     """At any position, beyond three standard errors of the difference; and some are clearly worse."""
     inputs, weights = LAWS[law](getkey())
@@ -215,7 +216,7 @@ def test_what_is_best_is_said_or_refused(getkey):
     assert float(best.noise_variance) == float(task.noise_variance)
     assert isinstance(bayes_optimal(task.fresh()), GaussianPosterior)
 
-    class Sparse(GaussianWeights.__base__):
+    class Sparse(AbstractWeights):
         def sample(self, dim, *, key):
             return jnp.zeros(dim)
 

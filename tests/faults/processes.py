@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,11 @@ CLAIMS = Path(__file__).parent / "claims"
 CLAIM = "claims/steady"
 DIMS = (2, 4, 8, 16, 32)
 ICL = [sys.executable, "-m", "icllab"]
+MINDS_INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 STORE = Path(*CLAIM.split("/"), "smoke")
 
 
@@ -67,13 +71,12 @@ def started(command, **variables):
     It minds interrupts, even where the tests were started with interrupts ignored, as in the background.
     """
     return subprocess.Popen(
-        command,
+        [sys.executable, "-c", MINDS_INTERRUPTS, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(**variables),
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

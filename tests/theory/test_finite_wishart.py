@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
-from icllab.theory import finite_wishart, wishart
+from icllab.core.errors import InputError, require_integer
+from icllab.theory import wishart
 from icllab.theory.finite_wishart import gauss_rule, moments, recurrence, sample_rule
 
 
@@ -82,11 +82,11 @@ def test_the_rule_of_a_sample_has_its_moments():
     [
         (lambda: moments(0, 3, 2), "dim: expected an integer of at least 1, got 0"),
         (lambda: moments(2, -1, 2), "length: expected an integer of at least 1, got -1"),
-        (lambda: finite_wishart.whole("length", 2.5, 1), "length: expected an integer of at least 1, got 2.5"),
+        (lambda: require_integer("length", 2.5), "length: expected an integer of at least 1, got 2.5"),
         (lambda: gauss_rule(2, 3, 0), "nodes: expected an integer of at least 1, got 0"),
         (lambda: gauss_rule(2, 3, 2, 2), "tilt: expected 0 or 1, got 2"),
         (lambda: sample_rule(np.ones(9), 3), "values: expected more than 3 different numbers, got 1"),
-        (lambda: finite_wishart.whole("layers", True, 1), "layers: expected an integer of at least 1, got True"),
+        (lambda: require_integer("layers", True), "layers: expected an integer of at least 1, got True"),
     ],
 )
 def test_what_cannot_be_is_refused(call, message):

@@ -154,7 +154,7 @@ def test_newton_never_overshoots():
     [
         ([[1.0, 2.0, 3.0]], 1.0, "train: expected a number, a vector [d] or a matrix [d, d], got 'shape (1, 3)'"),
         ([], 1.0, "train: expected a number, a vector [d] or a matrix [d, d], got 'shape (0,)'"),
-        ([1.0, np.nan], 1.0, "train: expected finite numbers, got nan; element [1] of shape (2,)"),
+        ([1.0, np.nan], 1.0, "train: expected a finite number, got nan; element [1] of shape (2,)"),
         (
             [[1.0, 0.5], [0.4, 1.0]],
             1.0,
@@ -169,7 +169,7 @@ def test_newton_never_overshoots():
             [1.0, 2.0, 3.0],
             "test: expected a covariance of dimension 2, as of train, got 'one of dimension 3'",
         ),
-        ("C", 1.0, "train: expected finite numbers, got 'C'"),
+        ("C", 1.0, "train: expected a finite number, got 'C'"),
     ],
 )
 def test_what_is_no_covariance_is_named(train, test, message):

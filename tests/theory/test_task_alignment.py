@@ -51,7 +51,7 @@ def test_isotropic_tasks_have_the_isotropic_errors():
     np.testing.assert_allclose(effective_ridge(1, **point), linear_attention.effective_ridge(**point), rtol=1e-14)
 
 
-@pytest.mark.parametrize("distribution", SETS, ids=str)
+@pytest.mark.parametrize("law", SETS, ids=str)
 def test_a_number_a_vector_and_a_matrix_are_one_covariance(law):
     rng = np.random.default_rng(1)
     basis, _ = np.linalg.qr(rng.standard_normal((6, 6)))
@@ -118,7 +118,7 @@ def exactly(c, other, tau, alpha, kappa, rho, ridge, test_alpha):
 
 
 @pytest.mark.parametrize(
-    "distribution", [*SETS, {"tau": 0.7, "alpha": 40.0, "kappa": 0.7, "rho": 1e-3, "ridge": 1e-4}], ids=str
+    "law", [*SETS, {"tau": 0.7, "alpha": 40.0, "kappa": 0.7, "rho": 1e-3, "ridge": 1e-4}], ids=str
 )
 @pytest.mark.parametrize("exponent", [0.5, 1.5])
 def test_the_papers_form_in_eighty_digits(law, exponent):
@@ -134,7 +134,7 @@ def test_the_papers_form_in_eighty_digits(law, exponent):
 # Random matrices: no equivalent of a resolvent, and a root search of its own.
 
 
-@pytest.mark.parametrize("distribution", SETS[:3], ids=str)
+@pytest.mark.parametrize("law", SETS[:3], ids=str)
 def test_averages_over_drawn_pools(law):
     """Given a pool of finite d the errors are exact traces; their means tend to the closed forms."""
     rng, draws, ratios = np.random.default_rng(2), 24, []
@@ -233,7 +233,7 @@ def test_singular_covariances_leave_what_was_never_asked_for():
         np.testing.assert_allclose(icl_error(c, 1.0, **law), near, rtol=1e-10)
 
 
-@pytest.mark.parametrize("distribution", SETS, ids=str)
+@pytest.mark.parametrize("law", SETS, ids=str)
 def test_the_noise_of_the_matrix_is_the_variance_part_of_the_error(law):
     """Doubling the test's isotropic second moment adds the bias once more and the noise once more: solve for it."""
     c = power_law(7, 0.8)
