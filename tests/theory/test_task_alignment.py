@@ -117,9 +117,7 @@ def exactly(c, other, tau, alpha, kappa, rho, ridge, test_alpha):
     return idg, error
 
 
-@pytest.mark.parametrize(
-    "law", [*SETS, {"tau": 0.7, "alpha": 40.0, "kappa": 0.7, "rho": 1e-3, "ridge": 1e-4}], ids=str
-)
+@pytest.mark.parametrize("law", [*SETS, {"tau": 0.7, "alpha": 40.0, "kappa": 0.7, "rho": 1e-3, "ridge": 1e-4}], ids=str)
 @pytest.mark.parametrize("exponent", [0.5, 1.5])
 def test_the_papers_form_in_eighty_digits(law, exponent):
     c = power_law(4, exponent)
