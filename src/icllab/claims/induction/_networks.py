@@ -64,7 +64,7 @@ def _network(task: ItemLabel, fields: dict[str, Any], key: Any) -> ItemLabelNetw
 
 def first_order(network: ItemLabelNetwork) -> Any:
     r"""The network with a one added to the scores of linear attention, :math:`(1 + s_{ij})/i`; softmax as it is."""
-    return models.edited(network, _with_one(network.attention))
+    return models.edited(network, _with_one(network.attention)) if "linear" in network.attention else network
 
 
 @functools.cache
