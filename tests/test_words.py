@@ -9,7 +9,7 @@ PAGES = [page for page in (ROOT / "docs").glob("*.md") if page.name not in GENER
 PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 SOURCES = [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").glob("*.py")]
 INSTEAD = {
-    r"share of right answers": "accuracy",
+    r"(share|fraction) of right answers": "accuracy",
     r"wrong worlds?|--world": "negative control",
     r"rooms|house": "subpackage, project",
     r"knows? by heart|looks it up": "in-weights, in-context learning",

@@ -1,4 +1,4 @@
-"""Accuracy is the fraction of right answers, with a binomial standard error; over training it is a curve."""
+"""Accuracy has a binomial standard error; over training it is a curve."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class Oracle:
         return jnp.where(prompt.items[0, 0] < self.level, right, jnp.roll(right, 1))[None]
 
 
-def test_the_fraction_of_right_answers_and_its_error():
+def test_the_accuracy_and_its_error():
     found = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=64)
     assert found.accuracy.dims == ("predictor", "position")
     np.testing.assert_array_equal(found.accuracy.isel(position=-1), [1, 0])
@@ -61,7 +61,7 @@ def test_over_training_it_is_a_curve():
     np.testing.assert_array_equal(found.accuracy.sel(step=4), last.accuracy)
 
 
-def test_a_regression_has_no_right_answers():
+def test_a_regression_has_no_accuracy():
     with pytest.raises(
         InputError, match="task: expected a classification task, whose answers are right or wrong, got 'Li"
     ):

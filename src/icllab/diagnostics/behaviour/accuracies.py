@@ -1,4 +1,4 @@
-r"""The fraction of right answers to a classification task."""
+r"""The accuracy of predictors on a classification task."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def accuracy(
         answers the last position alone gives no answer.
 
     Raises:
-        InputError: The task has no right answers.
+        InputError: The task is no classification.
 
     Derived: docs/item-label.md, Levels.
     """
