@@ -9,7 +9,9 @@ from icllab.experiments import registry
 from icllab.models import (
     BlockOptions,
     DeepSets,
+    FastWeights,
     GeneralisedAttention,
+    GradientStep,
     Interleaved,
     ItemLabelNetwork,
     Joined,
@@ -153,6 +155,8 @@ MODELS = {
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
     "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
+    "fast_weights": lambda: FastWeights.drawn(dim=4, hidden=2, std=0.5, normalised=True, key=KEY),
+    "gradient_step": lambda: GradientStep(jnp.array([0.5, -1.0, 0.2, 0.1]), jnp.asarray(0.7)),
     "item_label_network": lambda: ItemLabelNetwork(dim=3, position_dim=11, labels=4, depth=0, form="plain", key=KEY),
     "minimal_head": lambda: MinimalHead.drawn(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.models.contexts.exact_family import FastWeights, GradientStep
     from icllab.models.induction.item_label_network import ItemLabelNetwork
     from icllab.models.induction.minimal_head import MinimalHead
     from icllab.models.interventions.clamps import (
@@ -40,7 +41,9 @@ __getattr__, __dir__, __all__ = attach(
         "Edited": "interventions.edits",
         "EditedBy": "interventions.edits",
         "Embedding": "networks.embedding",
+        "FastWeights": "contexts.exact_family",
         "GeneralisedAttention": "linear.generalised",
+        "GradientStep": "contexts.exact_family",
         "Interleaved": "networks.embedding",
         "ItemLabelNetwork": "induction.item_label_network",
         "Joined": "networks.embedding",
@@ -62,5 +65,5 @@ __getattr__, __dir__, __all__ = attach(
         "previous_token_clamped": "interventions.clamps",
         "width_for": "networks.parameters",
     },
-    modules=("induction", "interventions", "linear", "networks", "reduced"),
+    modules=("contexts", "induction", "interventions", "linear", "networks", "reduced"),
 )
