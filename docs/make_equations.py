@@ -176,18 +176,13 @@ class _Names:
 
 
 def lazy_exports(package: Path) -> dict[str, str]:
-    """``icllab.room.Name`` -> ``icllab.room.module.Name``, from the packages' tables of lazy names."""
+    """``icllab.room.Name`` -> ``icllab.room.module.Name``, from what the packages import for type checkers."""
     exports = {}
     for path in package.rglob("__init__.py"):
         name = ".".join((package.name, *path.parent.relative_to(package).parts))
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "attach":
-                for table in (a for a in node.args if isinstance(a, ast.Dict)):
-                    for public, module in ast.literal_eval(table).items():
-                        exports[f"{name}.{public}"] = f"{name}.{module}.{public}"
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
-                for module, names in ast.literal_eval(node.value).items():
-                    exports.update({f"{name}.{public}": f"{name}.{module}.{public}" for public in names})
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{name}."):
+                exports.update({f"{name}.{alias.name}": f"{node.module}.{alias.name}" for alias in node.names})
     return exports
 
 

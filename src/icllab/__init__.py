@@ -21,28 +21,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "cache_compilations": "training.compilation",
-        "check": "experiments.contract",
-        "cite": "experiments.contract",
-        "draw": "experiments.contract",
-        "ensemble": "training.ensembles",
-        "fit": "training.fitting",
-        "load": "training.finished",
-        "run": "experiments.contract",
-    },
-    modules=(
-        "algorithms",
-        "constructions",
-        "core",
-        "diagnostics",
-        "experiments",
-        "figures",
-        "models",
-        "tasks",
-        "theory",
-        "training",
-    ),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -1,50 +1,46 @@
 """Lazy names: imported when used, once, and misspelt ones answered."""
 
 import copy
+import importlib
 import sys
-import types
 
 import pytest
 
+SOURCE = """
+from typing import TYPE_CHECKING
+
 from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from lazy_room.thing import make
+
+__getattr__, __dir__, __all__ = attach(__name__)
+"""
 
 
 @pytest.fixture
-def package(monkeypatch):
-    """A package ``lazy_room`` with a module ``lazy_room.thing`` that counts its imports."""
-    room, imports = types.ModuleType("lazy_room"), []
-    room.__path__ = []
-    room.__getattr__, room.__dir__, room.__all__ = attach("lazy_room", {"make": "thing"}, modules=["thing"])
-
-    class Finder:
-        def find_spec(self, name, path=None, target=None):
-            if name != "lazy_room.thing":
-                return None
-            import importlib.machinery
-
-            return importlib.machinery.ModuleSpec(name, self)
-
-        def create_module(self, spec):
-            return None
-
-        def exec_module(self, module):
-            imports.append(module.__name__)
-            module.make = lambda: "made"
-
-    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
-    monkeypatch.setitem(sys.modules, "lazy_room", room)
-    monkeypatch.delitem(sys.modules, "lazy_room.thing", raising=False)
-    room.imports = imports
-    yield room
-    sys.modules.pop("lazy_room.thing", None)
+def package(tmp_path, monkeypatch):
+    """A package ``lazy_room`` with a module ``lazy_room.thing`` that defines ``make``, and one that is private."""
+    room = tmp_path / "lazy_room"
+    room.mkdir()
+    (room / "__init__.py").write_text(SOURCE)
+    (room / "thing.py").write_text("def make():\n    return 'made'\n")
+    (room / "_hidden.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("lazy_room")
+    for name in ("lazy_room", "lazy_room.thing"):
+        sys.modules.pop(name, None)
 
 
 def test_nothing_is_imported_before_it_is_used(package):
-    assert package.imports == []
+    assert "lazy_room.thing" not in sys.modules
     assert package.make() == "made"
     assert package.make is package.thing.make
-    assert package.imports == ["lazy_room.thing"]
     assert "make" in vars(package)  # found directly from now on
+
+
+def test_a_module_is_imported_by_its_name(package):
+    assert package.thing is sys.modules["lazy_room.thing"]
 
 
 def test_public_names_are_listed(package):
@@ -62,4 +58,4 @@ def test_a_misspelt_name_is_an_attribute_error_with_the_nearest(package):
 def test_probing_for_special_names_is_answered_as_usual(package):
     assert not hasattr(package, "__deepcopy__")
     assert copy.copy({"room": package})["room"] is package
-    assert package.imports == []
+    assert "lazy_room.thing" not in sys.modules

@@ -20,7 +20,7 @@ def house(tmp_path):
     """A package with one module, one page and one test; ``write(docstring)`` gives its function a docstring."""
     for folder in ("src/icllab/theory", "docs", "tests"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "src/icllab/theory/__init__.py").write_text('__all__ = attach(__name__, {"area": "circles"})')
+    (tmp_path / "src/icllab/theory/__init__.py").write_text("from icllab.theory.circles import area\n")
     (tmp_path / "docs/circles.md").write_text("# Circles\n\n```python\n# no heading\n```\n\n## The area\n")
     (tmp_path / "tests/test_circles.py").write_text("from icllab.theory import area\n\ndef test_area():\n    area(1)\n")
 

@@ -23,16 +23,4 @@ if TYPE_CHECKING:
     from icllab.algorithms.least_squares import LeastSquares, Ridge
     from icllab.algorithms.ngrams import NGram
 
-_MODULES = {
-    "bayes": ("DiscreteMMSE", "GaussianPosterior", "bayes_optimal"),
-    "descent": ("GradientDescent", "GradientDescentPlusPlus", "PreconditionedDescent"),
-    "estimators": ("from_sklearn",),
-    "functional": ("FunctionalDescent", "GaussianProcess", "KernelRidge", "RepairedProcess", "SoftmaxLimit"),
-    "label_maps": ("LabelMap",),
-    "least_squares": ("LeastSquares", "Ridge"),
-    "ngrams": ("NGram",),
-    "recursions": (),
-}
-__getattr__, __dir__, __all__ = attach(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
-)
+__getattr__, __dir__, __all__ = attach(__name__)

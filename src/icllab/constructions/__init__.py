@@ -13,11 +13,4 @@ if TYPE_CHECKING:
     from icllab.constructions.dual import DualForm, dual_form
     from icllab.constructions.induction import HeadBounds, induction_bounds, induction_head
 
-_MODULES = {
-    "descent": ("gaussian_process", "gradient_descent"),
-    "dual": ("DualForm", "dual_form"),
-    "induction": ("HeadBounds", "induction_bounds", "induction_head"),
-}
-__getattr__, __dir__, __all__ = attach(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -6,21 +6,4 @@ and ``core.grid``'s bookkeeping are free of JAX.
 
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    modules=(
-        "axes",
-        "covariances",
-        "draws",
-        "errors",
-        "files",
-        "grid",
-        "kernels",
-        "lazy",
-        "linalg",
-        "prompt",
-        "protocols",
-        "sources",
-        "views",
-    ),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

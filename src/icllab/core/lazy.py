@@ -1,38 +1,40 @@
 """Names that import their module when first used, so that ``import icllab`` costs nothing."""
 
+import ast
 import importlib
+import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from icllab.core.errors import unknown
 
 
-def attach(
-    package: str, names: Mapping[str, str] | None = None, modules: Iterable[str] = ()
-) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """``__getattr__, __dir__, __all__`` of a package.
+def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """``__getattr__, __dir__, __all__`` of the package with this ``__name__``.
 
-    Args:
-        package: The package's ``__name__``.
-        names: public name -> dotted submodule (relative to the package) that defines it.
-        modules: Submodules that are public as such.
+    Public are its modules, and what its ``__init__.py`` imports under ``if TYPE_CHECKING:``. Type checkers run these
+    imports; at run time each is made when its name is first used.
     """
-    names, modules = dict(names or {}), tuple(modules)
+    here = sys.modules[package]
+    statements = ast.parse(pkgutil.get_data(package, "__init__.py") or b"").body
+    typed = [node for branch in statements if isinstance(branch, ast.If) for node in branch.body]
+    imports = [node for node in typed if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: str(node.module) for node in imports for alias in node.names}
+    modules = {module.name for module in pkgutil.iter_modules(here.__path__) if not module.name.startswith("_")}
     public = sorted({*names, *modules})
 
     def __getattr__(name: str) -> object:
         if name in names:
-            value = getattr(importlib.import_module(f"{package}.{names[name]}"), name)
+            value = getattr(importlib.import_module(names[name]), name)
         elif name in modules:
             value = importlib.import_module(f"{package}.{name}")
         else:
             # hasattr, copy and pickle probe for dunder names: for them a plain AttributeError.
-            message = str(unknown(f"name in {package}:", name, public))
-            raise AttributeError(message, name=name, obj=sys.modules[package])
-        setattr(sys.modules[package], name, value)
+            raise AttributeError(str(unknown(f"name in {package}:", name, public)), name=name, obj=here)
+        setattr(here, name, value)
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *public})
+        return sorted({*vars(here), *public})
 
     return __getattr__, __dir__, public

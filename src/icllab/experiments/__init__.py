@@ -14,28 +14,4 @@ if TYPE_CHECKING:
     from icllab.experiments.estimates import Estimate
     from icllab.experiments.experiment import Control, Experiment
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "Experiment": "experiment",
-        "Finding": "checks",
-        "Outcome": "checks",
-        "Verdict": "checks",
-        "Control": "experiment",
-        "Estimate": "estimates",
-    },
-    modules=(
-        "checks",
-        "contract",
-        "experiment",
-        "pace",
-        "pools",
-        "provenance",
-        "reader",
-        "registry",
-        "requests",
-        "results",
-        "runner",
-        "store",
-    ),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -13,8 +13,4 @@ if TYPE_CHECKING:
     from icllab.figures.curves import Panel, panels
     from icllab.figures.output import Drawing, png_bytes, save
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {"Drawing": "output", "Panel": "curves", "panels": "curves", "png_bytes": "output", "save": "output"},
-    modules=("curves", "hues", "output", "style"),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

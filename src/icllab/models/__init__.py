@@ -29,41 +29,6 @@ if TYPE_CHECKING:
     from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
     from icllab.models.networks.parameters import parameter_count, width_for
     from icllab.models.networks.transformer import BlockOptions, Transformer
-    from icllab.models.reduced import ReducedLinearAttention
+    from icllab.models.reduced.fitting import ReducedLinearAttention
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "Attention": "networks.attention",
-        "BlockOptions": "networks.transformer",
-        "Classifier": "networks.classifier",
-        "DeepSets": "networks.controls",
-        "Edited": "interventions.edits",
-        "EditedBy": "interventions.edits",
-        "Embedding": "networks.embedding",
-        "FastWeights": "contexts.exact_family",
-        "GeneralisedAttention": "linear.generalised",
-        "GradientStep": "contexts.exact_family",
-        "Interleaved": "networks.embedding",
-        "ItemLabelNetwork": "induction.item_label_network",
-        "Joined": "networks.embedding",
-        "LinearAttention": "linear.linear_attention",
-        "MinimalHead": "induction.minimal_head",
-        "PromptPerceptron": "networks.controls",
-        "Recurrent": "networks.controls",
-        "ReducedLinearAttention": "reduced.fitting",
-        "ScalarAttention": "linear.scalar_attention",
-        "Tokens": "networks.embedding",
-        "Transformer": "networks.transformer",
-        "ablated": "interventions.clamps",
-        "copy_clamped": "interventions.clamps",
-        "edited": "interventions.edits",
-        "edited_by": "interventions.edits",
-        "transplanted": "interventions.clamps",
-        "match_clamped": "interventions.clamps",
-        "parameter_count": "networks.parameters",
-        "previous_token_clamped": "interventions.clamps",
-        "width_for": "networks.parameters",
-    },
-    modules=("contexts", "induction", "interventions", "linear", "networks", "reduced"),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -29,28 +29,4 @@ if TYPE_CHECKING:
     from icllab.tasks.table import Table
     from icllab.tasks.text import Text
 
-_MODULES = {
-    "attention_features": (),
-    "classification": (),
-    "fixed_prompts": ("FixedPrompts",),
-    "function_regression": ("FunctionRegression",),
-    "hierarchical_regression": ("HierarchicalRegression",),
-    "higher_order_chain": ("HigherOrderChain",),
-    "integrated_regression": ("CovariancePrompt", "IntegratedRegression"),
-    "item_label": ("ItemLabel", "PromptMixture"),
-    "item_label_levels": (),
-    "label_relations": ("LabelRelations",),
-    "linear_regression": ("LinearRegression",),
-    "regression": (),
-    "regression_distributions": ("GaussianInputs", "GaussianWeights", "SphereInputs", "UniformInputs", "WeightPool"),
-    "sample_covariances": (),
-    "scaling": ("Standardised",),
-    "sequences": ("InContextCopying", "MarkovChain", "RepeatedTokens"),
-    "table": ("Table",),
-    "table_files": (),
-    "text": ("Text",),
-    "text_files": (),
-}
-__getattr__, __dir__, __all__ = attach(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
-)
+__getattr__, __dir__, __all__ = attach(__name__)

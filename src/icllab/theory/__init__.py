@@ -8,23 +8,4 @@ the parameter's name, the value and the range.
 
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    modules=(
-        "descent",
-        "dmmse",
-        "finite_wishart",
-        "free_energy",
-        "induction_landscape",
-        "label_relations",
-        "learning_coefficients",
-        "linear_attention",
-        "parameters",
-        "preconditioners",
-        "quadratic_posterior",
-        "sample_covariance",
-        "superposition",
-        "task_alignment",
-        "wishart",
-    ),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -22,46 +22,4 @@ if TYPE_CHECKING:
     from icllab.training.sweeps import Sweep
     from icllab.training.trajectory import Trajectory
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "CheckpointStore": "store",
-        "Divergence": "stopping",
-        "Ensemble": "ensembles",
-        "Fixed": "minibatches",
-        "Fresh": "minibatches",
-        "Plateau": "stopping",
-        "Record": "records",
-        "Run": "runs",
-        "Sweep": "sweeps",
-        "TargetLoss": "stopping",
-        "TrainingInterrupted": "host",
-        "Trajectory": "trajectory",
-        "Until": "stopping",
-        "cache_compilations": "compilation",
-        "ensemble": "ensembles",
-        "fit": "fitting",
-        "load": "finished",
-    },
-    modules=(
-        "compilation",
-        "ensembles",
-        "finished",
-        "fitting",
-        "host",
-        "identity",
-        "loop",
-        "minibatches",
-        "modes",
-        "objective",
-        "plans",
-        "progress",
-        "records",
-        "repairs",
-        "runs",
-        "stopping",
-        "store",
-        "sweeps",
-        "trajectory",
-    ),
-)
+__getattr__, __dir__, __all__ = attach(__name__)

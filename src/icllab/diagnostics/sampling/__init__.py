@@ -12,15 +12,4 @@ if TYPE_CHECKING:
     from icllab.diagnostics.sampling.sgld import SGLD
     from icllab.diagnostics.sampling.smc import SMC
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "HMC": "hmc",
-        "MALA": "mala",
-        "NUTS": "nuts",
-        "SGLD": "sgld",
-        "SMC": "smc",
-        "ChainSampler": "samplers",
-        "Sampler": "samplers",
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

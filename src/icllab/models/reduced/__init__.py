@@ -8,13 +8,4 @@ if TYPE_CHECKING:
     from icllab.models.reduced.fitting import ReducedLinearAttention, SolveReport, fit, fit_features, prompts_at
     from icllab.models.reduced.samples import Samples, sample
 
-_MODULES = {
-    "choice": (),
-    "factors": (),
-    "fitting": ("ReducedLinearAttention", "SolveReport", "fit", "fit_features", "prompts_at"),
-    "samples": ("Samples", "sample"),
-    "solvers": (),
-}
-__getattr__, __dir__, __all__ = attach(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, modules=_MODULES
-)
+__getattr__, __dir__, __all__ = attach(__name__)
