@@ -62,6 +62,7 @@ def test_names_are_derived_by_their_suffix():
     assert derived("width", known) is known["width"]
     assert derived("icl_error", known) is known["icl_error"]  # a name of its own, not an error of "icl"
     assert derived("width_error", known).label == r"standard error of the width, $\mathrm{SE}(w)$ [steps]"
+    assert derived("width_mcse", known).label == r"Monte Carlo standard error of the width, $\mathrm{SE}(w)$ [steps]"
     assert derived("width_theory", known).label == "width, closed form, $w$ [steps]"
     assert derived("width_line", known).label == "width, $w$ [steps]"
     assert derived("icl_error_error", known).symbol == r"\mathrm{SE}(E)"

@@ -56,6 +56,7 @@ class Axis(Quantity):
 
 _DERIVED = {
     "_error": (r"\mathrm{{SE}}({})", "standard error of the {}"),
+    "_mcse": (r"\mathrm{{SE}}({})", "Monte Carlo standard error of the {}"),
     "_interval": (r"\mathrm{{CI}}({})", "confidence interval of the {}"),
     "_theory": ("{}", "{}, closed form"),
     "_line": ("{}", "{}"),
@@ -66,8 +67,8 @@ _DERIVED = {
 def derived(name: str, known: Mapping[str, Quantity]) -> Quantity | None:
     """``known[name]``, or what its suffixes make of a known name; None where there is neither.
 
-    ``width_error`` is the standard error of ``width``, ``width_theory`` its closed form, ``width_line`` the line that a
-    figure draws of it, ``width_interval`` its confidence interval. Suffixes nest.
+    ``width_error`` is the standard error of ``width``, ``width_mcse`` that of a Markov chain, ``width_interval`` its
+    confidence interval, ``width_theory`` its closed form, ``width_line`` the line that a figure draws. Suffixes nest.
     """
     if name in known:
         return known[name]
@@ -187,13 +188,9 @@ QUANTITIES = _table(
     Quantity("loss", r"L^{(\ell)}", "mean loss at a position"),
     Quantity("standard_error", r"\mathrm{SE}", "standard error of the mean"),
     Quantity("loss_sum", r"L", "sum of the losses of all positions"),
-    Quantity("loss_sum_error", r"\mathrm{SE}(L)", "standard error of the sum of losses"),
     Quantity("loss_mean", r"\bar L", "mean of the losses of all positions"),
-    Quantity("loss_mean_error", r"\mathrm{SE}(\bar L)", "standard error of the mean of losses"),
     Quantity("difference", r"\Delta L^{(\ell)}", "loss above that of the reference, at a position"),
-    Quantity("difference_error", r"\mathrm{SE}(\Delta L^{(\ell)})", "standard error of a difference of losses"),
     Quantity("difference_mean", r"\Delta\bar L", "mean loss above that of the reference"),
-    Quantity("difference_mean_error", r"\mathrm{SE}(\Delta\bar L)", "standard error of a difference of mean losses"),
     Quantity("early_minus_late", r"L^{(e)}-L^{(l)}", "loss at an early position minus that at a late one"),
     Quantity("win_rate", r"P_<", "how often the answer with context has the smaller loss"),
     Quantity("context_benefit", "G", "loss without context minus that with it"),
@@ -229,15 +226,12 @@ QUANTITIES = _table(
     Quantity("heaviest", r"h_{10}", "share of a mean that its ten largest terms carry"),
     Quantity("warning", "!", "what a reader should know"),
     Quantity("r_squared", "R^2", "share of the label slots explained"),
-    Quantity("r_squared_error", r"\mathrm{SE}(R^2)", "standard error of the share explained"),
     Quantity("test_loss", "L", "error on fresh prompts"),
     Quantity("loss_ratio", "r", "loss over that of a reference on the same prompts"),
-    Quantity("loss_ratio_error", r"\mathrm{SE}(r)", "paired standard error of a ratio of losses"),
     Quantity("preconditioner", "A", "entries of a preconditioner"),
     Quantity("contraction", "B", "entries of a contraction"),
     Quantity("step_size", "a_l", "step size of a layer"),
     Quantity("plus_ratio", "r_+", "loss over that of GD++ with the best numbers on the same prompts"),
-    Quantity("plus_ratio_error", r"\mathrm{SE}(r_+)", "paired standard error of the ratio to GD++"),
     Quantity("reached", "p", "share of the networks that reach GD++"),
     Quantity("exact_loss", "L", "error, exact"),
     Quantity("free_line", "L", "error of the best steps of gradient descent, exact"),
@@ -265,57 +259,35 @@ QUANTITIES = _table(
     Quantity("plateau_mean", r"\bar p", "mean level of the plateau"),
     Quantity("plateau_interval", r"\bar p", "interval of the mean level of the plateau"),
     Quantity("survival", "S", "share of the members without a transition so far"),
-    Quantity("survival_interval", "S", "interval of the share without a transition"),
     Quantity("at_risk", "n", "members left"),
     Quantity("median_time", r"T_{1/2}", "median time of the transition"),
-    Quantity("median_time_interval", r"T_{1/2}", "interval of the median time"),
     Quantity("restricted_mean", r"\int S", "mean time before the transition, up to an end"),
-    Quantity("restricted_mean_error", r"\mathrm{SE}(\int S)", "standard error of the restricted mean"),
     Quantity("log_rank", "Z", "log-rank statistic"),
     Quantity("p_value", "p", "p-value, normal"),
     Quantity("exact_p_value", "p", "p-value, exact"),
     Quantity("restricted_difference", r"\Delta\int S", "difference of restricted means"),
-    Quantity("restricted_difference_error", r"\mathrm{SE}(\Delta\int S)", "standard error of that difference"),
     Quantity("log_ratio", r"\ln r", "log ratio of restricted means"),
-    Quantity("log_ratio_error", r"\mathrm{SE}(\ln r)", "standard error of that log ratio"),
     Quantity("previous_token_score", r"s_{\mathrm{prev}}", "attention to the previous token"),
-    Quantity("previous_token_score_error", r"\mathrm{SE}(s_{\mathrm{prev}})", "standard error of that score"),
     Quantity("prefix_matching_score", r"s_{\mathrm{match}}", "attention to what followed the same token"),
-    Quantity("prefix_matching_score_error", r"\mathrm{SE}(s_{\mathrm{match}})", "standard error of that score"),
     Quantity("induction_score", r"s_{\mathrm{ind}}", "attention to the right tokens above an even one"),
-    Quantity("induction_score_error", r"\mathrm{SE}(s_{\mathrm{ind}})", "standard error of that score"),
     Quantity("context_label_mass", r"P_{\mathrm{CL}}", "probability of the labels of the context"),
-    Quantity("contribution", "c_l", "contribution of a length to the learning coefficient"),
-    Quantity("contribution_mcse", r"\mathrm{SE}(c_l)", "Monte Carlo standard error of a contribution"),
     Quantity("contribution_covariance", r"\mathrm{Cov}_{ll'}", "covariance of two contributions under the posterior"),
-    Quantity(
-        "contribution_covariance_mcse", r"\mathrm{SE}(\mathrm{Cov}_{ll'})", "Monte Carlo error of that covariance"
-    ),
     Quantity("length_samples", "n_l", "samples of a length"),
     Quantity("step_gain", "G_l", "gain of a step along the gradient of one length", "nats"),
-    Quantity("divergence_error", r"\mathrm{SE}(K^{(l)})", "standard error of a divergence", "nats"),
     Quantity("divergence_sum", "K", "divergence of a window", "nats"),
-    Quantity("divergence_sum_error", r"\mathrm{SE}(K)", "standard error of the divergence of a window", "nats"),
     Quantity("divergence_mean", r"\bar K", "mean divergence of a prefix", "nats"),
-    Quantity("divergence_mean_error", r"\mathrm{SE}(\bar K)", "standard error of the mean divergence", "nats"),
     Quantity("divergence", r"K^{(l)}", "divergence from the truth", "nats"),
     Quantity("entropy", r"H^{(l)}", "entropy of the next token", "nats"),
     Quantity("slot_residual", r"|\hat s_l - s_k|", "distance from the label slots, relative to the labels"),
     Quantity("learning_coefficient", r"\hat\lambda", "learning coefficient"),
-    Quantity("learning_coefficient_error", r"\mathrm{SE}(\hat\lambda)", "standard error of the learning coefficient"),
     Quantity("learning_coefficient_theory", r"\lambda - (m-1)/\log n\beta", "learning coefficient, closed form"),
-    Quantity("additivity_gap_theory", r"\lambda - \sum_c\lambda_c", "coefficient less its terms', exact"),
     Quantity("contribution", r"n\beta E[L_c - L_c^*]", "contribution of a term"),
-    Quantity("contribution_error", r"\mathrm{SE}", "standard error of a contribution"),
-    Quantity("contribution_theory", r"n\beta E[L_c - L_c^*]", "contribution of a term, exact"),
     Quantity("term_covariance", r"\mathrm{Cov}(n\beta L_1, n\beta L_2)", "covariance of two terms"),
-    Quantity("term_covariance_theory", r"\mathrm{Cov}(n\beta L_1, n\beta L_2)", "covariance of two terms, exact"),
     Quantity("sampler_warnings", "W", "warnings of the estimate"),
     Quantity("free_energy", "F", "free energy", "nats"),
     Quantity("annealing_warnings", "W", "warnings of the annealing"),
     Quantity("phase_free_energy", "F_n(W_a)", "free energy of a phase", "nats"),
     Quantity("phase_free_energy_theory", "F_n(W_a)", "free energy of a phase, integral", "nats"),
-    Quantity("phase_place_error", r"\mathrm{SE}", "standard error of a mean of x"),
 )
 
 
