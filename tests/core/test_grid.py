@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, stable_hash, tabulated
+from icllab.core.grid import BLOCK, Grid, Seeds, canonical, cell_key, stable_hash, tabulated
 
 
 def test_cells_are_the_product_of_the_static_axes():
@@ -74,14 +74,6 @@ def test_no_two_of_many_cells_share_a_key():
     assert not jnp.array_equal(jax.random.key_data(first), jax.random.key_data(second))
 
 
-def test_batched_is_the_loop():
-    x, y = jnp.arange(3.0), jnp.arange(4.0) + 1
-    result = batched(lambda rho, ridge: (rho / ridge, rho - ridge), rho=x, ridge=y)
-    np.testing.assert_array_equal(result[0], x[:, None] / y[None, :])
-    np.testing.assert_array_equal(result[1], x[:, None] - y[None, :])
-    assert batched(lambda: 3.0) == 3.0
-
-
 def test_blocks_hold_every_seed_once_and_share_the_key_of_their_cell():
     """What is random depends on the seed, not on the block it is in."""
     grid = Grid(static={"dim": (2, 4)}, traced={"tau": (1.0, 2.0), "seed": (0, 1, 2, 5)}, block=2)
@@ -89,7 +81,6 @@ def test_blocks_hold_every_seed_once_and_share_the_key_of_their_cell():
     assert cells == [{"dim": d, BLOCK: b} for d in (2, 4) for b in (0, 1, 2)]
     assert [grid.inside(cell)["seed"] for cell in cells[:3]] == [(0, 1), (2,), (5,)]
     assert all(grid.inside(cell)["tau"] == (1, 2) for cell in cells)
-    assert [grid.at(cell) for cell in cells] == [(0,)] * 3 + [(1,)] * 3
     keys = {tuple(jax.random.key_data(cell_key(jax.random.key(0), cell)).tolist()) for cell in cells[:3]}
     assert keys == {tuple(jax.random.key_data(cell_key(jax.random.key(0), {"dim": 2})).tolist())}
 

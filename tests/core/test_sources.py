@@ -48,7 +48,7 @@ def test_every_citation_in_the_library_is_in_the_list():
     cited = 0
     for path in package.rglob("*.py"):
         for line in re.findall(r"^\s*Source: (.*)$", path.read_text(), re.MULTILINE):
-            found = sources.cited(line)
+            found = [sources.reference(key) for key in re.findall(r"\[(\w+)\]", line)]
             assert found, f"{path.name}: 'Source:' without a [Key]"
             cited += len(found)
     assert cited

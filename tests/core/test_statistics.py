@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from icllab.core.statistics import crossed_mean_and_error, extrapolate, extrapolated_mean, first_rise, mean_and_error
+from icllab.core.statistics import crossed_mean_and_error, extrapolate, first_rise, mean_and_error
 
 
 def test_mean_and_error_against_numpy():
@@ -75,17 +75,6 @@ def test_too_few_sizes_say_nothing():
     assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.1], order=2)).all()
     assert np.isnan(extrapolate([10, 20], [1, np.nan], [0.1, np.nan])).all()
     assert np.isnan(extrapolate([10, 20], [1, 2], [0.1, 0.0])).all()
-
-
-def test_means_over_seeds_are_taken_to_the_limit_with_the_errors_they_have():
-    """Three sizes determine a quadratic: by Lagrange at 1/d = 0, with d in ratio 1:2:4, (m - 6 m' + 8 m'') / 3."""
-    samples = np.random.default_rng(4).normal([[3.0], [2.0], [1.5]], size=(3, 12))
-    (a, b, c), (s, t, u) = mean_and_error(samples)
-    limit, error = extrapolated_mean([10, 20, 40], samples)
-    assert limit == pytest.approx((a - 6 * b + 8 * c) / 3, rel=1e-9)
-    assert error == pytest.approx(np.sqrt(s**2 + 36 * t**2 + 64 * u**2) / 3, rel=1e-9)
-    assert extrapolated_mean([20, 40], samples[1:], order=1)[0] == pytest.approx(2 * c - b, rel=1e-9)
-    assert np.isnan(extrapolated_mean([20, 40], samples[1:])).all()
 
 
 def test_a_rise_is_where_straight_lines_first_reach_zero_from_below():

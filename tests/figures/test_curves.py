@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.core.axes import axis, quantity
+from icllab.core.axes import AXES, QUANTITIES
 from icllab.core.errors import InputError
 from icllab.core.statistics import mean_and_error
 from icllab.figures.curves import Panel, curves, panels
@@ -90,9 +90,9 @@ def test_error_bars_longer_than_a_log_axis_leave_the_frame():
 def test_labels_come_from_the_axis_table():
     figure = panels(dataset(), [Panel("icl_error", "icl_line"), Panel("idg_error")], x="tau", hue="dim", vertical=1.0)
     upper, lower = figure.axes
-    assert lower.get_xlabel() == axis("tau").label
+    assert lower.get_xlabel() == AXES["tau"].label
     assert upper.get_xlabel() == ""
-    assert upper.get_ylabel() == quantity("icl_error").label
+    assert upper.get_ylabel() == QUANTITIES["icl_error"].label
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["$d = 20$", "$d = 40$", "closed form"]
 
@@ -199,7 +199,7 @@ def test_a_closed_form_alone_has_a_style_for_every_hue():
     first, second = axes.lines
     assert np.isnan(first.get_ydata()).tolist() == [False, True, False]
     assert first.get_linestyle() != second.get_linestyle()
-    assert axes.get_ylabel().replace("\n", " ") == quantity("icl_theory").label
+    assert axes.get_ylabel().replace("\n", " ") == QUANTITIES["icl_theory"].label
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [r"$\lambda = 0$", r"$\lambda = 0.1$"]
 
@@ -270,5 +270,5 @@ def test_a_panel_may_have_an_axis_and_a_hue_of_its_own():
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["one", "other"]
     assert right.get_legend() is None  # repetitions have no names
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
-    assert (left.get_xlabel(), right.get_xlabel()) == (axis("model").label, axis("step").label)
+    assert (left.get_xlabel(), right.get_xlabel()) == (AXES["model"].label, AXES["step"].label)
     assert [len(line.get_xdata()) for line in right.lines] == [2, 2]

@@ -291,22 +291,8 @@ QUANTITIES = _table(
 )
 
 
-def axis(name: str) -> Axis:
-    """The axis called ``name``; an unknown name is refused with the nearest known one."""
-    if name not in AXES:
-        raise unknown("axis", name, AXES)
-    return AXES[name]
-
-
-def quantity(name: str) -> Quantity:
-    """The quantity called ``name``, or derived from one by its suffix; an unknown name is refused."""
-    found = derived(name, QUANTITIES)
-    if found is None:
-        raise unknown("quantity", name, QUANTITIES)
-    return found
-
-
 def require_axes(names: Iterable[str]) -> None:
     """Refuse any dimension that is not in the axis table."""
     for name in names:
-        axis(name)
+        if name not in AXES:
+            raise unknown("axis", name, AXES)

@@ -24,8 +24,6 @@ class InputError(IclError, ValueError):
 class EnvironmentFault(IclError):
     """The disk, a worker or an installed library failed, not the input (exit status 4)."""
 
-    exit_status = 4
-
 
 class CellsMissing(IclError):
     """Results that were asked for have not been computed yet (exit status 3)."""

@@ -96,10 +96,6 @@ class Grid:
         own = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
         return {name: own if name == "seed" else values for name, values in self.traced.items()}
 
-    def at(self, cell: Coordinates) -> tuple[int, ...]:
-        """Where a cell stands along the static axes."""
-        return tuple(values.index(cell[name]) for name, values in self.static.items())
-
     @property
     def _seeds(self) -> tuple[Value, ...]:
         return self.traced["seed"]
@@ -129,22 +125,3 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
         stacked = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
         found[name] = ((*values, *own), stacked.reshape(*shape, *stacked.shape[1:]))
     return found
-
-
-def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
-    """``function`` over the product of the given axes, in one vmapped call.
-
-    ``batched(f, rho=r, ridge=l)`` returns the leaves of ``f(rho=..., ridge=...)`` with leading
-    axes ``(len(r), len(l))``, in the order of the keywords.
-    """
-    import jax
-
-    names = list(axes)
-
-    def over(rest: list[str], fixed: dict[str, Any]) -> Any:
-        if not rest:
-            return function(**fixed)
-        first, *others = rest
-        return jax.vmap(lambda value: over(others, {**fixed, first: value}))(axes[first])
-
-    return over(names, {})

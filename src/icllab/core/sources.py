@@ -1,4 +1,4 @@
-"""Where a formula comes from: the reference list, and ``[Key]`` citations looked up in it."""
+"""Where a formula comes from: the list of references, by key."""
 
 import functools
 import importlib.resources
@@ -11,7 +11,6 @@ from icllab.core.errors import InputError, unknown
 
 _ENTRY = re.compile(r"^@(?P<kind>\w+)\{(?P<key>\w+),\n(?P<body>.*?)\n\}$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^\s*(?P<name>\w+)\s*=\s*\{(?P<value>.*)\},?$")
-_CITATION = re.compile(r"\[(\w+)\]")
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,6 @@ def reference(key: str) -> Reference:
     if key not in references():
         raise unknown("source", key, references())
     return references()[key]
-
-
-def cited(text: str) -> list[Reference]:
-    """The references cited as ``[Key]`` in a docstring's ``Source:`` line."""
-    return [reference(key) for key in _CITATION.findall(text)]
 
 
 def bibliography(sources: Iterable[Reference]) -> str:

@@ -57,15 +57,6 @@ def extrapolate(dims: Numbers, values: Numbers, errors: Numbers, *, order: int =
     return float((covariance @ (design.T @ (m / s**2)))[0]), float(math.sqrt(covariance[0, 0]))
 
 
-def extrapolated_mean(dims: Numbers, samples: np.ndarray, *, order: int = 2) -> tuple[float, float]:
-    r"""Means over seeds, taken to :math:`1/d \to 0`: :func:`extrapolate` after :func:`mean_and_error`.
-
-    ``samples`` has the axes dim and seed. The error of a finite size is O(1/d) and not small, so that the default
-    takes its square along too, and needs three sizes.
-    """
-    return extrapolate(dims, *mean_and_error(samples), order=order)
-
-
 def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
     """Where values along the last axis first reach zero from below, by straight lines between the points.
 
