@@ -17,10 +17,10 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from icllab.core.errors import EnvironmentFault  # noqa: E402
-from icllab.training import cache_compilations  # noqa: E402
+from icllab.training import cache_compilations, compile_quickly  # noqa: E402
 
-# Most of the suite's time is compilation, of programs that run for milliseconds. Claims switch it back.
-jax.config.update("jax_disable_most_optimizations", True)
+# Most of the suite's time is compilation, of programs that run for milliseconds.
+compile_quickly()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from icllab.core.errors import EnvironmentFault
-from icllab.training import cache_compilations
+from icllab.training import cache_compilations, compile_quickly
 from icllab.training.compilation import default_cache
 
 PROGRAM = """
@@ -62,3 +62,18 @@ def test_the_users_own_folder_is_closed_to_others(tmp_path, monkeypatch):
 def test_a_named_folder_is_made(tmp_path):
     assert cache_compilations(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_quick_compilation_keeps_the_users_own_flags(monkeypatch):
+    own = "--xla_cpu_use_fusion_emitters=true --xla_force_host_platform_device_count=2"
+    monkeypatch.setenv("XLA_FLAGS", own)
+    for _ in range(2):
+        compile_quickly()
+        assert os.environ["XLA_FLAGS"] == f"{own} --xla_cpu_parallel_codegen_split_count=1"
+
+
+def test_quick_compilation_gives_no_flag_to_a_version_that_may_not_know_it(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr("icllab.training.compilation.version", lambda _: "0.11.0")
+    compile_quickly()
+    assert os.environ["XLA_FLAGS"] == ""

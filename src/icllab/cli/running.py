@@ -24,12 +24,7 @@ def demo(out: Path) -> Report:
 
 
 def run(claim: str, options: Mapping[str, Any]) -> Report:
-    """Compute what is not there yet, then judge what was asked for.
-
-    Args:
-        claim: ``subject/finding``.
-        options: As on the command line; see :mod:`icllab.cli.options`.
-    """
+    """Compute what is not there yet, then judge what was asked for; ``options`` are those of the command line."""
     workers, scheduler = options.get("workers"), options.get("scheduler")
     if workers is not None and scheduler is not None:
         raise InputError("expected --workers or --scheduler, got both; a scheduler brings its own workers")
@@ -42,7 +37,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         control=options.get("control"),
         claims=options.get("claims"),
     )
-    _cache_compilations()
+    _compile(request.size)
     with progress.shown(claim) as shown:
         outcome = runner.execute(
             request,
@@ -56,7 +51,6 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     experiment = request.experiment()
     files, notes = draw_beside(experiment, outcome.dataset, outcome.root / "figure")
     verdict = judged(experiment, outcome.dataset, [*outcome.notes, *notes])
-    cells = {"computed": outcome.computed, "kept": outcome.kept}
 
     def plain(console: "Console") -> None:
         write_verdict(console, experiment.claim, request.size, request.control, verdict)
@@ -65,15 +59,17 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
 
     data = judgement(experiment, request, verdict)
     note(outcome.root, outcome.dataset, data)
-    data |= {"cells": cells, "dataset": results, "figure": files}
+    data |= {"cells": {"computed": outcome.computed, "kept": outcome.kept}, "dataset": results, "figure": files}
     return Report(data, plain, verdict.outcome.exit_status)
 
 
-def _cache_compilations() -> None:
-    """Keep compiled programs for the next run, where the user has not said otherwise and there is a place for them."""
+def _compile(size: str) -> None:
+    """Keep programs for the next run, unless the user says otherwise; at ``smoke`` compile them in less time."""
+    from icllab.training.compilation import cache_compilations, compile_quickly
+
+    if size == "smoke":
+        compile_quickly()
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("JAX_ENABLE_COMPILATION_CACHE") == "false":
         return
-    from icllab.training.compilation import cache_compilations
-
     with contextlib.suppress(EnvironmentFault):  # a run needs no cache
         cache_compilations()

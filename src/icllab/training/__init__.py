@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.training.compilation import cache_compilations
+    from icllab.training.compilation import cache_compilations, compile_quickly
     from icllab.training.ensembles import Ensemble, ensemble
     from icllab.training.finished import load
     from icllab.training.fitting import fit
