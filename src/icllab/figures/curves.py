@@ -30,7 +30,7 @@ class Panel:
 
     Attributes:
         y: The variable drawn as points; None where there is only a line.
-        line: The variable drawn as a line.
+        line: The variable drawn as a line, which breaks where it is not finite.
         yscale: ``"linear"`` or ``"log"``.
         ylim: Lower and upper end; points beyond are marked at the frame, never dropped in silence.
         at: Axis -> value: where on axes that the panel does not draw. It is written above the panel.
@@ -104,17 +104,13 @@ def curves(
     Args:
         dataset: Its dimensions and variables have shared names, or a claim's own (attribute ``names``).
         x: The dimension along the horizontal axis.
-        y: The variable drawn as points: means over ``over`` with standard errors, NaN left out; without that
-            dimension, with the ``_error`` that stands beside it. None: only a line.
+        y: As of :class:`Panel`, as are ``line``, ``xscale``, ``yscale`` and ``ylim``. Points are means over ``over``
+            with standard errors, NaN left out; without that dimension, with the ``_error`` that stands beside them.
         hue: A dimension told apart by colour and marker.
         over: The dimension of independent repetitions.
-        line: The variable drawn as a line; it breaks where it is not finite.
         line_x: The line's own dimension; by default the one that is neither ``hue`` nor ``over``.
         line_name: What the legend calls the line.
-        xscale: ``"linear"`` or ``"log"``.
-        yscale: ``"linear"`` or ``"log"``.
         vertical: Where a thin dashed line stands, such as a divergence.
-        ylim: Lower and upper end; points beyond are marked at the frame.
 
     Raises:
         InputError: A name that the dataset or the axis table lacks, or a dimension left over.
@@ -268,31 +264,21 @@ def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Cur
         # Of names, levels side by side.
         look: dict[str, Any] = {"marker": "_", "markersize": 12} if line.dashes == "none" else {}
         axes.plot(line.x, broken, color=line.colour, linestyle=line.dashes, zorder=2.5, **look)
+    # Bars end just outside the frame: on a log axis mean - error may have no place at all.
+    bottom, top = (0.9 * low, 1.1 * high) if row.yscale == "log" else (1.1 * low - 0.1 * high, 1.1 * high - 0.1 * low)
+    outside = {"markerfacecolor": "white", "markeredgewidth": 0.8, "clip_on": False, "zorder": 4}
     for curve in points:
         inside = (curve.y >= low) & (curve.y <= high)
-        # Bars end just outside the frame: on a log axis mean - error may have no place at all.
-        bottom, top = (
-            (0.9 * low, 1.1 * high) if row.yscale == "log" else (1.1 * low - 0.1 * high, 1.1 * high - 0.1 * low)
-        )
         error = np.where(np.isfinite(curve.error), curve.error, 0.0)
         reach = np.stack([np.minimum(error, curve.y - bottom), np.minimum(error, top - curve.y)])
         look = {"color": curve.colour, "marker": curve.marker, "linestyle": "none"}
         edge = {"markeredgecolor": "white", "markeredgewidth": 0.35, "elinewidth": 0.8, "zorder": 3}
         axes.errorbar(curve.x[inside], curve.y[inside], reach[:, inside], **look, **edge)
-        for beyond, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
-            if not beyond.any():
-                continue
-            axes.plot(
-                curve.x[beyond],
-                np.full(int(beyond.sum()), end),
-                arrow,
-                color=curve.colour,
-                markerfacecolor="white",
-                markeredgewidth=0.8,
-                transform=axes.get_xaxis_transform(),
-                clip_on=False,
-                zorder=4,
-            )
+        for there, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
+            x = curve.x[there]
+            if x.size:
+                place: Any = {"color": curve.colour, "transform": axes.get_xaxis_transform(), **outside}
+                axes.plot(x, np.full(x.size, end), arrow, **place)
     if vertical is not None:
         axes.axvline(vertical, color=style.FAINT, linewidth=0.7, dashes=(4, 3), zorder=1)
     for scale, ruler in ((row.xscale, axes.xaxis), (row.yscale, axes.yaxis)):

@@ -9,10 +9,7 @@ import xarray as xr
 def joined(curves: Mapping[str, Mapping[Any, xr.DataArray]], hue: str, attrs: Mapping[Any, Any]) -> xr.Dataset:
     """Variables that belong to several names as one Dataset over ``hue``, NaN where a name lacks one.
 
-    Args:
-        curves: Name -> variable -> values, over the same axes for every name.
-        hue: The dimension of the names, in their order.
-        attrs: Attributes of the Dataset, such as those of the results.
+    ``curves`` is name -> variable -> values, over the same axes for every name.
     """
     parts = [xr.Dataset(dict(variables)) for variables in curves.values()]
     kept: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop"}

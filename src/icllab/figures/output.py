@@ -1,15 +1,13 @@
 """A figure as files: PNG and PDF, the same bytes for the same figure, whole or not at all."""
 
-import contextlib
 import io
-import os
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.files import disk_faults, write_atomically
 from icllab.figures.style import context
 
 # Neither the date nor the library's version: a figure is a function of its Dataset.
@@ -48,22 +46,10 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
 
     Each file appears whole or not at all. A directory that is not there is made.
     """
-    stem = Path(stem)
+    stem, kept = Path(stem), "the results are kept"
+    with disk_faults(f"cannot write the figure {stem}", kept):
+        stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
-    _write(png, _rendered(figure, "png"))
-    _write(pdf, _rendered(figure, "pdf"))
+    write_atomically(png, _rendered(figure, "png"), kept)
+    write_atomically(pdf, _rendered(figure, "pdf"), kept)
     return png, pdf
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot write the figure {path}: {error.strerror or error}") from error

@@ -27,6 +27,7 @@ CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 # Orange to indigo, evenly darker: for numbers, so that a larger size is nearer to the black theory line.
 _LIGHT, _DARK = 0.72, 0.17
 
+_TICKS = {"color": INK, "labelsize": 7.0, "major.width": 0.6, "minor.width": 0.4, "major.size": 3.0, "minor.size": 1.6}
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -47,18 +48,7 @@ SETTINGS: dict[str, Any] = {
     "grid.color": "#e6e6e6",
     "grid.linewidth": 0.5,
     "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "xtick.major.size": 3.0,
-    "ytick.major.size": 3.0,
-    "xtick.minor.size": 1.6,
-    "ytick.minor.size": 1.6,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
     "legend.fontsize": 7.0,
     "legend.frameon": False,
     "legend.handlelength": 1.4,
