@@ -23,12 +23,7 @@ def uniform_and_normal(
 ) -> tuple[Float[Array, "row uniform"], Float[Array, "row normal"]]:
     """Numbers uniform in [0, 1) and standard normal ones, so many in each row, all from one draw of bits.
 
-    Args:
-        rows: How many rows.
-        uniform: Uniform numbers in each.
-        normal: Normal numbers in each.
-        dtype: Type of the numbers, float32 or float64.
-        key: Key of any generator.
+    ``dtype`` is float32 or float64, and ``key`` one of any generator.
     """
     pairs = (normal + 1) // 2
     bits = jax.random.bits(key, (rows, uniform + 2 * pairs), jnp.uint32)

@@ -31,6 +31,12 @@ def canonical(value: Any) -> Value:
     return value
 
 
+def spelled(coordinates: Mapping[str, Any]) -> str:
+    """``dim=40, tau=1.5``."""
+    shown = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in coordinates.items()}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
 def stable_hash(coordinates: Mapping[str, Any]) -> int:
     """32 bits that depend on names and values only: not on order, process, platform or version."""
     text = json.dumps({k: canonical(v) for k, v in coordinates.items()}, sort_keys=True)
@@ -125,3 +131,22 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
         stacked = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
         found[name] = ((*values, *own), stacked.reshape(*shape, *stacked.shape[1:]))
     return found
+
+
+def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
+    """``function`` over the product of the given axes, in one vmapped call.
+
+    ``batched(f, rho=r, ridge=l)`` returns the leaves of ``f(rho=..., ridge=...)`` with leading
+    axes ``(len(r), len(l))``, in the order of the keywords.
+    """
+    import jax
+
+    names = list(axes)
+
+    def over(rest: list[str], fixed: dict[str, Any]) -> Any:
+        if not rest:
+            return function(**fixed)
+        first, *others = rest
+        return jax.vmap(lambda value: over(others, {**fixed, first: value}))(axes[first])
+
+    return over(names, {})

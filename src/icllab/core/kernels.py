@@ -52,14 +52,7 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
 
 
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
-    """Refuse what is neither a name of the table nor a function.
-
-    Args:
-        name: What it is called where it is given.
-        kernel: What is given.
-        symmetric: Whether the softmax is refused, which is not symmetric.
-        function: Whether a function may be given instead of a name.
-    """
+    """Refuse what is no name of the table nor, if it may be given, a function; if ``symmetric``, the softmax too."""
     if function and callable(kernel):
         return
     names = tuple(ELEMENTWISE) if symmetric else NAMES

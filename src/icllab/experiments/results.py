@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import CellsMissing, IclError
-from icllab.core.grid import Coordinates, Grid, Named, Value, canonical
+from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.experiments.checks import Verdict
 from icllab.experiments.experiment import Experiment
 
@@ -136,8 +136,7 @@ def picture(experiment: Experiment, dataset: xr.Dataset) -> "Figure":
 def require_complete(claim: str, missing: Sequence[Coordinates], total: int) -> None:
     """Refuse to judge while cells that were asked for are not there."""
     if missing:
-        first = ", ".join(f"{k}={v}" for k, v in missing[0].items())
         raise CellsMissing(
-            f"{claim}: expected {total} cells, {len(missing)} are missing (the first: {first}); "
+            f"{claim}: expected {total} cells, {len(missing)} are missing (the first: {spelled(missing[0])}); "
             f"`icl run {claim}` with the same --out computes them"
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import icllab
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
 from icllab.core.files import DamagedFile, disk_faults
-from icllab.core.grid import Coordinates, Grid, cell_key
+from icllab.core.grid import Coordinates, Grid, cell_key, spelled
 from icllab.experiments import digests, provenance, registry
 from icllab.experiments.experiment import Experiment
 from icllab.experiments.pace import Pace, spread, watched
@@ -79,7 +79,7 @@ def execute(
                 else:
                     pace.took(cell, outcome)
                     done += 1
-                progress(done, total, _spelled(cell), pace.left(waiting))
+                progress(done, total, spelled(cell), pace.left(waiting))
     except KeyboardInterrupt:
         raise RunInterrupted(
             f"{request.claim}: interrupted; {total - len(_unfinished(request, grid)[0])} of {total} cells are kept, "
@@ -112,7 +112,7 @@ def _failed(request: Request, grid: Grid, failures: Sequence[tuple[Coordinates, 
     cell, first = failures[0]
     message = (
         f"{request.claim}: {len(failures)} of {total} cells failed, {kept} are kept; "
-        f"the first, {_spelled(cell)}: {type(first).__name__}: {first}"
+        f"the first, {spelled(cell)}: {type(first).__name__}: {first}"
     )
     refused = all(isinstance(failure, InputError) for _, failure in failures)
     return InputError(message) if refused else EnvironmentFault(message)
@@ -224,9 +224,7 @@ def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) 
 
 
 def _shared_attributes(cells: Sequence["xr.Dataset"]) -> dict[str, Any]:
-    """One value where all cells agree, all values as JSON where they do not; the latest ``created``; the sum of
-    ``seconds``.
-    """
+    """One value where all cells agree, else all as JSON; the latest ``created`` and the sum of ``seconds``."""
     attributes: dict[str, Any] = {}
     for name in cells[0].attrs:
         values = sorted({str(cell.attrs.get(name, "")) for cell in cells})
@@ -244,26 +242,16 @@ def _digest(request: Request) -> str:
 
 
 def _staleness(request: Request, dataset: "xr.Dataset") -> list[str]:
-    now = _digest(request)
-    if dataset.attrs["sources_digest"] == now:
+    if dataset.attrs["sources_digest"] == _digest(request):
         return []
     return ["stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"]
-
-
-def _spelled(cell: Coordinates) -> str:
-    return ", ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in cell.items()
-    )
 
 
 def _finished(
     submit: Submit | None, request: Request, grid: Grid, todo: Sequence[Coordinates]
 ) -> Iterator[tuple[Coordinates, Exception | float]]:
-    """Each cell as it ends, with its seconds, or with why it failed.
-
-    A cell that fails leaves the others to go on. A disk that refuses a cell refuses the next one too, and
-    a worker that was killed takes its pool along: these end the run.
-    """
+    """Each cell as it ends, with its seconds, or with why it failed."""
+    # A disk that refuses a cell refuses the next one too, and a worker that was killed takes its pool along.
     try:
         for cell, call in _calls(submit, request, grid, todo):
             try:
