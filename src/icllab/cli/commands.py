@@ -29,15 +29,18 @@ app = App(
 app.register_install_completion_command(sort_key=100, help="Install shell completion for icl.")
 
 
+def _switch(help: str) -> Parameter:
+    """An option without a value, which is off unless it is given."""
+    return Parameter(negative="", show_default=False, help=help)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Common:
     """Options of every command; they are read before anything else is."""
 
-    json: Annotated[bool, Parameter(negative="", show_default=False, help="Print one JSON object on stdout.")] = False
-    debug: Annotated[bool, Parameter(negative="", show_default=False, help="Show tracebacks (or set ICL_DEBUG=1).")] = (
-        False
-    )
+    json: Annotated[bool, _switch("Print one JSON object on stdout.")] = False
+    debug: Annotated[bool, _switch("Show tracebacks (or set ICL_DEBUG=1).")] = False
 
 
 def _claim_names(context: Any) -> Iterable[str]:
@@ -77,9 +80,7 @@ def list_(
     *,
     subject: Annotated[str | None, Parameter(help="One subject, such as asymptotics.")] = None,
     paper: Annotated[str | None, Parameter(help="One source by its key, such as Lu24.")] = None,
-    long: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Sentences, sizes, negative controls and sources too.")
-    ] = False,
+    long: Annotated[bool, _switch("Sentences, sizes, negative controls and sources too.")] = False,
     out: Out = Path(OUT),
     claims: ClaimsFolder = None,
     common: Common = NONE,
@@ -105,10 +106,7 @@ def run(
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
     workers: Annotated[int | None, Parameter(help="Number of processes; 1 unless said otherwise.")] = None,
     scheduler: Annotated[str | None, Parameter(help="Address of a dask scheduler to hand cells to.")] = None,
-    fresh: Annotated[
-        bool,
-        Parameter(negative="", show_default=False, help="Start again; the results that are there get another name."),
-    ] = False,
+    fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False,
     control: Control = None,
     claims: ClaimsFolder = None,
     common: Common = NONE,
@@ -137,9 +135,7 @@ def check(
     out: Out = Path(OUT),
     control: Control = None,
     claims: ClaimsFolder = None,
-    record: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Note the verdict in the claim's record.json.")
-    ] = False,
+    record: Annotated[bool, _switch("Note the verdict in the claim's record.json.")] = False,
     common: Common = NONE,
 ) -> Report:
     """Judge results that are already there; nothing is computed."""
@@ -197,9 +193,7 @@ def cite(
     claim: Claim,
     /,
     *,
-    text: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Plain references instead of BibTeX.")
-    ] = False,
+    text: Annotated[bool, _switch("Plain references instead of BibTeX.")] = False,
     claims: ClaimsFolder = None,
     common: Common = NONE,
 ) -> Report:

@@ -65,10 +65,10 @@ def _python() -> Iterator[Row]:
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if here < low:
         yield Row("python", "problem", f"{version}; expected {wanted}")
+    elif here > high:
+        yield Row("python", "note", f"{version}; tested: {wanted}")
     else:
-        yield Row(
-            "python", "ok" if here <= high else "note", version if here <= high else f"{version}; tested: {wanted}"
-        )
+        yield Row("python", "ok", version)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     settings = [f"{n}={os.environ[n]}" for n in ("XLA_FLAGS", "OMP_NUM_THREADS", "JAX_PLATFORMS") if n in os.environ]
     yield Row("processors", "ok", ", ".join([f"{threads} usable", *settings]))
@@ -155,5 +155,4 @@ def _disk(out: Path) -> Iterator[Row]:
         yield Row(name, "problem", f"cannot write there: {error.strerror}; choose another --out")
         return
     free = shutil.disk_usage(there).free
-    detail = f"writable, {free / 1e9:.1f} GB free"
-    yield Row(name, "ok" if free > _SPACE_NEEDED else "problem", detail)
+    yield Row(name, "ok" if free > _SPACE_NEEDED else "problem", f"writable, {free / 1e9:.1f} GB free")

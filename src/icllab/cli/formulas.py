@@ -154,7 +154,6 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
 
 def _arguments(formula: Formula, point: Mapping[str, float | list[float]]) -> dict[str, Any]:
     """One point of a grid as a formula of counts takes it: whole numbers as integers, lists as lists."""
-
     found: dict[str, Any] = {}
     for name, value in point.items():
         values = value if isinstance(value, list) else [value]
@@ -210,12 +209,8 @@ def _range(name: str, part: str) -> list[float]:
         if len(ends) == 1 and not log:
             return [float(part)]
         start, stop, count = float(ends[0]), float(ends[1]), int(ends[2])
-        if (
-            len(ends) == 3
-            and 2 <= count <= _MOST_ROWS
-            and math.isfinite(start + stop)
-            and (not log or start * stop > 0)
-        ):
+        sound = math.isfinite(start + stop) and (start * stop > 0 or not log)
+        if len(ends) == 3 and 2 <= count <= _MOST_ROWS and sound:
             return (np.geomspace if log else np.linspace)(start, stop, count).tolist()
     except (ValueError, IndexError):
         pass
@@ -248,9 +243,8 @@ def _write(
 def _spelled(values: Sequence[float]) -> str:
     """One number, or a spectrum by its first and last eigenvalues."""
     shown = [f"{v:g}" for v in values]
-    return (
-        shown[0] if len(shown) == 1 else f"[{', '.join(shown if len(shown) <= 4 else [*shown[:3], '...', shown[-1]])}]"
-    )
+    shown = shown if len(shown) <= 4 else [*shown[:3], "...", shown[-1]]
+    return shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
