@@ -63,10 +63,8 @@ def _root(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def _lower_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """L with L Lᵀ = C by Cholesky's algorithm; a pivot that is rounding leaves a column of zeros.
-
-    The symmetric root would do as well, but its derivative does not exist where eigenvalues coincide.
-    """
+    """L with L Lᵀ = C by Cholesky's algorithm; a pivot that is rounding leaves a column of zeros."""
+    # The symmetric root would do as well, but its derivative does not exist where eigenvalues coincide.
     dim = covariance.shape[0]
     least = dim * jnp.finfo(covariance.dtype).eps * jnp.max(jnp.diag(covariance))
 

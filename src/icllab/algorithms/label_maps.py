@@ -69,11 +69,8 @@ class LabelMap(AbstractPredictor):
 
 
 def _in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays whose last axis is the prompt, made one of a single prompt.
-
-    Matrices this small are no loop of their own. Under ``vmap`` prompts lie side by side, so that every loop is over
-    them, in blocks that stay in the cache.
-    """
+    """A function of arrays whose last axis is the prompt, made one of a single prompt."""
+    # Matrices this small are no loop of their own: under vmap every loop is over prompts, in blocks that stay cached.
 
     def full(array: Array, count: int) -> Array:
         return jnp.broadcast_to(array[..., None], (*array.shape, count))

@@ -55,19 +55,12 @@ def _by_square_root(
 
 
 class _Known(NamedTuple):
-    """What the examples so far have determined.
+    """What the examples so far have determined."""
 
-    Attributes:
-        weights: The solution of least norm.
-        unseen: Orthogonal projector onto the directions of no example yet.
-        root: T with T Tᵀ the pseudo-inverse of UᵀU; one column for each direction seen.
-        rank: Number of directions seen.
-    """
-
-    weights: Float[Array, " dim"]
-    unseen: Float[Array, "dim dim"]
-    root: Float[Array, "dim dim"]
-    rank: Int[Array, ""]
+    weights: Float[Array, " dim"]  # the solution of least norm
+    unseen: Float[Array, "dim dim"]  # orthogonal projector onto the directions of no example yet
+    root: Float[Array, "dim dim"]  # T with T Tᵀ the pseudo-inverse of UᵀU; one column for each direction seen
+    rank: Int[Array, ""]  # number of directions seen
 
 
 @jax.jit

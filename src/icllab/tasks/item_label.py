@@ -284,11 +284,8 @@ class ItemLabel(AbstractItemLabels):
         )
 
     def _single_items(self, normal: Array, slot: Array) -> Float[Array, "position dim"]:
-        r"""Items of classes that come once, and a query of one of them: a class's mean is never needed.
-
-        Two items of one class have the correlation :math:`\rho = 1/(1 + \epsilon^2)`, so that
-        :math:`x_q = \rho\, x + \sqrt{1 - \rho^2}\, g`.
-        """
+        r"""Items of classes that come once, and a query of one: :math:`x_q = \rho\, x + \sqrt{1 - \rho^2}\, g`."""
+        # Two items of one class have the correlation rho = 1 / (1 + epsilon^2): a class's mean is never needed.
         rho = 1 / (1 + self.within_class_noise.astype(normal.dtype) ** 2)
         query = rho * normal[slot] + jnp.sqrt(1 - rho**2) * normal[-1]
         return jnp.concatenate([normal[:-1], query[None]])

@@ -43,11 +43,8 @@ def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRN
 
 
 def _folded(rows: Float[Array, "half dim"]) -> Float[Array, "below below"]:
-    """A lower triangle of dim - 1 rows from different numbers; what stands above its diagonal is no part of it.
-
-    Row i of the triangle has i + 1 entries, its i-th last row the rest of the numbers of the same row. An indexed
-    assignment would do the same as a slow loop.
-    """
+    """A lower triangle of dim - 1 rows from different numbers; what stands above its diagonal is no part of it."""
+    # Row i of the triangle has i + 1 entries, its i-th last the rest of the same row; indexed assignment is slower.
     half, below = rows.shape[0], rows.shape[1] - 1
     return jnp.concatenate([rows[:, ::-1][:, :below], rows[: below - half, :below][::-1]])
 

@@ -42,8 +42,7 @@ class LearningCoefficient(NamedTuple):
 
         .. math:: n\beta\,E_{n\beta}[K] = \lambda - \frac{m-1}{\log n\beta} + o\Bigl(\frac1{\log n\beta}\Bigr)
 
-        Args:
-            nbeta: The inverse temperature :math:`n\beta > 1`; broadcasts.
+        with the inverse temperature :math:`n\beta > 1`, which broadcasts.
 
         Derived: docs/singular-learning.md, What an estimate estimates.
         """
@@ -71,9 +70,8 @@ def normal_crossing(powers: Sequence[int], weights: Sequence[float] | None = Non
     .. math:: K = \prod_i w_i^{2k_i}, \quad \varphi = \prod_i |w_i|^{h_i}: \qquad
               \lambda = \min_i \frac{h_i+1}{2k_i}, \quad m = \text{the number of } i \text{ that attain it}
 
-    Args:
-        powers: :math:`k_i`, integers of at least 0; not all 0.
-        weights: :math:`h_i > -1`, one for each; 0 everywhere if not given.
+    ``powers`` are the :math:`k_i`, integers of at least 0 and not all 0; ``weights`` the :math:`h_i > -1`, as many, or
+    0 everywhere.
 
     Source: [Watanabe09].
     """

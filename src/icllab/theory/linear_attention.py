@@ -216,12 +216,8 @@ def _effective_ridge(tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Fl
 
 
 def _excess(tau: Floats, q: Floats, kappa: Floats, ridge: Floats, xi: Floats, t: Traces) -> Floats:
-    r""":math:`1 - \frac1\tau - \frac\lambda\xi + \frac\xi\tau M_\kappa(q+\xi)`, zero at the effective ridge.
-
-    Of three sums that are equal (by ``kept + missed`` = 1, and by the equation for :math:`M`) the one
-    whose terms are smallest is taken: the last is for few tasks and long contexts, near
-    :math:`\tau = \kappa`, where :math:`\xi M` hardly moves from :math:`1-\kappa`.
-    """
+    r""":math:`1 - \frac1\tau - \frac\lambda\xi + \frac\xi\tau M_\kappa(q+\xi)`, zero at the effective ridge."""
+    # Three equal sums, each right where its terms are small: the last for few tasks and long contexts, tau near kappa.
     nu, zero = q + xi, np.zeros_like(xi)
     sums = np.array(
         [

@@ -104,13 +104,9 @@ def family(
     it does with respect to the numbers :math:`a_l, b_l`. This is stationarity, not global optimality. The error there
     is that of :func:`icllab.theory.descent.loss`.
 
-    Args:
-        covariance: :math:`\Sigma`, positive definite.
-        rates: :math:`a_1, \dots, a_L`.
-        contractions: :math:`b_1, \dots, b_L`, as many; None for zeros, gradient descent without a change of the inputs.
-
-    Returns:
-        :math:`A_l` and :math:`B_l`, each [L, d, d].
+    ``covariance`` is :math:`\Sigma`, positive definite, ``rates`` are the :math:`a_l` and ``contractions`` the
+    :math:`b_l`, as many; None for zeros, which leave the inputs alone. Returned are all :math:`A_l` and :math:`B_l`,
+    each [L, d, d].
 
     Source: [Ahn23].
     Derived: docs/constructions.md, Many layers.
@@ -137,12 +133,8 @@ def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) ->
     Zero for :math:`a\,\Sigma^{-1}`. For the contractions :math:`B_l`, which should be a multiple of the identity as
     they are, leave the covariance out.
 
-    Args:
-        matrices: One matrix [d, d] or a stack [..., d, d], none of them zero.
-        covariance: :math:`\Sigma`; None for the identity.
-
-    Returns:
-        One number in [0, 1] for each matrix; a float for one.
+    ``matrices`` is one [d, d] or a stack [..., d, d], none of them zero; ``covariance`` is :math:`\Sigma`, None for the
+    identity. The distance is a number in [0, 1] for each matrix; a float for one.
 
     Source: [Ahn23].
     """

@@ -46,10 +46,8 @@ def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
     for :math:`k = \kappa d` samples of covariance ``train``. At the identity it is
     :func:`icllab.theory.wishart.stieltjes`.
 
-    Args:
-        train: Covariance, as in :func:`in_eigenbasis`, with its errors.
-        q: Minus the argument of the Stieltjes transform, :math:`> 0`; broadcasts with ``kappa``.
-        kappa: Samples over dimension, :math:`> 0`, ``inf`` allowed.
+    ``train`` has the errors of :func:`in_eigenbasis`. ``q``, minus the argument of the Stieltjes transform, is above 0
+    and finite; ``kappa`` is above 0, ``inf`` allowed. The two broadcast.
 
     Source: [MarchenkoPastur67].
     Derived: docs/alignment.md, The equivalent of the resolvent.

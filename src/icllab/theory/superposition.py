@@ -46,9 +46,7 @@ def loss(weights: Array, bias: Array) -> float:
         L = \frac1n\sum_{ij}\int_0^1\bigl(\delta_{ij}\lambda - \max(0, g_{ji}\lambda + b_j)\bigr)^2d\lambda,
         \qquad g = W^\top W
 
-    Args:
-        weights: W, [dimension, feature].
-        bias: b, [feature]: as many as W has columns.
+    with ``weights`` W, [dimension, feature], and ``bias`` b, [feature]: as many as W has columns.
 
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.

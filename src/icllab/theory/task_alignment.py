@@ -59,17 +59,16 @@ def icl_error(
     At ``train = test = 1`` it is :func:`icllab.theory.linear_attention.icl_error`.
 
     Args:
-        train: Covariance :math:`C` of the pretraining tasks: a symmetric matrix [d, d], a vector [d] (a diagonal
-            matrix), or a number (a multiple of the identity). Its trace is not normalised.
-        test: Second moment :math:`\tilde C` of the test tasks, likewise, in the same coordinates. Only its diagonal
-            in the eigenbasis of ``train`` enters. Of a finite set of test tasks it is their
-            :math:`\frac1m\sum_jw_jw_j^\top`, if they are independent of the pretraining pool.
+        train: Covariance :math:`C` of the pretraining tasks, of :func:`icllab.theory.sample_covariance.in_eigenbasis`.
+            Its trace is not normalised.
+        test: Second moment :math:`\tilde C` of the test tasks, likewise. Only its diagonal in the eigenbasis of
+            ``train`` enters. Of a finite set of test tasks it is their :math:`\frac1m\sum_jw_jw_j^\top`, if they are
+            independent of the pretraining pool.
         tau: As in :func:`icllab.theory.linear_attention.icl_error`, with its ranges and shapes, as are ``alpha``,
             ``kappa``, ``rho``, ``ridge`` and ``test_alpha``.
 
     Raises:
-        InputError: A covariance is not finite, symmetric and positive semidefinite, or of another dimension than
-            the other; ``train`` is zero; a parameter is no number or outside its range; shapes do not broadcast.
+        InputError: As there, or a parameter is no number or outside its range, or shapes do not broadcast.
 
     Relative error against 80-digit arithmetic: below 1e-13 at all points of the tests. At the identity it is within
     1.4e-15 of the isotropic formula, at 4000 points of the grid described there.

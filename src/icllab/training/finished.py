@@ -1,7 +1,4 @@
-r"""A finished run on disk, and how it is opened without compiling or computing anything.
-
-DIR/finished.icl     members, losses, statuses and the header, in the format of a checkpoint
-"""
+"""A finished run on disk, in the format of a checkpoint; it is opened without compiling or computing anything."""
 
 import json
 from collections.abc import Mapping

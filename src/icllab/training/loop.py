@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from icllab.training.minibatches import Stream
 from icllab.training.objective import losses_at
-from icllab.training.stopping import DIVERGED, RUNNING, STOPPED, AbstractRule
+from icllab.training.stopping import DIVERGED, RUNNING, AbstractRule
 from icllab.training.sweeps import replaced, swept_optimizer
 
 CAPACITY = 512  # losses are kept for so many steps before the host must look
@@ -246,6 +246,3 @@ def evaluated(
     if shared:
         return jax.lax.map(lambda member: one(member[0], member[1], prompts), (own, params))
     return jax.lax.map(lambda member: one(member[0], member[1], member[2]), (own, params, prompts))
-
-
-__all__ = ["CAPACITY", "STOPPED", "Own", "Program", "State", "advanced", "evaluated", "sound_members", "started"]

@@ -74,9 +74,7 @@ class Stream(eqx.Module):
     """How a step's prompts are drawn.
 
     Attributes:
-        kind: ``fresh`` ones from the task; of a fixed set ``full``: all of it, ``epochs``: without replacement,
-            each epoch in another order (the ``n mod batch`` prompts left over at its end are not used), or with
-            ``replacement``.
+        kind: ``fresh`` ones from the task; of a fixed set all, ``full``, or as :class:`Fixed` has it.
         batch: Prompts a step.
         size: Prompts of the fixed set; 0 for fresh ones.
         reuse: Steps in a row that have the same fresh prompts.

@@ -15,13 +15,7 @@ Positions = str | Sequence[int]
 
 
 def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[int, ...]:
-    """Which positions of a prompt are trained on, counted from 0.
-
-    Args:
-        positions: ``"every"`` (all that the predictor answers), ``"last"``, or which.
-        total: Positions of a prompt.
-        answered: How many of them, the last ones, the predictor answers.
-    """
+    """Which of a prompt's ``total`` positions are trained on, from 0; the predictor answers the last ``answered``."""
     if isinstance(positions, str):
         if positions not in ("every", "last"):
             raise expected("positions", "'every', 'last' or integers", positions)

@@ -108,8 +108,7 @@ class Plateau(AbstractRule):
 class Until:
     """How long to train: at most so many updates, and for each member no longer than its rules let it.
 
-    ``fit(..., steps=Until(5000, TargetLoss(0.1)))`` ends a member at the first rule that is met. A loss that is not a
-    number ends one under any rules.
+    ``fit(..., steps=Until(5000, TargetLoss(0.1)))`` ends a member at the first rule that is met.
 
     Attributes:
         steps: Updates at most, at least 1.

@@ -22,9 +22,8 @@ class Sweep:
     """What members differ in, and how they are run.
 
     Attributes:
-        values: Name -> values, crossed with each other and with the members that are there. Names are
-            ``optimizer.<keyword>`` of a factory, ``task.<attribute>`` and ``predictor.<attribute>`` (an initial
-            value); dots lead further down. Empty: an ensemble's members as they are.
+        values: Name -> values, as ``sweep`` of :func:`icllab.fit <icllab.training.fitting.fit>`. Empty: an ensemble's
+            members as they are.
         mode: ``"map"``: members one after the other; ``"vmap"``: side by side; ``"auto"``: the faster of the two in a
             short timing.
     """

@@ -35,9 +35,7 @@ def accuracy(
     Args:
         predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.cases>`.
         task: Classification task.
-        key: Key of the prompts, the same for all predictors.
-        prompts: Number of prompts, at least 2.
-        block: Number of prompts held in memory at once.
+        key: As of :func:`per_length <icllab.diagnostics.behaviour.lengths.per_length>`, as are the others.
 
     Returns:
         ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor that

@@ -18,9 +18,7 @@ def heaviest_share(terms: Float[np.ndarray, "prompt *rest"], *, largest: int = L
     For N equal terms it is K/N, for squares of normal numbers about :math:`\frac{2K}N\ln\frac{N}{K}`, which is below
     a tenth from a thousand terms on. 0 where all terms are, and 1 where one is not finite.
 
-    Args:
-        terms: At least one for each prompt.
-        largest: K.
+    ``terms`` has at least one for each prompt, and ``largest`` is K.
 
     Derived: docs/identification.md, Few prompts that carry a mean.
     """

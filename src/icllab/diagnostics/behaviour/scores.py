@@ -67,13 +67,10 @@ def icl_scores(
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only is
             given the prompt up to that position, and has all scores too.
-        task: Task that samples the prompts and owns the loss.
-        key: Key of the prompts, the same ones for all predictors.
+        task: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are ``key``, ``prompts`` and ``block``.
         early: Early position e; by default a tenth of ``late``.
         late: Late position l; by default the last.
         size: Number of positions that the lone query takes: 1, or for token prompts the number of tokens of a question.
-        prompts: Number of prompts, at least 2.
-        block: Number of prompts held in memory at once.
 
     Returns:
         ``early_minus_late``, ``win_rate`` and ``context_benefit`` over the axes of the predictors, each with
@@ -85,7 +82,6 @@ def icl_scores(
         InputError: No predictor, fewer than two prompts, or positions that are not there.
 
     Source: [Olsson22], [SLT22].
-
     Derived: docs/lengths.md, Two scores of learning in context.
     """
     cases = Cases.of(predictors, task=task, key=key)

@@ -94,13 +94,9 @@ def fisher_spectrum(
 
     Args:
         loss: A function of parameters and a batch, its mean; with ``outputs`` of those and the batch.
-        at: Parameters.
-        key: Key of the probes.
-        data: A tree of arrays with a leading axis of samples.
+        at: As of :func:`hessian_spectrum`, which says too what is returned, as are ``key``, ``data`` and ``batch``.
         outputs: A function of parameters and a batch, or None.
-        batch: Samples at a time; None: all.
-        **how: ``extreme``, ``probes``, ``order``, ``threshold`` and ``dense`` of :func:`hessian_spectrum`, which says
-            too what is returned.
+        **how: ``extreme``, ``probes``, ``order``, ``threshold`` and ``dense`` of :func:`hessian_spectrum`.
 
     Raises:
         InputError: As :func:`hessian_spectrum`.
@@ -135,15 +131,9 @@ def effective_dimension(
     it is the learning coefficient that a quadratic loss of that Hessian has.
 
     Args:
-        loss: Loss, as of :func:`hessian_spectrum`.
-        at: Parameters.
+        loss: As of :func:`hessian_spectrum`, as are the others.
         resolution: :math:`\rho`, in units of the Hessian.
-        key: Key of the probes.
-        data: Samples, or None.
-        batch: Samples at a time.
-        probes: Random vectors.
-        order: Products of each; about :math:`\sqrt{h_{\max}/\rho}` are needed, and ``gap`` says if they were.
-        dense: Parameters up to which it is exact.
+        order: Products of each probe; about :math:`\sqrt{h_{\max}/\rho}` are needed, and ``gap`` says if they were.
 
     Raises:
         InputError: The resolution is not positive and finite, or as :func:`hessian_spectrum`.

@@ -154,8 +154,7 @@ def identify_over(
     key: PRNGKeyArray,
     **options: Any,
 ) -> xr.Dataset:
-    """The discrepancies and verdicts along an axis: of depth, context length, noise, or of a task's scale out of
-    distribution.
+    """The discrepancies and verdicts along an axis: depth, context length, noise, a task's scale out of distribution.
 
     Args:
         axis: Name of the axis, one of :data:`icllab.core.axes.AXES`: ``layers``, ``length``, ``rho``, ...

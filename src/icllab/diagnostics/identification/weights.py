@@ -130,10 +130,8 @@ def interpolate(
         model: Network at t = 0, or several, as of :func:`weight_distance`.
         other: Network at t = 1.
         task: Task that samples the prompts, the same for every t, and owns the loss.
-        key: Key of the prompts.
+        key: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are ``prompts`` and ``block``.
         points: Number of values of t, both ends among them; at least 2.
-        prompts: Number of prompts, at least 2.
-        block: Number of prompts held in memory at once.
 
     Returns:
         Over the axes of the networks and ``interpolation`` (t): ``loss``, the mean over the positions answered, and

@@ -101,15 +101,10 @@ class ChainSampler(Sampler):
     def draw(
         self, target: Any, starts: Starts, *, step_size: float, warm_up: int, mode: str, key: PRNGKeyArray
     ) -> Chains:
-        r"""Run the chains from their starts.
+        """Run the chains from their ``starts`` on what :meth:`target` gave.
 
-        Args:
-            target: From :meth:`target`.
-            starts: Where each chain begins.
-            step_size: :math:`\epsilon` of Langevin dynamics.
-            warm_up: Moves that are left out; 0 continues chains that are warm.
-            mode: ``"map"`` or ``"vmap"``.
-            key: Key of the chains.
+        ``step_size`` is that of Langevin dynamics, ``mode`` is ``"map"`` or ``"vmap"``. With a ``warm_up`` of 0 chains
+        that are warm go on.
         """
         size = step_size if self.acceptance is None else math.sqrt(step_size)
         return run_chains(

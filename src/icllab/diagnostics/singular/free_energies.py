@@ -105,12 +105,9 @@ def annealed_coefficient(
     m's slope which estimates :math:`\lambda`.
 
     Args:
-        loss: Loss, as of :func:`free_energy`.
+        loss: As of :func:`free_energy`, as are the others.
         at: Point :math:`w^*`.
         nbeta: The largest inverse temperature, at least 10.
-        localization: :math:`\gamma`.
-        key: Key of everything that is drawn.
-        sampler: How many populations there are, of how many particles, and how these are moved.
 
     Returns:
         What :func:`free_energy` and :func:`free_energy_slope` return, and numbers: ``estimate`` and ``mcse``, the
@@ -256,10 +253,8 @@ def _jackknifed(whole: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """The trapezoidal rule with its first correction for every step, from the mean loss and its slope.
-
-    It integrates tE in log t, nearly constant where E, less the least loss, is nearly a power of t; from 0 on E in t.
-    """
+    """The trapezoidal rule with its first correction for every step, from the mean loss and its slope."""
+    # Of tE in log t, nearly constant where E, less the least loss, is nearly a power of t; from 0 on of E in t.
     width = t[1]
     first = width * (mean[:1] + mean[1:2]) / 2 + width**2 / 12 * (variance[1:2] - variance[:1])
     x, t = np.diff(np.log(t[1:]))[:, None], t[1:, None]

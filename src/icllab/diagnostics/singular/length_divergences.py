@@ -35,15 +35,11 @@ def divergences(
     asked for. Position i of the result is l = i + 1 tokens seen.
 
     Args:
-        predictors: Predictors, as in :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
+        predictors: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are the others.
         task: Task of sequences whose entropies are known, or any where the truth is given.
-        key: Key of the windows.
         truth: Predictor that knows the distribution, or its name among the predictors. The losses of the others are
             then taken above its own window by window, with far smaller errors, and a window's sum over lengths is the
             log ratio of its probabilities.
-        counts: How often each length counts in the sum and the mean; None: once.
-        prompts: Number of windows, at least 2.
-        block: Number of windows held in memory at once.
 
     Returns:
         What ``per_length`` returns, with ``divergence`` and its ``_error`` over the axes of the predictors and

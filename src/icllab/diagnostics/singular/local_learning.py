@@ -59,13 +59,9 @@ def learning_coefficient(
         n: Number of samples in the data that :math:`n\beta` is made of. None: as many as ``data`` has; where data are
             drawn without end, a curve over four temperatures, since n is then a resolution.
         key: Key of the chains; of a run also of the prompts.
-        sampler: How the posterior is sampled: :class:`HMC() <icllab.diagnostics.sampling.hmc.HMC>`,
-            :class:`MALA() <icllab.diagnostics.sampling.mala.MALA>`,
-            :class:`SGLD() <icllab.diagnostics.sampling.sgld.SGLD>`, of batches,
-            :class:`NUTS() <icllab.diagnostics.sampling.nuts.NUTS>` or, without chains,
-            :class:`SMC() <icllab.diagnostics.sampling.smc.SMC>`, each with its own tuning. ``"auto"``: Hamiltonian
-            Monte Carlo, unless a gradient of all the data is expensive, and then batches; the attribute ``reason`` says
-            why.
+        sampler: How the posterior is sampled: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches or, without
+            chains, ``SMC()``, of :mod:`icllab.diagnostics.sampling`, each with its own tuning. ``"auto"``: HMC, unless
+            a gradient of all the data is expensive, and then batches; the attribute ``reason`` says why.
         data: Samples: a tree of arrays with a leading axis. Of a run, its fixed prompts or how many to draw (None:
             4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`.

@@ -26,8 +26,7 @@ def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
 
     to first order in the errors s. A ranking of phases at a sample size, not of times of training.
 
-    Args:
-        phases: Name -> ``free_energy`` and ``free_energy_error`` over one and the same ``nbeta``, with different keys.
+    ``phases`` is name -> ``free_energy`` and ``free_energy_error`` over one ``nbeta``, with different keys.
 
     Returns:
         ``weight`` and ``weight_error`` (``phase``, ``nbeta``).
@@ -64,9 +63,7 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
     between temperatures by a monotone cubic in :math:`\log n\beta`. The exact counterpart is
     :func:`theory.free_energy.crossings <icllab.theory.free_energy.crossings>`.
 
-    Args:
-        first: ``free_energy`` and ``free_energy_error`` of one phase.
-        second: The same of the other, over the same ``nbeta``, with another key.
+    ``first`` and ``second`` have ``free_energy`` and ``free_energy_error`` over one ``nbeta``, with different keys.
 
     Returns:
         Over ``crossing``, ascending, none if there is none: ``crossing_n``, and ``crossing_n_error``.

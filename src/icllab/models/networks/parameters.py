@@ -26,12 +26,7 @@ def _promised(leaf: Any) -> bool:
 def width_for(build: Callable[[int], Any], parameters: int) -> int:
     """The largest width at which ``build(width)`` has at most so many parameters; no weights are drawn.
 
-    Args:
-        build: A model of a given width, whose parameters grow with it.
-        parameters: What :func:`parameter_count` may be at most.
-
-    Raises:
-        InputError: A model of width 1 has more.
+    They are counted by :func:`parameter_count`, and grow with the width. A model of width 1 that has more is refused.
     """
 
     def count(width: int) -> int:

@@ -133,14 +133,8 @@ class Block(eqx.Module):
     ) -> "Block":
         """Weights of standard deviation ``std``, or by the number of inputs where it is None.
 
-        Args:
-            options: What the block is.
-            width: Width of the residual stream.
-            rotary: Whether queries and keys are turned by their place.
-            std: Standard deviation of the weights.
-            writers: Number of parts of the whole network that write into the stream: what writes is drawn smaller by
-                its root.
-            key: Key of the weights.
+        What writes into the stream is drawn smaller by the root of ``writers``, the parts of the whole network that do.
+        ``rotary``: whether queries and keys are turned by their place.
         """
 
         def smaller(inner: int) -> float:
@@ -276,11 +270,7 @@ class Transformer(AbstractModel):
     def lu(cls, *, dim: int, layers: int = 1, dense: bool = False, key: PRNGKeyArray) -> "Transformer":
         """Softmax attention over joined tokens, one head, layer norm after each sum, no positions.
 
-        Args:
-            dim: Input dimension; the residual stream is as wide.
-            layers: Number of blocks.
-            dense: Whether each block ends in one affine map, without a hidden nonlinearity.
-            key: Key of the weights.
+        The residual stream has the dimension of the inputs. With ``dense`` each block ends in one affine map.
 
         Source: [Lu24].
         """

@@ -66,11 +66,8 @@ def _refined(
     tolerance: float,
     gamma: Callable[[np.ndarray], np.ndarray],
 ) -> IterativeSolution:
-    """Solve with the factor of ``matrix`` (overwritten), then again for what ``operator`` finds missing.
-
-    Ends at the tolerance, or at the last value that had a smaller residual than the one before. A matrix that is not
-    positive definite to float64 has no factor: the value is then zero, its residual 1.
-    """
+    """Solve with the factor of ``matrix`` (overwritten), then again for what ``operator`` finds missing."""
+    # Without a factor, where the matrix is not positive definite to float64, the value is zero and its residual 1.
     size = float(np.linalg.norm(right))
     value, residual, relative, steps = np.zeros_like(right), right, float(size != 0), 0
     try:
