@@ -15,11 +15,7 @@ class Card:
     """A claim and its records.
 
     Attributes:
-        claim: ``subject/finding``.
-        sentence: What is claimed.
-        conditions: Where it was found.
-        sources: The references it cites.
-        sizes: The sizes it can be run at.
+        claim: ``subject/finding``; ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the experiment's.
         controls: Name of a negative control -> what is otherwise in it.
         record: Size -> entry of the claim's record, from the smallest size on. Its ``"stale"`` says whether what the
             entry depends on has changed since.
@@ -65,9 +61,5 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
         tuple(map(experiment.reference, experiment.sources)),
         tuple(experiment.sizes),
         {name: control.meaning for name, control in experiment.controls.items()},
-        {
-            size: record[size] | {"stale": records.is_stale(claim, record[size], folder)}
-            for size in SIZES
-            if size in record
-        },
+        {s: record[s] | {"stale": records.is_stale(claim, record[s], folder)} for s in SIZES if s in record},
     )

@@ -75,12 +75,7 @@ def draw(
 ) -> "Figure":
     """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out``.
 
-    Args:
-        results: What :func:`run` returned, or ``subject/finding``.
-        size: Size of the results under ``out``. None: the largest there.
-        out: Where results are kept.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+    Arguments are those of :func:`run`; None for ``size`` is the largest there.
     """
     from icllab.experiments.results import picture
 

@@ -72,13 +72,10 @@ def _processes(workers: int) -> Iterator[Submit]:
 
 
 def _live_as_worker(threads: int) -> None:
-    """Use one's share of the cores, leave Ctrl-C to the parent, and end with it if it is killed.
-
-    Linear algebra libraries wait for their threads by spinning: two processes that each use all cores take
-    several times the CPU time of two that share them. Nothing has loaded such a library yet.
-    """
+    """Use one's share of the cores, leave Ctrl-C to the parent, and end with it if it is killed."""
     import multiprocessing
 
+    # Threads of linear algebra wait by spinning: processes that each use all cores take several times the CPU time.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):

@@ -64,17 +64,13 @@ def load(name: str, folder: str | Path | None = None) -> Experiment:
     experiment = getattr(module, "experiment", None)
     if not isinstance(experiment, Experiment):
         raise InputError(f"{path}: expected a module-level `experiment = Experiment(...)`, got {experiment!r}")
-    own = {part: getattr(experiment, part) or _function(module, part) for part in ("theory", "check", "figure")}
+    # A subpackage that the file imports may have the name of one of its functions.
+    functions = {name: value for name, value in vars(module).items() if callable(value)}
+    own = {part: getattr(experiment, part) or functions.get(part) for part in ("theory", "check", "figure")}
     for part in ("check", "figure"):
         if own[part] is None:
             raise InputError(f"{path}: expected a function `{part}(dataset)`, got none")
     return dataclasses.replace(experiment, name=name, measure=experiment.measure or _beside(path), **own)
-
-
-def _function(module: ModuleType, name: str) -> Any:
-    """The function of this name in a claim's file; None where there is none (a subpackage may have the name)."""
-    found = getattr(module, name, None)
-    return found if callable(found) else None
 
 
 def measure_file(path: Path) -> Path:

@@ -112,21 +112,21 @@ class Store:
         """What the cells depend on besides their coordinates."""
         return _read_json(self.root / "configuration.json")
 
+    def _asked(self, grid: Grid) -> tuple[Path, bytes]:
+        """The file that says that ``grid`` was asked for."""
+        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
+        return self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json", content
+
     def request(self, grid: Grid) -> None:
         """Note that ``grid`` was asked for; what is asked for and not there is *missing*."""
-        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
-        path = self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+        path, content = self._asked(grid)
         if not path.exists():
             write_atomically(path, content)
 
     def withdraw(self, grid: Grid) -> None:
-        """Forget that ``grid`` was asked for, since none of its cells can be computed.
-
-        A store that is left empty takes any configuration.
-        """
-        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
+        """Forget that ``grid`` was asked for; a store that is left empty takes any configuration."""
         with disk_faults(f"cannot withdraw a grid from {self.root}"), self.locked():
-            (self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json").unlink(missing_ok=True)
+            self._asked(grid)[0].unlink(missing_ok=True)
             if not any((self.root / "grids").iterdir()) and not any((self.root / "cells").iterdir()):
                 (self.root / "configuration.json").unlink(missing_ok=True)
 
