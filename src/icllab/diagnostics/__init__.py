@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
     from icllab.diagnostics.behaviour.lengths import per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
+    from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
+    from icllab.diagnostics.contexts.lens import logit_lens
+    from icllab.diagnostics.contexts.maps import ContextMap, context_map
+    from icllab.diagnostics.contexts.ranks import ContextRank, context_rank
+    from icllab.diagnostics.contexts.solvers import MapSolver
     from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
     from icllab.diagnostics.curves.breakpoints import change_points
     from icllab.diagnostics.curves.survival import delay, kaplan_meier

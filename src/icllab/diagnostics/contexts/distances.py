@@ -1,0 +1,55 @@
+r"""How far one answer is from another, as the task's loss has it: in squares, or between distributions of logits."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected
+from icllab.core.protocols import AbstractTask
+from icllab.tasks.classification import AbstractClassification
+
+KINDS = ("squares", "logits")
+
+
+def kind_of(task: AbstractTask, answer: jax.ShapeDtypeStruct) -> str:
+    """``logits`` where the task is a classification, else ``squares``; an answer that is neither is refused."""
+    if not jnp.issubdtype(answer.dtype, jnp.floating) or len(answer.shape) > 1:
+        raise expected("model", "an answer of real numbers along one axis", f"{answer.dtype}{list(answer.shape)}")
+    return "logits" if isinstance(task, AbstractClassification) else "squares"
+
+
+def divergence(kind: str, target: Float[Array, "*query output"], answer: Float[Array, "*query output"]) -> Any:
+    r"""Of every answer z from its target t.
+
+    .. math:: \tfrac12 \lVert z - t \rVert^2 \quad (\text{squares}), \qquad
+              \mathrm{KL}\big(\operatorname{softmax} t \,\Vert\, \operatorname{softmax} z\big) \quad (\text{logits})
+
+    The first is the divergence of two normal distributions of variance 1; both are in nats.
+    """
+    if kind == "squares":
+        return jnp.sum((answer - target) ** 2, axis=-1) / 2
+    right, given = jax.nn.log_softmax(target), jax.nn.log_softmax(answer)
+    return jnp.sum(jnp.exp(right) * (right - given), axis=-1)
+
+
+def squared_size(kind: str, target: Float[Array, "*query output"], change: Float[Array, "*query output"]) -> Any:
+    r"""Twice the divergence of a small change v of an answer t, to leading order.
+
+    .. math:: \lVert v \rVert^2 \quad (\text{squares}), \qquad
+              v^\top (\operatorname{diag} s - s s^\top)\, v, \quad s = \operatorname{softmax} t \quad (\text{logits})
+    """
+    if kind == "squares":
+        return jnp.sum(change**2, axis=-1)
+    share = jax.nn.softmax(target)
+    centred = change - jnp.sum(share * change, axis=-1, keepdims=True)
+    return jnp.sum(share * centred**2, axis=-1)
+
+
+def metric_root(kind: str, target: Float[Array, " output"], change: Float[Array, "output *rest"]) -> Array:
+    r"""Columns whose squares sum to the :func:`squared_size` of each of several changes: :math:`G^{1/2} v`."""
+    if kind == "squares":
+        return change
+    share = jax.nn.softmax(target).reshape(-1, *(1,) * (change.ndim - 1))
+    return jnp.sqrt(share) * (change - jnp.sum(share * change, axis=0, keepdims=True))

@@ -1,0 +1,215 @@
+r"""How many directions of the weights a context's map keeps: its rank in function space.
+
+Everything is in the space of answers to n queries of k outputs, :math:`m = nk` rows. With the Jacobians of these
+answers, in the metric of the divergence and over :math:`\sqrt n`, at :math:`f_c(w)` without context
+(:math:`J'` for the weights w, :math:`J'_\theta` for the subspace) and at w with it (:math:`J_c`),
+
+.. math:: J'\,Df_c = (1 - S)\, J' + S\, J_c, \qquad S = K (K + \mu)^{-1}, \qquad K = J'_\theta J_\theta'^\top,
+
+which is implicit differentiation with an :math:`m \times m` matrix instead of one over all parameters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_key, require_number
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.views import html_fields
+from icllab.diagnostics.contexts import nulls
+from icllab.diagnostics.contexts.distances import kind_of, metric_root
+from icllab.diagnostics.contexts.map_tests import fitted_map
+from icllab.diagnostics.contexts.queries import answers_alone, joined, last_answer, queries_for, require_answer
+from icllab.diagnostics.contexts.solvers import MapSolver, unfelt
+from icllab.diagnostics.contexts.subspaces import Where, chosen
+
+
+@dataclass(frozen=True, repr=False)
+class ContextRank:
+    r"""What :func:`context_rank` finds.
+
+    Attributes:
+        weights: The model of the weights :math:`f_c(w)`.
+        rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above the threshold times the largest.
+        participation: :math:`(\sum \lambda_i)^2 / \sum \lambda_i^2` of these eigenvalues.
+        query_rank: Rank of :math:`G'` over all weights, by the same threshold.
+        eigenvalues: Of :math:`M_c`, those that are not zero for want of rows, from the largest.
+        basis: Orthonormal rows that span what :math:`M_c` does not annihilate.
+        converged: Whether the map's fit has converged.
+        memory: Bytes of all Jacobians.
+    """
+
+    weights: Any
+    rank: int
+    participation: float
+    query_rank: int
+    eigenvalues: Float[np.ndarray, " mode"]
+    basis: Float[np.ndarray, "rank parameter"]
+    converged: bool
+    memory: int
+
+    @property
+    def degeneracy(self) -> int:
+        r""":math:`\delta_c = \operatorname{rank} G' - r_c`."""
+        return self.query_rank - self.rank
+
+    def overlap(self, other: "ContextRank") -> float:
+        r"""How far two contexts use the same directions of the same weights.
+
+        .. math:: O(c_1, c_2) = \frac{\operatorname{tr} \Pi_1 \Pi_2}{\min(r_1, r_2)}
+
+        with the projectors on the row spaces of :math:`M_c^{1/2}`: 1 where one holds the other, 0 where they are
+        orthogonal. Directions are compared in the metric of an isotropic prior.
+
+        Raises:
+            InputError: The other rank is over other weights, or one of them is 0.
+        """
+        if other.basis.shape[1] != self.basis.shape[1]:
+            raise expected("other", f"a rank over {self.basis.shape[1]} weights", other.basis.shape[1])
+        if not min(self.rank, other.rank):
+            raise expected("other", "two ranks of at least 1", [self.rank, other.rank])
+        return float(np.sum((self.basis @ other.basis.T) ** 2) / min(self.rank, other.rank))
+
+    def __repr__(self) -> str:
+        return f"ContextRank({', '.join(f'{name}: {value}' for name, value in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_fields("Rank of a context", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        return {
+            "rank": str(self.rank),
+            "participation": f"{self.participation:.3g}",
+            "degeneracy": str(self.degeneracy),
+            "converged": str(self.converged),
+            "memory": f"{self.memory / 2**20:.3g} MiB",
+        }
+
+
+def context_rank(
+    model: Predictor,
+    task: AbstractTask,
+    context: Prompt,
+    *,
+    subspace: Where | None,
+    key: PRNGKeyArray,
+    weights: Where | None = None,
+    queries: int | Any = 64,
+    query_length: int = 1,
+    threshold: float = 1e-3,
+    solver: MapSolver | None = None,
+) -> ContextRank:
+    r"""The rank of a context's map where it is seen by queries.
+
+    .. math:: M_c = Df_c^\top\, G'\, Df_c, \qquad r_c = \#\{i : \lambda_i > \theta \lambda_1\}, \qquad
+              \delta_c = \operatorname{rank} G' - r_c
+
+    with :math:`G'` the Fisher matrix of the model without context at :math:`f_c(w)`. The derivative itself is the
+    identity along weights that no query feels; :math:`M_c` counts only what answers show. Where
+    :math:`T_w(c, x) = T_{f_c(w)}(x)` for all w nearby, :math:`M_c` is the Fisher matrix of the model with the context
+    at w. Where only some ``weights`` vary, the rank is that of :math:`f_c` on these.
+
+    Args:
+        model: Model at its weights w.
+        task: Task that owns the loss, and samples the queries.
+        context: Prompt whose examples before its last query are the context.
+        subspace: Weights that the map may move; see :func:`~icllab.diagnostics.contexts.maps.context_map`.
+        key: Key of the queries.
+        weights: Weights w that vary, as ``where`` of ``equinox.tree_at``; None: all.
+        queries: Number of queries, or prompts stacked on a leading axis, of which half are used. Memory grows with
+            their number times outputs times parameters, time with the cube of the first two.
+        query_length: Number of positions of a query.
+        threshold: :math:`\theta`.
+        solver: How the map is fitted, and the ridge :math:`\mu`, which is over the largest eigenvalue of K here.
+
+    Raises:
+        InputError: As ``context_map``; or the linear system of the derivative is singular and there is no ridge.
+
+    Derived: docs/context-map.md, The rank of a context.
+    """
+    require_key(key)
+    require_number("threshold", threshold, "a number between 0 and 1", lambda v: 0 < v < 1)
+    how = MapSolver() if solver is None else solver
+    mask, varied = chosen(model, subspace), chosen(model, weights, "weights")
+    asked = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
+    kind = kind_of(task, require_answer(model, context, asked))
+    case = nulls.own(model, mask, context, asked, kind)
+    unfelt(case.fit, query_length)
+    found = fitted_map(case, how)
+
+    every = chosen(model, None)
+    z = answers_alone(found.model, asked.fitted)
+    alone = _jacobian(found.model, every, None, asked.fitted, z, kind)
+    after = _jacobian(model, varied, context, asked.fitted, z, kind)
+    moved, stays = (alone[:, _columns(every, some, model)] for some in (mask, varied))
+    smooth = _smoother(moved, max(how.ridge, np.finfo(z.dtype).eps) if how.ridge else 0.0)
+    carried = stays + smooth @ (after - stays)
+    spectrum, basis = _spectrum(carried, threshold)
+    return ContextRank(
+        weights=found.model,
+        rank=len(basis),
+        participation=float(spectrum.sum() ** 2 / np.sum(spectrum**2)) if spectrum.any() else 0.0,
+        query_rank=len(_spectrum(alone, threshold)[1]),
+        eigenvalues=spectrum,
+        basis=basis,
+        converged=found.converged,
+        memory=sum(one.nbytes for one in (alone, after, moved, stays, carried)),
+    )
+
+
+def _smoother(moved: np.ndarray, ridge: float) -> np.ndarray:
+    """S, from the Jacobian of the subspace."""
+    values, vectors = np.linalg.eigh(moved @ moved.T)
+    values = np.clip(values, 0.0, None)
+    tiny = len(values) * np.finfo(float).eps * values.max()
+    rank = int(np.sum(values > tiny))
+    if ridge == 0 and rank < moved.shape[1]:
+        came = f"a singular system, of rank {rank} in {moved.shape[1]} weights"
+        raise expected("ridge", "a number > 0 where queries do not feel all of the subspace", came)
+    lifted = values + ridge * values.max()
+    share = np.where(values > tiny, values / np.where(lifted > 0, lifted, 1.0), 0.0)
+    return (vectors * share) @ vectors.T
+
+
+def _spectrum(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues of the rows' second moments, and the directions of those above the threshold."""
+    _, singular, directions = np.linalg.svd(rows, full_matrices=False)
+    values = singular**2
+    count = int(np.sum(values > threshold * values.max())) if values.max() > 0 else 0
+    return values, directions[:count]
+
+
+def _columns(every: Any, some: Any, model: Any) -> np.ndarray:
+    """Which of all weights are among some."""
+    leaves, parts = eqx.filter(model, every), eqx.filter(some, every)
+    flags = [
+        np.full(leaf.size, bool(flag))
+        for leaf, flag in zip(jax.tree.leaves(leaves), jax.tree.leaves(parts), strict=True)
+    ]
+    return np.concatenate(flags)
+
+
+def _jacobian(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind: str) -> np.ndarray:
+    """Rows of all queries and outputs, in the metric at some answers; in float64."""
+    leaves = jax.tree.leaves(_jacobians(model, mask, context, queries, at, kind))
+    rows = at.size
+    flat = [np.asarray(leaf, np.float64).reshape(rows, -1) for leaf in leaves]
+    return np.concatenate(flat, axis=1) / np.sqrt(len(at))
+
+
+@eqx.filter_jit
+def _jacobians(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind: str) -> Any:
+    free = eqx.filter(model, mask)
+
+    def one(pair: tuple[Any, Array]) -> Any:
+        query, answer = pair
+        asked = query if context is None else joined(context, query)
+        found = jax.jacrev(lambda f: last_answer(eqx.combine(f, model), asked))(free)
+        return jax.tree.map(lambda leaf: metric_root(kind, answer, leaf), found)
+
+    return jax.lax.map(one, (queries, at))

@@ -1,0 +1,76 @@
+"""The map of a context beside gradient steps, where it is one and where it is not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import diagnostics, tasks
+from icllab.core.prompt import RegressionPrompt
+from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
+from icllab.models.contexts.exact_family import FastWeights, GradientStep
+
+DIM = 3
+
+
+def regression(shape, seed):
+    rng = np.random.default_rng(seed)
+    x, y = jnp.asarray(rng.normal(size=(*shape, DIM))), jnp.asarray(rng.normal(size=shape))
+    return RegressionPrompt(x, y) if len(shape) == 1 else jax.vmap(RegressionPrompt)(x, y)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """A model that takes a gradient step, and one that writes elsewhere."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=4)
+        how = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "others": 6}
+        step = GradientStep(jnp.asarray(rng.normal(size=DIM)), jnp.asarray(0.4))
+        turned = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
+        other = FastWeights(jnp.eye(DIM), jnp.asarray(turned), jnp.zeros(DIM), normalised=True)
+        context = regression((5,), 1)
+        one = context.alone(1, size=2)
+        yield {
+            "step": gradient_step_comparison(step, task, context, subspace=lambda m: m.start, **how),
+            "one": gradient_step_comparison(step, task, one, subspace=lambda m: m.start, **how),
+            "other": gradient_step_comparison(other, task, context, subspace=lambda m: m.slow, **how),
+            "turned": turned,
+            "context": context,
+        }
+
+
+def test_a_step_on_the_examples_has_cosine_one_and_leaves_nothing(compared):
+    found = compared["step"].sel(gradient="examples")
+    assert float(found["cosine"]) == pytest.approx(1.0, abs=1e-10)
+    assert float(found["best_step_gap"]) < 1e-12
+    # The task's loss has no factor 1/2 and sums over 4 examples: the step is that of the model over 2 n.
+    assert float(found["best_step"]) == pytest.approx(0.4 / 8, rel=1e-6)
+    assert float(found["gap"]) < 1e-10
+
+
+def test_other_contexts_are_not_as_good(compared):
+    found = compared["step"].sel(gradient="examples")
+    assert float(found["other_cosine"].max()) < 0.999
+    assert float(found["other_best_step_gap"].min()) > 1e-3
+
+
+def test_of_one_example_all_three_gradients_are_one(compared):
+    np.testing.assert_allclose(compared["one"]["cosine"], 1.0, atol=1e-10)
+    assert compared["one"]["best_step_gap"].values.max() < 1e-12
+
+
+def test_an_answer_given_all_before_it_is_another_gradient(compared):
+    assert abs(float(compared["step"]["cosine"].sel(gradient="answer"))) < 0.999
+
+
+def test_weights_that_are_written_elsewhere_have_the_cosine_of_the_turn(compared):
+    """At b = 0 the gradient of the examples is -2 n h, and the map writes Q h."""
+    context = compared["context"]
+    h = np.asarray((context.y[:-1, None] * context.x[:-1]).mean(0))
+    wanted = h @ compared["turned"] @ h / (h @ h)
+    found = compared["other"].sel(gradient="examples")
+    assert float(found["cosine"]) == pytest.approx(wanted, abs=1e-6)
+    assert float(found["best_step_gap"]) > 0.1
+    assert float(found["random_cosine"]) == pytest.approx(DIM**-0.5)
+    assert diagnostics.gradient_step_comparison is gradient_step_comparison

@@ -1,0 +1,227 @@
+"""The map of a context where it is known in closed form, its derivative, its nulls, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import diagnostics, models, tasks
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.diagnostics.contexts import derivatives, nulls
+from icllab.diagnostics.contexts.distances import divergence
+from icllab.diagnostics.contexts.maps import context_map
+from icllab.diagnostics.contexts.queries import answers_alone, queries_for
+from icllab.diagnostics.contexts.solvers import MapSolver, solved
+from icllab.diagnostics.contexts.subspaces import chosen, parameters
+from icllab.diagnostics.contexts.verdicts import MapOutcome
+from icllab.models.contexts.exact_family import FastWeights
+
+DIM, LENGTH = 3, 4
+
+
+def slow(model):
+    return model.slow
+
+
+def drawn(seed=0, length=LENGTH):
+    """A context, and stacked queries of which each half has mean zero, by NumPy."""
+    rng = np.random.default_rng(seed)
+    context = RegressionPrompt(
+        x=jnp.asarray(rng.normal(size=(length + 1, DIM))), y=jnp.asarray(rng.normal(size=length + 1))
+    )
+    some, others = rng.normal(size=(2, 12, 1, DIM))
+    x = jnp.asarray(np.concatenate([some, -some, others, -others]))
+    queries = jax.vmap(RegressionPrompt)(x, jnp.asarray(np.zeros((48, 1))))
+    return context, queries
+
+
+def family(seed=1, normalised=False):
+    rng = np.random.default_rng(seed)
+    down, up, b = rng.normal(size=(2, DIM)), rng.normal(size=(DIM, 2)), rng.normal(size=DIM)
+    return FastWeights(jnp.asarray(down), jnp.asarray(up), jnp.asarray(b), normalised=normalised)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """Maps of the sum and of the mean, in float64."""
+    with jax.enable_x64(True):
+        context, queries = drawn()
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
+        how = {"subspace": slow, "key": jax.random.key(0), "queries": queries, "draws": 2, "directions": 2}
+        checkpoint = family(seed=2)
+        yield {
+            name: context_map(family(normalised=mean), task, context, checkpoints=near, **how)
+            for name, mean, near in (("sum", False, [checkpoint]), ("mean", True, []))
+        } | {"context": context, "queries": queries, "task": task}
+
+
+def test_the_exact_family_is_found_as_its_formula(exact):
+    found, model = exact["sum"], family()
+    context = exact["context"]
+    h = (context.y[:-1, None] * context.x[:-1]).sum(0)
+    wanted = np.asarray(model.slow + model.up @ (model.down @ h))
+    np.testing.assert_allclose(found.weights.slow, wanted, atol=1e-7 * np.abs(wanted).max())
+    assert found.gap < 1e-10
+    assert found.converged
+    np.testing.assert_array_equal(found.weights.up, model.up)
+    size = np.linalg.norm(wanted - np.asarray(model.slow)) / np.linalg.norm(model.slow)
+    assert found.norm == pytest.approx(size, rel=1e-6)
+
+
+def test_the_sum_composes_and_the_mean_does_not(exact):
+    assert exact["sum"].composition < 1e-10
+    assert exact["sum"].derivative < 1e-10
+    assert exact["mean"].gap < 1e-10
+    assert exact["mean"].derivative < 1e-10
+    # The mean of each half weighs twice as much as in the mean of the whole, which is linear in h: exactly 1.
+    assert exact["mean"].composition == pytest.approx(1.0, abs=1e-6)
+    assert exact["sum"].outcome is MapOutcome.LAW
+    assert "the architecture's" in exact["sum"].verdict.sentence
+    assert exact["mean"].outcome is MapOutcome.CAPACITY
+
+
+def test_unrelated_targets_pass_all_but_composition(exact):
+    """Every linear function is within the subspace: a gap of zero says nothing."""
+    found = exact["sum"].dataset.sel(null="unrelated")
+    assert float(found["null_gap"].max()) < 1e-10
+    assert float(found["null_derivative"].max()) < 1e-10
+    assert float(found["null_composition"].min()) > 1e-2
+
+
+def test_whole_steps_of_the_weights_are_second_order(exact):
+    """A step s d leaves E|x.(dB dA h)|^2 s^4 of E|x.d(BAh) + ...|^2: one hundredth of the step, about 1e-4 of it."""
+    context, model, other = exact["context"], family(), family(seed=2)
+    h = (context.y[:-1, None] * context.x[:-1]).sum(0)
+    x = exact["queries"].x[24:, 0]
+    left = x @ ((other.up - model.up) @ (other.down - model.down) @ h)
+    whole = x @ (other.slow + other.up @ other.down @ h - model.slow - model.up @ model.down @ h)
+    wanted = float((left**2).mean() / (whole**2).mean())
+    assert float(exact["sum"].dataset["step_derivative"][0]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_derivative_is_that_of_finite_differences():
+    with jax.enable_x64(True):
+        context, queries = drawn()
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
+        model, direction = family(), parameters(family(seed=3))
+        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        mask = chosen(model, slow)
+
+        def case_at(step):
+            there = jax.tree.map(lambda w, d: w + step * d, parameters(model), direction)
+            return nulls.own(
+                FastWeights(there.down, there.up, there.slow, normalised=False), mask, context, asked, "squares"
+            )
+
+        how = MapSolver()
+        ends = [solved(case_at(step).fit, how)[0].free.slow for step in (1e-4, -1e-4)]
+        wanted = np.asarray(ends[0] - ends[1]) / 2e-4
+        case = case_at(0.0)
+        free = solved(case.fit, how)[0].free
+        fit = nulls.own(
+            FastWeights(model.down, model.up, free.slow, normalised=False), mask, context, asked, "squares"
+        ).fit
+        fit = type(fit)(fit.model, mask, fit.queries, case.fit.targets, "squares")
+        change, _ = case.changes(context, asked, direction)
+        found = derivatives.carried(fit, direction, change, how)
+        np.testing.assert_allclose(found.direction.slow, wanted, rtol=1e-6)
+        np.testing.assert_array_equal(found.direction.up, direction.up)
+        # And the closed form.
+        flat = np.concatenate([np.ravel(direction.down), np.ravel(direction.up), np.ravel(direction.slow)])
+        np.testing.assert_allclose(found.direction.slow, model.jacobian(context) @ flat, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["squares", "logits"])
+def test_an_unrelated_target_is_as_far_as_the_context_moves(kind):
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(4)
+        base, change = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(30, 3)))
+        wanted = jnp.asarray(0.3)
+        factor = nulls._factor(kind, base, change, wanted)
+        assert float(jnp.mean(divergence(kind, base + factor * change, base))) == pytest.approx(0.3, rel=1e-9)
+
+
+def test_two_solvers_agree_where_nothing_is_left():
+    with jax.enable_x64(True):
+        context, queries = drawn()
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
+        model = family()
+        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        mask = chosen(model, lambda m: (m.slow, m.up))  # B is not felt, and stays
+        fit = nulls.own(model, mask, context, asked, "squares").fit
+        ends = [solved(fit, MapSolver(method=method, adam_steps=4000))[0] for method in ("gauss_newton", "adam")]
+        answers = [
+            answers_alone(FastWeights(model.down, e.free.up, e.free.slow, normalised=False), asked.held_out)
+            for e in ends
+        ]
+        np.testing.assert_allclose(answers[0], answers[1], atol=1e-6)
+        np.testing.assert_array_equal(ends[0].free.up, model.up)
+
+
+def test_results_show_themselves(exact):
+    found = exact["sum"]
+    assert repr(found).startswith("ContextMap(verdict: law")
+    assert "query_length" in found._repr_html_()
+    assert found.dataset.attrs["positions"] == "restart"
+    assert found.null_gaps.dims == ("null", "draw")
+    assert found.gradient < 1e-3
+    # A change of a vector has no rank: nothing is cut.
+    assert found.rank_curve.values == pytest.approx([found.gap], abs=1e-12)
+
+
+TASK = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
+MODEL = models.Transformer.raventos(dim=DIM, length=LENGTH, width=8, layers=1, heads=1, key=jax.random.key(0))
+
+
+def refused(match, **changes):
+    given = {
+        "model": MODEL,
+        "context": drawn32(),
+        "subspace": lambda m: m.blocks[0].mlp,
+        "key": jax.random.key(0),
+        "queries": 2,
+    }
+    given |= changes
+    with pytest.raises(InputError, match=match) as caught:
+        context_map(given.pop("model"), TASK, given.pop("context"), **given)
+    assert "\n" not in str(caught.value)
+
+
+def drawn32(length=LENGTH):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(length + 1, DIM)), rng.normal(size=length + 1)
+    return RegressionPrompt(x=jnp.asarray(x, jnp.float32), y=jnp.asarray(y, jnp.float32))
+
+
+def test_a_subspace_that_no_query_of_one_token_feels_is_refused():
+    parts = lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.key)  # noqa: E731
+    refused("subspace: expected weights that a query feels, got .* exactly 0.*query_length=3", subspace=parts)
+
+
+def test_bad_input_is_refused_in_one_line():
+    refused("subspace: expected parts of the model with floating-point arrays", subspace=lambda m: ())
+    refused("subspace: expected parts of the model, as in equinox.tree_at", subspace=lambda m: m.embedding.length)
+    refused("subspace: expected parts of the model, as in equinox.tree_at", subspace=lambda m: m.heads)
+    refused("context: expected at least one example", context=drawn32(0))
+    refused("at most 4 examples before the query, got 5", context=drawn32(LENGTH + 1))
+    refused("queries: expected an integer of at least 2", queries=1)
+    refused("query_length: expected at most 5", query_length=6)
+    refused("context: expected a RegressionPrompt", context=diagnostics_tokens())
+    refused("draws: expected an integer of at least 2", draws=1)
+
+
+def diagnostics_tokens():
+    from icllab.core.prompt import TokenPrompt
+
+    return TokenPrompt(tokens=jnp.zeros(5, int))
+
+
+def test_a_context_that_changes_nothing_is_refused():
+    weights = jnp.zeros((2, DIM), jnp.float32), jnp.zeros((DIM, 2), jnp.float32), jnp.ones(DIM, jnp.float32)
+    still = FastWeights(*weights, normalised=False)
+    refused("context: expected one that changes the model's answers", model=still, subspace=slow)
+
+
+def test_it_is_a_diagnostic():
+    assert diagnostics.context_map is context_map
