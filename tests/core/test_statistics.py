@@ -1,9 +1,9 @@
-"""Means, their errors, the limit of a finite-size measurement, and where a curve crosses zero."""
+"""Means, their errors, the limit of a finite-size measurement, and where a curve rises or is least."""
 
 import numpy as np
 import pytest
 
-from icllab.core.statistics import crossed_mean_and_error, extrapolate, first_rise, mean_and_error
+from icllab.core.statistics import crossed_mean_and_error, extrapolate, first_rise, lowest, mean_and_error
 
 
 def test_mean_and_error_against_numpy():
@@ -84,3 +84,12 @@ def test_a_rise_is_where_straight_lines_first_reach_zero_from_below():
     never = [[-1.0, -0.5, -0.1], [1.0, -0.5, 1.0], [0.0, 0.0, 0.0], [-1.0, np.nan, np.nan]]
     assert np.isnan(first_rise(points, np.array(never))).all()
     assert float(first_rise(points, np.array([-2.0, 2.0, 9.0]))) == 0.5
+
+
+def test_the_lowest_point_of_a_parabola_of_the_ends_and_of_nothing():
+    """Exact for any parabola with its vertex inside; at an end it is the end."""
+    points = np.array([0.0, 1.0, 3.0, 4.0, 7.0])
+    vertices = np.array([[1.3], [3.4], [-2.0], [9.0]])
+    values = 2 * (points - vertices) ** 2 - 5
+    np.testing.assert_allclose(lowest(points, values), [1.3, 3.4, 0.0, 7.0], rtol=1e-12)
+    assert np.isnan(lowest(points, np.array([1.0, 0.0, np.nan, 1.0, 2.0])))

@@ -1,4 +1,4 @@
-"""Means with their standard errors, the limit of a finite-size measurement, and where a curve crosses zero."""
+"""Means with their standard errors, the limit of a finite-size measurement, and where a curve rises or is least."""
 
 import math
 from collections.abc import Sequence
@@ -69,3 +69,21 @@ def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
     rises = reached.any(axis=-1) & ~reached[..., 0]
     slope = np.where(rises, high - low, np.nan) / (x[after] - x[after - 1])
     return np.asarray(x[after - 1] - low / slope)
+
+
+def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
+    """Where values along the last axis are least, by the parabola through the lowest point and its two neighbours.
+
+    A lowest point at either end is taken as it is; NaN where any value is NaN. It needs three points, in order.
+    """
+    x, y = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
+    lowest_at = np.argmin(y, axis=-1)
+    inner = np.clip(lowest_at, 1, y.shape[-1] - 2)
+    a, b, c = (np.take_along_axis(y, (inner + i)[..., None], -1)[..., 0] for i in (-1, 0, 1))
+    left, right = x[inner - 1] - x[inner], x[inner + 1] - x[inner]
+    # Of y = b + s x + q x^2 through the three.
+    q = ((c - b) / right - (a - b) / left) / (right - left)
+    s = (c - b) / right - q * right
+    vertex = np.clip(-s / np.where(q > 0, 2 * q, np.inf), left, right)
+    found = np.where(lowest_at == inner, x[inner] + vertex, x[lowest_at])
+    return np.where(np.isnan(y).any(-1), np.nan, found)

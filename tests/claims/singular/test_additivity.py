@@ -1,4 +1,4 @@
-"""What is particular to this claim: its check on made-up worlds, and its integrals against draws and closed forms."""
+"""What is particular to this claim: its check on made-up worlds, and its integrals against closed forms."""
 
 import numpy as np
 import pytest
@@ -52,25 +52,6 @@ def test_it_fails_where_sharing_makes_no_difference():
 @pytest.mark.parametrize("made", [{"error": 0.1}, {"warned": 1.0}, {"arrangements": ("apart", "shared")}])
 def test_it_is_undecided_where_the_data_cannot_tell(made):
     assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
-
-
-@pytest.mark.parametrize(("terms", "units"), [(1, 1), (2, 2), (3, 2)])
-def test_the_integrals_agree_with_draws(terms, units):
-    """Contexts' losses given B, by 200 000 draws of B: within 4 standard errors, of at most a hundredth."""
-    rng, t, draws = np.random.default_rng(1), 5.0, 200_000
-    b = rng.normal(size=(draws, 3, units))
-    s = np.linalg.eigvalsh(np.einsum("niu,niv->nuv", b, b)).T
-    weight = np.prod(1 + t * s, axis=0) ** (-terms / 2)
-    p = t * s / (1 + t * s)
-    # Given B, the loss of a context is half a sum of p z^2.
-    z = rng.normal(size=(2, units, draws))
-    one, other = (np.sum(p * part**2, axis=0) / 2 for part in z)
-    mean, variance, covariance = claim.integrals(terms, units, 3, t)
-    for value, wanted in ((one, mean), ((one - mean) ** 2, variance), ((one - mean) * (other - mean), covariance)):
-        average = (weight * value).sum() / weight.sum()
-        error = np.sqrt((weight**2 * (value - average) ** 2).sum()) / weight.sum()
-        assert error < 0.01
-        assert abs(average - wanted) < 4 * error
 
 
 def closed_form(arrangement):

@@ -1,12 +1,10 @@
 r"""A head of three strengths descends a long plateau along one of them, and then falls off a cliff.
 
-The landscape is that of :mod:`icllab.theory.induction_landscape`. The simulation is attention, token by token, on
-:math:`x_1, \ell_1, \dots, x_N, \ell_N, x_k` with items and labels orthogonal, averaged over all k. It is of two kinds:
-``even``, where every label sees N + 1 tokens and nothing but its own item counts, which is the landscape; and
-``causal``, where every token sees itself and all before it, takes up a part of each, and positions differ.
+The simulation is attention, token by token, on :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_k` with items and labels
+orthogonal, averaged over all k. It is of two kinds: ``even``, where every label sees N + 1 tokens and nothing but its
+own item counts, which is :mod:`icllab.theory.induction_landscape`; and ``causal``, where every token sees itself and
+all before it, takes up a part of each, and positions differ.
 """
-
-import functools
 
 import numpy as np
 import xarray as xr
@@ -21,6 +19,7 @@ STRENGTHS = ("beta", "alpha", "xi")
 TOP, FOOT = 0.9, 0.1  # of the cliff, as shares of ln N
 SHARP = 1 / 2  # of the plateau: the drop takes less
 ROUNDING = 1e-9
+HORIZONS = ("saddle_horizon", "horizon")  # with as many labels as pairs, and with more
 
 
 def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = True) -> xr.Dataset:
@@ -28,28 +27,27 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
     fixed, levels, times = fixed_values(dataset), dataset.loss_level.values.tolist(), dataset.time.values
     order = [STRENGTHS.index(str(name)) for name in dataset.strength.values]
 
-    def flowed(pairs: np.integer, labels: np.integer, start: np.floating) -> tuple[np.ndarray, ...]:
-        crossed, path = np.full(len(levels), np.nan), np.full((len(times), 4), np.nan)
-        if labels >= pairs:
-            until = fixed["horizon" if labels > pairs else "saddle_horizon"]
-            sizes = {"pairs": int(pairs), "labels": int(labels), "leak_corrected": leak_corrected}
-            found = landscape.flow((float(start),) * 3, time=until, levels=levels, **sizes)
-            columns, inside = [*found.parameters.T[order], found.loss], times <= until
-            path[inside] = np.stack([np.interp(times[inside], found.time, values) for values in columns], axis=1)
-            crossed = np.array(list(found.crossings.values()))
-        return crossed, path[:, :3], path[:, 3]
-
-    def sloped(pairs: np.integer, labels: np.integer) -> np.ndarray:
+    def of_flow(pairs: np.integer, labels: np.integer, start: np.floating) -> tuple[np.ndarray, ...]:
+        """Crossing times, the path of strengths and loss, and the slope at the origin; NaN where labels are too few."""
         if labels < pairs:
-            return np.full(3, np.nan)
-        slope = landscape.gradient(0.0, 0.0, 0.0, pairs=int(pairs), labels=int(labels))[order]
-        return slope if context else slope * labels / max(labels - pairs, 1)
+            return tuple(np.full(shape, np.nan) for shape in (len(levels), (len(times), 3), len(times), 3))
+        until, sizes = (
+            fixed["horizon" if labels > pairs else "saddle_horizon"],
+            {"pairs": int(pairs), "labels": int(labels)},
+        )
+        found = landscape.flow((float(start),) * 3, time=until, levels=levels, leak_corrected=leak_corrected, **sizes)
+        curves = [np.interp(times, found.time, curve) for curve in (*found.parameters.T[order], found.loss)]
+        path = np.where(times <= until, curves, np.nan)
+        slope = landscape.gradient(0.0, 0.0, 0.0, **sizes)[order]
+        gained = slope if context else slope * labels / max(labels - pairs, 1)
+        return np.array(list(found.crossings.values())), path[:3].T, path[3], gained
 
-    sizes, outputs = (dataset.pairs, dataset.label_count), [["loss_level"], ["time", "strength"], ["time"]]
-    found = xr.apply_ufunc(flowed, *sizes, dataset.start, output_core_dims=outputs, vectorize=True, keep_attrs=False)
-    slopes = xr.apply_ufunc(sloped, *sizes, output_core_dims=[["strength"]], vectorize=True)
+    dims = [["loss_level"], ["time", "strength"], ["time"], ["strength"]]
+    swept = (dataset.pairs, dataset.label_count, dataset.start)
+    *lines, slopes = xr.apply_ufunc(of_flow, *swept, output_core_dims=dims, vectorize=True, keep_attrs=False)
     names = ("crossing_time_theory", "strength_curve_line", "label_loss_line")
-    return dataset.assign(dict(zip(names, found, strict=True)) | {"origin_gradient_theory": slopes})
+    found = dict(zip(names, lines, strict=True)) | {"origin_gradient_theory": slopes.isel(start=0, drop=True)}
+    return dataset.assign(found)
 
 
 def at_rate_zero(times: xr.DataArray) -> Estimate:
@@ -91,16 +89,16 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             first = _finest(part).sel(loss_level=TOP, start=part.start.max(), drop=True)
             few, many = (first.sel(label_count=count, drop=True) for count in (pairs, part.label_count.max()))
             findings += checks.above("delay", "plateau at L=N / at the most labels", Estimate(few / many, 0.0), 2.0)
-        what, at = "as many labels as pairs, and more", {"pairs": int(pairs)}
-        findings += checks.complete("counts", what, saddle and cliff, at=at)
+        both = saddle and cliff
+        findings += checks.complete("counts", "as many labels as pairs, and more", both, at={"pairs": int(pairs)})
     return findings
 
 
 def _cliff(part: xr.Dataset) -> list[Finding]:
     """Times of the flow; the drop over the plateau; and the readout before both attentions."""
     even = part.sel(start=part.start >= 0, attention="even")
-    times, line = at_rate_zero(even["crossing_time"]), even["crossing_time_theory"]
-    times = Estimate(times.value, times.error + 1e-4 * line)
+    limit, line = at_rate_zero(even["crossing_time"]), even["crossing_time_theory"]
+    times = Estimate(limit.value, limit.error + 1e-4 * line)
     findings = checks.covers("time", "time at a share of ln N", times, line, largest_error=0.01 * line)
     zero = part.sel(start=0.0, drop=True)
     top, foot = (_finest(zero).sel(loss_level=level, drop=True) for level in (TOP, FOOT))
@@ -142,14 +140,8 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="time", hue="attention", line_x="time", line_name="flow")
 
 
-COMMON = {
-    "attention": ("even", "causal"),
-    "pairs": (8,),
-    "rate": (0.2, 0.1, 0.05),
-    "loss_level": (0.9, 0.5, 0.1),
-    "strength": STRENGTHS,
-    "time": tuple(2.0 * i for i in range(66)),
-}
+COMMON = {"attention": ("even", "causal"), "pairs": (8,), "rate": (0.2, 0.1, 0.05), "loss_level": (0.9, 0.5, 0.1)}
+COMMON |= {"strength": STRENGTHS, "time": tuple(2.0 * i for i in range(66))}
 
 experiment = Experiment(
     claim=(
@@ -185,12 +177,8 @@ experiment = Experiment(
     controls={
         "formed": Control("both attentions are formed at the start: the readout alone has to grow", {"formed": 8.0}),
         "leak_corrected": Control(
-            "the first layer is credited only with what it attends above chance",
-            theory=functools.partial(theory, leak_corrected=True),
+            "the first layer is credited only with what it attends above chance", theory={"leak_corrected": True}
         ),
-        "no_context": Control(
-            "the readout gains as much from labels that are in the context",
-            theory=functools.partial(theory, context=False),
-        ),
+        "no_context": Control("the readout gains as much from labels in the context", theory={"context": False}),
     },
 )

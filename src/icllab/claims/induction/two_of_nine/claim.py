@@ -1,16 +1,15 @@
 r"""Of the nine interactions of content, position and buffer two make an induction head, and a third finds the labels.
 
-The score of a key for a query is a sum of nine terms, one for each part of the query and of the key. A term counts by
-its *contrast*: its value at the keys a head is to attend to, above its mean over others: in the first layer at the item
-before a label, in the second at the right label among labels, and at labels among all tokens. Measured too is what the
-network does when its scores have some of the terms only, and the spread over i and j of the overlaps
-:math:`\zeta_{ij} = \gamma_i^\top\ell_i - \gamma_i^\top\ell_j` of readout and labels, which the landscape takes as one
-number :math:`\xi`. At ``smoke`` networks are not trained.
+The score of a key for a query is a sum of nine terms. A term counts by its *contrast*: its value at the keys a head is
+to attend to, above its mean over others: in the first layer at the item before a label, in the second at the right
+label among labels, and at labels among all tokens. Measured too is what the network does with some of the terms only,
+and the spread of the overlaps :math:`\zeta_{ij} = \gamma_i^\top\ell_i - \gamma_i^\top\ell_j` of readout and labels,
+which the landscape takes as one number :math:`\xi`. At ``smoke`` networks are not trained.
 """
 
 import xarray as xr
 
-from icllab.claims.induction._learned import several
+from icllab.claims.induction._learned import LEARNED, several
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
@@ -29,9 +28,7 @@ KEPT = {
     "without the first": (tuple(name for name in INTERACTIONS if name != ONE), None),
     "without the second": (None, tuple(name for name in INTERACTIONS if name != TWO)),
 }
-MOST = 0.75  # of a contrast
-GOOD = 0.9  # accuracy of a network that has learned
-SPREAD = 0.1  # of the mean overlap
+MOST, SPREAD = 0.75, 0.1  # of a contrast; of the mean overlap
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -42,7 +39,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The shares of the two, what is left with them alone and without them, the third, and the spread of overlaps."""
     dataset, chance = dataset.isel(step=-1, drop=True), 1 / fixed_values(dataset)["pairs"]
-    there = (dataset["accuracy"].sel(kept="all") > GOOD).values
+    there = (dataset["accuracy"].sel(kept="all") > LEARNED).values
     findings = several(there)
     if there.sum() < 2:
         return findings
@@ -52,9 +49,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         own = estimates.mean(share.sel(contrast=contrast, interaction=interaction))
         findings += checks.above("share", "share of the contrast", own, MOST)
     labels, kept = share.sel(contrast="label", drop=True), set(accuracy.kept.values.tolist())
-    third = labels.sel(interaction=THIRD, drop=True) - labels.sel(interaction=TWO, drop=True)
-    what = f"share of {THIRD} - {TWO} in the contrast of labels"
-    findings += checks.above("third_share", what, estimates.mean(third))
+    third = estimates.mean(labels.sel(interaction=THIRD, drop=True) - labels.sel(interaction=TWO, drop=True))
+    findings += checks.above("third_share", f"share of {THIRD} - {TWO} in the contrast of labels", third)
     findings += checks.complete("kept", "all ways of taking apart are measured", set(KEPT) <= kept)
     spread = estimates.mean(dataset["overlap_spread"] / dataset["overlap"])
     findings += checks.above("spread", "spread of the overlaps / their mean", spread, SPREAD)
@@ -75,20 +71,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Contrasts of all nine terms, and what networks do when their scores have some of the terms only."""
     last = dataset.isel(step=-1, drop=True)
-    order = {"interaction": INTERACTIONS, "contrast": CONTRASTS, "kept": tuple(KEPT)}
+    order = {"interaction": INTERACTIONS, "contrast": CONTRASTS, "kept": KEPT}
     there = {name: [one for one in names if one in last[name].values] for name, names in order.items()}
     rows = [Panel("score_contrast", x="interaction", hue="contrast"), Panel("accuracy", x="kept")]
     return panels(last.sel(there), rows, x="interaction", columns=2)
 
 
-SMALL = {
-    "contrast": CONTRASTS,
-    "interaction": INTERACTIONS,
-    "row": tuple(range(9)),
-    "column": tuple(range(9)),
-    "right_pair": tuple(range(4)),
-    "kept": tuple(KEPT),
-}
+SMALL = {"contrast": CONTRASTS, "interaction": INTERACTIONS, "kept": tuple(KEPT)}
+SMALL |= {"row": tuple(range(9)), "column": tuple(range(9)), "right_pair": tuple(range(4))}
 
 experiment = Experiment(
     claim=(

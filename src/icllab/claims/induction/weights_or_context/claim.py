@@ -1,12 +1,10 @@
 r"""In context or in weights: what the distribution of the training prompts makes a network learn.
 
-A query of a bursty prompt of known classes can be answered from the context, which shows its class with its label, or
-from the weights; what is learned first leaves the other nothing to learn from. Networks are trained on bursty prompts
-of K classes and asked two sets of prompts that tell: *IC*, novel classes, of whose labels only the context knows, and
-*purged*, known classes without the query's in the context. The advantage of the context is the accuracy on the first
-less that on the second. Each setting changes the number B of items that a class has in a prompt, the noise
-:math:`\epsilon` within classes, or the exponent :math:`\alpha` of the classes' frequencies :math:`k^{-\alpha}`. Starts,
-prompts and vectors of a seed are the same in all settings of one K. At ``smoke`` nothing is trained.
+Networks are trained on bursty prompts of K classes and asked two sets of prompts that tell: *IC*, novel classes, of
+whose labels only the context knows, and *purged*, known classes without the query's in the context. The advantage of
+the context is the accuracy on the first less that on the second. Each setting changes the number B of items that a
+class has in a prompt, the noise :math:`\epsilon` within classes, or the exponent :math:`\alpha` of the classes'
+frequencies :math:`k^{-\alpha}`. Starts, prompts and vectors of a seed are the same in all settings of one K.
 """
 
 import functools
@@ -40,9 +38,8 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     dataset, accuracy = dataset.assign(chance_accuracy=1 / fixed_values(dataset)["label_count"]), dataset["accuracy"]
     if not {"IC", "purged"} <= set(dataset.test_set.values.tolist()):
         return dataset
-    in_context, in_weights = (accuracy.sel(test_set=name, drop=True) for name in ("IC", "purged"))
-    advantage, lesser = in_context - in_weights, np.minimum(in_context, in_weights)
-    return dataset.assign(context_advantage=advantage, lesser_accuracy=lesser)
+    on_novel, purged = (accuracy.sel(test_set=name, drop=True) for name in ("IC", "purged"))
+    return dataset.assign(context_advantage=on_novel - purged, lesser_accuracy=np.minimum(on_novel, purged))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -56,9 +53,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     several = trained and last.sizes["classes"] > 1
     if trained and PLAIN in settings:
         plain = last.sel(setting=PLAIN, drop=True)
-        findings += _one_way(plain.isel(classes=0), "in_weights")
-        if several:
-            findings += _one_way(plain.isel(classes=-1), "in_context") + _slope(plain)
+        findings += _one_way(plain.isel(classes=0), "in weights")
+        findings += _one_way(plain.isel(classes=-1), "in context") + _slope(plain) if several else []
         for setting in (name for name in (BURSTIER, NOISIER) if name in settings):
             change = last["context_advantage"].sel(setting=setting) - plain["context_advantage"]
             what = "advantage of the context - that in the plain setting"
@@ -80,37 +76,32 @@ def _own(part: xr.Dataset) -> xr.DataArray:
 
 def _one_way(part: xr.Dataset, way: str) -> list[Finding]:
     """The context suffices, and is followed where it contradicts the weights; or neither."""
-    context = way == "in_context"
-    what = "accuracy in context - in weights" if context else "accuracy in weights - in context"
-    advantage = estimates.mean(part["context_advantage"] if context else -part["context_advantage"])
-    findings = checks.above(way, what, advantage, 0.5)
+    sign, side, other = (1, checks.above, "in weights") if way == "in context" else (-1, checks.below, "in context")
+    name, advantage = way.replace(" ", "_"), estimates.mean(sign * part["context_advantage"])
+    findings = checks.above(name, f"accuracy {way} - {other}", advantage, 0.5)
     if "swapped" in part.test_set:
-        swapped, side = part["accuracy"].sel(test_set="swapped", drop=True), checks.above if context else checks.below
-        findings += side(f"swapped_{way}", "accuracy under swapped labels", estimates.mean(swapped), 0.5)
+        swapped = estimates.mean(part["accuracy"].sel(test_set="swapped", drop=True))
+        findings += side(f"swapped_{name}", "accuracy under swapped labels", swapped, 0.5)
     return if_learned(findings, _own(part))
 
 
 def _slope(part: xr.Dataset) -> list[Finding]:
     """Slope of the advantage on log2 K: a weighted sum of means, each with its error over seeds."""
-    x = np.log2(part.classes)
-    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    advantage = estimates.mean(part["context_advantage"])
-    parts = (weights * advantage.value).sum("classes"), ((weights * advantage.error) ** 2).sum("classes") ** 0.5
-    what = "rise of the advantage of the context with every doubling of the classes"
-    return if_learned(checks.above("slope", what, Estimate(*parts)), _own(part))
+    x, advantage = np.log2(part.classes) - np.log2(part.classes).mean(), estimates.mean(part["context_advantage"])
+    weights, what = x / (x**2).sum(), "rise of the advantage of the context with every doubling of the classes"
+    slope, error = (weights * advantage.value).sum("classes"), ((weights * advantage.error) ** 2).sum("classes") ** 0.5
+    return if_learned(checks.above("slope", what, Estimate(slope, error)), _own(part))
 
 
 def figure(dataset: xr.Dataset):
     """Accuracies on novel classes, by the context, and without the class in it, by the weights."""
     last = dataset.isel(step=-1).sel(setting=[name for name in SETTINGS if name in dataset.setting])
-    tests = [name for name in ("IC", "purged") if name in last.test_set]
-    rows = [Panel("accuracy", at={"test_set": name}, ylim=(-0.03, 1.03)) for name in tests]
+    tests = [{"test_set": name} for name in ("IC", "purged") if name in last.test_set]
+    rows = [Panel("accuracy", at=test, ylim=(-0.03, 1.03)) for test in tests]
     return panels(last, rows, x="classes", hue="setting", xscale="log")
 
 
-FEW_AND_MANY = functools.partial(
-    Control, axes={"classes": (64, 512), "setting": (PLAIN,), "seed": (0, 1)}, size="small"
-)
+ENDS = functools.partial(Control, axes={"classes": (64, 512), "setting": (PLAIN,), "seed": (0, 1)}, size="small")
 
 experiment = Experiment(
     claim=(
@@ -139,13 +130,11 @@ experiment = Experiment(
         | {"test_set": TESTS, "step": (0, 12000)},
     },
     controls={
-        "novel_classes": FEW_AND_MANY(
-            "trained on classes that are new in every prompt: the weights have nothing to learn",
-            measure={"trained_on": "IC"},
+        "novel_classes": ENDS(
+            "trained on classes that are new in every prompt: the weights have nothing to learn", {"trained_on": "IC"}
         ),
-        "plain_prompts": FEW_AND_MANY(
-            "trained on prompts whose context is drawn without regard to the query: it tells nothing",
-            measure={"trained_on": "IW"},
+        "plain_prompts": ENDS(
+            "trained on prompts whose context is drawn without regard to the query", {"trained_on": "IW"}
         ),
     },
 )

@@ -3,11 +3,8 @@ r"""What has to be learned before the head works: interventions during training,
 Networks are trained from one start many times over, each time with one operation of the induction head supplied or
 withheld: *previous token* and *match* clamp the pattern of layer 1 (a label attends to the item before it) or 2 (the
 query attends to the right label); with *copy* the attention on each label is the answer; a *frozen* classifier stays as
-it was drawn; *no layer* adds nothing; a *transplanted* part starts from the network trained without intervention.
-
-T is the step at which the accuracy on novel classes first reaches 0.9. An effect is the geometric mean over seeds of
-:math:`T/T_0`, with :math:`T_0` of the same start and prompts without intervention. Runs that do not get there are
-censored at their last step: where there are such, groups are compared by the log-rank test.
+it was drawn; a *transplanted* part starts from the network trained without intervention. The time of the jump is the
+step at which the accuracy on novel classes first reaches 0.9. Runs that do not get there are censored at their last.
 """
 
 import dataclasses
@@ -28,33 +25,27 @@ CLAMPS = ("previous token", "match", "copy")
 TRANSPLANTS = ("layer 1 transplanted", "layer 2 transplanted", "classifier transplanted")
 ABLATIONS = ("no layer 1", "no layer 2", BLIND)
 INTERVENTIONS = (NONE, *CLAMPS, FROZEN, *TRANSPLANTS, *ABLATIONS)
+TIMES = ["transition_time", "observed_time", "transitioned", "median_time"]
 REACHED = 0.9  # accuracy at which a network has made its transition
-ORDER = (  # the later one first
-    *((NONE, name) for name in (*CLAMPS, *TRANSPLANTS)),
-    ("previous token", "copy"),
-    ("copy", "match"),
-    ("classifier transplanted", "layer 1 transplanted"),
-    ("layer 1 transplanted", "layer 2 transplanted"),
-)
+# The later one first.
+ORDER = [(NONE, name) for name in (*CLAMPS, *TRANSPLANTS)] + [("previous token", "copy"), ("copy", "match")]
+ORDER += [("classifier transplanted", "layer 1 transplanted"), ("layer 1 transplanted", "layer 2 transplanted")]
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Times, and the accuracy of guessing any label."""
     times = _transitions.risen(dataset["accuracy"], plateau=0.0, end=1.0, level=REACHED, edges=(0.5, 0.95))
-    names = ["transition_time", "observed_time", "transitioned", "median_time"]
-    return dataset.assign(times[names].astype(float)).assign(blind_accuracy=1 / fixed_values(dataset)["label_count"])
+    return dataset.assign(times[TIMES].astype(float)).assign(blind_accuracy=1 / fixed_values(dataset)["label_count"])
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """What each intervention does to the time of the jump, and which operation it waits for."""
-    there = [name for name in INTERVENTIONS if name in dataset.intervention]
-    groups = {name: dataset.isel(dim=0, drop=True).sel(intervention=name, drop=True) for name in there}
-    findings = []
+    dataset, there = dataset.isel(dim=0, drop=True), [name for name in INTERVENTIONS if name in dataset.intervention]
+    groups, findings = {name: dataset.sel(intervention=name, drop=True) for name in there}, []
     if BLIND in groups:  # the query's token is all there is to answer by, whatever the training
-        last, chance = groups[BLIND].isel(step=-1, drop=True), float(dataset["blind_accuracy"])
-        found = mean_accuracy(last["accuracy"], fixed_values(dataset)["prompts"])
-        what = "accuracy without attention, after training"
-        findings += checks.covers("blind", what, found, chance, largest_error=0.02)
+        last, what = groups[BLIND]["accuracy"].isel(step=-1, drop=True), "accuracy without attention, after training"
+        found = mean_accuracy(last, fixed_values(dataset)["prompts"])
+        findings += checks.covers("blind", what, found, float(dataset["blind_accuracy"]), largest_error=0.02)
     for later, sooner in ORDER:
         if {later, sooner} <= set(groups):
             findings += _sooner(later, sooner, groups)
@@ -69,13 +60,10 @@ def _sooner(later: str, sooner: str, groups: dict[str, xr.Dataset]) -> list[Find
     a, b = groups[later], groups[sooner]
     ratio = estimates.geometric_mean(a["observed_time"].clip(min=1) / b["observed_time"].clip(min=1))
     what = f"time without intervention / with {sooner}" if later == NONE else f"time with {later} / with {sooner}"
-    findings = checks.above("sooner", what, ratio, 1.0, at={"later": later, "sooner": sooner})
+    (finding,) = checks.above("sooner", what, ratio, 1.0, at={"later": later, "sooner": sooner})
     # Censored on the later side the ratio is larger than it looks, on the other side smaller.
-    complete = {Outcome.HOLDS: b, Outcome.FAILS: a}
-    return [
-        one if one.outcome not in complete or bool(complete[one.outcome]["transitioned"].all()) else _withheld(one)
-        for one in findings
-    ]
+    decisive = {Outcome.HOLDS: [b], Outcome.FAILS: [a], Outcome.UNDECIDED: []}[finding.outcome]
+    return [finding if all(group["transitioned"].all() for group in decisive) else _withheld(finding)]
 
 
 def _later(name: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
@@ -98,8 +86,8 @@ def figure(dataset: xr.Dataset):
     there = [name for name in INTERVENTIONS if name in dataset.intervention]
     shown = dataset.isel(dim=0, drop=True).sel(intervention=there)
     shown["transition_time"] = shown["transition_time"].where(shown["transitioned"] > 0, np.inf)
-    panel = Panel("transition_time", "median_time", yscale="log")
-    return panels(shown, [panel], x="intervention", hue="seed", line_name="median", columns=2)
+    rows = [Panel("transition_time", "median_time", yscale="log")]
+    return panels(shown, rows, x="intervention", hue="seed", line_name="median", columns=2)
 
 
 COMMON = {"dim": (31,), "intervention": INTERVENTIONS, "step": tuple(range(0, 3001, 50))}
@@ -114,14 +102,7 @@ experiment = Experiment(
         "brings it forward most and the classifier least. With a frozen classifier it comes later."
     ),
     sources=("Reddy24",),
-    quantities=(
-        "accuracy",
-        "transition_time",
-        "observed_time",
-        "transitioned",
-        "median_time",
-        Quantity("blind_accuracy", "1/L", "accuracy without attention"),
-    ),
+    quantities=("accuracy", *TIMES, Quantity("blind_accuracy", "1/L", "accuracy without attention")),
     static=("dim",),
     outputs=("step",),
     fixed={"label_count": 16, "pairs": 4, "loss": 0.15, "prompts": 512},

@@ -1,18 +1,14 @@
 r"""Do the learning coefficients of loss terms add? In separate weights always; in shared weights sometimes.
 
-Each context c asks two linear layers for zero, :math:`K_c = \frac12\lVert BAh_c\rVert^2`, with A of shape
-:math:`k\times T`, B of shape :math:`d\times k`. Contexts ``apart`` have hidden units of their own,
-:math:`\lambda = \frac12 + 1`; ``shared`` are two orthogonal :math:`h_c` in the same two units, :math:`1 + 1`;
-``crowded`` are three of them, :math:`\frac52` and not 3; ``repeated`` is one context twice, 1 and not 2.
-
-Contributions :math:`n\beta\,E[K_c]` always add; their covariance is zero in separate weights and positive in shared
-ones. With a normal prior all numbers at finite :math:`n\beta` are integrals over the eigenvalues of :math:`B^\top B`.
-Derived: docs/singular-learning.md, Terms that share weights.
+Each context c asks two linear layers for zero, :math:`K_c = \frac12\lVert BAh_c\rVert^2`. Contexts ``apart`` have
+hidden units of their own, :math:`\lambda = \frac12 + 1`; ``shared`` are two orthogonal :math:`h_c` in the same two
+units, :math:`1 + 1`; ``crowded`` are three of them, :math:`\frac52` and not 3; ``repeated`` is one context twice, 1 and
+not 2. Contributions :math:`n\beta\,E[K_c]` always add; their covariance is zero in separate weights and positive in
+shared ones. Derived: docs/singular-learning.md, Terms that share weights.
 """
 
 import functools
 
-import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Quantity
@@ -20,6 +16,7 @@ from icllab.core.grid import tabulated
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.theory.posterior_integrals import shared_units
 
 # Hidden units that each context uses, and which h it has.
 ARRANGEMENTS = {
@@ -29,6 +26,7 @@ ARRANGEMENTS = {
     "repeated": (((0, 1), 0), ((0, 1), 0)),
 }
 MOST = 3  # contexts, and hidden units
+integrals = functools.cache(shared_units)  # arrangements have terms in common
 LARGEST = 0.05  # standard error of any number
 SIGMAS = 3.5  # some sixty numbers are compared: one in forty such checks is wrong by chance
 NAMES = {
@@ -39,39 +37,12 @@ NAMES = {
 }
 
 
-def _eigenvalues(units: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of a Wishart matrix of one or two units with d degrees of freedom: points [unit, ...], weights."""
-    if units == 1:
-        x = np.linspace(-160, 6, 40_001)
-        return np.exp(x)[None], np.exp(dim / 2 * x - np.exp(x) / 2)
-    large, share = np.exp(np.linspace(-160, 6, 1601)[:, None]), np.exp(np.linspace(-160, 0, 1601)[None])
-    weights = (1 - share) * share ** ((dim - 1) / 2) * large**dim * np.exp(-large * (1 + share) / 2)
-    return np.stack(np.broadcast_arrays(large, large * share)), weights
-
-
-@functools.cache
-def integrals(terms: int, units: int, dim: int, t: float) -> tuple[float, float, float]:
-    r"""Of T contexts in the same k units at :math:`n\beta = t`: the contribution of one, its variance, a covariance.
-
-    With :math:`g(s) = \frac12\sum_i\frac{ts_i}{1+ts_i}` and the weights :math:`\prod_i(1+ts_i)^{-T/2}` on top of
-    Wishart's, they are :math:`E[g]`, :math:`\mathrm{Var}\,g + E[\frac12\sum_i(\frac{ts_i}{1+ts_i})^2]`, and
-    :math:`\mathrm{Var}\,g`.
-    """
-    s, density = _eigenvalues(units, dim)
-    share = t * s / (1 + t * s)
-    weight = density * np.prod(1 + t * s, axis=0) ** (-terms / 2)
-    weight, g = weight / weight.sum(), share.sum(axis=0) / 2
-    mean = float((weight * g).sum())
-    between = float((weight * (g - mean) ** 2).sum())
-    return mean, between + float((weight * (share**2).sum(axis=0) / 2).sum()), between
-
-
 def predicted(arrangement: str, dim: int, t: float, shared: bool = True) -> dict[str, float]:
     """What is measured, by integrals; not ``shared``: as if all weights were separate."""
     chosen = ARRANGEMENTS[arrangement]
-    alone, units = sum(integrals(1, len(own), dim, t)[0] for own, _ in chosen), len(chosen[0][0])
+    alone, units = sum(integrals(1, len(own), dim, t).mean for own, _ in chosen), len(chosen[0][0])
     if arrangement == "apart":
-        total, one, covariance = alone, integrals(1, units, dim, t)[0], 0.0
+        total, one, covariance = alone, integrals(1, units, dim, t).mean, 0.0
     elif arrangement == "repeated":  # one context at twice the temperature, in two halves
         total, variance, _ = integrals(1, units, dim, 2 * t)
         one, covariance = total / 2, variance / 4
@@ -84,11 +55,8 @@ def predicted(arrangement: str, dim: int, t: float, shared: bool = True) -> dict
 
 def theory(dataset: xr.Dataset, shared: bool = True) -> xr.Dataset:
     """The integrals at every temperature."""
-    dim, swept = int(fixed_values(dataset)["dim"]), ("arrangement", "nbeta")
-    found = tabulated(
-        lambda arrangement, nbeta: predicted(arrangement, dim, nbeta, shared),
-        **{name: dataset[name].values.tolist() for name in swept},
-    )
+    dim, swept = int(fixed_values(dataset)["dim"]), {n: dataset[n].values.tolist() for n in ("arrangement", "nbeta")}
+    found = tabulated(lambda arrangement, nbeta: predicted(arrangement, dim, nbeta, shared), **swept)
     return dataset.assign({f"{name}_theory": values for name, values in found.items()})
 
 
@@ -97,9 +65,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     dataset, findings = dataset.isel(draws=-1, drop=True), []
     found = {name: estimates.stored(dataset, name) for name in NAMES}
     for name, what in NAMES.items():
-        findings += checks.covers(
-            name, what, found[name], dataset[f"{name}_theory"], largest_error=LARGEST, sigmas=SIGMAS
-        )
+        line = dataset[f"{name}_theory"]
+        findings += checks.covers(name, what, found[name], line, largest_error=LARGEST, sigmas=SIGMAS)
     there = [str(name) for name in dataset.arrangement.values]
     less, together = [one for one in there if one in ("crowded", "repeated")], [one for one in there if one != "apart"]
     gaps = found["additivity_gap"].sel(arrangement=less, nbeta=dataset.nbeta[-1].item())
@@ -150,6 +117,6 @@ experiment = Experiment(
     precision="float64",
     controls={
         "separate": Control("contexts that are to share weights have their own", measure={"separate": True}),
-        "no_sharing": Control("shared weights count as separate ones", theory=functools.partial(theory, shared=False)),
+        "no_sharing": Control("shared weights count as separate ones", theory={"shared": False}),
     },
 )

@@ -2,20 +2,16 @@ r"""A family of losses with two parameters, whose posterior changes phase abrupt
 
 .. math:: L(x, y) = \frac{x^4}4 - \frac p2x^2 - qx + \frac12(x+1)^2\,|y|^2, \qquad y\in\mathbb R^d
 
-In x alone it is the cusp: for :math:`p > 0` two wells near :math:`\pm\sqrt p`, tilted by q, of which q = 0 makes the
-losses equal. In the right well y is determined, near :math:`x = -1` it is not, so that free energies are equal at a
-tilt of order :math:`\frac{d\log n}{n}`. There the mean of x changes by :math:`J = E[x\mid x>0] - E[x\mid x<0]`, which
-tends to :math:`2\sqrt p` where the change is abrupt and falls as :math:`n^{-1/2}` where it is gradual. The free
-energies of both halves are integrals over x, since y is Gaussian given x.
+For :math:`p > 0` there are two wells near :math:`\pm\sqrt p`, of equal losses at q = 0. In the right one y is
+determined, near :math:`x = -1` it is not, so that free energies are equal at a tilt of order :math:`\frac{d\log n}{n}`.
+There the mean of x changes by :math:`J = E[x\mid x>0] - E[x\mid x<0]`, which tends to :math:`2\sqrt p` where the change
+is abrupt and falls as :math:`n^{-1/2}` where it is gradual.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.integrate import simpson
-from scipy.optimize import root_scalar
 from scipy.special import expit
 
 from icllab.claims.singular._phases import between
@@ -25,6 +21,7 @@ from icllab.core.statistics import first_rise
 from icllab.experiments import Control, Estimate, Experiment, Finding, checks
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.theory.posterior_integrals import cusp, cusp_line
 
 SIDES = ("left", "right")
 LARGEST = 0.1  # nats: standard error of a difference of free energies
@@ -33,40 +30,16 @@ CLEAR = 0.2  # how far from one half a share is that must be on the right side o
 ABRUPT, GRADUAL = -0.1, -0.35  # exponents of J in n: above the first it is a jump, below the second it is none
 
 
-def integral(side: str, n: float, *, split: float, tilt: float, free: float) -> tuple[float, float]:
-    r"""The free energy of a half, and the mean of x there, by quadrature.
-
-    .. math:: Z = \int\varphi(x)\,e^{-nV(x)}\bigl(1+n(x+1)^2\bigr)^{-d/2}dx, \qquad V = \frac{x^4}4-\frac p2x^2-qx
-    """
-    x = (1 if side == "right" else -1) * np.linspace(0, 4, 4001)
-    logarithm = -n * (x**4 / 4 - split * x**2 / 2 - tilt * x) - x**2 / 2 - np.log(2 * np.pi) / 2
-    logarithm -= free / 2 * np.log1p(n * (x + 1) ** 2)
-    top = logarithm.max()
-    density = np.exp(logarithm - top)
-    total = simpson(density, dx=0.001)
-    return float(-top - np.log(total)), float(simpson(x * density, dx=0.001) / total)
-
-
-def line(n: float, **where: float) -> float:
-    """The tilt at which both halves have as much of the posterior."""
-
-    def gap(tilt: float) -> float:
-        right, left = (integral(side, n, tilt=tilt, **where)[0] for side in ("right", "left"))
-        return right - left
-
-    return float(root_scalar(gap, bracket=(-2, 3), xtol=1e-10).root)
-
-
 def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) -> xr.Dataset:
     """Integrals at all points; ``free`` and ``over``: another number of directions y, another factor of n."""
     count = fixed_values(dataset)["free"] if free is None else free
 
     def both(split: float, tilt: float, samples: float, phase: str) -> dict[str, float]:
-        energy, place = integral(phase, over * samples, split=split, tilt=tilt, free=count)
+        energy, place = cusp(phase, over * samples, split=split, tilt=tilt, free=count)
         return {"phase_free_energy_theory": energy, "phase_place_theory": place}
 
     def equal(split: float, samples: float) -> dict[str, float]:
-        return {"equal_tilt_theory": line(over * samples, split=split, free=count)}
+        return {"equal_tilt_theory": cusp_line(over * samples, split=split, free=count)}
 
     axes = {name: dataset[name].values.tolist() for name in ("split", "tilt", "samples", "phase")}
     lines = tabulated(equal, split=axes["split"], samples=axes["samples"])
@@ -158,7 +131,7 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="tilt", hue="split", line_name="integrals", columns=3)
 
 
-N = (30, 100, 300, 1000)
+N, TILTS = (30, 100, 300, 1000), tuple(round(-0.1 + 0.025 * i, 3) for i in range(13))
 
 experiment = Experiment(
     claim=(
@@ -183,23 +156,14 @@ experiment = Experiment(
     fixed={"free": 4, "particles": 400, "repeats": 8},
     sizes={
         "smoke": {"split": (1.0,), "tilt": (0.0, 0.1), "samples": (30, 300), "phase": SIDES},
-        "small": {
-            "split": (-0.5, 0.0, 0.5, 1.0, 1.5),
-            "tilt": tuple(round(-0.1 + 0.05 * i, 2) for i in range(7)),
-            "samples": N,
-            "phase": SIDES,
-        },
-        "medium": {
-            "split": (-1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0),
-            "tilt": tuple(round(-0.1 + 0.025 * i, 3) for i in range(13)),
-            "samples": (*N, 3000),
-            "phase": SIDES,
-        },
+        "small": {"split": (-0.5, 0.0, 0.5, 1.0, 1.5), "tilt": TILTS[::2], "samples": N, "phase": SIDES},
+        "medium": {"split": (-1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0), "tilt": TILTS, "samples": (*N, 3000)}
+        | {"phase": SIDES},
     },
     precision="float64",
     controls={
         "even": Control("both wells determine as many directions", measure={"even": True}),
-        "loss_alone": Control("the right well determines no more", theory=functools.partial(theory, free=0.0)),
-        "other_temperature": Control("integrals at twice as many samples", theory=functools.partial(theory, over=2.0)),
+        "loss_alone": Control("the right well determines no more", theory={"free": 0.0}),
+        "other_temperature": Control("integrals at twice as many samples", theory={"over": 2.0}),
     },
 )

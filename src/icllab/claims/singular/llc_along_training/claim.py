@@ -1,20 +1,16 @@
 r"""Stages of an in-context regression transformer, by its loss and by estimates of its learning coefficient.
 
-Prompts of eight pairs with :math:`x \sim N(0, I_4)`, noise of variance 1/8, and tasks of a pool of k draws of
-:math:`N(0, I_4)`; two layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimate
-
-.. math:: \hat\lambda = n\beta\,\bigl(E[L] - L(w)\bigr), \qquad L = \text{mean squared error over positions,}
-
-at :math:`n\beta` of some tens: a count of the directions in which the loss bends by more than :math:`\gamma/n\beta`,
-and where the checkpoint is no minimum a number of this procedure only. Distances from ridge, the best predictor for
-fresh tasks, and dMMSE, that for the pool, are mean squares on prompts of fresh tasks, over d.
+Prompts of eight pairs, :math:`x \sim N(0, I_4)`, noise of variance 1/8, a pool of k tasks from :math:`N(0, I_4)`; two
+layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimate :math:`\hat\lambda =
+n\beta(E[L] - L(w))`, L the mean squared error over positions: a count of the directions in which the loss bends by more
+than :math:`\gamma/n\beta`; where the checkpoint is no minimum it is a number of this procedure only. Distances are mean
+squares on prompts of fresh tasks, over d.
 """
 
 import dataclasses
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
 from icllab.core.grid import Seeds
 from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
@@ -34,7 +30,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         return findings
     for tasks in dataset["tasks"].values:
         part, at = dataset.sel(tasks=tasks, drop=True), {"tasks": int(tasks)}
-        findings += [*_rises(part, at), *_growth(part, at), *_nearer(part, at)]
+        findings += _rises(part, at)
+        least, most, last = part.nbeta.values.min(), part.nbeta.values.max(), part.isel(checkpoint=-1)
+        if least < most:
+            what = f"estimate at nbeta={most:g} - at {least:g}"
+            findings += _greater("growth", what, last.sel(nbeta=most), last.sel(nbeta=least), at)
+        findings += _nearer(part, at)
     return findings
 
 
@@ -46,42 +47,25 @@ def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
     intervals = breaks["change_interval"].values[breaks["reported"].values]
     checkpoints, estimate = part["checkpoint"].values, part["learning_coefficient"]
     nbeta = part["nbeta"].values[int(np.argmax(estimate.notnull().all(("checkpoint", "seed")).values))]
-    what, rises = "rise of the estimate over a reported break", []
-    for low, high in intervals:
-        before, after = checkpoints[checkpoints <= low], checkpoints[checkpoints >= high]
-        if len(before) and len(after):
-            where = {**at, "first": int(before[-1]), "last": int(after[0])}
-            upper, lower = ({"nbeta": nbeta, "checkpoint": where[end]} for end in ("last", "first"))
-            rises += _greater("rise", what, part, upper, lower, where)
-    return [
-        *checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at),
-        *checks.complete("covered", "a reported break has checkpoints on both sides", bool(rises), at=at),
-        *rises,
-    ]
+    sides = [(checkpoints[checkpoints <= low], checkpoints[checkpoints >= high]) for low, high in intervals]
+    sides = [{"first": int(before[-1]), "last": int(after[0])} for before, after in sides if len(before) and len(after)]
+    findings = checks.complete("breaks", "a change point of the loss is reported", len(intervals) > 0, at=at)
+    findings += checks.complete("covered", "a reported break has checkpoints on both sides", bool(sides), at=at)
+    for side in sides:
+        after, before = (part.sel(nbeta=nbeta, checkpoint=side[end]) for end in ("last", "first"))
+        findings += _greater("rise", "rise of the estimate over a reported break", after, before, {**at, **side})
+    return findings
 
 
-def _growth(part: xr.Dataset, at: checks.At) -> list[Finding]:
-    """With the temperature, at the end of training."""
-    nbeta, last = part["nbeta"].values, part["checkpoint"].values[-1]
-    if len(nbeta) < 2:
-        return []
-    most, least = ({"nbeta": value, "checkpoint": last} for value in (nbeta.max(), nbeta.min()))
-    return _greater("growth", f"estimate at nbeta={nbeta.max():g} - at {nbeta.min():g}", part, most, least, at)
-
-
-def _greater(id: str, what: str, part: xr.Dataset, one: checks.At, other: checks.At, at: checks.At) -> list[Finding]:
+def _greater(id: str, what: str, one: xr.Dataset, other: xr.Dataset, at: checks.At) -> list[Finding]:
     """Is an estimate above another? Undecided if either warns, whatever they are."""
-    whole = estimates.stored(part, "learning_coefficient")
-    apart = whole.sel(**one) - whole.sel(**other)
+    apart = estimates.stored(one, "learning_coefficient") - estimates.stored(other, "learning_coefficient")
     over_seeds, own = estimates.mean(apart.value), apart.average("seed")
     difference = Estimate(over_seeds.value, np.maximum(over_seeds.error, own.error))
     findings = checks.above(id, what, difference, at=at)
-    warned = part["sampler_warnings"].fillna(0)
-    count = int(sum(warned.sel(place).max() for place in (one, other)))
-    if not count:
-        return findings
+    count = int(sum(part["sampler_warnings"].fillna(0).max() for part in (one, other)))
     advice = f"{count} warnings of these estimates"
-    return [dataclasses.replace(found, outcome=Outcome.UNDECIDED, advice=advice) for found in findings]
+    return [dataclasses.replace(f, outcome=Outcome.UNDECIDED, advice=advice) if count else f for f in findings]
 
 
 def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
@@ -89,24 +73,19 @@ def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
     ridge, steps = part["fresh_distance"].sel(predictor="ridge", drop=True), part["checkpoint"].values
     nearest = int(np.argmin(estimates.geometric_mean(ridge).value.values))
     start, near, end = (ridge.isel(checkpoint=i, drop=True) for i in (0, nearest, -1))
-    where = {**at, "nearest": int(steps[nearest])}
-    what = "distance to ridge on fresh tasks, at the start / where nearest"
-    findings = checks.above("nearer", what, estimates.geometric_mean(start / near), 1.0, at=where)
+    where, what = {**at, "nearest": int(steps[nearest])}, "distance to ridge on fresh tasks, at the {} / where nearest"
+    findings = checks.above("nearer", what.format("start"), estimates.geometric_mean(start / near), 1.0, at=where)
     if steps[-1] >= TRANSIENT and nearest < len(steps) - 1:
-        what = "distance to ridge on fresh tasks, at the end / where nearest"
-        findings += checks.above("away", what, estimates.geometric_mean(end / near), 1.0, at=where)
+        findings += checks.above("away", what.format("end"), estimates.geometric_mean(end / near), 1.0, at=where)
     return findings
 
 
-def figure(dataset: xr.Dataset) -> Figure:
+def figure(dataset: xr.Dataset):
     """Loss, coefficient and distances from the two rivals, against the step."""
     part = dataset.isel(tasks=-1, step=dataset.step.values > 0, checkpoint=dataset.checkpoint.values > 0)
-    rows = [
-        Panel(None, "held_out_loss", x="step", hue="seed"),
-        Panel("learning_coefficient", x="checkpoint", hue="nbeta"),
-        Panel("fresh_distance", x="checkpoint", hue="predictor"),
-    ]
-    return panels(part, rows, x="step", xscale="log")
+    by_checkpoint = {"learning_coefficient": "nbeta", "fresh_distance": "predictor"}
+    rows = [Panel(name, x="checkpoint", hue=hue) for name, hue in by_checkpoint.items()]
+    return panels(part, [Panel(None, "held_out_loss", x="step", hue="seed"), *rows], x="step", xscale="log")
 
 
 def _log_steps(last: int, records: int) -> tuple[int, ...]:

@@ -1,11 +1,10 @@
 r"""What a small transformer of tokens learns first: short contexts, on text and on a chain whose entropies are known.
 
-After contexts of l = 1, ..., C - 1 tokens a window of C has losses :math:`L^{(l)}`, on held-out
-windows, in octaves of l: 1, 2, 3-4, 5-8, ... The text is the standard library of the running Python, byte by
-byte; a Markov chain of order three, one for every seed, has the entropy :math:`L^{(l)} - K^{(l)}`, where the divergence
-:math:`K^{(l)}` from the truth is a mean of divergences of distributions. An octave is learned at the first step at
-which its loss has made 95 per cent of its fall; the network is like an n-gram predictor when its divergence from it is
-least. (That a falling loss passes the predictors' losses in order is no finding.) At ``smoke`` nothing is trained.
+After contexts of l tokens a held-out window has losses :math:`L^{(l)}`, in octaves of l: 1, 2, 3-4, 5-8, ... The text
+is the standard library of the running Python, byte by byte; a Markov chain of order three, one for every seed, has the
+entropy :math:`L^{(l)} - K^{(l)}`, with :math:`K^{(l)}` the mean divergence from the truth. An octave is learned at the
+first step at which its loss has made 95 per cent of its fall; the network is like an n-gram predictor when its
+divergence from it is least. (That a falling loss passes the predictors' losses in order is no finding.)
 """
 
 from dataclasses import replace
@@ -16,7 +15,7 @@ from scipy.stats import spearmanr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.core.statistics import first_rise
+from icllab.core.statistics import first_rise, lowest
 from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
@@ -45,13 +44,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def _entropies(part: xr.Dataset) -> list[Finding]:
     """The loss less the divergence, at the end, at one token, two, and more."""
-    last, findings = part.isel(step=-1, drop=True), []
+    last, what, findings = part.isel(step=-1, drop=True), "chain: loss - divergence", []
     for tokens, places in (("1", [0]), ("2", [1]), ("3 or more", slice(2, None))):
-        some = last.isel(position=places)
-        # Positions of a window go together, seeds do not.
-        errors = some["standard_error"].mean("position")
-        apart = Estimate((some["loss"] - some["divergence"] - some["entropy"]).mean("position"), errors).average("seed")
-        least, what = float(some["entropy"].mean()), "chain: loss - divergence"
+        some = last.isel(position=places).mean("position")  # positions of a window go together, seeds do not
+        apart = Estimate(some["loss"] - some["divergence"] - some["entropy"], some["standard_error"]).average("seed")
+        least = float(some["entropy"].mean())
         findings += checks.covers("entropy", what, apart + least, least, largest_error=0.03, at={"tokens": tokens})
     return findings
 
@@ -59,17 +56,16 @@ def _entropies(part: xr.Dataset) -> list[Finding]:
 def _of_text(part: xr.Dataset, time: xr.DataArray, at: checks.At) -> list[Finding]:
     """Longer contexts come later and help, and the network ends below trigrams."""
     last = part.isel(step=-1, drop=True)
-    few, more = (
-        octaves(last["loss"]).isel(length=list(pair)).diff("length").squeeze("length", drop=True) for pair in FALLS
-    )
+    loss = octaves(last["loss"])
+    few, more = (loss.isel(length=one, drop=True) - loss.isel(length=other, drop=True) for one, other in FALLS)
     late = last.isel(position=slice(2, None))
     below = (late["ngram_loss"].sel(ngram=3, drop=True) - late["loss"]).mean("position")
     what, longest = "rank correlation of the time of learning with the length", "time of the longest contexts"
     return [
         *checks.above("order", what, estimates.mean(rank_correlation(time)), at=at),
         *checks.above("longest_later", f"{longest} / that of 2 tokens", _ratio(time, -1, 1), 1.0, at=at),
-        *checks.above("two_help", "loss at 1 token - that at 2", estimates.mean(-few), at=at),
-        *checks.above("more_help", "loss at 2 tokens - that at 5 to 8", estimates.mean(-more), at=at),
+        *checks.above("two_help", "loss at 1 token - that at 2", estimates.mean(few), at=at),
+        *checks.above("more_help", "loss at 2 tokens - that at 5 to 8", estimates.mean(more), at=at),
         *checks.above("below_trigrams", "loss of trigrams - that of the network", estimates.mean(below), at=at),
     ]
 
@@ -116,24 +112,14 @@ def learning_times(loss: xr.DataArray) -> xr.DataArray:
 def nearest_times(distance: xr.DataArray) -> xr.DataArray:
     """The step at which a distance is least, by a parabola in the logarithm of the step."""
     values = distance.transpose(..., "step")
-    some = values.isel(step=slice(1, None))
-    log, y = np.log(some["step"].values), some.values
-    middle = np.argmin(y, axis=-1)
-    inner = np.clip(middle, 1, y.shape[-1] - 2)
-    a, b, c = (np.take_along_axis(y, (inner + i)[..., None], -1)[..., 0] for i in (-1, 0, 1))
-    x, left, right = log[inner], log[inner - 1] - log[inner], log[inner + 1] - log[inner]
-    # Of y = b + s x + q x^2 through three points.
-    q = ((c - b) / right - (a - b) / left) / (right - left)
-    s = (c - b) / right - q * right
-    vertex = np.clip(-s / np.where(q > 0, 2 * q, np.inf), left, right)
-    time = np.where(np.isnan(y).any(-1), np.nan, np.exp(np.where(middle == inner, x + vertex, log[middle])))
+    time = np.exp(lowest(np.log(values["step"].values[1:]), values.values[..., 1:]))
     return values.isel(step=0, drop=True).copy(data=time)
 
 
 def rank_correlation(time: xr.DataArray) -> xr.DataArray:
     """Spearman's, of each seed, with the length."""
-    dims, ends = [["length"]] * 2, time.length
-    return xr.apply_ufunc(lambda a, b: spearmanr(a, b)[0], time, ends, input_core_dims=dims, vectorize=True)
+    both, dims = (time, time.length), [["length"]] * 2
+    return xr.apply_ufunc(lambda a, b: spearmanr(a, b)[0], *both, input_core_dims=dims, vectorize=True)
 
 
 def figure(dataset: xr.Dataset):
@@ -141,27 +127,20 @@ def figure(dataset: xr.Dataset):
     sources, loss = [name for name in (TEXT, CHAIN) if name in dataset.source], octaves(dataset["loss"])
     last = dataset.isel(step=-1, drop=True).assign_coords(position=dataset["position"] + 1)
     last = last.rename(position="tokens_seen")
-    after = slice(1, None) if dataset.sizes["step"] > 1 else slice(None)
-    shown = xr.Dataset(
-        {
-            "loss_line": loss.isel(step=after).mean("seed"),
-            "ngram_distance_line": dataset["ngram_distance"].isel(step=after).mean("seed"),
-            "final_loss": last["loss"],
-            "final_loss_line": last["ngram_loss"].mean("seed"),
-        },
-        attrs=dataset.attrs,
-    )
-    rows = [Panel("final_loss", "final_loss_line", x="tokens_seen", hue="ngram", xscale="log")]
+    values = {"final_loss": last["loss"], "final_loss_line": last["ngram_loss"].mean("seed")}
+    rows = [Panel("final_loss", "final_loss_line", x="tokens_seen", hue="ngram")]
     if dataset.sizes["step"] > 1:
-        shown = shown.assign(learning_time=learning_times(loss))
+        lines = {"loss_line": loss, "ngram_distance_line": dataset["ngram_distance"]}
+        values |= {name: line.isel(step=slice(1, None)).mean("seed") for name, line in lines.items()}
+        values |= {"learning_time": learning_times(loss)}
         rows = [
-            Panel(None, "loss_line", x="step", hue="length", xscale="log"),
-            Panel(None, "ngram_distance_line", x="step", hue="ngram", xscale="log", yscale="log"),
-            Panel("learning_time", x="length", xscale="log", yscale="log"),
+            Panel(None, "loss_line", hue="length"),
+            Panel(None, "ngram_distance_line", hue="ngram", yscale="log"),
+            Panel("learning_time", x="length", yscale="log"),
             *rows,
         ]
     rows = [replace(row, at={"source": name}) for row in rows for name in sources]
-    return panels(shown, rows, x="step", columns=len(sources))
+    return panels(xr.Dataset(values, attrs=dataset.attrs), rows, x="step", xscale="log", columns=len(sources))
 
 
 STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(4, 4000, 37)))))

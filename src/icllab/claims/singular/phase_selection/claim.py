@@ -1,16 +1,11 @@
 r"""A statistical model with two phases: with few samples its posterior is in the simpler one, with more it moves.
 
-A gate s chooses between two experts. One sample, of :math:`d+2` numbers with unit noise, has the mean
-
-.. math:: \mu(w) = \bigl(B\,s(1-s),\ \delta\,s^2(3-2s),\ s\,u_1v_1,\ \dots,\ s\,u_dv_d\bigr), \qquad w = (s, u, v)
-
-and the truth is :math:`(0, \delta, 0, \dots, 0)`. The simple phase, :math:`s < \frac12`, misses the effect, a loss of
+A gate s chooses between two experts: the model is that of :func:`icllab.theory.posterior_integrals.gated`, the truth
+:math:`(0, \delta, 0, \dots, 0)`. The simple phase, :math:`s < \frac12`, misses the effect, a loss of
 :math:`\delta^2/2`, and determines the gate alone: :math:`\lambda = \frac12, m = 1`. The rich one has no loss, and
 :math:`\lambda = \frac12 + \frac d2,\ m = 1 + d`. (A slope of the effect at s = 0 would move the minimum to where the
-products count.) For given data free energies are integrals: u is Gaussian given s and v, each v is one-dimensional.
+products count.)
 """
-
-import functools
 
 import numpy as np
 import xarray as xr
@@ -25,34 +20,12 @@ from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.theory import free_energy as expansion
 from icllab.theory import learning_coefficients as exact
+from icllab.theory.posterior_integrals import gated
 
 PHASES = ("simple", "rich")
 LARGEST = 0.1  # nats: standard error of a mean free energy
 SIGMAS = 3.5  # some thirty numbers are compared
 GROWTH = 1.0  # nats by which the mean remainder may differ between the fewest and the most samples
-
-
-def integral(phase: str, means: np.ndarray, n: float, *, barrier: float, effect: float, layers: int = 2) -> float:
-    r"""The free energy of a phase for given data, by quadrature.
-
-    .. math::
-        Z = \int_{W}\varphi(s)\,e^{-\frac n2[(Bs(1-s)-\bar y_0)^2 + (\delta s^2(3-2s)-\bar y_1)^2]}
-            \prod_j\int\varphi(v)\frac{e^{-\frac n2\bar y_j^2/(1+ns^2v^2)}}{\sqrt{1+ns^2v^2}}\,dv\,ds
-
-    with :math:`\varphi` normal, of s around :math:`\frac12`. With one layer, v = 1.
-    """
-    s = 0.5 + (1 if phase == "rich" else -1) * np.linspace(0, 2, 2001)
-    logarithm = -((s - 0.5) ** 2) / 2 - np.log(2 * np.pi) / 2
-    logarithm -= n / 2 * ((barrier * s * (1 - s) - means[0]) ** 2 + (effect * s**2 * (3 - 2 * s) - means[1]) ** 2)
-    x = np.linspace(-16, 2.2, 183)
-    v, weight = np.exp(x), 2 * np.exp(x - np.exp(2 * x) / 2) * (x[1] - x[0]) / np.sqrt(2 * np.pi)
-    if layers == 1:
-        v, weight = np.ones(1), np.ones(1)
-    widened = 1 + n * s[:, None] ** 2 * v**2
-    for mean in means[2:]:
-        logarithm += np.log((np.exp(-n / 2 * mean**2 / widened) / np.sqrt(widened)) @ weight)
-    top = logarithm.max()
-    return float(-top - np.log(np.trapezoid(np.exp(logarithm - top), dx=0.001)))
 
 
 def coefficients(products: int) -> tuple[exact.LearningCoefficient, exact.LearningCoefficient]:
@@ -74,7 +47,7 @@ def theory(dataset: xr.Dataset, coefficient=coefficients, layers: int = 2) -> xr
 
     def energy(seed: int, samples: float, phase: str) -> dict[str, float]:
         of_data = means.sel(seed=seed, samples=samples).values
-        return {"phase_free_energy_theory": integral(phase, of_data, float(samples), layers=layers, **fixed)}
+        return {"phase_free_energy_theory": gated(phase, of_data, float(samples), layers=layers, **fixed)}
 
     simple, rich = coefficient(int(dataset.products))
     spread, folds = rich.value - simple.value, rich.multiplicity - simple.multiplicity
@@ -115,8 +88,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         what = f"share of the {phase} phase"
         findings += checks.above("share", what, estimates.mean(share), 0.5, at={"phase": phase})
     findings += _crossings(dataset, gap, float(remainder.value.mean()))
-    warned = float((dataset["annealing_warnings"] > 0).mean())
-    return [*findings, *checks.complete("warnings", "at most one run in ten warns", warned <= 0.1)]
+    quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
+    return findings + checks.complete("warnings", "at most one run in ten warns", quiet)
 
 
 def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Finding]:
@@ -129,19 +102,18 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     log_n, gaps, integrals = np.log(samples), gap.value.values, _gap(dataset, "phase_free_energy_theory").value.values
     sampled, known = (np.array([crossing(samples, row) for row in rows]) for rows in (gaps, integrals))
     there = np.isfinite(sampled + known)
-    few = bool((~there).sum() <= len(gaps) / 8)
-    findings += checks.complete("crossed", "at most one data set in eight has no crossing", few)
+    what, few = "at most one data set in eight has no crossing", bool((~there).sum() <= len(gaps) / 8)
+    findings += checks.complete("crossed", what, few)
     if there.any():
         errors = gap.error.values / np.abs(np.gradient(gaps, log_n, axis=1))
-        nearest = np.abs(log_n - sampled[there, None]).argmin(axis=1)
-        own = errors[there, nearest]
+        own = errors[there, np.abs(log_n - sampled[there, None]).argmin(axis=1)]
         offset = Estimate((sampled - known)[there].mean(), np.sqrt((own**2).sum()) / len(own))
         what = "log of the crossing n of one data set, sampled - that of the integrals"
         findings += checks.covers("crossing", what, offset, 0.0, largest_error=0.05)
-    slope, folds = float(dataset["coefficient_gap"]), int(dataset["multiplicity_gap"])
+    difference = exact.LearningCoefficient(float(dataset["coefficient_gap"]), int(dataset["multiplicity_gap"]) + 1)
     simple = expansion.Phase(fixed_values(dataset)["effect"] ** 2 / 2, exact.LearningCoefficient(0.0))
-    rich = expansion.Phase(0.0, exact.LearningCoefficient(slope, folds + 1), constant)
-    predicted, mean = expansion.crossings(simple, rich), estimates.mean(gap.value)
+    predicted = expansion.crossings(simple, expansion.Phase(0.0, difference, constant))
+    mean = estimates.mean(gap.value)
     place = crossing(samples, mean.value.values)
     steepness = np.interp(place, log_n, np.abs(np.gradient(mean.value.values, log_n)))
     error = np.interp(place, log_n, mean.error.values) / steepness
@@ -192,9 +164,7 @@ experiment = Experiment(
     precision="float64",
     controls={
         "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
-        "counted": Control(
-            "every parameter of the rich phase counts a half", theory=functools.partial(theory, coefficient=counted)
-        ),
-        "one_layer": Control("integrals of weights in place of products", theory=functools.partial(theory, layers=1)),
+        "counted": Control("every parameter of the rich phase counts a half", theory={"coefficient": counted}),
+        "one_layer": Control("integrals of weights in place of products", theory={"layers": 1}),
     },
 )

@@ -2,17 +2,14 @@ r"""Six features in two dimensions: polygons, their losses and coefficients, and
 
 :math:`f(x) = \operatorname{ReLU}(W^\top Wx + b)` is asked for x itself, of which one of six coordinates is not zero.
 Four, five or six features make the corners of a regular polygon; the others are answered by a constant where their
-bias is positive (a ``+`` for each of them), and by nothing where it is negative. All are critical points with exact
-losses and coefficients. Descent from squares with noise ends at one of them; the posterior moves between them with n.
+bias is positive (a ``+`` for each of them), and by nothing where it is negative. All are critical points.
 """
 
-import functools
 import itertools
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
@@ -75,7 +72,7 @@ def _descents(dataset: xr.Dataset) -> list[Finding]:
     if not all(found):
         return findings
     falls = [seed for seed, name in enumerate(found) if name[0] in "56"]
-    later = dataset["descent_loss"].isel(step=np.flatnonzero(dataset["step"].values >= SETTLED))
+    later = dataset["descent_loss"].sel(step=slice(SETTLED, None))
     changes = sum(bool(change_points(later.isel(seed=s), resamples=100)["reported"].any()) for s in falls)
     what = "descents that leave the square for five or six corners"
     findings += checks.above("falls", what, Estimate(len(falls), 0.0))
@@ -84,44 +81,39 @@ def _descents(dataset: xr.Dataset) -> list[Finding]:
     for name in dict.fromkeys(found):
         sound = (np.array(found) == name) & (last["descent_warnings"].values == 0)
         at_end = estimates.stored(last.isel(seed=np.flatnonzero(sound)), "descent_coefficient")
-        mean = at_end.average("seed") if sound.any() else Estimate(np.nan, np.nan)
-        known = EXACT[name].coefficient.value
+        mean, known = at_end.average("seed") if sound.any() else Estimate(np.nan, np.nan), EXACT[name].coefficient.value
         findings += checks.covers("end", what, mean, known, largest_error=LARGEST, at={"polygon": name})
     return findings
 
 
 def _posterior(dataset: xr.Dataset) -> list[Finding]:
     """Five corners before six, and more of them with every n."""
-    n = dataset["nbeta"].values
+    n, share = dataset["nbeta"].values, estimates.stored(dataset, "posterior_share")
     if len(n) < 2:
         return []
-    share = estimates.stored(dataset, "posterior_share")
     five, six = share.sel(corners="5"), share.sel(corners="6")
-    quiet = float(dataset["annealing_warnings"]) == 0
+    quiet, what = float(dataset["annealing_warnings"]) == 0, "share of six corners, n - that at the n before"
     findings = checks.complete("annealing_warnings", "the annealing does not warn", quiet)
-    for fewer, more in itertools.pairwise(n):
-        if fewer >= FEW / 4:
-            gain, what = six.sel(nbeta=more) - six.sel(nbeta=fewer), "share of six corners, n - that at the n before"
-            findings += checks.above("gain", what, gain, at={"nbeta": float(more)})
+    for fewer, more in itertools.pairwise(n[n >= FEW / 4]):
+        gain = six.sel(nbeta=more) - six.sel(nbeta=fewer)
+        findings += checks.above("gain", what, gain, at={"nbeta": float(more)})
     few, many = n[np.argmin(np.abs(n - FEW))], n[-1]
-    before, after = (five - six).sel(nbeta=few), (six - five).sel(nbeta=many)
-    findings += checks.above("five_first", "share of five corners - that of six", before)
-    return [*findings, *checks.above("six_last", "share of six corners - that of five", after)]
+    findings += checks.above("five_first", "share of five corners - that of six", (five - six).sel(nbeta=few))
+    return findings + checks.above("six_last", "share of six corners - that of five", (six - five).sel(nbeta=many))
 
 
-def figure(dataset: xr.Dataset) -> Figure:
+def figure(dataset: xr.Dataset):
     """Descents between the exact losses, the coefficients of polygons and of descents, and the posterior's shares."""
     sound = dataset["descent_warnings"] == 0
     series = xr.Variable("series", ["exact", "half the Hessian's rank"])
-    lines = [dataset[name] for name in ("learning_coefficient_theory", "hessian_half_rank")]
-    shown = dataset.assign(
-        descent_coefficient=dataset["descent_coefficient"].where(sound),
-        learning_coefficient_line=xr.concat(lines, series, coords="minimal", compat="override"),
-    ).sel(step=slice(30, None))
+    both = [dataset[name] for name in ("learning_coefficient_theory", "hessian_half_rank")]
+    lines = xr.concat(both, series, coords="minimal", compat="override")
+    shown = dataset.assign(descent_coefficient=dataset["descent_coefficient"].where(sound))
+    shown = shown.assign(learning_coefficient_line=lines).sel(step=slice(SETTLED, None))
     rows = [
-        Panel(None, "descent_loss", x="step", hue="seed", ylim=(0.04, 0.16), xscale="log"),
+        Panel(None, "descent_loss", hue="seed", ylim=(0.04, 0.16), xscale="log"),
         Panel("learning_coefficient", "learning_coefficient_line", x="polygon", hue="series"),
-        Panel("descent_coefficient", x="step", hue="seed", xscale="log"),
+        Panel("descent_coefficient", hue="seed", xscale="log"),
         Panel("posterior_share", x="nbeta", hue="corners", xscale="log"),
     ]
     drawn = panels(shown, rows, x="step", columns=2)
@@ -171,11 +163,7 @@ experiment = Experiment(
     precision="float64",
     controls={
         "linear": Control("the output is not rectified", measure={"rectified": False}),
-        "regular": Control(
-            "coefficients are half the Hessian's rank", theory=functools.partial(theory, half_rank=True)
-        ),
-        "no_constants": Control(
-            "features without a corner get no answer", theory=functools.partial(theory, constants=False)
-        ),
+        "regular": Control("coefficients are half the Hessian's rank", theory={"half_rank": True}),
+        "no_constants": Control("features without a corner get no answer", theory={"constants": False}),
     },
 )
