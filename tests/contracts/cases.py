@@ -1,8 +1,14 @@
-"""What the contract tests run through: a new task, predictor, model or claim joins by adding one line."""
+"""What the contract tests run through: a new task, predictor, model or claim joins by adding one line.
+
+Every case is built once, and drawn from by one program: eager calls compile every operation by itself.
+"""
+
+import functools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from icllab import algorithms
 from icllab.experiments import registry
@@ -17,6 +23,7 @@ from icllab.models import (
     Joined,
     LinearAttention,
     MinimalHead,
+    Prefixed,
     PromptPerceptron,
     Recurrent,
     ScalarAttention,
@@ -46,6 +53,17 @@ from icllab.tasks import (
 from icllab.tasks.text_files import Documents
 
 KEY = jax.random.key(7)
+
+
+def once(build):
+    """A case that is made at the first call, in float32 whatever the precision of the test that calls first."""
+
+    @functools.cache
+    def made():
+        with jax.enable_x64(False):
+            return build()
+
+    return made
 
 
 def _pool_task():
@@ -95,6 +113,7 @@ TASKS = {
         Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "
     ),
 }
+TASKS = {name: once(build) for name, build in TASKS.items()}
 
 
 def _reduced():
@@ -136,6 +155,11 @@ def _transformer(arrangement, *, layers=1, positions="none", length=None, mlp=No
     return Transformer(arrangement, **shape, block=block, key=KEY)
 
 
+def _prefixed():
+    transformer = _transformer(Interleaved(), layers=2, mlp=(8,), norm="pre", positions="learned", length=12)
+    return Prefixed.of(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
+
+
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)
 _LAST = Joined(answers="last", causal=False, query_is_key=True)
 
@@ -152,6 +176,7 @@ MODELS = {
         _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"
     ),
     "transformer_last": lambda: _transformer(_LAST, mlp=(), similarity=lambda q, k: -jnp.sum((q - k) ** 2)),
+    "prefixed": _prefixed,
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
     "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
@@ -161,6 +186,7 @@ MODELS = {
     "minimal_head": lambda: MinimalHead.drawn(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
+MODELS = {name: once(build) for name, build in MODELS.items()}
 
 
 # What is no regression has prompts of its own.
@@ -201,10 +227,28 @@ PREDICTORS = {
     "sklearn": _neighbours,
     "sklearn_last": lambda: _neighbours("last"),
 }
+PREDICTORS = {name: MODELS.get(name) or once(build) for name, build in PREDICTORS.items()}
 
 CLAIMS = sorted(registry.claims())
 
 
+@eqx.filter_jit
+def sampled(task, key):
+    """One prompt."""
+    return task.sample(key=key)
+
+
+@eqx.filter_jit
+def sampled_batch(task, keys):
+    """A prompt for each key, along the first axis."""
+    return jax.vmap(lambda key: task.sample(key=key))(keys)
+
+
 def cast(tree, dtype):
     """Every floating-point leaf in the given type."""
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)) if eqx.is_inexact_array(x) else x, tree)
+
+
+def part(tree, index):
+    """Of every leaf, what stands at an index of the first axis."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[index]), tree)

@@ -10,6 +10,9 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.models.contexts.exact_family import FastWeights, GradientStep
+    from icllab.models.contexts.frozen_entities import FrozenEntities
+    from icllab.models.contexts.patches import best_patch, rank_one_patch
+    from icllab.models.contexts.prefixes import Prefixed
     from icllab.models.induction.item_label_network import ItemLabelNetwork
     from icllab.models.induction.minimal_head import MinimalHead
     from icllab.models.interventions.clamps import (

@@ -1,0 +1,211 @@
+r"""A head of attention in which the entities of a context are frozen, and three ways to do without them.
+
+.. math:: E' = E + V\, \mathrm{softmax}(K^\top Q), \qquad
+          \Delta e_i = \sum_t p_{it} v_t, \qquad p_{it} \propto e^{s_{it}}, \quad s_{it} = q_i \cdot k_t
+
+The sum over t has frozen entities F, of the context, and unfrozen ones U, of what follows. In a causal transformer the
+entities of a context do not depend on what follows, so that they are frozen in every layer. A *reduction* is an
+attention over U alone that is to give the same updates; each comes with a bound on its error
+:math:`|\Delta e_i - \Delta \tilde e_i|`:
+
+1. *The context is irrelevant*: F is left out. The error is :math:`p_F |\bar v_F - \bar v_U|`, with the attention
+   :math:`p_F` on frozen entities and the mean values :math:`\bar v` of the two groups.
+2. *Values are shared*: every frozen t is counted with the unfrozen a(t), whose score becomes the log-sum-exp of its
+   group. The error is at most :math:`\sum_{t \in F} p_t |v_t - v_{a(t)}|`.
+3. *A clear winner*: the log-sum-exp of each group becomes its maximum, which is the score of a modified key. Let D be
+   the spread over groups of their difference. This changes the attention by at most :math:`\tanh(D/4)` in total
+   variation, and the update by at most the diameter of the unfrozen values times that.
+
+Derived: docs/contexts-to-weights.md, Frozen entities.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from icllab.core.errors import expected
+from icllab.core.kernels import SOFTMAX
+from icllab.models.networks.transformer import Transformer
+
+
+class Reduction(eqx.Module):
+    """Attention over the unfrozen entities that stands for attention over all.
+
+    Attributes:
+        scores: Scores of the unfrozen entities; minus infinity for those that a query does not see.
+        updates: What every query collects.
+        bound: Norm of the difference to the update of the whole attention, at most.
+    """
+
+    scores: Float[Array, "query unfrozen"]
+    updates: Float[Array, "query width"]
+    bound: Float[Array, " query"]
+
+    @property
+    def pattern(self) -> Float[Array, "query unfrozen"]:
+        """Attention of every query."""
+        return jax.nn.softmax(self.scores, axis=1)
+
+
+class Winners(Reduction):
+    """The reduction to winners, and what it rests on.
+
+    Attributes:
+        winners: The entity with the largest score of each group; those of the context come first.
+        variation: Total variation between the attention by maxima and the one by log-sum-exp, at most.
+    """
+
+    winners: Int[Array, "query unfrozen"]
+    variation: Float[Array, " query"]
+
+
+class FrozenEntities(eqx.Module):
+    """Scores and values of one head; the first ``frozen`` tokens are those of the context.
+
+    Attributes:
+        entities: What enters the attention, unfrozen tokens only: keys are linear in it.
+        queries: Queries times the scale, of the unfrozen tokens that have one.
+        keys: Keys of all tokens.
+        values: Values of all tokens, mapped to the residual stream.
+        visible: Whether the query sees the token.
+        frozen: Number of frozen tokens.
+    """
+
+    entities: Float[Array, "unfrozen entity"]
+    queries: Float[Array, "query dim"]
+    keys: Float[Array, "token dim"]
+    values: Float[Array, "token width"]
+    visible: Bool[Array, "query token"]
+    frozen: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not 0 < self.frozen < len(self.keys):
+            raise expected("frozen", f"an integer from 1 to {len(self.keys) - 1}", self.frozen)
+
+    @classmethod
+    def heads(cls, model: Transformer, prompt: Any, *, frozen: int, layer: int) -> tuple["FrozenEntities", ...]:
+        """The heads of a layer of a transformer on a prompt, of whose tokens the first ``frozen`` are the context.
+
+        Queries are those of unfrozen tokens that see the whole context; in the last layer, of those that are read.
+
+        Raises:
+            InputError: The attention is no causal softmax of products, or turns keys by their positions.
+        """
+        attention, block = model.blocks[layer].attention, model.blocks[layer]
+        if attention.weighting != SOFTMAX or attention.similarity is not None or attention.normalisation != "none":
+            raise expected("model", "softmax attention of products, without another normalisation", attention.weighting)
+        if attention.rotary:
+            raise expected("positions", "a code that is added to the token", "rotary", "rotated keys are not one map")
+        layout = model.embedding.arrangement.layout(prompt.positions)
+        if layout.visible[:frozen, frozen:].any():
+            raise expected("model", "a context that sees itself alone", "one that sees later tokens", "causal=True")
+        found, name = model.trace(prompt).activations, f"block{layer}.attention"
+        stream = found[f"block{layer - 1}" if layer else "embedding"]
+        stream = block.norms[0](stream) if block.norm == "pre" else stream
+        queries, keys, values = (found[f"{name}.{part}"] for part in ("queries", "keys", "values"))
+        rows = np.arange(len(layout.visible))
+        rows = rows[layout.read] if len(queries) < len(rows) else rows
+        own = (rows >= frozen) & layout.visible[rows, :frozen].all(axis=1)
+        visible = layout.visible[rows[own], : layout.keys]
+        if not visible[:, frozen:].any(axis=1).all():
+            hint = "query_is_key=True"
+            raise expected("model", "queries that each see an unfrozen token", "one that sees none", hint)
+        return tuple(
+            cls(
+                entities=stream[frozen : layout.keys],
+                queries=queries[own, head] * attention.scale,
+                keys=keys[:, head],
+                values=values[:, head] @ output,
+                visible=jnp.asarray(visible),
+                frozen=frozen,
+            )
+            for head, output in enumerate(attention.output)
+        )
+
+    @property
+    def scores(self) -> Float[Array, "query token"]:
+        """Products of queries and keys; minus infinity where a query does not see the token."""
+        return jnp.where(self.visible, self.queries @ self.keys.T, -jnp.inf)
+
+    @property
+    def pattern(self) -> Float[Array, "query token"]:
+        """Attention over all tokens."""
+        return jax.nn.softmax(self.scores, axis=1)
+
+    @property
+    def updates(self) -> Float[Array, "query width"]:
+        """What every query collects from all tokens."""
+        return self.pattern @ self.values
+
+    @property
+    def mass(self) -> Float[Array, " query"]:
+        """:math:`p_F`: attention on frozen entities."""
+        return jnp.sum(self.pattern[:, : self.frozen], axis=1)
+
+    def without(self) -> Reduction:
+        """Reduction 1, whose bound is its error."""
+        scores, mass = self.scores[:, self.frozen :], self.mass
+        updates = jax.nn.softmax(scores, axis=1) @ self.values[self.frozen :]
+        of_frozen = jax.nn.softmax(self.scores[:, : self.frozen], axis=1) @ self.values[: self.frozen]
+        return Reduction(scores, updates, mass * jnp.linalg.norm(of_frozen - updates, axis=1))
+
+    def nearest(self) -> Int[Array, "query frozen"]:
+        """a(t): the unfrozen entity that the query sees whose value is nearest to that of the frozen one."""
+        distance = _distances(self.values[: self.frozen], self.values[self.frozen :])
+        seen = self.visible[:, None, self.frozen :]
+        return jnp.argmin(jnp.where(seen, distance[None], jnp.inf), axis=2)
+
+    def shared(self, groups: Int[Array, "query frozen"] | None = None) -> Reduction:
+        """Reduction 2. ``groups``: a(t) for each query, from 0; None: :meth:`nearest`."""
+        groups = self.nearest() if groups is None else groups
+        scores = jax.nn.logsumexp(self._grouped(groups), axis=1)
+        own = self.values[self.frozen :]
+        apart = jnp.linalg.norm(self.values[None, : self.frozen] - own[groups], axis=2)
+        bound = jnp.sum(self.pattern[:, : self.frozen] * apart, axis=1)
+        return Reduction(scores, jax.nn.softmax(scores, axis=1) @ own, bound)
+
+    def winners(self, groups: Int[Array, "query frozen"] | None = None) -> Winners:
+        """Reduction 3, with groups as for :meth:`shared`; its bound has the error of sharing values in it."""
+        groups = self.nearest() if groups is None else groups
+        grouped, shared = self._grouped(groups), self.shared(groups)
+        best, first = jnp.max(grouped, axis=1), jnp.argmax(grouped, axis=1)
+        own = self.values[self.frozen :]
+        there = jnp.isfinite(best)
+        gap = jnp.where(there, shared.scores - best, jnp.nan)
+        variation = jnp.tanh((jnp.nanmax(gap, axis=1) - jnp.nanmin(gap, axis=1)) / 4)
+        pair = there[:, :, None] & there[:, None, :]
+        diameter = jnp.max(jnp.where(pair, _distances(own, own)[None], 0), axis=(1, 2))
+        itself = jnp.broadcast_to(self.frozen + jnp.arange(len(own)), first.shape)
+        return Winners(
+            scores=best,
+            updates=jax.nn.softmax(best, axis=1) @ own,
+            bound=shared.bound + variation * diameter,
+            winners=jnp.where(first < self.frozen, first, itself),
+            variation=variation,
+        )
+
+    def _grouped(self, groups: Array) -> Array:
+        """Scores of the members of every group, [query, frozen + 1, unfrozen]; the last row is the unfrozen's own."""
+        scores = self.scores
+        member = groups[:, :, None] == jnp.arange(len(self.keys) - self.frozen)[None, None]
+        of_frozen = jnp.where(member, scores[:, : self.frozen, None], -jnp.inf)
+        return jnp.concatenate([of_frozen, scores[:, None, self.frozen :]], axis=1)
+
+
+def singular_values_within(rows: Float[Array, "row dim"], span: Float[Array, "other dim"]) -> Float[Array, " value"]:
+    """Singular values of the rows projected on the span of others: how many directions of them are felt there.
+
+    Queries feel of a context's keys what lies in the span of the queries; values that lie in the span of the unfrozen
+    ones can be had from these. The sum of squares, over that of all of ``rows``, is the fraction within the span.
+    """
+    _, sizes, basis = jnp.linalg.svd(span, full_matrices=False)
+    there = sizes > jnp.max(sizes) * max(span.shape) * float(jnp.finfo(sizes.dtype).eps)
+    return jnp.linalg.svd(rows @ jnp.where(there[:, None], basis, 0).T, compute_uv=False)
+
+
+def _distances(rows: Array, others: Array) -> Array:
+    return jnp.linalg.norm(rows[:, None] - others[None], axis=2)

@@ -1,0 +1,143 @@
+r"""A context as additional weights of every layer: the keys and values that it would have.
+
+.. math:: \mathrm{Attention}_l(q_i) = \mathrm{softmax}\big(q_i \cdot [K_l^c, K_l]\big)\,[V_l^c; V_l]
+
+In a causal transformer the tokens of a context do not depend on what follows. Their keys and values in each layer are
+constants, and the transformer that has these constants for weights answers every query exactly as the transformer
+after that context does. Trained freely instead of computed, they are the weights of prefix tuning.
+
+Source: [LiLiang21].
+"""
+
+from typing import Any, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected
+from icllab.core.prompt import Prompt, RegressionPrompt, TokenPrompt
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.embedding import Embedding, Interleaved, Layout
+from icllab.models.networks.transformer import Transformer
+
+AnyPrompt = TypeVar("AnyPrompt", bound=Prompt)
+
+
+def after(context: AnyPrompt, prompt: AnyPrompt) -> AnyPrompt:
+    """The prompt with the complete examples of another before its own; of token ids, all before the last query.
+
+    Raises:
+        InputError: They are no two prompts of regression, or of token ids.
+    """
+    if isinstance(context, RegressionPrompt) and isinstance(prompt, RegressionPrompt):
+        x, y = jnp.concatenate([context.x[:-1], prompt.x]), jnp.concatenate([context.y[:-1], prompt.y])
+        return RegressionPrompt(x=x, y=y)  # pyright: ignore[reportReturnType]
+    if isinstance(context, TokenPrompt) and isinstance(prompt, TokenPrompt):
+        tokens = jnp.concatenate([context.tokens[: context.length], prompt.tokens])
+        return TokenPrompt(tokens=tokens)  # pyright: ignore[reportReturnType]
+    came = f"{type(context).__name__} and {type(prompt).__name__}"
+    raise expected("context", "a prompt of regression or of token ids, and another of its kind", came)
+
+
+def context_tokens(model: Transformer, context: Prompt) -> int:
+    """Number of tokens that the examples of a context are for the model."""
+    return (2 if isinstance(model.embedding.arrangement, Interleaved) else 1) * context.length
+
+
+class Prefixed(AbstractModel):
+    """A transformer with a context in its weights. It answers as the transformer does after the context.
+
+    Positions do not restart: the tokens of the prompt have those that come after the context, and a model with a table
+    of positions needs its length for both together. Only the positions of the prompt are answered.
+
+    Activations are those of the transformer, for the tokens of the prompt; ``keys``, ``values``, ``scores`` and
+    ``pattern`` have the prefix before them.
+
+    Attributes:
+        model: The transformer.
+        keys: Keys of the context in each layer, turned by their positions where these are rotary.
+        values: Its values in each layer.
+        examples: Complete examples in the context.
+
+    Derived: docs/contexts-to-weights.md, A context as weights.
+    """
+
+    model: Transformer
+    keys: tuple[Float[Array, "prefix head dim"], ...]
+    values: tuple[Float[Array, "prefix head dim"], ...]
+    examples: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, model: Transformer, context: Prompt) -> "Prefixed":
+        """The keys and values of a context's complete examples; its last query is left out.
+
+        Raises:
+            InputError: The context is empty, or what becomes of its tokens depends on later ones.
+        """
+        if context.length < 1:
+            raise expected("context", "at least 1 example", context.length)
+        prefix = context_tokens(model, context)
+        if np.triu(model.embedding.arrangement.layout(context.positions).visible, 1)[:prefix].any():
+            raise expected("model", "a causal one", "one whose tokens see later ones", "causal=True")
+        keys, values = _held(model.trace(context), len(model.blocks), prefix)
+        return cls(model, keys, values, context.length)
+
+    def extended(self, context: Prompt) -> "Prefixed":
+        """With another context after this one: exactly the prefix of both."""
+        prefix = len(self.keys[0]) + context_tokens(self.model, context)
+        keys, values = _held(self.trace(context), len(self.keys), prefix)
+        return Prefixed(self.model, keys, values, self.examples + context.length)
+
+    @property
+    def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the transformer has it."""
+        return self.model.positions
+
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """Predict, and name what is computed on the way."""
+        parts = {"keys": self.keys, "values": self.values}
+        prefixes = {f"block{i}.attention.{part}": held[i] for part, held in parts.items() for i in range(len(held))}
+
+        def lengthened(name: str, value: Array) -> Array:
+            value = jnp.concatenate([prefixes[name], value]) if name in prefixes else value
+            return value if edit is None else edit(name, value)
+
+        record, model = Recorder(lengthened), self.model
+        x, layout = self._embedded(model.embedding, prompt)
+        x = record("embedding", x)
+        last = len(model.blocks) - 1
+        for i, block in enumerate(model.blocks):
+            x = block(x, layout, record, f"block{i}", layout.read if i == last else None)
+        if model.final_norm is not None:
+            x = model.final_norm(x)
+        x = record("readout", x)
+        y = model.readout(x)
+        y = y[:, 0] if model.embedding.arrangement.outputs is None else y
+        return Trace(record("prediction", y), record.activations)
+
+    def _embedded(self, embedding: Embedding, prompt: Any) -> tuple[Array, Layout]:
+        """Tokens of the prompt at their positions after the context, and which keys they see: the prefix's first."""
+        x, layout = embedding(after(_blank(prompt, self.examples), prompt))
+        prefix, begin = len(self.keys[0]), layout.read.start or len(x)  # joined queries come after all examples
+        queries = range(begin, len(x))
+        queries = queries[self.examples :] if len(queries) > 1 else queries
+        kept = np.array([*range(prefix, begin), *queries])
+        columns = np.append(np.arange(prefix), kept)
+        visible, read = layout.visible[kept][:, columns], layout.read if not queries else slice(begin - prefix, None)
+        return x[kept], Layout(visible, layout.examples[kept], layout.place[kept], read, len(columns))
+
+
+def _held(trace: Trace, layers: int, prefix: int) -> list[tuple[Array, ...]]:
+    """Keys and values of the first tokens in every layer."""
+    names = [[f"block{i}.attention.{part}" for i in range(layers)] for part in ("keys", "values")]
+    return [tuple(trace.activations[name][:prefix] for name in of_part) for of_part in names]
+
+
+def _blank(prompt: Any, examples: int) -> Any:
+    """A context whose tokens hold nothing: only the positions after it matter."""
+    size = examples + (2 if isinstance(prompt, TokenPrompt) else 1)
+    return jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape[1:]), leaf.dtype), prompt)

@@ -1,0 +1,53 @@
+r"""The best change of weights that does not depend on the query, and what it leaves.
+
+A context changes what enters a dense layer. At one query a change of the layer's weights makes up for that exactly; at
+all queries it is a regression,
+
+.. math:: \min_{\Delta W, \Delta b} \sum_x \big| \delta(x) - \Delta W^\top a(x) - \Delta b \big|^2,
+
+of the change of output :math:`\delta(x)` that the context makes, on the layer's input :math:`a(x)` without it.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class WeightChange(eqx.Module):
+    r"""A change of a dense layer :math:`x W + b`.
+
+    Attributes:
+        weight: :math:`\Delta W`.
+        bias: :math:`\Delta b`; zero where only a linear change was fitted.
+    """
+
+    weight: Float[Array, "inner outer"]
+    bias: Float[Array, " outer"]
+
+    def __call__(self, inputs: Float[Array, "row inner"]) -> Float[Array, "row outer"]:
+        """What it adds to the layer's output."""
+        return inputs @ self.weight + self.bias[None]
+
+    @property
+    def singular_values(self) -> Float[Array, " rank"]:
+        r"""Singular values of :math:`\Delta W`, largest first: one, for a patch of rank one."""
+        return jnp.linalg.svd(self.weight, compute_uv=False)
+
+    def residual(self, inputs: Float[Array, "row inner"], wanted: Float[Array, "row outer"]) -> Float[Array, ""]:
+        """What it leaves of the wanted change, as a fraction of it: 0 if all is made up for, 1 without a change."""
+        return jnp.sum((wanted - self(inputs)) ** 2) / jnp.sum(wanted**2)
+
+
+def best_change(inputs: Float[Array, "row inner"], wanted: Float[Array, "row outer"], *, affine: bool) -> WeightChange:
+    """The change of least squares over the rows, and of least norm among those.
+
+    Args:
+        inputs: What enters the layer without the context, a row for every query.
+        wanted: The change of the layer's output that the context makes.
+        affine: Whether the bias changes too.
+    """
+    mean_in, mean_out = inputs.mean(axis=0), wanted.mean(axis=0)
+    if not affine:
+        mean_in, mean_out = jnp.zeros_like(mean_in), jnp.zeros_like(mean_out)
+    weight = jnp.linalg.lstsq(inputs - mean_in[None], wanted - mean_out[None])[0]
+    return WeightChange(weight, mean_out - mean_in @ weight)

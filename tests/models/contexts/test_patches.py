@@ -1,0 +1,164 @@
+"""Patches of rank one: exact at their own query in every kind of block, and what they are at others."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import BlockOptions, Interleaved, Joined, Transformer, best_patch, rank_one_patch
+from icllab.models.contexts.patches import block_inputs, patch_errors, rank_one
+
+RNG = np.random.default_rng(5)
+DIM, LENGTH = 3, 4
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def drawn(*shape):
+    return jnp.asarray(RNG.normal(size=shape))
+
+
+def prompt():
+    return RegressionPrompt(x=drawn(LENGTH + 1, DIM), y=drawn(LENGTH + 1))
+
+
+def asked(context, queries):
+    """Prompts of one context and many queries, and the queries alone."""
+    many = jax.vmap(lambda x: RegressionPrompt(x=context.x.at[-1].set(x), y=context.y))(queries)
+    return many, jax.vmap(lambda one: one.alone(LENGTH))(many)
+
+
+def transformer(norm="pre", mlp=(6,), layers=2, arrangement=None, positions="learned"):
+    block = BlockOptions(heads=2, mlp=mlp, norm=norm, nonlinearity="gelu")
+    fields = {"dim": DIM, "width": 8, "layers": layers, "positions": positions, "length": LENGTH}
+    return Transformer(arrangement or Interleaved(), **fields, block=block, key=jax.random.key(1))
+
+
+def test_a_layer_makes_of_one_input_what_it_made_of_another():
+    """With and without a skip connection, as in the theorem."""
+    weight, second, bias, offset = (RNG.normal(size=shape) for shape in ((5, 7), (7, 5), 7, 5))
+    target, given = RNG.normal(size=(2, 5))
+    change = np.asarray(rank_one(jnp.asarray(weight), jnp.asarray(target), jnp.asarray(given)))
+    np.testing.assert_allclose(given @ (weight + change), target @ weight, rtol=1e-12)
+    values = np.linalg.svd(change, compute_uv=False)
+    assert values[1] < 1e-15 * values[0]
+    # Least norm: it is orthogonal to all changes that do nothing to ``given``.
+    nothing = RNG.normal(size=(5, 7))
+    nothing = nothing - np.outer(given, given @ nothing) / np.sum(given**2)
+    assert abs(np.sum(nothing * change)) < 1e-13
+
+    def block(a, w, b2, skip):
+        return skip * a + np.tanh(a @ w + bias) @ second + b2
+
+    for skip in (0, 1):
+        patched = block(given, weight + change, offset + skip * (target - given), skip)
+        np.testing.assert_allclose(patched, block(target, weight, offset, skip), rtol=1e-12)
+
+
+def test_patches_of_one_example_after_the_other_are_the_patch_of_all():
+    weight, inputs = drawn(5, 7), drawn(4, 5)
+    given = inputs[0]
+    steps = [rank_one(weight, later - earlier + given, given) for earlier, later in itertools.pairwise(inputs)]
+    np.testing.assert_allclose(sum(steps), rank_one(weight, inputs[-1], given), rtol=1e-11)
+
+
+@eqx.filter_jit
+def answers(fields, given, other):
+    """The patch, its model's answer to ``other``, and the unpatched answers to ``given`` and to ``other``."""
+    model = transformer(**dict(fields))
+    patch = rank_one_patch(model, given, other)
+    return patch, patch.applied(model)(other)[-1], model(given)[-1], model(other)[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "size"),
+    [
+        ({"norm": "none", "layers": 1}, 1),
+        ({"norm": "pre", "layers": 3, "mlp": (6, 5)}, 3),
+        (
+            {
+                "norm": "post",
+                "mlp": (),
+                "arrangement": Joined(answers="every", causal=True, query_is_key=True),
+                "positions": "rotary",
+            },
+            1,
+        ),
+    ],
+)
+def test_the_patched_transformer_answers_the_query_as_it_did_after_the_context(fields, size):
+    """All of the context is left out, or a part of it."""
+    given = prompt()
+    patch, patched, wanted, plain = answers(tuple(fields.items()), given, given.alone(LENGTH, size=size))
+    np.testing.assert_allclose(patched, wanted, atol=1e-12)
+    assert abs(float(plain - wanted)) > 1e-3
+    for change in patch.first:
+        values = np.linalg.svd(change.weight, compute_uv=False)
+        assert values[1] < 1e-13 * values[0]
+        np.testing.assert_array_equal(change.bias, np.zeros_like(change.bias))
+
+
+def test_the_formula_knows_nothing_of_contexts():
+    """It makes the answer to any prompt the answer to any other."""
+    _, patched, wanted, plain = answers((("norm", "pre"),), prompt(), prompt())
+    np.testing.assert_allclose(patched, wanted, atol=1e-12)
+    assert abs(float(plain - wanted)) > 1e-3
+
+
+@eqx.filter_jit
+def _patches(full, alone):
+    """The patch of the first query and the best ones; their errors, what blocks read, and the answers."""
+    model = transformer()
+    first, other = (jax.tree.map(lambda leaf: leaf[0], prompts) for prompts in (full, alone))
+    one, alone_one = (jax.tree.map(lambda leaf: leaf[:1], prompts) for prompts in (full, alone))
+    exact = rank_one_patch(model, first, other)
+    best = [best_patch(model, full, alone, affine=affine) for affine in (False, True)]
+    inputs = block_inputs(model, full)[0], block_inputs(model, alone)[0]
+    returned = exact, best, best_patch(model, one, alone_one, affine=False)
+    each = jax.vmap(model)(full)[:, -1], jax.vmap(model)(alone)[:, -1]
+    return returned, patch_errors(model, exact, full, alone), inputs, each, model.blocks[0].mlp.layers[0].weight
+
+
+@pytest.fixture(scope="module")
+def many():
+    with jax.enable_x64(True):
+        return _patches(*asked(prompt(), drawn(12, DIM)))
+
+
+def test_at_another_query_a_patch_is_another(many):
+    _, (patched, plain), _, (full, alone), _ = many
+    assert patched[0] < 1e-12
+    assert (np.asarray(patched)[1:] > 1e-3).all()
+    np.testing.assert_allclose(plain, np.abs(np.asarray(full) - np.asarray(alone)), rtol=1e-9)
+
+
+def test_the_best_patch_of_one_query_is_the_patch_of_rank_one(many):
+    exact, _, alone = many[0]
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-11)
+
+
+def test_the_best_patch_of_many_queries_is_a_regression_of_what_the_first_layer_gives(many):
+    (_, best, _), _, ((read, stream), (other, other_stream)), _, weight = many
+    wanted, other = np.asarray(read - other) @ np.asarray(weight), np.asarray(other)
+    for affine, patch in zip((False, True), best, strict=True):
+        design = np.concatenate([other, np.ones((len(other), int(affine)))], axis=1)
+        fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+        change = patch.first[0]
+        np.testing.assert_allclose(other @ np.asarray(change.weight) + np.asarray(change.bias), fitted, atol=1e-9)
+        np.testing.assert_allclose(patch.last[0], np.mean(stream - other_stream, axis=0), atol=1e-13)
+
+
+def test_attention_alone_is_refused():
+    model = eqx.filter_eval_shape(transformer, mlp=None)
+    with pytest.raises(InputError, match="model: expected dense layers in every block, got 'attention only'"):
+        rank_one_patch(model, prompt(), prompt())

@@ -1,0 +1,87 @@
+"""Positive random features: without bias, of the variance that is told, and a context as sums that add."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.models.contexts.random_features import ContextSums, PositiveFeatures
+
+RNG = np.random.default_rng(2)
+DIM, TOKENS, OWN, QUERIES = 3, 6, 3, 2
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def drawn(*shape, size=0.5):
+    return jnp.asarray(size * RNG.normal(size=shape))
+
+
+def head():
+    """Queries, keys and values of a context and of what follows it, and the whole attention by its formula."""
+    queries, keys, own = drawn(QUERIES, DIM), drawn(TOKENS, DIM), drawn(OWN, DIM)
+    values, own_values = drawn(TOKENS, 4), drawn(OWN, 4)
+    visible = np.array([[True, True, False], [True, True, True]])
+    weights = np.concatenate([np.exp(queries @ keys.T), np.where(visible, np.exp(queries @ own.T), 0)], axis=1)
+    exact = weights @ np.concatenate([values, own_values]) / weights.sum(axis=1, keepdims=True)
+    return queries, (keys, values), (own, own_values, jnp.asarray(visible)), exact
+
+
+def test_features_have_the_mean_and_the_variance_of_the_formula():
+    """Products of one feature each: their mean is the exponential, within four standard errors that are small."""
+    queries, keys, count = drawn(1, DIM, size=0.3), drawn(1, DIM, size=0.3), 20_000
+    directions = RNG.normal(size=(count, DIM))
+    products = np.concatenate(
+        [np.exp(directions @ x[0] - np.sum(x[0] ** 2) / 2)[:, None] for x in (np.asarray(queries), np.asarray(keys))], 1
+    ).prod(axis=1)
+    features = PositiveFeatures(jnp.asarray(directions))
+    np.testing.assert_allclose(features(queries) @ features(keys).T, products.mean()[None, None], rtol=1e-12)
+    exact = np.exp(queries @ keys.T).item()
+    error = products.std() / count**0.5
+    assert error < 0.01 * exact
+    assert abs(products.mean() - exact) < 4 * error
+    told = float(PositiveFeatures(jnp.zeros((1, DIM))).relative_variance(queries, keys)[0, 0]) * exact**2
+    spread = ((products - exact) ** 2).std() / count**0.5
+    assert spread < 0.05 * told
+    assert abs(products.var() - told) < 4 * spread
+
+
+def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_features():
+    queries, context, own, exact = head()
+    counts, repeats = np.array([64, 512, 4096]), 40
+    attend = jax.jit(lambda w: ContextSums.of(PositiveFeatures(w), *context).attend(queries, *own))
+    squared = [
+        [float(jnp.mean((attend(drawn(count, DIM, size=1.0)) - exact) ** 2)) for _ in range(repeats)]
+        for count in counts
+    ]
+    logs = np.log(np.mean(squared, axis=1)) / 2
+    errors = np.std(squared, axis=1) / np.mean(squared, axis=1) / repeats**0.5 / 2
+    slope = (logs[-1] - logs[0]) / np.log(counts[-1] / counts[0])
+    of_slope = np.hypot(errors[0], errors[-1]) / np.log(counts[-1] / counts[0])
+    assert of_slope < 0.05
+    assert abs(slope + 0.5) < 4 * of_slope
+
+
+def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_add():
+    queries, (keys, values), own, _ = head()
+    features = PositiveFeatures(drawn(8, DIM, size=1.0))
+    whole = ContextSums.of(features, keys, values)
+    parts = ContextSums.of(features, keys[:2], values[:2]).extended(keys[2:], values[2:])
+    for name in ("collected", "normaliser"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
+    assert whole.collected.size + whole.normaliser.size == 8 * 5
+    # With an exponential of the features it is attention: positive weights that sum to one.
+    attention = whole.attend(queries, own[0], jnp.zeros((OWN, 4)), own[2])
+    weights = np.asarray(features(queries) @ features(keys).T)
+    rest = np.where(own[2], np.exp(queries @ own[0].T), 0).sum(axis=1)
+    np.testing.assert_allclose(attention, weights @ values / (weights.sum(axis=1) + rest)[:, None], rtol=1e-12)
+
+
+def test_a_number_of_features_that_is_none_is_refused():
+    with pytest.raises(InputError, match="features: expected an integer of at least 1, got 0"):
+        PositiveFeatures.drawn(0, dim=3, key=jax.random.key(0))
