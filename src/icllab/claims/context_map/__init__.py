@@ -1,0 +1,1 @@
+"""Claims about contexts as changes of weights."""

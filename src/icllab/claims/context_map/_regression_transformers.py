@@ -1,0 +1,66 @@
+"""What claims about contexts as weights share: regression transformers, before and after training, in float64."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import PRNGKeyArray
+
+import icllab as icl
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import BlockOptions, Joined, Transformer
+from icllab.tasks import LinearRegression
+from icllab.training import Record
+
+NOISE = 0.1  # variance of labels
+RATE = 3e-3  # of Adam
+
+
+def networks(seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray) -> list[Transformer]:
+    """The network of a seed after so many steps on fresh prompts; pre-norm blocks, no positions.
+
+    It is trained at every position, so that a query without any context is among what it knows, and then answers the
+    last query only: a prompt of n examples is n + 1 tokens.
+    """
+    of_weights, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
+    found = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
+    if max(steps) > 0:
+        task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
+        task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
+        how = {"batch": point.batch, "optimizer": optax.adam(RATE), "record": Record([0], keep=steps, progress=False)}
+        run = icl.fit(found[0], task, steps=max(steps), key=of_prompts, **how)
+        found = [run.trajectory.at(step).member(0) for step in steps]
+    last = Joined(answers="last", causal=True, query_is_key=True)
+    return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in found]
+
+
+@eqx.filter_jit
+def _start(dim: int, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
+    block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
+    every = Joined(answers="every", causal=True, query_is_key=True)
+    return Transformer(every, dim=dim, width=width, layers=layers, positions="none", block=block, key=key)
+
+
+def double(network: Any) -> Any:
+    """Every floating-point leaf in float64, where that is enabled."""
+    return jax.tree.map(lambda leaf: leaf.astype("float64") if eqx.is_inexact_array(leaf) else leaf, network)
+
+
+def asked(
+    rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, own: int
+) -> RegressionPrompt:
+    """Prompts [context, query]: of ``length`` shared examples, ``own`` more and a query whose label has no noise."""
+    w, shared = rng.normal(size=(contexts, 1, 1, dim)), rng.normal(size=(contexts, 1, length, dim))
+    x = np.concatenate([_repeated(shared, queries), rng.normal(size=(contexts, queries, own + 1, dim))], axis=2)
+    noise = [_repeated(rng.normal(size=(contexts, 1, length)), queries), rng.normal(size=(contexts, queries, own))]
+    noise = np.concatenate([*noise, np.zeros((contexts, queries, 1))], axis=2)
+    y = np.sum(x * w, axis=3) + NOISE**0.5 * noise
+    return jax.vmap(jax.vmap(lambda x, y: RegressionPrompt(x=x, y=y)))(jnp.asarray(x), jnp.asarray(y))
+
+
+def _repeated(shared: np.ndarray, queries: int) -> np.ndarray:
+    return np.repeat(shared, queries, axis=1)
