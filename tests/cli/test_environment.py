@@ -1,5 +1,8 @@
 """``icl doctor`` leaves nothing behind, and names each problem."""
 
+import sys
+
+import pytest
 from faults.processes import strictly
 
 from icllab.cli import environment as doctor
@@ -32,3 +35,12 @@ def test_what_the_doctor_cannot_examine_is_a_problem(tmp_path, icl, monkeypatch)
     status, out, _ = icl("doctor", "--out", tmp_path, "--json")
     assert status == 4
     assert strictly(out)["problems"] == ["packages: RuntimeError: no metadata at all"]
+
+
+@pytest.mark.parametrize(("low", "high", "state"), [(0, 0, "ok"), (0, 1, "ok"), (-1, -1, "note"), (1, 1, "problem")])
+def test_a_python_that_was_not_tested_is_noted(low, high, state, monkeypatch):
+    major, minor = sys.version_info[:2]
+    monkeypatch.setattr(doctor, "PYTHONS", ((major, minor + low), (major, minor + high)))
+    row = next(doctor._python())
+    assert row.state == state
+    assert (f"{major}.{minor + high}" in row.detail.partition("; ")[2]) == (state != "ok")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, stable_hash, tabulated
+from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, spelled, stable_hash, tabulated
 
 
 def test_cells_are_the_product_of_the_static_axes():
@@ -109,3 +109,8 @@ def test_a_table_has_the_axes_of_the_call_before_its_own():
     assert table["curve"][0] == ("seed", "rate", "step")
     np.testing.assert_array_equal(table["curve"][1][2, 1], [3.0, 0.25, 0.0])
     assert table["curve"][1].shape == (3, 2, 3)
+
+
+def test_coordinates_are_spelled_in_six_digits():
+    assert spelled({"dim": 40, "tau": 0.1 + 0.2, "model": "a, b"}) == "dim=40, tau=0.3, model=a, b"
+    assert spelled({}) == ""

@@ -123,6 +123,18 @@ def test_grids_that_were_asked_for_are_remembered_once(tmp_path):
     assert sorted(here.requested(), key=lambda g: g.static["dim"]) == [first, second]
 
 
+def test_a_grid_that_is_withdrawn_was_never_asked_for(tmp_path):
+    here = Store.open(tmp_path, CONFIGURATION)
+    first, second = (Grid(static={"dim": (d,)}, traced={"seed": (0,)}) for d in (2, 4))
+    for grid in (first, second):
+        here.request(grid)
+    here.withdraw(first)
+    assert here.requested() == [second]
+    assert here.configuration() == CONFIGURATION
+    here.withdraw(second)
+    Store.open(tmp_path, {**CONFIGURATION, "schema": 2})  # an empty one takes any configuration
+
+
 @pytest.mark.parametrize(
     ("cell", "name"),
     [

@@ -76,6 +76,10 @@ def test_points_beyond_the_frame_are_marked_at_it():
     ]
     assert [line.get_xdata().tolist() for line in marks] == [[1.0], [1.0]]
     assert all(line.get_ydata().tolist() == [1.0] for line in marks)
+    (axes,) = curves(data, x="tau", y="icl_error", hue="dim", yscale="log", ylim=(1e6, 1e7)).axes
+    marks = [line for line in axes.lines if line.get_transform() == axes.get_xaxis_transform()]
+    assert [line.get_marker() for line in marks] == ["v", "v"]
+    assert all(set(line.get_ydata()) == {0.0} and {0.5, 1.0} <= set(line.get_xdata()) for line in marks)
 
 
 def test_error_bars_longer_than_a_log_axis_leave_the_frame():

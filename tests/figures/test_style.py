@@ -73,3 +73,9 @@ def test_settings_are_as_before_afterwards_even_after_an_error():
     with pytest.raises(ZeroDivisionError):
         fail()
     assert dict(matplotlib.rcParams) == before
+
+
+def test_both_axes_have_the_same_ticks():
+    ticks = {name: value for name, value in style.SETTINGS.items() if name.startswith(("xtick", "ytick"))}
+    assert len(ticks) == 12
+    assert all(ticks["ytick" + name[5:]] == value for name, value in ticks.items())
