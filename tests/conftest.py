@@ -1,6 +1,8 @@
 """Every test runs with shapes and types checked, no silent promotion, and warnings as errors."""
 
 import contextlib
+import ctypes
+import gc
 import itertools
 import os
 from pathlib import Path
@@ -30,15 +32,23 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.environ.get("JAX_ENABLE_
     with contextlib.suppress(EnvironmentFault):
         cache_compilations()
 
-MAPPINGS = Path("/proc/self/maps")  # Linux allows a process 65530 of them
+STATE, MAPPINGS = Path("/proc/self/statm"), Path("/proc/self/maps")
+LARGEST = 1100 * 2**20  # bytes: a program that adds two arrays takes more than one megabyte
+MOST = 25_000  # Linux allows a process 65530 mappings, and every program holds some
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _room_for_programs():
-    """Every compiled program holds some mappings of memory, and a process that runs out of them is killed."""
+    """Compiled programs go when they take too much memory; those needed again are read from the disk."""
     yield
-    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 25_000:
+    if not STATE.exists():
+        return
+    resident = int(STATE.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if resident > LARGEST or MAPPINGS.read_bytes().count(b"\n") > MOST:
         jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system (glibc)
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture

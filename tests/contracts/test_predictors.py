@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import PREDICTORS, cast, task_of
+from contracts.cases import PREDICTORS, cast, part, sampled, sampled_batch, task_of
 
 from icllab.core.protocols import declared
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parametrize("name", PREDICTORS)
 
 @pytest.fixture
 def prompt(name, getkey):
-    return task_of(name).sample(key=getkey())
+    return sampled(task_of(name), getkey())
 
 
 @eqx.filter_jit
@@ -25,6 +25,11 @@ def compiled(predictor, prompt):
 @eqx.filter_jit
 def batched(predictor, prompts):
     return jax.vmap(predictor)(prompts)
+
+
+@eqx.filter_jit
+def one_by_one(predictor, prompts):
+    return jax.lax.map(predictor, prompts)
 
 
 def answered(predictor, prompt):
@@ -56,7 +61,7 @@ def test_causality_is_an_exactly_zero_gradient(name, prompt):
 
 def test_causality_is_exact_equality_when_the_future_changes(name, prompt, getkey):
     predictor = PREDICTORS[name]()
-    other = task_of(name).sample(key=getkey())
+    other = sampled(task_of(name), getkey())
     before = answered(predictor, prompt)
     if declared(predictor, "positions") == "last":
         np.testing.assert_array_equal(before, answered(predictor, prompt.replaced_after(prompt.length, other)))
@@ -72,13 +77,12 @@ def test_map_equals_vmap_and_one_alone(name, precision, getkey):
     if not declared(predictor, "traceable"):
         pytest.skip("declared not traceable: there is nothing to compile, and a test below sees that it cannot be")
     task = cast(task_of(name), precision)
-    prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 3))
+    prompts = sampled_batch(task, jax.random.split(getkey(), 3))
     tolerance = 1e-5 if precision == "float32" else 1e-12
-    mapped = jax.lax.map(predictor, prompts)
+    mapped = one_by_one(predictor, prompts)
     assert mapped.dtype == jnp.dtype(precision)
     np.testing.assert_allclose(batched(predictor, prompts), mapped, rtol=tolerance, atol=tolerance)
-    first = jax.tree.map(lambda leaf: leaf[0], prompts)
-    np.testing.assert_allclose(compiled(predictor, first), mapped[0], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(compiled(predictor, part(prompts, 0)), mapped[0], rtol=tolerance, atol=tolerance)
 
 
 def test_gradients_of_its_leaves_are_finite(name, prompt):
@@ -93,7 +97,7 @@ def test_gradients_of_its_leaves_are_finite(name, prompt):
 
 def test_it_answers_in_the_precision_of_the_prompt_and_the_same_every_time(name, precision, getkey):
     predictor, task = cast(PREDICTORS[name](), precision), cast(task_of(name), precision)
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     first = answered(predictor, prompt)
     assert first.dtype == jnp.dtype(precision)
     np.testing.assert_array_equal(first, answered(predictor, prompt))
