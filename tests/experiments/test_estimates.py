@@ -46,6 +46,9 @@ def test_differences_and_ratios_have_the_spread_of_repeated_measurements():
     assert float((a / 2.0).error) == 0.1
     assert float((a + b).value) == 6.0
     assert float(a.log().error) == pytest.approx(np.log(one).std(), rel=0.05)
+    assert float(a.log().number().value) == pytest.approx(4.0)
+    assert float(a.log().number().error) == pytest.approx(0.2)
+    assert a.number() is a
 
 
 def test_geometric_means_divide_as_their_logarithms_subtract():

@@ -65,6 +65,10 @@ class Estimate:
         """The same, kept as a logarithm, to first order in the error."""
         return self if self.logarithmic else Estimate(np.log(self.value), self.error / np.abs(self.value), True)
 
+    def number(self) -> "Estimate":
+        """The same, kept as a number and not as a logarithm, to first order in the error."""
+        return Estimate(np.exp(self.value), np.exp(self.value) * self.error) if self.logarithmic else self
+
     def average(self, over: str) -> "Estimate":
         """The mean over an axis, with the elements' own errors, which are independent."""
         count = self.error.sizes[over]

@@ -23,9 +23,9 @@ def test_the_slides_formula_is_right_once_both_symbols_are():
     tau = np.array([0.1, 0.5, 0.9, 1.2, 2.0, 10.0])
     exact = linear_attention.icl_error(tau=tau, **FIXED)
     np.testing.assert_allclose(claim.slide_formula(tau=tau, **FIXED), exact, rtol=1e-10)
-    wrong_q = claim.slide_formula(tau=tau, **FIXED, q=1.01 / 0.01)
+    wrong_q = claim.slide_formula(tau=tau, **FIXED, printed=True)
     assert np.all(np.abs(wrong_q / exact - 1) > 0.2)
-    wrong_ratio = claim.slide_formula(tau=tau, **FIXED, pool_ratio=0.5)
+    wrong_ratio = claim.slide_formula(tau=tau, **FIXED, whole_pool=True)
     assert np.all(np.abs(wrong_ratio / exact - 1)[tau < 0.8] > 0.02)
     np.testing.assert_array_equal(wrong_ratio[tau > 1], claim.slide_formula(tau=tau, **FIXED)[tau > 1])
 

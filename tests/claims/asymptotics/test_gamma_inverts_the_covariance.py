@@ -16,8 +16,8 @@ DIMS, SETTINGS = np.array([20, 40, 80]), list(claim.SETTINGS)
 
 
 def blank(seeds):
-    axes = {"dim": DIMS, "setting": SETTINGS, "eigenvalue": list(claim.PLACES), "seed": np.arange(seeds)}
-    shape = (DIMS.size, len(SETTINGS), len(claim.PLACES), seeds)
+    axes = {"dim": DIMS, "setting": SETTINGS, "eigenvalue": list(claim.COMMON["eigenvalue"]), "seed": np.arange(seeds)}
+    shape = (DIMS.size, len(SETTINGS), len(claim.COMMON["eigenvalue"]), seeds)
     dataset = xr.Dataset({"gamma_diagonal": (tuple(axes), np.full(shape, 0.5))}, coords=axes)
     return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {}})))
 

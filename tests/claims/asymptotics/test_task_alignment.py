@@ -13,10 +13,17 @@ from icllab.experiments.checks import Outcome, worst
 DIMS, EXPONENTS, SETTINGS = np.array([20, 40, 80]), np.array([0.7, 1.0]), ["many contexts", "with ridge"]
 
 
+@pytest.fixture(autouse=True)
+def _short_line(monkeypatch):
+    """Three points of the drawn line: each takes a fixed point of its own."""
+    monkeypatch.setattr(claim, "LINE", claim.LINE[::12])
+
+
 def made_up(shift=1.0, noise=0.01, seeds=24, converged=1.0, swapped=False, **changed):
     """A Dataset that follows the closed forms times ``shift`` at large d, with 1/d corrections."""
     rng = np.random.default_rng(0)
-    transfer, idg = claim.predicted(DIMS, EXPONENTS, SETTINGS, claim.TESTS, **changed)
+    found = claim.predicted(DIMS, EXPONENTS, SETTINGS, claim.TESTS, **changed)
+    transfer, idg = (found[f"{kind}_error_theory"][1] for kind in ("transfer", "idg"))
     finite = (1 + 4 / DIMS + 10 / DIMS**2)[:, None, None]
     common = np.exp(noise * rng.normal(size=(*idg.shape, seeds)))
     own = np.exp(noise / 10 * rng.normal(size=(*transfer.shape, seeds)))
@@ -71,15 +78,16 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 def test_wrong_theories_are_wrong_in_one_place_only():
     dataset = made_up()
-    right = dataset.transfer_theory
-    opposite = theory_under(claim, "opposite")(dataset).transfer_theory
+    right = dataset.transfer_error_theory
+    opposite = theory_under(claim, "opposite")(dataset).transfer_error_theory
     np.testing.assert_array_equal(opposite.sel(test_covariance="isotropic"), right.sel(test_covariance="isotropic"))
     np.testing.assert_array_equal(opposite.sel(test_covariance="matched"), right.sel(test_covariance="reversed"))
-    traces = theory_under(claim, "traces_only")(dataset).transfer_theory
+    traces = theory_under(claim, "traces_only")(dataset).transfer_error_theory
     for test in claim.TESTS:
         np.testing.assert_allclose(traces.sel(test_covariance=test), traces.sel(test_covariance="matched"), rtol=1e-13)
     endless = theory_under(claim, "endless_pool")(dataset)
-    np.testing.assert_allclose(endless.idg_theory, endless.transfer_theory.sel(test_covariance="matched"), rtol=1e-12)
+    matched = endless.transfer_error_theory.sel(test_covariance="matched")
+    np.testing.assert_allclose(endless.idg_error_theory, matched, rtol=1e-12)
 
 
 @pytest.mark.parametrize("test", claim.TESTS)

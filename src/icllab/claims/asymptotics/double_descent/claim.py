@@ -1,11 +1,11 @@
 r"""Sample-wise double descent: the ICL error of ridgeless linear attention peaks at :math:`n = d(d+1)`.
 
-Here ``tau`` counts pretraining contexts per parameter of Gamma, :math:`n = \tau\, d(d+1)`. The papers'
-:math:`n = \tau d^2` has the same limit; at finite d it puts the peak at :math:`\tau = 1 + 1/d`, which no
-expansion in 1/d can follow. Near the peak the errors have no mean at all (at :math:`n = d(d+1)` the
-smallest singular value reaches zero), so theory and simulation are compared where
-:math:`|\tau - 1| \ge 1/2`, and the peak is located by mean logarithms.
+Here ``tau`` counts contexts per parameter, :math:`n = \tau\, d(d+1)`. The papers' :math:`n = \tau d^2` puts the peak at
+:math:`\tau = 1 + 1/d`, which no expansion in 1/d can follow. Near the peak errors have no mean (the smallest singular
+value reaches zero): it is located by mean logarithms, and the formula is tested where :math:`|\tau - 1| \ge 1/2`.
 """
+
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -26,8 +26,8 @@ def theory(dataset: xr.Dataset, icl=linear_attention.icl_error) -> xr.Dataset:
     """The closed forms, at the measured points and along a line; ``icl``: that of the ICL error, for a control."""
     dataset, fixed = dataset.assign_coords(tau_line=TAU_LINE), fixed_values(dataset)
     for kind, formula in (("icl", icl), ("idg", linear_attention.idg_error)):
-        for name, axis in (("theory", "tau"), ("line", "tau_line")):
-            dataset[f"{kind}_{name}"] = (axis, formula(tau=dataset[axis].values, **fixed))
+        dataset[f"{kind}_theory"] = ("tau", formula(tau=dataset.tau.values, **fixed))
+        dataset[f"{kind}_line"] = ("tau_line", formula(tau=TAU_LINE, **fixed))
     return dataset
 
 
@@ -40,18 +40,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def _peak(dataset: xr.Dataset) -> list[Finding]:
     """Where the mean log ICL error is largest: at n = d(d+1), clearly above every other n; and its limit.
 
-    From ``small`` on the grid holds n = d^2 for every d, so the two cannot be confused. A place on a grid is known to
-    within a uniform error of half the way to both neighbours. A solve that missed its tolerance is left
-    out: that happens where the problem is singular to float64 and the error largest, so the peak loses.
+    A place on a grid has a uniform error of half the way to both neighbours. Solves that missed their tolerance are
+    left out: there the problem is singular to float64 and the error largest, so the peak loses.
     """
-    dims, taus = dataset.dim.values, dataset.tau.values
-    solves = dataset["icl_error"].where(dataset["converged"] == 1).transpose("dim", "tau", "seed")
-    logarithms = estimates.geometric_mean(solves)
-    findings, (places, errors) = [], np.full((2, len(dims)), np.nan)
-    for i, dim in enumerate(dims):
-        here, at = logarithms.sel(dim=dim), {"dim": int(dim)}
-        mean, error = here.value.values, here.error.values
-        around = taus[np.isfinite(mean) & np.isfinite(error)]
+    logarithms = estimates.geometric_mean(dataset["icl_error"].where(dataset["converged"] == 1))
+    taus, findings, places = dataset.tau.values, [], []
+    for dim, mean, error in zip(dataset.dim.values, logarithms.value.values, logarithms.error.values, strict=True):
+        at, around = {"dim": int(dim)}, taus[np.isfinite(mean) & np.isfinite(error)]
         enough = bool(1.0 in around and around.min() < 1 < around.max())
         findings += checks.complete("peak_covered", "solved at tau = 1 and on both sides", enough, at=at)
         if not enough:
@@ -62,10 +57,10 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
         otherwise = Outcome.FAILS if clear else Outcome.UNDECIDED
         findings += checks.equal("peak", "n/(d(d+1)) of the peak", taus[top], 1.0, otherwise=otherwise, at=at)
         findings += checks.above("peak_height", f"log error there - at tau={taus[second]:.4g}", margin, at=at)
-        between = taus[[max(top - 1, 0), min(top + 1, taus.size - 1)]]
-        places[i] = taus[top] * (dim + 1) / dim if clear else np.nan
-        errors[i] = np.ptp(between) / 2 / np.sqrt(12) * (dim + 1) / dim
-    limit = Estimate(*extrapolate(dims, places, errors))
+        if clear:
+            reach = np.ptp(taus[max(top - 1, 0) : top + 2]) / 2
+            places.append((dim, *np.array([taus[top], reach / np.sqrt(12)]) * (dim + 1) / dim))
+    limit = Estimate(*extrapolate(*np.reshape(places, (-1, 3)).T))
     return [*findings, *checks.covers("peak_limit", "n/d^2 of the peak, d to infinity", limit, 1.0, largest_error=0.05)]
 
 
@@ -74,17 +69,13 @@ def figure(dataset: xr.Dataset):
     return against_tau(dataset, {"icl": (0.4, 100.0), "idg": (0.05, 20.0)}, hue="dim")
 
 
-def slide_formula(*, tau, alpha, kappa, rho, q=None, pool_ratio=None):
-    r"""The two-branch ridgeless formula of the slides, with :math:`q^*` and the ratio inside :math:`\mu^*` free.
+def slide_formula(*, tau, alpha, kappa, rho, printed=False, whole_pool=False):
+    r"""The slides' two branches, right with :math:`q^* = (1+\rho)/\alpha`, :math:`\mu^* = q^* M_{\kappa/\tau}(q^*)`.
 
-    Right with the defaults :math:`q^* = (1+\rho)/\alpha` and :math:`\mu^* = q^* M_{\kappa/\tau}(q^*)`; the
-    slides print :math:`q^* = (1+\rho)/\rho`.
-
-    Source: [Letey24].
+    They print :math:`q^* = (1+\rho)/\rho`; ``whole_pool`` is :math:`\kappa` for :math:`\kappa/\tau`. Source: [Letey24].
     """
-    q = (1 + rho) / alpha if q is None else q
-    mu = q * stieltjes(q, kappa / tau if pool_ratio is None else pool_ratio)
-    m, slope = stieltjes(q, kappa), stieltjes_derivative(q, kappa)
+    q, ratio = (1 + rho) / (rho if printed else alpha), kappa if whole_pool else kappa / tau
+    mu, m, slope = q * stieltjes(q, ratio), stieltjes(q, kappa), stieltjes_derivative(q, kappa)
     with np.errstate(divide="ignore"):
         below = tau * (1 + q) / (1 - tau) * (1 - tau * (1 - mu) ** 2 + mu * (rho / q - 1)) - 2 * tau * (1 - mu)
         above = (1 + q) * (1 - 2 * q * m - q**2 * slope + (rho + q - q**2 * m) * m / (tau - 1)) - 2 * (1 - q * m)
@@ -108,13 +99,10 @@ experiment = Experiment(
         "medium": {"dim": (20, 40, 80), "tau": (*BELOW, 0.9, 20 / 21, 40 / 41, 80 / 81, *ABOVE), "seed": 64},
     },
     controls={
-        "slide_q": Control(
-            "q* = (1+rho)/rho, as the slides print, instead of (1+rho)/alpha",
-            theory={"icl": lambda rho, **law: slide_formula(rho=rho, q=(1 + rho) / rho, **law)},
-        ),
+        "slide_q": Control("q* = (1+rho)/rho, as on the slides", theory={"icl": partial(slide_formula, printed=True)}),
         "pool_ratio": Control(
             "kappa in place of kappa/tau inside mu*",
-            theory={"icl": lambda kappa, **law: slide_formula(kappa=kappa, pool_ratio=kappa, **law)},
+            theory={"icl": partial(slide_formula, whole_pool=True)},
             axes={"tau": (0.5, 16 / 17, 1.0, 1.06, 2.0)},  # below the peak, where it is plain
         ),
         "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),

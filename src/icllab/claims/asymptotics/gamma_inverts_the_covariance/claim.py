@@ -1,13 +1,9 @@
 r"""What the fitted matrix is: the pool's second moment, inverted as far as contexts show it, and noise.
 
-Its square part is :math:`R_k(R_k+\nu I)^{-1}` plus noise with isotropic inputs, and
-:math:`\Sigma^{-1/2}\tilde R(\tilde R+\nu I)^{-1}\Sigma^{-1/2}` with inputs of covariance :math:`\Sigma/d`,
-:math:`\tilde R = \Sigma^{1/2}R_k\Sigma^{1/2}`, no ridge and :math:`\tau>1`. With a fresh task in every context
-:math:`R_k = I` and this is :math:`(\Sigma+\nu I)^{-1}`. The ridge :math:`\nu = q+\xi` is the noise of a context plus
-the effective ridge.
-
-Everything is measured in the eigenbasis of :math:`\tilde R`, on :math:`\Sigma^{1/2}\Gamma\Sigma^{1/2}`: the
-:math:`\nu` that fits the diagonal :math:`r/(r+\nu)` best, what is left beside that fit, what there is off
+With inputs of covariance :math:`\Sigma/d` and :math:`\tilde R = \Sigma^{1/2}R_k\Sigma^{1/2}` its square part is
+:math:`\Sigma^{-1/2}\tilde R(\tilde R+\nu I)^{-1}\Sigma^{-1/2}` plus noise (for :math:`\Sigma \ne I` without ridge and
+:math:`\tau>1`), :math:`\nu = q+\xi` being the noise of a context plus the effective ridge. In the eigenbasis of
+:math:`\tilde R`: the :math:`\nu` that fits the diagonal :math:`r/(r+\nu)` best, what is left beside that fit and off
 the diagonal, and the last column.
 """
 
@@ -35,7 +31,6 @@ SETTINGS = MappingProxyType(
 EXPONENT = MappingProxyType({"correlated inputs": 0.4})  # of the power law of the inputs' covariance; else isotropic
 LARGEST = 0.08  # relative standard error
 LINE = np.geomspace(0.08, 3.5, 61)
-PLACES = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2)  # on the figure's horizontal axis
 COMPARED = (
     ("fitted_ridge", "fitted_ridge_theory", "ridge that fits the diagonal best"),
     ("off_diagonal", "noise_theory", "noise off the diagonal"),
@@ -57,12 +52,12 @@ def theory(dataset: xr.Dataset, *, effective=1.0, label_noise_alone=False) -> xr
         noise, last = task_alignment.gamma_noise(spectrum, **law)
         if label_noise_alone:
             noise *= law["rho"] / task_alignment.idg_error(spectrum, **law)
-        xi = effective * task_alignment.effective_ridge(spectrum, **law)
-        ridge = (spectrum.mean() + law["rho"]) / law["alpha"] + xi
+        q, xi = (spectrum.mean() + law["rho"]) / law["alpha"], task_alignment.effective_ridge(spectrum, **law)
+        ridge = q + effective * xi
         # With correlated inputs R_k is the identity, and Gamma itself is a function of their covariance.
         line = np.where(spectrum.min() < LINE, 1.0, np.nan) if setting in EXPONENT else LINE
-        along = (("eigenvalue_line",), line / (LINE + ridge))
-        return {"fitted_ridge_theory": ridge, "noise_theory": noise, "last_column_theory": last, "gamma_line": along}
+        found = {"fitted_ridge_theory": ridge, "noise_theory": noise, "last_column_theory": last}
+        return found | {"gamma_diagonal_line": (("eigenvalue_line",), line / (LINE + ridge))}
 
     found = tabulated(predicted, setting=dataset.setting.values.tolist(), dim=dataset.dim.values.tolist())
     return dataset.assign_coords(eigenvalue_line=LINE).assign(found)
@@ -78,31 +73,26 @@ def figure(dataset: xr.Dataset):
     """Gamma along the eigenvectors at the largest d, one panel per setting."""
     matrices = {name: r"\Sigma" if name in EXPONENT else "R_k" for name in SETTINGS}
     shown = titled(dataset, {name: f"$r$ of ${matrices[name]}$, ${written(law)}$" for name, law in SETTINGS.items()})
-    rows = [Panel("gamma_diagonal", line="gamma_line", at={"setting": title}) for title in shown.setting.values]
-    name = f"closed form; points: $d = {int(shown.dim)}$"
-    return panels(shown, rows, x="eigenvalue", line_name=name, xscale="log")
+    rows = [Panel("gamma_diagonal", "gamma_diagonal_line", at={"setting": title}) for title in shown.setting.values]
+    return panels(shown, rows, x="eigenvalue", line_name=f"closed form; points: $d = {int(shown.dim)}$", xscale="log")
 
 
-COMMON = {"setting": tuple(SETTINGS), "eigenvalue": PLACES}
+COMMON = {"setting": tuple(SETTINGS), "eigenvalue": (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2)}
 experiment = Experiment(
     claim=(
         "In the eigenbasis of the tasks' covariance, linear attention's matrix is r/(r+nu), nu being context noise "
         "plus effective ridge, with Sigma^(-1/2) of the inputs on both sides, plus predicted noise."
     ),
-    conditions=(
-        "Three sets of parameters, with a pool of tasks, a ridge, and correlated inputs (covariance Sigma/d) in turn; "
-        "ratios to the closed forms in the limit of large d."
-    ),
+    conditions="A pool of tasks, a ridge and correlated inputs (covariance Sigma/d) in turn; in the limit of large d.",
     sources=("Letey24", "Lu24"),
     axes=(Axis("eigenvalue_line", "r", "eigenvalue, where a theory line is drawn"),),
     quantities=(
         Quantity("gamma_diagonal", r"u^\top\Gamma u", "fitted matrix along an eigenvector"),
-        Quantity("gamma_line", r"u^\top\bar\Gamma u", "mean of the fitted matrix along an eigenvector, closed form"),
         Quantity("fitted_ridge", r"\nu", "ridge that fits the fitted matrix best"),
         Quantity("off_diagonal", r"V_{\mathrm{off}}", "squared size of the matrix off its diagonal, per dimension"),
         Quantity("diagonal_misfit", r"V_{\mathrm{diag}}", "squared misfit of the diagonal, times the dimension"),
         Quantity("noise_theory", "V", "predicted squared noise of the fitted matrix, per dimension"),
-        *("last_column", "last_column_theory", "converged"),
+        *("last_column", "converged"),
     ),
     static=("dim", "setting"),
     outputs=("eigenvalue",),
@@ -113,14 +103,8 @@ experiment = Experiment(
     },
     controls={
         "context_noise_alone": Control("the ridge is q, as if there were endless contexts", theory={"effective": 0.0}),
-        "label_noise_alone": Control(
-            "the matrix is as noisy as labels are, without what a context leaves out",
-            theory={"label_noise_alone": True},
-        ),
-        "not_inverted": Control(
-            "the matrix is whitened as if it held the covariance of the inputs and not its inverse",
-            measure={"power": -0.5},
-        ),
+        "label_noise_alone": Control("the matrix is as noisy as labels are", theory={"label_noise_alone": True}),
+        "not_inverted": Control("the matrix holds the inputs' covariance, not its inverse", measure={"power": -0.5}),
         "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),
     },
 )

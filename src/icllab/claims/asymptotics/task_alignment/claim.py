@@ -1,9 +1,7 @@
 r"""Tested on tasks of another covariance: the closer to the covariance of pretraining, the smaller the error.
 
-The pool is drawn with a power law of eigenvalues :math:`c_i \propto i^{-p}`. All test covariances have the same trace,
-so a theory that knows only traces sees no difference between them. The closed form takes the spectrum of the dimension
-at hand, so what is extrapolated to :math:`d\to\infty` is the measured error over the predicted one. For :math:`p\ge1`
-neither has a limit: the first few directions take an ever larger part of the trace. Their ratio has one.
+The pool is drawn with eigenvalues :math:`c_i \propto i^{-p}`; test covariances have its eigenvectors and its trace. For
+:math:`p\ge1` neither the error nor the closed form at a given d has a limit :math:`d\to\infty`; their ratio has one.
 """
 
 import itertools
@@ -17,8 +15,8 @@ from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import tabulated
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
-from icllab.theory import task_alignment
 from icllab.theory.sample_covariance import power_law
+from icllab.theory.task_alignment import icl_error, idg_error
 
 SETTINGS = MappingProxyType(
     {
@@ -38,52 +36,45 @@ def covariance(test, spectrum):
 
 
 def predicted(dims, exponents, settings, tests, *, train=lambda spectrum: spectrum, **changed):
-    """Closed forms over (dim, exponent, setting, test), and those on the pool over (dim, exponent, setting)."""
+    """Closed forms over (dim, exponent, setting): on the test covariances, and on the pool."""
 
     def errors(dim, exponent, setting):
         spectrum, law = power_law(int(dim), float(exponent)), SETTINGS[setting] | changed
         own = train(spectrum)
-        transfer = [task_alignment.icl_error(own, covariance(test, spectrum), **law) for test in tests]
-        return {"transfer": (("test_covariance",), transfer), "idg": task_alignment.idg_error(own, **law)}
+        transfer = [icl_error(own, covariance(test, spectrum), **law) for test in tests]
+        return {"transfer_error_theory": (("test_covariance",), transfer), "idg_error_theory": idg_error(own, **law)}
 
-    found = tabulated(errors, dim=dims, exponent=exponents, setting=settings)
-    return found["transfer"][1], found["idg"][1]
+    return tabulated(errors, dim=dims, exponent=exponents, setting=settings)
 
 
 def theory(dataset: xr.Dataset, *, order=lambda test: test, **changed) -> xr.Dataset:
     """The closed forms at the measured points, and along a line of exponents at the largest dimension."""
-    names = [str(name) for name in dataset.setting.values]
-    tests = [order(str(test)) for test in dataset.test_covariance.values]
-    transfer, idg = predicted(dataset.dim.values, dataset.exponent.values, names, tests, **changed)
-    line, _ = predicted(dataset.dim.values[-1:], LINE, names, tests, **changed)
-    return dataset.assign_coords(exponent_line=LINE).assign(
-        transfer_theory=(("dim", "exponent", "setting", "test_covariance"), transfer),
-        idg_theory=(("dim", "exponent", "setting"), idg),
-        transfer_line=(("exponent_line", "setting", "test_covariance"), line[0]),
-    )
+    names, tests = dataset.setting.values.tolist(), [order(test) for test in dataset.test_covariance.values.tolist()]
+    found = predicted(dataset.dim.values, dataset.exponent.values, names, tests, **changed)
+    line = predicted(dataset.dim.values[-1:], LINE, names, tests, **changed)["transfer_error_theory"][1][0]
+    found |= {"transfer_error_line": (("exponent_line", "setting", "test_covariance"), line)}
+    return dataset.assign_coords(exponent_line=LINE).assign(found)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The order of the test covariances at the largest d, and measured over predicted errors for d to infinity."""
-    findings = []
-    errors = dataset["transfer_error"].isel(dim=-1)
+    findings, errors = [], dataset["transfer_error"].isel(dim=-1)
     for less, more in itertools.pairwise(test for test in TESTS if test in errors.test_covariance):
         # Of one and the same fit: most of the noise is common to both errors.
         margin = estimates.mean(errors.sel(test_covariance=more) - errors.sel(test_covariance=less))
         findings += checks.above(f"{more}_{less}", f"error on {more} tasks - on {less} ones", margin)
     for kind, where in (("transfer", "tasks of a test covariance"), ("idg", "the pool")):
-        error, form = dataset[f"{kind}_error"], dataset[f"{kind}_theory"]
-        findings += ratio(f"{kind}_ratio", f"error on {where}", error, form, LARGEST)
+        errors = (dataset[f"{kind}_{name}"] for name in ("error", "error_theory"))
+        findings += ratio(f"{kind}_ratio", f"error on {where}", *errors, LARGEST)
     return [*findings, *solved(dataset)]
 
 
 def figure(dataset: xr.Dataset):
     """Errors against the exponent at the largest d, one panel per setting."""
     shown = titled(dataset, {name: f"${written(law)}$" for name, law in SETTINGS.items()})
-    rows = [Panel("transfer_error", line="transfer_line", at={"setting": title}) for title in shown.setting.values]
     shown = shown.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
-    name = f"closed form, $d = {int(shown.dim)}$"
-    return panels(shown, rows, x="exponent", hue="test_covariance", line_name=name)
+    rows = [Panel("transfer_error", "transfer_error_line", at={"setting": title}) for title in shown.setting.values]
+    return panels(shown, rows, x="exponent", hue="test_covariance", line_name=f"closed form, $d = {int(shown.dim)}$")
 
 
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
@@ -93,10 +84,7 @@ experiment = Experiment(
         "Linear attention pretrained on power-law tasks errs least on that task covariance, more on isotropic tasks "
         "and most on reversed eigenvalues, each by its closed form."
     ),
-    conditions=(
-        "Three sets of parameters; test covariances of one trace with the eigenvectors of the one of pretraining; "
-        "the order at the largest d, the closed forms in the limit of large d."
-    ),
+    conditions="Three sets of parameters; covariances of one trace; closed forms for large d, order at the largest d.",
     sources=("LeteyTask25",),
     axes=(
         Axis("exponent_line", "p", "exponent of the power law, where a theory line is drawn"),
@@ -104,9 +92,7 @@ experiment = Experiment(
     ),
     quantities=(
         Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"),
-        Quantity("transfer_theory", r"e(\tilde C)", "error on test tasks, closed form"),
-        Quantity("transfer_line", r"e(\tilde C)", "error on test tasks, closed form on the line's grid"),
-        *("idg_error", "idg_theory", "converged"),
+        *("idg_error", "converged"),
     ),
     static=("dim", "exponent", "setting"),
     outputs=("test_covariance",),
@@ -116,16 +102,9 @@ experiment = Experiment(
         "medium": COMMON | {"dim": (20, 40, 80, 160), "exponent": (0.4, 0.7, 1.0, 1.2), "seed": 96},
     },
     controls={
-        "opposite": Control(
-            "the closed forms of matched and reversed covariances change places", theory={"order": OPPOSITE.get}
-        ),
-        "traces_only": Control(
-            "a theory that knows the trace of the pretraining covariance and not its eigenvalues",
-            theory={"train": np.ones_like},
-        ),
-        "endless_pool": Control(
-            "a theory in which the pool is the covariance it was drawn with", theory={"kappa": np.inf}
-        ),
+        "opposite": Control("matched and reversed covariances change places", theory={"order": OPPOSITE.get}),
+        "traces_only": Control("only the trace of the pool's covariance is known", theory={"train": np.ones_like}),
+        "endless_pool": Control("the pool is the covariance it was drawn with", theory={"kappa": np.inf}),
         "isotropic_pool": Control("the pool is drawn from isotropic tasks", measure={"isotropic_pool": True}),
     },
 )

@@ -1,11 +1,9 @@
 r"""From memorising to learning in context: how much worse fresh tasks are than pretraining tasks, against their number.
 
-The gap is :math:`g(\kappa) = e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, with
-:math:`n = \tau\, d(d+1)` contexts. In the limit :math:`\alpha = \tau \to \infty` it has a corner at
-:math:`\kappa = 1`: there it is :math:`\max(1-\kappa, 0)\,(1 + \rho/(1+\rho))`. Two numbers tell how far the approach
-has come: what is left beyond the corner, :math:`g(3/2)/g(1/2)`, which tends to 0, and the bend at it,
-:math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, which tends to 1. To the posterior mean over the pool (dMMSE) nothing happens
-at :math:`\kappa = 1`.
+The gap is :math:`g(\kappa) = e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, :math:`n = \tau\, d(d+1)`.
+For :math:`\alpha \to \infty` it is :math:`\max(1-\kappa, 0)\,(1 + \rho/(1+\rho))`, with a corner. What is left beyond
+it, :math:`g(3/2)/g(1/2)`, tends to 0; the bend there, :math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, to 1. To the posterior
+mean over the pool (dMMSE) nothing happens there.
 """
 
 import numpy as np
@@ -36,15 +34,13 @@ def limit(kappa, rho):
     return linear_attention.large_context_limit(kappa=kappa, rho=rho, alpha_over_tau=1.0) - rho
 
 
-def theory(dataset: xr.Dataset, form=gap) -> xr.Dataset:
-    """The measured gap, and the closed form at the measured points, along a line and in the limit."""
-    rho, alpha = fixed_values(dataset)["rho"], dataset.alpha.values[:, None]
-    return dataset.assign_coords(kappa_line=LINE).assign(
-        gap=dataset.icl_error - dataset.idg_error,
-        gap_theory=(("alpha", "kappa"), form(alpha, dataset.kappa.values, rho)),
-        gap_line=(("alpha", "kappa_line"), gap(alpha, LINE, rho)),
-        gap_limit=("kappa_line", limit(LINE, rho)),
-    )
+def theory(dataset: xr.Dataset, cornered: bool = False) -> xr.Dataset:
+    """The measured gap, and the closed form at the points (``cornered``: its limit), along a line and in the limit."""
+    rho, alpha, kappa = fixed_values(dataset)["rho"], dataset.alpha.values[:, None], dataset.kappa.values
+    form = np.zeros_like(alpha) + limit(kappa, rho) if cornered else gap(alpha, kappa, rho)
+    line, end = (("alpha", "kappa_line"), gap(alpha, LINE, rho)), ("kappa_line", limit(LINE, rho))
+    dataset = dataset.assign_coords(kappa_line=LINE).assign(gap_line=line, gap_limit=end)
+    return dataset.assign(gap=dataset.icl_error - dataset.idg_error, gap_theory=(("alpha", "kappa"), form))
 
 
 def corner(gaps: xr.DataArray, over: str = "seed") -> tuple[Estimate, Estimate]:
@@ -58,11 +54,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Agreement of the gaps in the limit of large d, the approach to a corner, and dMMSE's lack of one."""
     limits = estimates.limit(estimates.mean(dataset["gap"]), order=2)
     few, many = dataset.alpha.values[[0, -1]]
-    left, bend = corner(dataset["gap"].isel(dim=-1))
-    sizes = f"at alpha=tau={many:g} - at {few:g}"
+    (left, bend), sizes = corner(dataset["gap"].isel(dim=-1)), f"at alpha=tau={many:g} - at {few:g}"
     # Of all context lengths together: nothing is said of how dMMSE depends on them.
-    pooled = dataset["dmmse_gap"].stack(draw=("alpha", "seed"), create_index=False)
-    dmmse_left, dmmse_bend = corner(pooled, over="draw")
+    dmmse_left, dmmse_bend = corner(dataset["dmmse_gap"].stack(draw=("alpha", "seed"), create_index=False), "draw")
     return [
         *checks.covers("gap", "gap, d to infinity", limits, dataset["gap_theory"], largest_error=LARGEST),
         *checks.below("left_falls", f"g(3/2)/g(1/2) {sizes}", left.sel(alpha=many) - left.sel(alpha=few)),
@@ -76,9 +70,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Both gaps against kappa at the largest d, one colour for each alpha, and the limit with its corner."""
     shown = dataset.isel(dim=[-1])
-    rows = [Panel("gap", line="gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))]
-    title, name = rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", r"closed form, $d \to \infty$"
-    drawn = panels(shown, rows, x="kappa", hue="alpha", xscale="log", vertical=1.0, title=title, line_name=name)
+    rows = [Panel("gap", "gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))]
+    how = {"title": rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", "line_name": r"closed form, $d \to \infty$"}
+    drawn = panels(shown, rows, x="kappa", hue="alpha", xscale="log", vertical=1.0, **how)
     upper, grey = drawn.axes[0], "0.35"
     upper.plot(shown.kappa_line.values, shown.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
     upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize=7)
@@ -109,10 +103,7 @@ experiment = Experiment(
         "medium": {"dim": (20, 40, 80), "alpha": (4.0, 8.0, 16.0, 32.0), "kappa": KAPPAS, "seed": 64},
     },
     controls={
-        "corner_at_finite_alpha": Control(
-            "the limit with its corner at finite alpha and tau",
-            theory={"form": lambda alpha, kappa, rho: np.zeros_like(alpha) + limit(kappa, rho)},
-        ),
+        "corner_at_finite_alpha": Control("the limit's corner at finite alpha and tau", theory={"cornered": True}),
         "fresh_on_the_pool": Control("the error on fresh tasks is measured on half of the pool", {"fresh": False}),
         "one_pool_size": Control("pretraining sees d/2 tasks whatever kappa is", measure={"kappa": BEFORE}),
     },
