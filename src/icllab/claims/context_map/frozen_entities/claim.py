@@ -36,9 +36,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Errors and bounds of every reduction in each layer, before and after training."""
     shown = dataset.isel(dim=0, length=0, drop=True).sel(reduction=list(REDUCTIONS))
-    steps = [str(step) for step in shown.step.values]
+    steps = [f"{step} updates" for step in shown.step.values]
     shown = shown.assign_coords(step=steps)
-    rows = [Panel(name, at={"layer": layer}) for name in ("reduction_error", "reduction_bound") for layer in (1, 2)]
+    of = {"reduction_error": (0.0, 1.1), "reduction_bound": (0.0, 2.0)}
+    rows = [Panel(name, at={"layer": layer}, ylim=limits) for name, limits in of.items() for layer in (1, 2)]
     return panels(shown, rows, x="reduction", hue="step", columns=2)
 
 
@@ -55,8 +56,8 @@ experiment = Experiment(
     sources=("SLT22",),
     axes=(Axis("reduction", "r", "attention to the query's own tokens"),),
     quantities=(
-        Quantity("reduction_error", r"\epsilon_r/\epsilon_0", "error over that of leaving the context out"),
-        Quantity("reduction_bound", r"B_r/\epsilon_0", "bound over the error of leaving the context out"),
+        Quantity("reduction_error", r"\epsilon_r/\epsilon_0", "relative error"),
+        Quantity("reduction_bound", r"B_r/\epsilon_0", "relative bound"),
         Quantity("context_effect", r"\epsilon_0/|\Delta e|", "error of leaving the context out over what heads write"),
         Quantity("frozen_attention", "p_F", "attention on the frozen context"),
     ),

@@ -38,9 +38,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Errors of the four patches, and the rank of the best, before and after training."""
     shown = dataset.isel(layers=0, dim=0, drop=True)
-    shown = shown.assign_coords(step=[str(step) for step in shown.step.values]).sel(patch=list(PATCHES))
-    rows = [Panel("patch_error", x="patch"), Panel("participation", x="step", hue=None)]
-    return panels(shown, rows, x="patch", hue="step", columns=2)
+    shown = shown.assign_coords(step=[f"{step} updates" for step in shown.step.values]).sel(patch=list(PATCHES))
+    rows = [Panel("patch_error", hue="step"), Panel("participation", x="step")]
+    return panels(shown, rows, x="patch", columns=2)
 
 
 experiment = Experiment(
@@ -55,15 +55,15 @@ experiment = Experiment(
     sources=("Dherin25",),
     axes=(Axis("patch", "p", "patch, and the queries it is tested at"),),
     quantities=(
-        Quantity("patch_error", r"\epsilon_p/\epsilon_0", "error with a patch over error without"),
-        Quantity("participation", r"(\sum\sigma^2)^2/\sum\sigma^4", "participation ratio of the best affine patch"),
+        Quantity("patch_error", r"\epsilon_p/\epsilon_0", "relative error"),
+        Quantity("participation", r"(\sum\sigma^2)^2/\sum\sigma^4", "participation ratio"),
     ),
     static=("layers", "dim"),
     outputs=("step", "patch"),
     fixed={"width": 32, "heads": 2, "length": 8, "batch": 64, "contexts": 16, "queries": 128},
     sizes={
         "smoke": {"layers": (1,), "dim": (4,), "step": (0,), "patch": PATCHES, "seed": 3},
-        "small": {"layers": (2,), "dim": (4,), "step": (0, 2000), "patch": PATCHES, "seed": 3},
+        "small": {"layers": (2,), "dim": (4,), "step": (0, 2000), "patch": PATCHES, "seed": 10},
         "medium": {"layers": (1, 2, 4), "dim": (4, 8), "step": (0, 2000, 20_000), "patch": PATCHES}
         | {"seed": Seeds(6, block=2)},
     },
