@@ -164,6 +164,26 @@ def test_geometric_means_are_compared_as_logarithms_and_reported_as_numbers():
     assert finding.predicted == 3.3
 
 
+def test_a_partial_verdict_leaves_out_what_its_size_does_not_include_and_nothing_else():
+    holds, fails = checks.equal("a", "a", 1, 1), checks.equal("b", "b", 1, 2)
+    cannot_tell = checks.above("c", "c", Estimate(1.0, 1.0))
+    missing, unsound = checks.included("d", "d", False), checks.complete("e", "e", False)
+
+    def said(*findings, partial="smoke"):
+        verdict = Verdict("room/finding", tuple(one for some in findings for one in some), partial=partial)
+        assert verdict.outcome.value == verdict.words.split(" (")[0]
+        assert verdict.as_dict()["left_out"] == (["d"] if "(" in verdict.words else [])
+        return verdict.words
+
+    assert said(holds, missing) == "holds (smoke)"
+    assert said(holds, missing, partial="") == "undecided"
+    assert said(holds, checks.included("d", "d", True)) == "holds"
+    assert said(holds, missing, fails) == "fails (smoke)"
+    assert said(holds, missing, cannot_tell) == "undecided (smoke)"
+    assert said(holds, missing, unsound) == "undecided (smoke)"
+    assert said(missing) == said(missing, checks.complete("e", "e", True)) == "undecided (smoke)"  # nothing was judged
+
+
 def test_a_verdict_is_its_worst_finding_and_plain_values():
     findings = (*checks.equal("a", "a", 1, 1), *checks.covers("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0))
     verdict = Verdict("room/finding", findings, ("a note",))

@@ -1,5 +1,6 @@
 """Cells become one Dataset, whatever order they were computed in; a shape that does not fit is refused."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ import xarray as xr
 from icllab.core.axes import Quantity
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.grid import Grid
-from icllab.experiments import results
+from icllab.experiments import checks, results
 from icllab.experiments.experiment import Experiment
 from icllab.experiments.results import as_cell, assemble, label, merged, missing_part
 
@@ -192,3 +193,13 @@ def test_a_cell_grown_under_other_sources_stays_stale():
     grown = results.merged(part((0, 1), "old"), part((2,), "new"))
     assert grown.sizes["seed"] == 3
     assert grown.attrs == {"sources_digest": "old", "created": "new"}
+
+
+def test_a_size_that_cannot_show_the_whole_effect_leaves_out_what_it_does_not_include():
+    def check(dataset):
+        return [*checks.equal("a", "a", 1, 1), *checks.included("b", "b", bool(dataset))]
+
+    experiment = dataclasses.replace(EXPERIMENT, check=check)
+    words = [results.judge(experiment, xr.Dataset(), size=size).words for size in (None, "smoke", "small", "medium")]
+    assert words == ["undecided", "holds (smoke)", "undecided", "undecided"]
+    assert results.judge(experiment, xr.Dataset({"loss": 0.0}), size="smoke").words == "holds"

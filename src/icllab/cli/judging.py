@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from icllab.experiments.requests import Request
 
 
-def judged(experiment: "Experiment", dataset: "xr.Dataset", notes: Sequence[str]) -> "Verdict":
+def judged(experiment: "Experiment", dataset: "xr.Dataset", notes: Sequence[str], size: str) -> "Verdict":
     """The verdict; a check that raises is a fault of the claim file."""
     try:
-        return results.judge(experiment, dataset, notes)
+        return results.judge(experiment, dataset, notes, size=size)
     except IclError:
         raise
     except Exception as error:

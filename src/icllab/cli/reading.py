@@ -45,7 +45,7 @@ def _checked(name: str, *, record: bool, **how: Any) -> Report:
         request = requests.stored_request(name, **how)
         dataset, notes = runner.read(request)
         experiment = request.experiment()
-        verdict = judged(experiment, dataset, notes)
+        verdict = judged(experiment, dataset, notes, request.size)
         recorded = [("record", records.write(request, dataset, verdict))] if record else []
     except InputError:
         raise

@@ -87,7 +87,8 @@ def write_verdict(console: "Console", sentence: str, size: str, control: str | N
         console.print(_findings(verdict.findings))
     agreed = sum(f.outcome == "holds" for f in verdict.findings)
     count = f"{agreed} of {len(verdict.findings)} findings hold" if verdict.findings else "no findings"
-    console.print(Text.assemble("  ", (verdict.outcome.upper(), STYLES[verdict.outcome]), f"  {count}"))
+    said = verdict.words.replace(verdict.outcome, verdict.outcome.upper())
+    console.print(Text.assemble("  ", (said, STYLES[verdict.outcome]), f"  {count}"))
     for finding in verdict.findings:
         if finding.advice:
             console.print(Padding(Text(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))

@@ -50,7 +50,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     store.write_dataset(results, outcome.dataset)
     experiment = request.experiment()
     files, notes = draw_beside(experiment, outcome.dataset, outcome.root / "figure")
-    verdict = judged(experiment, outcome.dataset, [*outcome.notes, *notes])
+    verdict = judged(experiment, outcome.dataset, [*outcome.notes, *notes], request.size)
 
     def plain(console: "Console") -> None:
         write_verdict(console, experiment.claim, request.size, request.control, verdict)

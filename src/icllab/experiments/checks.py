@@ -10,7 +10,7 @@ quantity that is compared: ``relative width / softmax's < 3``.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -59,7 +59,8 @@ class Finding:
         tolerance: What ``|measured - predicted|`` may be, in the same unit.
         outcome: Whether it holds.
         advice: What would decide it, where it is undecided.
-        about: ``"claim"``; or ``"data"``, of what only says that the data suffice for a judgement.
+        about: ``"claim"``; ``"data"``, of what only says that the data suffice for a judgement; or ``"extent"``, of
+            what only says that the size has all that the claim speaks of.
     """
 
     id: str
@@ -75,16 +76,40 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """A claim's findings and the worst of their outcomes."""
+    """A claim's findings and the worst of their outcomes.
+
+    Attributes:
+        claim: Its name.
+        findings: What its check found.
+        notes: What else is to be said of the results.
+        partial: The size, where it is smaller than the first that shows the whole effect; else empty. What such a size
+            does not include is left out of the verdict, which says so: ``holds (smoke)``.
+    """
 
     claim: str
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
+    partial: str = ""
 
     @property
     def outcome(self) -> Outcome:
         """``fails`` before ``undecided`` before ``holds``; without findings, ``undecided``."""
-        return worst(f.outcome for f in self.findings)
+        left_out = self.left_out
+        judged = [f for f in self.findings if f.id not in left_out]
+        if left_out and all(f.about != "claim" for f in judged):
+            return Outcome.UNDECIDED
+        return worst(f.outcome for f in judged)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names of the findings that say what a partial size does not include."""
+        extent = (f for f in self.findings if self.partial and f.about == "extent")
+        return tuple(f.id for f in extent if f.outcome is Outcome.UNDECIDED)
+
+    @property
+    def words(self) -> str:
+        """The outcome; where something is left out with the size that it is of, ``holds (smoke)``."""
+        return f"{self.outcome.value} ({self.partial})" if self.left_out else self.outcome.value
 
     def __repr__(self) -> str:
         return f"Verdict({self._heading})"
@@ -100,13 +125,14 @@ class Verdict:
     @property
     def _heading(self) -> str:
         held = sum(f.outcome is Outcome.HOLDS for f in self.findings)
-        return f"{self.claim}: {self.outcome.value}, {held} of {len(self.findings)} findings hold"
+        return f"{self.claim}: {self.words}, {held} of {len(self.findings)} findings hold"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "claim": self.claim,
             "verdict": self.outcome.value,
+            "left_out": list(self.left_out),
             "findings": [asdict(f) | {"outcome": f.outcome.value} for f in self.findings],
             "notes": list(self.notes),
         }
@@ -213,6 +239,11 @@ def complete(id: str, what: str, there: bool, *, at: At | None = None) -> list[F
     name, words = _named(id, what, at or {})
     outcome = Outcome.HOLDS if there else Outcome.UNDECIDED
     return [Finding(name, words, 1.0, float(there), 0.0, 0.0, outcome, "", "data")]
+
+
+def included(id: str, what: str, there: bool, *, at: At | None = None) -> list[Finding]:
+    """Does the size include what the claim speaks of? As :func:`complete`, but a partial verdict leaves it out."""
+    return [replace(one, about="extent") for one in complete(id, what, there, at=at)]
 
 
 Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]

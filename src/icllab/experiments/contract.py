@@ -62,7 +62,7 @@ def check(
 
     request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
-    return judge(request.experiment(), dataset, notes)
+    return judge(request.experiment(), dataset, notes, size=request.size)
 
 
 def draw(

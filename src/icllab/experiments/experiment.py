@@ -81,7 +81,7 @@ class Experiment:
         controls: Negative controls by name.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
-        shows: The smallest size that can show the effect; at smaller ones the verdict may be ``undecided``.
+        shows: The smallest size that can show the whole effect; at smaller ones the verdict is on what they have.
         measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate
             and other axis (a tuple) as an attribute; it returns ``{quantity: (axes, values)}``. None: the function of
             this name in ``measure.py`` beside the claim.

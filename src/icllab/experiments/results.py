@@ -10,7 +10,7 @@ import xarray as xr
 from icllab.core.errors import CellsMissing, IclError
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.experiments.checks import Verdict
-from icllab.experiments.experiment import Experiment
+from icllab.experiments.experiment import SIZES, Experiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,10 +121,13 @@ def _union(values: Iterable[tuple[Any, ...]]) -> list[Any]:
     return sorted({v for some in values for v in some})
 
 
-def judge(experiment: Experiment, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
-    """The verdict of a claim's check on a Dataset."""
+def judge(
+    experiment: Experiment, dataset: xr.Dataset, notes: Sequence[str] = (), *, size: str | None = None
+) -> Verdict:
+    """The verdict of a claim's check on a Dataset; of a ``size`` that shows less than the claim, on what it shows."""
     assert experiment.check is not None  # the registry has set it
-    return Verdict(experiment.name, tuple(experiment.check(dataset)), tuple(notes))
+    partial = size if size and SIZES.index(size) < SIZES.index(experiment.shows) else ""
+    return Verdict(experiment.name, tuple(experiment.check(dataset)), tuple(notes), partial)
 
 
 def picture(experiment: Experiment, dataset: xr.Dataset) -> "Figure":
