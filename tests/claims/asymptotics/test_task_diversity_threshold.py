@@ -133,15 +133,6 @@ def test_the_crossing_is_interpolated_and_ends_with_the_grid():
     assert claim.crossing(TASKS, relative + 0.5) == np.log(64)
 
 
-def test_the_bootstrap_gives_the_standard_error_of_a_mean():
-    values = np.random.default_rng(1).normal(size=12)
-    found = claim.bootstrapped(lambda means: means, values)
-    assert float(found.value) == values.mean()
-    assert float(found.error) == pytest.approx(
-        values.std(ddof=1) / 12**0.5, rel=0.06
-    )  # 4 standard errors of 2000 resamples
-
-
 @pytest.fixture(scope="module")
 def measured():
     """One tiny cell: the claim's own, with the pool and another exchanged, and without training."""

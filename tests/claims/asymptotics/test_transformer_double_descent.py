@@ -75,38 +75,6 @@ def test_it_is_undecided_where_the_data_cannot_tell():
     assert outcome(made_up(height=0.0)) is Outcome.UNDECIDED
 
 
-def test_the_place_of_a_peak_is_that_of_a_parabola_and_of_none_at_an_end():
-    x = np.log(RATIOS)
-    columns = np.stack([1 - (x - place) ** 2 for place in (-0.5, 0.0, 0.7)] + [x, -x], axis=1)
-    found, _ = claim.peaks(RATIOS, columns)
-    np.testing.assert_allclose(found[:3], [-0.5, 0.0, 0.7], atol=(x[-1] - x[0]) / 1000)
-    assert np.isnan(found[3:]).all()
-    assert np.isnan(claim.peaks(RATIOS[:3], columns[:3])[0]).all()  # too few points
-
-
-def test_the_bootstrap_error_of_the_place_is_that_of_repetitions():
-    """Over 80 data sets of 12 seeds, the spread of the places and the mean of their stated errors."""
-    rng = np.random.default_rng(1)
-    clean = 0.5 * np.exp(-((np.log(RATIOS) - 0.2) ** 2) / 1.2)
-    found = np.array(
-        [claim.located(RATIOS, np.exp(clean[:, None] + 0.1 * rng.normal(size=(len(RATIOS), 12)))) for _ in range(80)]
-    )
-    spread = found[:, 0].std(ddof=1)  # known to 8 %
-    stated = np.mean(found[:, 1])
-    assert 0.75 < stated / spread < 1.25
-    assert abs(found[:, 0].mean() - 0.2) < 0.1  # the polynomial of degree 4 is not the bell
-
-
-def test_the_slope_is_exact_on_a_power_law_and_has_the_error_of_least_squares():
-    dims, errors = np.array([4.0, 6.0, 9.0, 13.0]), np.array([0.1, 0.05, 0.2, 0.1])
-    found, error = claim.slope(dims, 0.3 + 1.7 * np.log(dims), errors)
-    np.testing.assert_allclose(found, 1.7, rtol=1e-12)
-    design = np.stack([np.ones(4), np.log(dims)], axis=1)
-    np.testing.assert_allclose(error, np.sqrt(np.linalg.inv((design.T / errors**2) @ design)[1, 1]), rtol=1e-12)
-    places = np.append(0.3 + 1.7 * np.log(dims), np.nan)
-    assert claim.slope(np.append(dims, 20.0), places, np.append(errors, np.nan)) == (found, error)
-
-
 def measured(getkey, **changes):
     experiment = registry.load("asymptotics/transformer_double_descent").with_fixed({"prompts": [64], "batch": [4]})
     grid = experiment.grid("smoke", {"dim": [2], "epochs": [100], "prompt_ratio": [0.5, 2.0]}, seeds=2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from icllab.claims.asymptotics._statistics import ratio_crossings
 from icllab.claims.asymptotics.transformer_task_diversity import claim
 from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
@@ -102,32 +103,21 @@ def test_pools_of_long_tasks_make_no_gap():
     assert float((like["idg_error"] / like["icl_error"]).std()) > 0.2
 
 
-def test_a_crossing_is_interpolated_in_the_logarithm():
-    kappas = np.array([0.5, 1.0, 2.0, 8.0])
-    columns = np.array([[0.2, 0.4, 0.8, 1.0], [0.2, 1.0, 0.6, 0.9], [0.6, 0.7, 0.8, 0.9], [0.1, 0.2, 0.3, 0.4]]).T
-    found = claim.crossing(kappas, columns, 0.5)
-    np.testing.assert_allclose(found[0], np.log(2) / 4, rtol=1e-12)  # a quarter of the way from 1 to 2
-    np.testing.assert_allclose(found[1], np.log(0.5) + np.log(2) * 0.3 / 0.8, rtol=1e-12)
-    assert found[2] == -np.inf
-    assert found[3] == np.inf
-    # The last crossing counts: 0.7 is passed between 1/2 and 1, and again between 2 and 8.
-    np.testing.assert_allclose(claim.crossing(kappas, columns[:, 1:2], 0.7)[0], np.log(2) + np.log(4) / 3, rtol=1e-12)
-
-
 def test_the_bootstrap_error_of_a_crossing_is_that_of_repetitions():
     """Over 100 data sets of 6 seeds; the spread is known to 7 %, and a bootstrap of 6 is low by a factor of 0.91."""
-    found = []
+    part, found = made_up(noise=0.0).isel(dim=0, step=0), []
     for repetition in range(100):
-        part = made_up(noise=0.0).isel(dim=0, step=0)
         rng = np.random.default_rng(repetition)
         idg, icl = (
             part[f"{of}_relative"] * np.exp(0.05 * rng.normal(size=part[f"{of}_relative"].shape))
             for of in ("idg", "icl")
         )
-        place, samples = claim.crossed(part.assign(idg_relative=idg, icl_relative=icl), claim.CLOSED)
-        found.append((place, samples[np.isfinite(samples)].std(ddof=1)))
-    places, errors = np.array(found).T
-    assert 0.7 < errors.mean() / places.std(ddof=1) < 1.3
+        (half, closed), covariance = ratio_crossings(idg, icl, "kappa", (claim.HALF, claim.CLOSED))
+        variance = covariance.diagonal().tolist()
+        found.append((half, closed, closed - half, *variance, covariance.trace() - 2 * covariance[0, 1]))
+    values, variances = np.array(found).T.reshape(2, 3, 100)
+    ratio = np.sqrt(variances).mean(1) / values.std(1, ddof=1)
+    assert ((ratio > 0.7) & (ratio < 1.3)).all(), ratio
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,8 @@
 r"""Double descent in context on a real table: the diabetes data of Efron et al., 442 rows and 10 columns.
 
-All predictors scale with the examples alone. Centred, :math:`\ell` examples have rank :math:`\min(\ell - 1, d)`: least
-squares with an intercept interpolates up to :math:`\ell = d + 1`, and peaks there. Near the peak its squared error has
-very heavy tails, so least squares is judged by geometric means and the other predictors by means. Standard errors are
-of averages over all draws from *this table*; how other tables would differ they do not say.
+Centred, :math:`\ell` examples have rank :math:`\min(\ell - 1, d)`: least squares with an intercept interpolates up to
+:math:`\ell = d + 1`, and peaks there. Near the peak its squared error has very heavy tails: it is judged by geometric
+means, the other predictors by means. Standard errors are of averages over draws from *this table*, not over tables.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ from icllab.core.grid import Seeds
 from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.figures.curves import Panel, panels
 
-COMPILED = ("context mean", "least squares", "ridge")
+COMPILED = ("context mean", "least squares", "ridge")  # at smoke alone: each fit of the others costs milliseconds
 ALL = (*COMPILED, *FITTED)
 SMALLER = 3.0  # the factor by which ridge's typical error is below that of least squares, at the peak
 EXPLAINED = 0.25  # fraction of the target's variance that ridge explains, at least, after the longest context
@@ -28,10 +27,10 @@ def theory(dataset: xr.Dataset, intercept: int = 1) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """For every number of columns the peak, and ridge there; with the most columns, ridge beside the others."""
-    errors, findings = dataset["table_error"], []
+    errors, findings, most = dataset["table_error"], [], int(dataset.dim.max())
     for dim in dataset.dim.values:
         findings += _peak(errors.sel(dim=dim, drop=True), dataset["peak_theory"].sel(dim=dim).item(), {"dim": int(dim)})
-    return findings + _ridge(errors.sel(dim=errors.dim.max(), drop=True), int(errors.dim.max()))
+    return findings + _ridge(errors.sel(dim=most, drop=True), most)
 
 
 def _peak(errors: xr.DataArray, predicted: float, at: dict[str, int]) -> list[Finding]:
@@ -45,48 +44,38 @@ def _peak(errors: xr.DataArray, predicted: float, at: dict[str, int]) -> list[Fi
     ranked = lengths[np.argsort(log_losses(least).mean("seed").values)[::-1]]
     top, second, first, last = (int(length) for length in (*ranked[:2], lengths.min(), lengths.max()))
     peak, next_to_it, start, end = (least.sel(length=length, drop=True) for length in (top, second, first, last))
-    beside = ridge.sel(length=top, drop=True)
-    what, ratio = "error of least squares", estimates.geometric_mean
-    higher = ratio(peak / next_to_it)
+    ratios = (peak / next_to_it, peak / start, start / end, peak / ridge.sel(length=top, drop=True))
+    (higher, rise, fall, beside), what = map(estimates.geometric_mean, ratios), "error of least squares"
     height = checks.above("peak_height", f"{what} at {top} / at {second} examples", higher, 1.0, at=at)
     otherwise = Outcome.FAILS if height[0].outcome is Outcome.HOLDS else Outcome.UNDECIDED
-    return [
-        *found,
-        *checks.equal("peak", "examples at the peak of least squares", top, predicted, otherwise=otherwise, at=at),
-        *height,
-        *checks.above("rise", f"{what} at {top} / at {first} examples", ratio(peak / start), 1.0, at=at),
-        *checks.above("fall", f"{what} at {first} / at {last} examples", ratio(start / end), 1.0, at=at),
-        *checks.above("ridge", f"{what} / ridge's at {top} examples", ratio(peak / beside), SMALLER, at=at),
-    ]
+    found += checks.equal("peak", "examples at the peak of least squares", top, predicted, otherwise=otherwise, at=at)
+    found += checks.above("rise", f"{what} at {top} / at {first} examples", rise, 1.0, at=at)
+    found += checks.above("fall", f"{what} at {first} / at {last} examples", fall, 1.0, at=at)
+    found += checks.above("ridge", f"{what} / ridge's at {top} examples", beside, SMALLER, at=at)
+    return [*found, *height]
 
 
 def _ridge(errors: xr.DataArray, columns: int) -> list[Finding]:
     """Ridge falls where least squares rises, explains part of the target, and on average beats what was fitted."""
-    lengths, peak = errors.length.values, columns + 1
-    first, last = lengths.min(), lengths.max()
-    ridge = errors.sel(predictor="ridge", drop=True)
-    findings = []
+    findings, lengths, peak = [], errors.length.values, columns + 1
+    first, last, ridge = lengths.min(), lengths.max(), errors.sel(predictor="ridge", drop=True)
     if peak in lengths and peak > first:
         fall = estimates.mean(ridge.sel(length=first, drop=True) - ridge.sel(length=peak, drop=True))
         findings += checks.above("ridge_falls", f"error of ridge at {first} - at {peak} examples", fall)
-    left = estimates.mean(1 - ridge.sel(length=last, drop=True))
-    what = f"fraction of variance that ridge explains from {last} examples"
-    findings += checks.above("ridge_explains", what, left, EXPLAINED)
-    fitted = [name for name in FITTED if name in errors.predictor]
-    lead = estimates.mean((errors.sel(predictor=fitted) - ridge).mean("length"))
+    part, what = estimates.mean(1 - ridge.sel(length=last, drop=True)), "fraction of variance that ridge explains"
+    findings += checks.above("ridge_explains", f"{what} from {last} examples", part, EXPLAINED)
+    fitted = errors.sel(predictor=[name for name in FITTED if name in errors.predictor])
+    lead, there = estimates.mean((fitted - ridge).mean("length")), fitted.sizes["predictor"] == len(FITTED)
     findings += checks.above("ridge_leads", f"error - ridge's, mean over {first} to {last} examples", lead)
-    every = len(fitted) == len(FITTED)
-    return [*findings, *checks.complete("compared", "every predictor of scikit-learn is compared", every)]
+    return [*findings, *checks.included("compared", "every predictor of scikit-learn is compared", there)]
 
 
 def figure(dataset: xr.Dataset):
     """With all the columns there are: the peak by mean logarithms, and below it the means; with standard errors."""
-    columns = int(dataset.dim.values.max())
-    shown = dataset[["table_error"]].sel(dim=columns)
-    logs = log_losses(shown["table_error"])
-    shown = shown.assign(log_table_error=logs.where(shown.predictor.isin(COMPILED)))
+    shown = dataset[["table_error"]].sel(dim=dataset.dim.max())
+    shown = shown.assign(log_table_error=log_losses(shown["table_error"]).where(shown.predictor.isin(COMPILED)))
     rows = [Panel("log_table_error"), Panel("table_error", ylim=(0.5, 1.5))]
-    return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=columns + 1)
+    return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=int(shown.dim) + 1)
 
 
 experiment = Experiment(
@@ -95,9 +84,8 @@ experiment = Experiment(
         "third of that error, no peak, and explains a quarter of variance."
     ),
     conditions=(
-        "Least squares with an intercept, geometric means over draws of rows; ridge with the strength of its prior. It "
-        "explains over a quarter of the variance from 40 examples, and on average over 5 to 40 examples beats nearest "
-        "neighbours, a random forest and cross-validated ridge."
+        "Geometric means of least squares over draws of rows; ridge with the strength of its prior, which explains the "
+        "quarter from 40 examples and beats nearest neighbours, a forest and cross-validated ridge over 5 to 40."
     ),
     sources=("Efron04",),
     quantities=(
@@ -108,7 +96,6 @@ experiment = Experiment(
     static=("dim",),
     fixed={"explained": 0.5},
     sizes={
-        # A fit costs scikit-learn milliseconds: 2500 of them would be most of the time of smoke.
         "smoke": {"dim": (10,), "length": (5, 10, 11, 12, 40), "predictor": COMPILED, "seed": 500},
         "small": {"dim": (5, 10), "length": (5, 6, 7, 8, 10, 11, 12, 20, 40), "predictor": ALL, "seed": 500},
         "medium": {"dim": (5, 7, 10), "length": (*range(5, 16), 20, 25, 30, 40), "predictor": ALL}
@@ -117,11 +104,7 @@ experiment = Experiment(
     precision="float64",
     controls={
         "shuffled_targets": Control("targets are permuted among the rows", measure={"shuffled": True}),
-        "hardly_ridge": Control(
-            "a prior in which all but a ten-millionth of the variance is explained", measure={"explained": 1 - 1e-7}
-        ),
-        "no_intercept": Control(
-            "the peak is at as many examples as columns, as it would be without an intercept", theory={"intercept": 0}
-        ),
+        "hardly_ridge": Control("the prior leaves 1e-7 of the variance to noise", measure={"explained": 1 - 1e-7}),
+        "no_intercept": Control("a peak at as many examples as columns, without an intercept", theory={"intercept": 0}),
     },
 )

@@ -1,26 +1,23 @@
 r"""As the pool of training tasks grows, a transformer goes from the answers of dMMSE to those of ridge.
 
 On prompts of a pool of k tasks the best predictor is dMMSE; on fresh tasks it is ridge. A network in training has seen
-only the pool. With :math:`\Delta(T, R) = \frac1d\, E\, \frac{1}{\ell + 1} \sum_{i=0}^{\ell} (T_i - R_i)^2`, its
-relative distance between the two is, 1 at dMMSE and 0 at ridge,
+only the pool. Its relative distance between the two is, 1 at dMMSE and 0 at ridge,
 
 .. math:: p = \frac12 \Big( 1 - \frac{\Delta(T, \text{dMMSE}) - \Delta(T, \text{ridge})}
-                                     {\Delta(\text{dMMSE}, \text{ridge})} \Big)
-            = \frac{\langle T - \text{ridge},\; \text{dMMSE} - \text{ridge}\rangle}{\|\text{dMMSE} - \text{ridge}\|^2}.
+                                     {\Delta(\text{dMMSE}, \text{ridge})} \Big), \qquad
+          \Delta(T, R) = \frac1d\, E\, \frac{1}{\ell + 1} \sum_{i=0}^{\ell} (T_i - R_i)^2.
 
-The threshold is the k at which p = 1/2, where both are equally far. In a large pool the two are nearly one predictor,
-and p is what still tells them apart.
+The threshold is the k at which p = 1/2. In a large pool the two are nearly one predictor, and p still tells them apart.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics import _statistics as statistics
+from icllab.claims.asymptotics import _statistics
+from icllab.claims.asymptotics._statistics import best_for_others, bootstrapped
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
+from icllab.experiments import Control, Experiment, Finding, checks
 from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
 
@@ -44,43 +41,40 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Near dMMSE for few tasks, near ridge for many; where it changes, and how that moves with training."""
-    judges = [_ends, _thresholds]
-    if dataset.step[-1] >= TRAINED:
-        judges.append(_not_bayesian)
-    if dataset.step[-1] >= LONG:
-        judges.append(_transient)
     parts = [dataset.sel(dim=dim).isel(layers=-1, drop=True) for dim in dataset.dim.values]
+    judges = [_ends, _thresholds, *([_transient] if dataset.step[-1] >= LONG else [])]
     return [finding for part in parts for judge in judges for finding in judge(part)]
 
 
 def _ends(part: xr.Dataset) -> list[Finding]:
-    """With many tasks the network is near ridge, to which training has brought it; with few, near its pool's dMMSE."""
+    """With many tasks the network is near ridge, to which training has brought it; with few, near its pool's dMMSE.
+
+    On fresh tasks and for some pool, it is clearly nearer to ridge than dMMSE of that pool is: it is not Bayesian.
+    """
     last, where = part.isel(step=-1, drop=True), "relative distance (ridge 0, dMMSE 1)"
     few, many = last.isel(tasks=0), last.isel(tasks=-1)
-    to_ridge = part["fresh_distance"].sel(predictor="ridge", drop=True).isel(tasks=-1)
-    closer = geometric_mean(to_ridge.isel(step=0, drop=True) / to_ridge.isel(step=-1, drop=True))
+    to_ridge = part["fresh_distance"].sel(predictor="ridge", drop=True)
+    before, after = (to_ridge.isel(step=end, drop=True) for end in (0, -1))
+    closer = geometric_mean((before / after).isel(tasks=-1))
     own, other = (few["pool_distance"].sel(predictor=name, drop=True) for name in ("dMMSE", "dMMSE of another pool"))
     what = "distance to dMMSE of another pool / to that of its own"
-    return [
+    findings = [
         *checks.above("few_on_fresh", f"{where} on fresh tasks", mean(few["fresh_relative_distance"]), 0.5),
         *checks.above("few_on_pool", f"{where} on tasks of the pool", mean(few["pool_relative_distance"]), 0.5),
         *checks.below("many_on_fresh", f"{where} on fresh tasks", mean(many["fresh_relative_distance"]), 0.5),
         *checks.above("learned", "distance to ridge on fresh tasks, before / after training", closer, LEARNED),
         *checks.above("own_pool", what, geometric_mean(other / own), 1.0),
     ]
-
-
-def _not_bayesian(part: xr.Dataset) -> list[Finding]:
-    """On fresh tasks and for some pool, the network is clearly nearer to ridge than dMMSE of that pool is."""
-    ratio = part["fresh_scale"] / part["fresh_distance"].sel(predictor="ridge", drop=True).isel(step=-1, drop=True)
-    what = "distance of dMMSE from ridge / that of the network, at the best pool for the other seeds"
-    return checks.above("not_bayesian", what, geometric_mean(_chosen(ratio, ratio)), NEARER)
+    if part.step[-1] >= TRAINED:
+        ratio = part["fresh_scale"] / after
+        what = "distance of dMMSE from ridge / that of the network, at the best pool for the other seeds"
+        findings += checks.above("not_bayesian", what, geometric_mean(_chosen(ratio, ratio)), NEARER)
+    return findings
 
 
 def _thresholds(part: xr.Dataset) -> list[Finding]:
     """Where p = 1/2 at the end of training; on tasks of the pool it is at more of them than after a part of it."""
-    findings, at = [], {"dim": int(part.dim)}
-    steps, tasks = part.step.values, part.tasks.values
+    findings, at, steps, tasks = [], {"dim": int(part.dim)}, part.step.values, part.tasks.values
     early = int(np.argmin(np.abs(steps - steps[-1] / EARLY)))
     for kind in ("fresh", "pool"):
         relative = part[f"{kind}_relative_distance"].transpose("step", "tasks", "seed").values
@@ -104,30 +98,20 @@ def _transient(part: xr.Dataset) -> list[Finding]:
     rise, fall = change.sel(predictor="ridge", drop=True), 1 / change.sel(predictor="dMMSE", drop=True)
     least = np.minimum(rise, fall)
     since = f"at the last step / mean of steps {steps[middle[0]]} to {steps[middle[-1]]}"
-    to_dmmse = geometric_mean(1 / _chosen(fall, least))
-    return [
-        *checks.above("leaves_ridge", f"distance to ridge {since}", geometric_mean(_chosen(rise, least)), 1.0),
-        *checks.below("nears_dmmse", f"distance to dMMSE {since}", to_dmmse, 1.0),
-    ]
+    leaves, nears = geometric_mean(_chosen(rise, least)), geometric_mean(1 / _chosen(fall, least))
+    findings = checks.above("leaves_ridge", f"distance to ridge {since}", leaves, 1.0)
+    return findings + checks.below("nears_dmmse", f"distance to dMMSE {since}", nears, 1.0)
 
 
 def _chosen(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
     """Of every seed the value at the pool for which ``by`` has the largest geometric mean over the *other* seeds."""
-    best = statistics.best_for_others(np.log(by.transpose("tasks", "seed").values))
+    best = best_for_others(np.log(by.transpose("tasks", "seed").values))
     return values.isel(tasks=xr.DataArray(best, dims="seed"), seed=xr.DataArray(np.arange(best.size), dims="seed"))
 
 
 def crossing(tasks: np.ndarray, relative: np.ndarray) -> np.ndarray:
     """The log number of tasks at which each column of distances falls through 1/2 for the last time, or an end."""
-    return np.clip(statistics.crossing(tasks, -relative, -0.5), *np.log(tasks[[0, -1]]))
-
-
-def bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> Estimate:
-    """A logarithm of the mean over seeds, the last axis, and its standard error over resampled ones."""
-    seeds, value = values.shape[-1], statistic(values.mean(-1, keepdims=True))[0]
-    # A mean of n resampled values varies by the factor 1 - 1/n too little.
-    correction = (seeds / (seeds - 1)) ** 0.5 if seeds > 1 else np.nan
-    return Estimate(value, statistic(statistics.resampled(values)).std() * correction, True)
+    return np.clip(_statistics.crossing(tasks, -relative, -0.5), *np.log(tasks[[0, -1]]))
 
 
 def figure(dataset: xr.Dataset):

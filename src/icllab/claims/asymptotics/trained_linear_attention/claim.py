@@ -51,7 +51,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         limits = estimates.limit(estimates.mean(dataset["icl_error"].sel(training="descent", drop=True)), order=2)
         form, what = dataset["icl_theory"], "ICL error after gradient descent, d to infinity"
         findings += checks.covers("closed_form", what, limits, form, largest_error=LARGEST * form)
-    return [*findings, *checks.complete("dimensions", "at least three dimensions to extrapolate from", enough)]
+    return [*findings, *checks.included("dimensions", "at least three dimensions to extrapolate from", enough)]
 
 
 def _ends_elsewhere(own: xr.Dataset, part: xr.Dataset) -> list[Finding]:

@@ -1,61 +1,25 @@
 r"""Where the error of a trained transformer peaks: at a number n of training prompts that grows like :math:`d^2`.
 
-A network that fits few prompts exactly has memorised them; as n nears what it can just fit, its error on fresh tasks is
-largest; beyond, it falls. The peak is the top of a polynomial of degree 4 in :math:`\ln n` through the mean log errors
-of all n, and the claim is about the slope b in :math:`\ln n_{\text{peak}} = a + b \ln d`. Training is as long in
-epochs of :math:`d^2` prompts at every d: where a larger network has fewer of them, its peak comes at fewer prompts.
-
-The readout starts near zero: drawn at its usual size, it would answer at random before it has learned anything, with an
-error as large as that of the peak.
+A network memorises few prompts; its error on fresh tasks is largest as n nears what it can just fit. The peak is the
+top of a polynomial in :math:`\ln n` through the mean log errors; its place is fitted by
+:math:`\ln n_{\text{peak}} = a + b \ln d`. Training is as long in epochs of :math:`d^2` prompts at every d: with fewer
+the peak comes at fewer prompts. The readout starts near zero: at its usual size it would answer at random before it has
+learned anything, with an error as large as that of the peak.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._statistics import resampled
+from icllab.claims.asymptotics._statistics import DEGREE, peak, peaks, slope
 from icllab.core.axes import Axis, Quantity
 from icllab.experiments import Control, Estimate, Experiment, Finding, checks
 from icllab.experiments.estimates import geometric_mean
 from icllab.figures.curves import Panel, panels
 
 ROUNDING = 1e-12  # a training error below it is rounding
-DEGREE = 4  # of the polynomial in log n through the mean log errors
 RATIOS = (0.25, 0.5, 0.75, 1.0, 1.3, 1.7, 2.2, 3.0, 6.0)
 FACTOR = 10.0  # between errors of prompts that are fitted exactly and of others, at least
 LARGEST = 0.3  # standard error of the slope: three of them tell 2 from 1
-
-
-def peaks(ratios: np.ndarray, logarithms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The log ratio at which the polynomial through every column of log errors ``[ratio, column]`` is largest, and it.
-
-    NaN where the top is at an end of the grid, or the grid has too few points.
-    """
-    x = np.log(ratios)
-    if len(x) <= DEGREE:
-        return np.full(logarithms.shape[1], np.nan), np.full((DEGREE + 1, logarithms.shape[1]), np.nan)
-    fitted = np.polyfit(x, logarithms, DEGREE)
-    line = np.linspace(x[0], x[-1], 1001)
-    top = np.argmax(np.vander(line, DEGREE + 1) @ fitted, axis=0)
-    return np.where((top > 0) & (top < len(line) - 1), line[top], np.nan), fitted
-
-
-def located(ratios: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
-    """The log of n/d^2 at the peak of the mean log error over ``[ratio, seed]``, and its bootstrap standard error.
-
-    NaN where a tenth of the samples or more have no peak inside the grid.
-    """
-    place = peaks(ratios, np.log(errors).mean(axis=1, keepdims=True))[0]
-    places = peaks(ratios, resampled(np.log(errors)))[0]
-    enough = errors.shape[1] > 1 and np.isfinite(places).mean() > 0.9
-    return float(place[0]), float(np.nanstd(places, ddof=1)) if enough else np.nan
-
-
-def slope(dims: np.ndarray, places: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
-    """The slope of log places on log d and its standard error, by weighted least squares."""
-    usable = np.isfinite(places) & np.isfinite(errors) & (errors > 0)
-    x, weights = np.log(dims[usable]), 1 / errors[usable]
-    found, covariance = np.polyfit(x, places[usable], 1, w=weights, cov="unscaled")
-    return float(found[0]), float(covariance[0, 0] ** 0.5)
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -92,9 +56,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def _scaling(fresh: xr.DataArray) -> list[Finding]:
     """The slope of log n at the peak on log d, from at least three dimensions."""
     dims, ratios = fresh.dim.values, fresh.prompt_ratio.values
-    place, error = np.array([located(ratios, own) for own in fresh.values]).T
+    place, error = np.array([peak(ratios, own) for own in fresh.values]).T
     inside = int(np.isfinite(error).sum())
-    findings = checks.complete("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
+    enough = checks.complete if len(dims) >= 3 else checks.included
+    findings = enough("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
     if inside >= 2:
         found = Estimate(*slope(dims, place + 2 * np.log(dims), error))
         findings += checks.covers("slope", "slope of log n at the peak on log d", found, 2.0, largest_error=LARGEST)

@@ -1,13 +1,9 @@
 r"""The same regression in context by attention and by networks without it, at equal numbers of parameters.
 
-Every network learns from the same fresh prompts in as many steps, at each of the same learning rates, and is as wide as
-a given number of parameters allows. Labels have noise of variance 1/4, so that ridge of that strength is the best
-predictor, and the error of a network exceeds the least by
-
-.. math:: E\,(T_i - \text{ridge}_i)^2 \;=\; E\,(T_i - y_i)^2 - E\,(\text{ridge}_i - y_i)^2,
-
-of which the left side has the smaller variance and is what is measured. Attention of other depths and numbers of heads
-is among the networks at ``medium``, where smaller differences are judged.
+Every network T learns from the same fresh prompts and is as wide as a number of parameters allows. Labels have noise of
+variance 1/4: ridge of that strength is the best predictor, and the error of T exceeds the least by
+:math:`E\,(T_i - \text{ridge}_i)^2 = E\,(T_i - y_i)^2 - E\,(\text{ridge}_i - y_i)^2`, of which the left side has the
+smaller variance and is measured. Smaller differences are judged at ``medium``.
 """
 
 import math
@@ -30,7 +26,7 @@ BLOCKS = {  # layers and heads
 WITHOUT = ("MLP", "recurrent", "DeepSets")
 REFERENCES = ("no examples", "least squares")  # predictors without parameters
 STANDARD = "attention 2 layers"
-SETS = (STANDARD, "DeepSets")  # they do the same with every example, wherever it stands
+SETS = [STANDARD, "DeepSets"]  # they do the same with every example, wherever it stands
 LONG = 3000  # steps from which other differences are judged: before, seeds of one network differ as much
 LEARNED = 0.5  # fraction of the way from no examples to ridge, at least
 USED = 0.75  # fraction of the parameters allowed that a network has, at least
@@ -47,35 +43,27 @@ def chosen(excess: xr.DataArray) -> xr.DataArray:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """What attention and DeepSets reach, against the MLP; after longer training, what else matters."""
-    reached = chosen(dataset["excess"].isel(step=-1, drop=True))
-    sets = [name for name in SETS if name in reached.predictor]
-    findings = []
-    if "no examples" in reached.predictor:
-        progress = mean(1 - reached.sel(predictor=sets) / reached.sel(predictor="no examples", drop=True))
-        findings += checks.above("learned", "fraction of the way from no examples to ridge", progress, LEARNED)
-    findings += [*_ratios(reached, "MLP", sets), *_ratios(reached, "attention 1 layer", ["attention 4 layers"])]
+    reached = chosen(dataset["excess"].isel(step=-1, drop=True)).reindex(predictor=[*BLOCKS, *WITHOUT, *REFERENCES])
+    progress = mean(1 - reached.sel(predictor=SETS) / reached.sel(predictor="no examples", drop=True))
+    findings = checks.above("learned", "fraction of the way from no examples to ridge", progress, LEARNED)
+    findings += [*_ratios(reached, "MLP", SETS), *_ratios(reached, "attention 1 layer", ["attention 4 layers"])]
     if dataset.step[-1] >= LONG:
         for name in ("attention 1 layer", "recurrent", "DeepSets"):
             findings += _ratios(reached, name, [STANDARD])
-        few, many = (reached.isel(parameters=end, drop=True) for end in (0, -1))
-        attention = [name for name in BLOCKS if name in reached.predictor]
         if reached.sizes["parameters"] > 1:
-            fall = geometric_mean((few / many).sel(predictor=attention))
+            few, many = (reached.sel(predictor=list(BLOCKS)).isel(parameters=end, drop=True) for end in (0, -1))
+            fall = geometric_mean(few / many)
             findings += checks.above("larger", "excess error with the fewest / most parameters", fall, 1.0)
-    used = dataset["parameter_count"] / dataset["parameters"]
-    least = Estimate(used.where(used > 0).min(), 0.0)
+    findings = [finding for finding in findings if not math.isnan(finding.measured)]  # NaN: a cell not asked for
+    fraction = dataset["parameter_count"] / dataset["parameters"]
+    least = Estimate(fraction.where(fraction > 0).min(), 0.0)
+    used = checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED)
     there = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
-    return [
-        *(finding for finding in findings if not math.isnan(finding.measured)),  # NaN: a cell that was not asked for
-        *checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED),
-        *checks.complete("predictors", "every predictor of the claim is there", there),
-    ]
+    return [*findings, *used, *checks.included("predictors", "every predictor of the claim is there", there)]
 
 
 def _ratios(reached: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
-    """The excess error of one network over those of others is larger than 1, wherever both were measured."""
-    if not {worse, *better} <= set(reached.predictor.values):
-        return []
+    """The excess error of one network over those of others is larger than 1."""
     ratio = geometric_mean(reached.sel(predictor=worse, drop=True) / reached.sel(predictor=better))
     name = f"{worse} worse".lower().replace(" ", "_")
     return checks.above(name, f"excess error of {worse} / of the other", ratio, 1.0)
@@ -85,11 +73,10 @@ def figure(dataset: xr.Dataset):
     """The excess error after the whole prompt against the number of parameters."""
     last = chosen(dataset["excess"].isel(dim=-1, step=-1))
     names = [name for name in (*BLOCKS, *WITHOUT) if name in last.predictor]
-    shown = xr.Dataset({"excess": last.sel(predictor=names)}, attrs=dataset.attrs)
-    if "least squares" in last.predictor:
-        line = last.sel(predictor="least squares", drop=True).mean()
-        shown["excess_line"] = xr.full_like(last.parameters, float(line), dtype=float)
-    rows = [Panel("excess", "excess_line" if "excess_line" in shown else None, yscale="log")]
+    level = last.reindex(predictor=["least squares"]).mean()
+    line = xr.full_like(last.parameters, float(level), dtype=float)
+    shown = xr.Dataset({"excess": last.sel(predictor=names), "excess_line": line}, attrs=dataset.attrs)
+    rows = [Panel("excess", "excess_line" if np.isfinite(level) else None, "log")]
     return panels(shown, rows, x="parameters", hue="predictor", line_name="least squares", xscale="log")
 
 

@@ -2,13 +2,10 @@ r"""Which kernel of attention is best for labels of which Gaussian process, at w
 
 .. math:: u_j \leftarrow u_j - \eta_l \sum_{i \le n} u_i\, h(x_i, x_j), \qquad \hat y = -u_q,
 
-with h linear, rectified, exponential or a softmax over the keys. Two ways of training these layers end at a minimum:
-``steps``, where only :math:`\eta_l` are trained and h is the kernel itself at T = 1; ``temperature``, where one T of
-all layers is trained too. In a third, ``everything``, all entries of V, B and C of one network are trained by Adam from
-a random start: at one depth, with softmax, on exponential labels.
+with h linear, rectified, exponential or a softmax over the keys. Trained are the ``steps`` :math:`\eta_l` (h at T = 1),
+or one ``temperature`` T of all layers too, to a minimum; or ``everything``, all entries of V, B and C of one network by
+Adam from a random start: at one depth, with softmax, on exponential labels.
 """
-
-import itertools
 
 import xarray as xr
 
@@ -45,9 +42,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
                 ratios.append(("best", f"error of the next best / that of {best}", ratio))
     if "exponential" in dataset.labels:
         ratios += _own_labels(dataset, error.sel(labels="exponential"))
-    found = (checks.above(id, what, estimates.geometric_mean(ratio), 1.0) for id, what, ratio in ratios)
+    found = [one for id, what, ratio in ratios for one in checks.above(id, what, estimates.geometric_mean(ratio), 1.0)]
     both = {STEPS, HEATED} <= set(dataset.training.values)
-    return [*itertools.chain(*found), *checks.complete("trained", "both ways of training", both)]
+    return [*found, *checks.included("trained", "both ways of training", both)]
 
 
 def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str, xr.DataArray]]:
@@ -55,12 +52,9 @@ def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str
     own, of_others = error.sel(predictor="exponential", drop=True), error.drop_sel(predictor="exponential")
     bayes = dataset["function_bayes"].sel(labels="exponential", drop=True)
     beaten, above = own / of_others.min("predictor"), own.sel(training=STEPS, drop=True) / bayes
-    ratios = [
-        ("beaten", "error of exponential / the best other", beaten.sel(training=way, layers=depth))
-        for way, depths in BEATEN.items()
-        for depth in depths
-        if way in dataset.training and depth in dataset.layers
-    ]
+    at = [(way, depth) for way in BEATEN if way in dataset.training for depth in BEATEN[way] if depth in dataset.layers]
+    what = "error of exponential / the best other"
+    ratios = [("beaten", what, beaten.sel(training=way, layers=depth)) for way, depth in at]
     ratios.append(("above_bayes", "error of exponential / Bayes", above))
     if dataset.sizes["layers"] > 1:
         fall = above.isel(layers=0, drop=True) / above.isel(layers=-1, drop=True)
@@ -78,12 +72,9 @@ def figure(dataset: xr.Dataset):
     ways = {"linear": ("linear", STEPS), "relu": ("relu", STEPS)}
     ways |= {"exp": ("exponential", STEPS), "exp, trained $T$": ("exponential", HEATED)}
     ways |= {"softmax": ("softmax", STEPS), "softmax, trained $T$": ("softmax", HEATED)}
-    curves = {
-        label: {"function_excess": excess.sel(predictor=name, training=way, drop=True)}
-        for label, (name, way) in ways.items()
-        if name in dataset.predictor and way in dataset.training
-    }
-    shown = joined(curves, "predictor", dataset.attrs)
+    ways = {label: at for label, at in ways.items() if at[0] in dataset.predictor and at[1] in dataset.training}
+    curves = {label: excess.sel(predictor=name, training=way, drop=True) for label, (name, way) in ways.items()}
+    shown = joined({label: {"function_excess": curve} for label, curve in curves.items()}, "predictor", dataset.attrs)
     shown["function_excess_line"] = shown["function_excess"].mean("seed")
     parts = [{"labels": labels} for labels in LABELS if labels in dataset.labels]
     rows = [Panel("function_excess", "function_excess_line", "log", at=part) for part in parts]

@@ -43,7 +43,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.above("slots", f"{said}, least", estimates.mean(own), HELD),
         *checks.above("slots_apart", f"{said} - that of any other step, least", estimates.mean(above)),
         *checks.equal("none_beats", "networks below the best steps by 3 paired standard errors", beaten, 0),
-        *checks.complete("depths", "more than one depth", dataset.sizes["layers"] > 1),
+        *checks.included("depths", "more than one depth", dataset.sizes["layers"] > 1),
     ]
 
 

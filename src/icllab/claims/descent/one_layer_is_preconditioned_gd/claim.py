@@ -2,14 +2,10 @@ r"""One layer of linear attention, trained, is the best single preconditioned st
 
 .. math:: \hat y = -\frac1n\sum_{i\le n}(u^\top x_i + c\,y_i)\,(x_i^\top Q_{11} + y_i\,q_{21}^\top)\,x_q
 
-with the last row :math:`(u^\top, c)` of P and the first d columns :math:`(Q_{11}; q_{21}^\top)` of Q, and a step with
-the matrix :math:`A = -c\,Q_{11}^\top` where u and :math:`q_{21}` vanish. The closed form is that of the best A.
-
-The ratio of two losses on the same prompts is known far better than either. The matrix has an exact loss, which needs
-no prompts.
+with :math:`(u^\top, c)` the last row of P and :math:`(Q_{11}; q_{21}^\top)` d columns of Q, is a step with the matrix
+:math:`A = -c\,Q_{11}^\top` where u and :math:`q_{21}` vanish. Of A the loss is exact; that of a network is compared
+with the best step's on the same prompts.
 """
-
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,6 +19,7 @@ from icllab.figures.curves import Panel, panels
 from icllab.theory import preconditioners
 
 SETTINGS = ("isotropic", "anisotropic", "whitened")
+DIMS = ("dim", "setting", "rho", "step", "seed")
 REACHED = 1.01  # loss over that of the closed form
 ROUNDING = 1e-4  # of an exact ratio of losses, for a matrix in float32
 
@@ -35,33 +32,27 @@ def covariances(setting: str, dim: int, smallest: float) -> tuple[np.ndarray, np
     return turned(values), {"anisotropic": identity, "whitened": turned(1 / values)}[setting]
 
 
-def law(dataset: xr.Dataset, dim: int, setting: str, rho: float) -> tuple[np.ndarray, dict[str, Any]]:
-    """The covariance of the inputs at some coordinates, and what else the closed form depends on."""
-    fixed = fixed_values(dataset)
-    of_inputs, of_tasks = covariances(setting, dim, fixed["smallest"])
-    return of_inputs, {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": rho}
-
-
 def theory(dataset: xr.Dataset, formula=preconditioners.optimal) -> xr.Dataset:
-    """Distance of each matrix from the closed form's, and its exact loss over that of the closed form."""
-    matrices = dataset["preconditioner"].transpose("dim", "setting", "rho", "step", "seed", "row", "column")
-    distance, ratio = np.full((2, *matrices.shape[:5]), np.nan)
-    for at in np.ndindex(matrices.shape[:5]):
-        matrix = matrices.values[at]
-        if np.isnan(matrix).any():
-            continue
-        where = (dataset[name].values[i].item() for name, i in zip(matrices.dims[:3], at, strict=False))
-        of_inputs, others = law(dataset, *where)
-        best = formula(of_inputs, **others).matrix
+    """Of each matrix, its distance from the closed form's and exact loss over that; both along the eigenvectors."""
+    matrices, fixed = dataset["preconditioner"].transpose(*DIMS, "row", "column"), fixed_values(dataset)
+    (distance, ratio), (along, line) = (np.full((2, *matrices.shape[:count]), np.nan) for count in (5, 6))
+    for at in map(tuple, np.argwhere(np.isfinite(matrices.values).all(axis=(5, 6)))):
+        dim, setting, rho = (dataset[name].values[i].item() for name, i in zip(DIMS, at[:3], strict=False))
+        of_inputs, of_tasks = covariances(setting, dim, fixed["smallest"])
+        law = {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": rho}
+        matrix, best, turn = matrices.values[at], formula(of_inputs, **law).matrix, eigenvectors(dim)
         distance[at] = np.linalg.norm(matrix - best) / np.linalg.norm(best)
-        ratio[at] = preconditioners.loss(matrix, of_inputs, **others) / preconditioners.loss(best, of_inputs, **others)
-    return dataset.assign(matrix_distance=(matrices.dims[:5], distance), exact_ratio=(matrices.dims[:5], ratio))
+        ratio[at] = preconditioners.loss(matrix, of_inputs, **law) / preconditioners.loss(best, of_inputs, **law)
+        along[at], line[at] = (np.einsum("ik,ij,jk->k", turn, some, turn) for some in (matrix, best))
+    dims, eigenvalues = (*DIMS, "eigenvalue"), np.geomspace(1.0, fixed["smallest"], matrices.shape[5])
+    dataset = dataset.assign(matrix_distance=(DIMS, distance), exact_ratio=(DIMS, ratio))
+    curves = {"preconditioner_diagonal": (dims, along), "preconditioner_diagonal_line": (dims, line)}
+    return dataset.assign(curves).assign_coords(eigenvalue=eigenvalues)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Neither the network's loss on prompts nor its matrix's exact loss is far above the closed form's, nor below."""
-    last = dataset.isel(step=-1, drop=True)
-    loss, exact = (estimates.mean(last[name]) for name in ("loss_ratio", "exact_ratio"))
+    loss, exact = (estimates.mean(dataset[name].isel(step=-1, drop=True)) for name in ("loss_ratio", "exact_ratio"))
     beaten = ((1 - dataset["loss_ratio"]) / dataset["loss_ratio_error"] > 3).sum(("step", "seed"))
     under = (dataset["exact_ratio"] < 1 - ROUNDING).sum(("step", "seed"))
     return [
@@ -69,32 +60,16 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.below("exact_loss", "exact loss of the matrix / the closed form's", exact, REACHED),
         *checks.equal("none_beats", "networks below the closed form by 3 paired standard errors", beaten, 0),
         *checks.equal("none_under", "matrices of a smaller exact loss than the closed form's", under, 0),
-        *checks.complete("settings", "all settings of covariances", set(SETTINGS) <= set(dataset.setting.values)),
+        *checks.included("settings", "all settings of covariances", set(SETTINGS) <= set(dataset.setting.values)),
     ]
 
 
 def figure(dataset: xr.Dataset):
     """The learned matrix along the eigenvectors of the inputs' covariance, one panel for each noise."""
-    dim = int(dataset.dim[-1])
-    part = dataset.isel(dim=-1, step=-1).sel(setting=dataset.setting != "isotropic")
-    turn, dims = eigenvectors(dim), ("setting", "rho", "seed", "eigenvalue")
-    matrices = part["preconditioner"].transpose(*dims[:3], "row", "column").values
-    best = np.empty((part.sizes["setting"], part.sizes["rho"], dim, dim))
-    for i, j in np.ndindex(best.shape[:2]):
-        of_inputs, others = law(dataset, dim, part.setting.values[i].item(), part.rho.values[j].item())
-        best[i, j] = preconditioners.optimal(of_inputs, **others).matrix
-    along, lines = (np.einsum("ik,...ij,jk->...k", turn, some, turn) for some in (matrices, best))
-    shown = part.assign_coords(eigenvalue=np.geomspace(1.0, fixed_values(dataset)["smallest"], dim)).assign(
-        preconditioner_diagonal=(dims, along), preconditioner_diagonal_line=((*dims[:2], dims[3]), lines)
-    )
-    drawn = ("preconditioner_diagonal", "preconditioner_diagonal_line")
-    rows = [Panel(*drawn, "log", at={"rho": float(rho)}) for rho in part.rho.values]
-    return panels(shown, rows, x="eigenvalue", hue="setting", xscale="log")
-
-
-def without_length(covariance: np.ndarray, **law: Any) -> Any:
-    """The formula of infinitely many examples."""
-    return preconditioners.optimal(covariance, **law | {"length": 10**9})
+    shown = dataset.isel(dim=-1, step=-1).sel(setting=dataset.setting != "isotropic")
+    curve, line = "preconditioner_diagonal", shown["preconditioner_diagonal_line"].isel(seed=0, drop=True)
+    rows = [Panel(curve, f"{curve}_line", "log", at={"rho": float(rho)}) for rho in shown.rho.values]
+    return panels(shown.assign({f"{curve}_line": line}), rows, x="eigenvalue", hue="setting", xscale="log")
 
 
 COMMON = {"setting": SETTINGS, "rho": (0.0, 0.5), "step": (2000,)}
@@ -126,9 +101,10 @@ experiment = Experiment(
     },
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
-        "isotropic_training": Control(
-            "the networks are trained on isotropic inputs", measure={"trained_on": "isotropic"}
+        "isotropic_training": Control("the networks are trained on isotropic inputs", {"trained_on": "isotropic"}),
+        "without_length": Control(
+            "the closed form lacks its terms in 1/n",
+            theory={"formula": lambda *of, **law: preconditioners.optimal(*of, **law | {"length": 10**9})},
         ),
-        "without_length": Control("the closed form lacks its terms in 1/n", theory={"formula": without_length}),
     },
 )

@@ -53,7 +53,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             same = Estimate(own.sel(predictor=name, setting=setting), 0.0)
             words = "relative distance of the limit from the posterior mean"
             findings += checks.below("limit_is_bayes", words, same, ROUNDING)
-    return [*findings, *checks.complete("depths", "at least three depths", dataset.sizes["layers"] >= 3)]
+    return [*findings, *checks.included("depths", "at least three depths", dataset.sizes["layers"] >= 3)]
 
 
 def figure(dataset: xr.Dataset):

@@ -49,7 +49,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.above("ridge_nearer", what, estimates.geometric_mean(apart), 1.0)
         if dataset.sizes["layers"] > 1:
             findings += _over_depth(left)
-    return [*findings, *checks.complete("depths", "several depths", dataset.sizes["layers"] > 1)]
+    return [*findings, *checks.included("depths", "several depths", dataset.sizes["layers"] > 1)]
 
 
 def _over_depth(left: xr.DataArray) -> list[Finding]:
