@@ -128,8 +128,11 @@ def test_every_network_is_measured_beside_the_estimators(name, getkey):
 
 @pytest.mark.slow
 def test_networks_of_another_prior_are_tested_on_the_claims_own(getkey):
-    """Bayes is the same in every control, and the network another; without a task it learns to answer 0."""
-    chosen = {"dim": [1], "width": [4], "step": [300], "predictor": ["Bayes", "no positions"], "position": [0, 3]}
+    """Bayes is the same in every control, and the network another; without a task it learns to answer 0.
+
+    After 300 steps some networks have learned nothing; after 1000 all four that were tried had losses of at most 0.85.
+    """
+    chosen = {"dim": [1], "width": [4], "step": [1000], "predictor": ["Bayes", "no positions"], "position": [0, 3]}
     fixed, key = {"prompts": [256], "batch": [16], "ratio": [4.0]}, getkey()
     found = {prior: measured(chosen, fixed=fixed, key=key, prior=prior)[1] for prior in ("anisotropic", "noise")}
     np.testing.assert_array_equal(found["noise"][:, 0], found["anisotropic"][:, 0])
