@@ -74,7 +74,7 @@ experiment = Experiment(
     static=("dim", "tau"),
     fixed={"alpha": 10.0, "kappa": 0.5, "rho": 0.01},
     sizes={
-        "smoke": {"dim": (8, 16, 32), "tau": (0.5, 1.0, 2.0), "ridge": (0.0, 0.1, 1.0), "seed": 12},
+        "smoke": {"dim": (6, 12, 32), "tau": (1.0, 2.0), "ridge": (0.0, 1.0), "seed": 20},
         "small": {"dim": (10, 20, 40), **GRID, "seed": 48},
         "medium": {"dim": (20, 40, 80), **GRID, "seed": 64},
     },

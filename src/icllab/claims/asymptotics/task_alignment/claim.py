@@ -97,7 +97,7 @@ experiment = Experiment(
     static=("dim", "exponent", "setting"),
     outputs=("test_covariance",),
     sizes={
-        "smoke": COMMON | {"dim": (8, 16, 32), "exponent": (1.0,), "setting": ("many contexts",), "seed": 48},
+        "smoke": COMMON | {"dim": (6, 12, 32), "exponent": (0.7,), "setting": ("with ridge",), "seed": 32},
         "small": COMMON | {"dim": (20, 40, 80), "exponent": (0.4, 0.7, 1.0), "seed": 48},
         "medium": COMMON | {"dim": (20, 40, 80, 160), "exponent": (0.4, 0.7, 1.0, 1.2), "seed": 96},
     },
