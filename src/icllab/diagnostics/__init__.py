@@ -6,7 +6,6 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.accuracies import accuracy
-    from icllab.diagnostics.behaviour.causality import require_causal
     from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
     from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
     from icllab.diagnostics.behaviour.lengths import per_length
@@ -34,5 +33,6 @@ if TYPE_CHECKING:
     from icllab.diagnostics.singular.length_divergences import divergences
     from icllab.diagnostics.singular.local_learning import learning_coefficient
     from icllab.diagnostics.singular.phases import phase_weights, sampled_crossings
+    from icllab.diagnostics.tried import require_causal
 
 __getattr__, __dir__, __all__ = attach(__name__)

@@ -52,6 +52,26 @@ def tried(given: Any, task: AbstractTask, *, key: PRNGKeyArray) -> Any:
     return _tried(_name(given), given, task, key)
 
 
+def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> None:
+    """Refuse a predictor whose answers change when what it may not see is exchanged.
+
+    Args:
+        predictor: Function of a prompt, of JAX or on the host. It is called once more than a prompt has positions.
+        task: Task that samples the prompts.
+        key: Key of two prompts.
+
+    Raises:
+        InputError: A prediction depends on its own target, or on later entries; or there is none.
+
+    Derived: docs/howto-network.md, What a predictor may see.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="predictor .* its numbers say nothing")
+        callable_here = tried(predictor, task, key=key)
+    if seen := forbidden_positions(callable_here, task, key=key):
+        raise InputError(f"predictor: expected one that is causal, got {_name(predictor)}, which {looks_ahead(seen)}")
+
+
 def _tried(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> Any:
     if isinstance(predictor, type) or _home(predictor).startswith("icllab."):
         return predictor

@@ -8,7 +8,8 @@ import pytest
 
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError
-from icllab.diagnostics.behaviour.causality import forbidden_positions, require_causal
+from icllab.diagnostics.behaviour.causality import forbidden_positions
+from icllab.diagnostics.tried import require_causal
 from icllab.tasks import LinearRegression
 
 KEY = jax.random.key(0)
@@ -89,6 +90,22 @@ def test_it_is_refused_by_name():
     ):
         require_causal(own_target, TASK, key=KEY)
     require_causal(mean_so_far, TASK, key=KEY)
+
+
+def test_a_function_of_numpy_is_called_on_the_host():
+    """It says nothing of itself: that JAX cannot trace it is found out."""
+
+    def before(prompt):
+        y = np.asarray(prompt.y)
+        return np.concatenate([[0.0], np.cumsum(y)[:-1]])
+
+    require_causal(before, TASK, key=KEY)
+    with pytest.raises(InputError, match="causal, got up_to_it, which looks at its own target"):
+        require_causal(up_to_it, TASK, key=KEY)
+
+
+def up_to_it(prompt):
+    return np.cumsum(np.asarray(prompt.y))
 
 
 def test_a_diagnostic_warns_of_it_by_name():

@@ -5,36 +5,16 @@ A prediction at position i is causal if it is *exactly* the same when everything
 .. math:: T_j(\text{prompt}) = T_j(\text{prompt with another target at } i, \text{ other entries after}), \quad j \le i
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import InputError
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 
 _SHOWN, _MOST = 5, 16
-
-
-def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> None:
-    """Refuse a predictor whose answers change when what it may not see is exchanged.
-
-    Args:
-        predictor: Function of a prompt. It is called once more than a prompt has positions.
-        task: Task that samples the prompts.
-        key: Key of two prompts.
-
-    Raises:
-        InputError: A prediction depends on its own target, or on later entries.
-
-    Derived: docs/howto-network.md, What a predictor may see.
-    """
-    if seen := forbidden_positions(predictor, task, key=key):
-        raise InputError(f"predictor: expected one that is causal, got {_name(predictor)}, which {looks_ahead(seen)}")
 
 
 def forbidden_positions(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> list[int]:
@@ -69,10 +49,6 @@ def looks_ahead(positions: list[int]) -> str:
     """What a predictor does at such positions, in words."""
     shown = ", ".join(map(str, positions[:_SHOWN])) + (", ..." if len(positions) > _SHOWN else "")
     return f"looks at its own target or at later entries (at positions {shown})"
-
-
-def _name(predictor: Any) -> str:
-    return getattr(predictor, "__name__", None) or type(predictor).__name__
 
 
 @eqx.filter_jit
