@@ -10,6 +10,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.induction.landscape_predicts_dynamics import claim, measure
+from icllab.diagnostics.curves import flow_fits
 from icllab.experiments.checks import Outcome
 from icllab.theory import induction_landscape
 
@@ -114,7 +115,7 @@ def test_half_of_a_curve():
 
 
 def reduced(*seeds, **more):
-    steps = tuple(range(0, 3001, 250))
+    steps = tuple(range(0, 3001, 500))
     point = SimpleNamespace(pairs=N, label_count=L, step=steps, number=claim.NUMBERS[::-1], seed=seeds, **more)
     found = measure.measure(point, key=jax.random.key(0), rates=(28.0, 28.0, 28.0))
     coords = {name: getattr(point, name, None) for name in ("seed", "step", "number", "form", "strength", "factor")}
@@ -129,7 +130,8 @@ def test_the_landscape_itself_has_the_loss_that_it_states():
     np.testing.assert_allclose(found["landscape_number"].isel(step=0).sel(number="y"), 1 / (N + 1), atol=0.01)
 
 
-def test_fits_of_a_seed_do_not_depend_on_the_others_and_find_the_one_rate_of_a_flow():
+def test_fits_of_a_seed_do_not_depend_on_the_others_and_find_the_one_rate_of_a_flow(monkeypatch):
+    monkeypatch.setattr(flow_fits, "TOGETHER", 16)  # few fits, and none to fill up with
     how = {"restarts": 2, "iterations": 25, "perturbed": 1, "rate_guess": 28.0}
     how |= {"form": ("common", "three"), "strength": ("xi", "beta2", "beta", "alpha"), "factor": (1.0, 2.0)}
     both, alone = reduced(0, 1, **how), reduced(1, **how)
