@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import prompt_of
 
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, declared
@@ -12,11 +13,18 @@ from icllab.tasks import Standardised, Table
 from icllab.tasks.scaling import Units
 
 
-def prompt_of(key, positions=7, dim=3):
-    of_x, of_y = jax.random.split(key)
-    return RegressionPrompt(
-        x=3 + 2 * jax.random.normal(of_x, (positions, dim)), y=jax.random.normal(of_y, (positions,))
-    )
+def numbers(prompt):
+    return np.array(prompt.x), np.array(prompt.y)
+
+
+def prompt_with(x, y):
+    return RegressionPrompt(jnp.asarray(x), jnp.asarray(y))
+
+
+def off_centre(seed):
+    """Seven positions in three dimensions, whose columns have neither mean 0 nor deviation 1."""
+    x, y = numbers(prompt_of(seed, positions=7, dim=3))
+    return prompt_with(3 + 2 * x, y)
 
 
 def nearest(prompt):
@@ -27,7 +35,14 @@ def nearest(prompt):
     return weight @ prompt.y + jnp.sum(prompt.x, axis=1)
 
 
+def nearest_of_last(x, y):
+    """The last answer of ``nearest``, in NumPy."""
+    return np.exp(-np.sum((x[-1] - x[:-1]) ** 2, axis=1)) @ y[:-1] + np.sum(x[-1])
+
+
 standardised = jax.jit(Standardised(nearest))
+jacobian_of = jax.jit(jax.jacobian(Standardised(nearest)))
+units_of = jax.jit(Units.of)
 
 
 class NearestLast(AbstractPredictor):
@@ -45,43 +60,48 @@ class NearestOnTheHost(AbstractPredictor):
         return nearest(prompt)
 
 
-def test_the_examples_before_the_query_have_mean_0_and_deviation_1(precision, getkey):
-    prompt = prompt_of(getkey())
-    scaled = Units.of(prompt, 5).removed(prompt)
+def test_the_examples_before_the_query_have_mean_0_and_deviation_1(precision):
+    @jax.jit
+    def scaled_and_back(prompt):
+        units = Units.of(prompt, 5)
+        scaled = units.removed(prompt)
+        return scaled, units.restored(scaled.y)
+
+    prompt = off_centre(0)
+    scaled, back = scaled_and_back(prompt)
     tolerance = 1e-5 if precision == "float32" else 1e-14
-    for values in (scaled.x[:5], scaled.y[:5]):
-        np.testing.assert_allclose(values.mean(0), 0, atol=tolerance)
-        np.testing.assert_allclose(values.std(0), 1, rtol=tolerance)
-    units = Units.of(prompt, 5)
-    np.testing.assert_allclose(units.restored(scaled.y), prompt.y, rtol=tolerance, atol=tolerance)
+    for values in numbers(scaled):
+        np.testing.assert_allclose(values[:5].mean(0), 0, atol=tolerance)
+        np.testing.assert_allclose(values[:5].std(0), 1, rtol=tolerance)
+    np.testing.assert_allclose(back, prompt.y, rtol=tolerance, atol=tolerance)
 
 
-def test_entries_after_the_examples_are_not_looked_at(getkey):
-    prompt, other = prompt_of(getkey()), prompt_of(getkey())
+def test_entries_after_the_examples_are_not_looked_at():
+    prompt, other = off_centre(0), off_centre(1)
     for i in range(7):
         changed = prompt.replaced_after(i, other)
-        assert eqx.tree_equal(Units.of(changed, i), Units.of(prompt, i))
+        assert eqx.tree_equal(units_of(changed, i), units_of(prompt, i))
 
 
-def test_each_position_is_answered_in_the_scale_of_its_own_prefix(getkey):
+def test_each_position_is_answered_in_the_scale_of_its_own_prefix():
     """Against a loop that cuts the prompt off, scales it with NumPy, and asks for its last position."""
     with jax.enable_x64(True):
-        prompt = prompt_of(getkey())
-        answers = standardised(prompt)
-        for i in range(2, 7):
-            x, y = np.asarray(prompt.x), np.asarray(prompt.y)
-            m, s, my, sy = x[:i].mean(0), x[:i].std(0), y[:i].mean(), y[:i].std()
-            prefix = RegressionPrompt(x=jnp.asarray((x[: i + 1] - m) / s), y=jnp.asarray((y[: i + 1] - my) / sy))
-            np.testing.assert_allclose(answers[i], my + sy * nearest(prefix)[-1], rtol=1e-12)
+        prompt = off_centre(0)
+        answers = np.asarray(standardised(prompt))
+    x, y = numbers(prompt)
+    for i in range(2, 7):
+        m, s, my, sy = x[:i].mean(0), x[:i].std(0), y[:i].mean(), y[:i].std()
+        answer = nearest_of_last((x[: i + 1] - m) / s, (y[: i + 1] - my) / sy)
+        np.testing.assert_allclose(answers[i], my + sy * answer, rtol=1e-12)
 
 
-def test_it_is_causal_to_the_bit_and_in_its_gradient(getkey):
-    predictor, prompt, other = standardised, prompt_of(getkey()), prompt_of(getkey())
-    before = predictor(prompt)
+def test_it_is_causal_to_the_bit_and_in_its_gradient():
+    prompt, other = off_centre(0), off_centre(1)
+    before = np.asarray(standardised(prompt))
     for position in range(7):
-        after = predictor(prompt.replaced_after(position, other))
+        after = np.asarray(standardised(prompt.replaced_after(position, other)))
         np.testing.assert_array_equal(before[: position + 1], after[: position + 1])
-    jacobian = jax.jit(jax.jacobian(standardised))(prompt)
+    jacobian = jacobian_of(prompt)
     i = np.arange(7)
     assert np.isfinite(jacobian.x).all()
     assert np.isfinite(jacobian.y).all()
@@ -92,48 +112,50 @@ def test_it_is_causal_to_the_bit_and_in_its_gradient(getkey):
     assert np.all(np.abs(np.asarray(jacobian.y)[1:]).max(axis=1) > 0)
 
 
-def test_units_and_zeros_of_the_columns_do_not_matter(getkey):
+def test_units_and_zeros_of_the_columns_do_not_matter():
     with jax.enable_x64(True):
-        prompt = prompt_of(getkey())
-        other = RegressionPrompt(x=prompt.x * jnp.array([[1e3, 0.1, 7.0]]) - 5, y=40 * prompt.y + 2)
-        expected = 40 * standardised(prompt)[1:] + 2
-        np.testing.assert_allclose(standardised(other)[1:], expected, rtol=1e-11)
+        prompt = off_centre(0)
+        x, y = numbers(prompt)
+        other = prompt_with(x * [1e3, 0.1, 7.0] - 5, 40 * y + 2)
+        found, plain = np.asarray(standardised(other)), np.asarray(standardised(prompt))
+    np.testing.assert_allclose(found[1:], 40 * plain[1:] + 2, rtol=1e-11)
 
 
-def test_of_none_and_of_one_example(precision, getkey):
-    prompt = prompt_of(getkey())
-    answers = standardised(prompt)
+def test_of_none_and_of_one_example(precision):
+    prompt = off_centre(0)
+    answers = np.asarray(standardised(prompt))
     assert answers[0] == 0
-    assert answers[1] == prompt.y[0]
-    assert answers.dtype == jnp.dtype(precision)
+    assert answers[1] == np.asarray(prompt.y)[0]
+    assert answers.dtype == precision
 
 
 @pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1])
-def test_a_column_that_is_constant_so_far_says_nothing(constant, getkey):
+def test_a_column_that_is_constant_so_far_says_nothing(constant):
     """Whatever the query has there. In floating point the mean of equal numbers need not be that number."""
-    prompt = prompt_of(getkey())
-    x = prompt.x.at[:6, 1].set(constant).at[6, 1].set(1e4)
-    asked, left_out = RegressionPrompt(x=x, y=prompt.y), RegressionPrompt(x=prompt.x[:, ::2], y=prompt.y)
+    x, y = numbers(off_centre(0))
+    left_out = prompt_with(x[:, ::2], y)
+    x[:6, 1], x[6, 1] = constant, 1e4
+    asked = prompt_with(x, y)
     np.testing.assert_allclose(standardised(asked), standardised(left_out), rtol=1e-5)
-    assert np.isfinite(jax.jit(jax.jacobian(standardised))(asked).x).all()
+    assert np.isfinite(jacobian_of(asked).x).all()
 
 
-def test_where_all_targets_are_equal_the_answer_is_that_target(getkey):
-    prompt = prompt_of(getkey())
-    equal = RegressionPrompt(x=prompt.x, y=jnp.full(7, 2.5))
-    np.testing.assert_array_equal(standardised(equal)[1:], 2.5)
+def test_where_all_targets_are_equal_the_answer_is_that_target():
+    equal = prompt_with(off_centre(0).x, np.full(7, 2.5))
+    np.testing.assert_array_equal(np.asarray(standardised(equal))[1:], 2.5)
 
 
-def test_predictors_of_the_last_position_and_on_the_host(getkey):
-    prompt = prompt_of(getkey())
+def test_predictors_of_the_last_position_and_on_the_host():
+    prompt = off_centre(0)
     every, last, host = (Standardised(p) for p in (nearest, NearestLast(), NearestOnTheHost()))
     declarations = [[declared(p, d) for d in ("positions", "traceable", "differentiable")] for p in (every, last, host)]
     assert declarations == [["every", True, True], ["last", True, True], ["every", False, True]]
-    np.testing.assert_allclose(last(prompt), every(prompt)[-1:], rtol=1e-5)
-    np.testing.assert_allclose(host(prompt), every(prompt), rtol=1e-5)
+    answers = np.asarray(standardised(prompt))
+    np.testing.assert_allclose(eqx.filter_jit(last)(prompt), answers[-1:], rtol=1e-5)
+    np.testing.assert_allclose(host(prompt), answers, rtol=1e-5)
 
 
-def test_it_is_what_a_pipeline_of_scikit_learn_does(getkey):
+def test_it_is_what_a_pipeline_of_scikit_learn_does():
     """Ridge after StandardScaler, fitted to every prefix of prompts of a real table: another implementation."""
     from sklearn.datasets import load_diabetes
     from sklearn.linear_model import Ridge as OtherRidge
@@ -146,9 +168,9 @@ def test_it_is_what_a_pipeline_of_scikit_learn_does(getkey):
     with jax.enable_x64(True):
         table = Table(data.data, data.target, length=25, columns=data.feature_names, target="progression")
         assert (table.dim, table.rows) == (10, 442)
-        prompt = table.sample(key=getkey())
-        ours = Standardised(Ridge(3.0))(prompt)
-    x, y = np.asarray(prompt.x), np.asarray(prompt.y)
+        prompt = eqx.filter_jit(table.sample)(key=jax.random.key(0))
+        ours = np.asarray(eqx.filter_jit(Standardised(Ridge(3.0)))(prompt))
+    x, y = numbers(prompt)
     for i in range(1, 26):
         pipeline = make_pipeline(StandardScaler(), OtherRidge(3.0)).fit(x[:i], y[:i])
         np.testing.assert_allclose(ours[i], pipeline.predict(x[i : i + 1])[0], rtol=1e-9)
