@@ -276,3 +276,25 @@ def test_a_panel_may_have_an_axis_and_a_hue_of_its_own():
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
     assert (left.get_xlabel(), right.get_xlabel()) == (AXES["model"].label, AXES["step"].label)
     assert [len(line.get_xdata()) for line in right.lines] == [2, 2]
+
+
+def run(**swept):
+    """Loss curves of four members, as a run has them."""
+    loss = np.linspace(1, 0, 5) * np.arange(1.0, 5.0)[:, None]
+    coords = {name: ("member", values) for name, values in swept.items()}
+    return xr.Dataset({"loss": (("member", "step"), loss)}, coords={"member": range(4), "step": range(5), **coords})
+
+
+@pytest.mark.parametrize(
+    ("swept", "names"),
+    [
+        ({}, ["$m = 0$", "$m = 1$", "$m = 2$", "$m = 3$"]),
+        ({"seed": [0, 1, 2, 3]}, []),
+        ({"seed": [0, 0, 1, 1], "task.dim": [2, 4, 2, 4]}, ["$d = 2$", "$d = 4$", "$d = 2$", "$d = 4$"]),
+        ({"seed": [0] * 4, "mine": [1.0, 2.0, 1.0, 2.0], "dim": [3] * 4}, [f"mine = {i}" for i in (1, 2, 1, 2)]),
+        ({"mine": [1, 1, 2, 2], "dim": [2, 4, 2, 4]}, [f"mine = {i}, $d = {j}$" for i in (1, 2) for j in (2, 4)]),
+    ],
+)
+def test_members_of_a_run_are_told_apart_by_what_was_swept(swept, names):
+    figure = curves(run(**swept), x="step", y="loss", hue="member")
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == names

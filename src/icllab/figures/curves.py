@@ -17,7 +17,7 @@ from icllab.core.axes import Quantity
 from icllab.core.errors import expected, unknown
 from icllab.core.statistics import mean_and_error
 from icllab.figures import style
-from icllab.figures.labels import named, valued
+from icllab.figures.labels import named, told_apart, valued
 from icllab.figures.output import Drawing
 
 Scale: TypeAlias = Literal["linear", "log"]
@@ -106,7 +106,7 @@ def curves(
         x: The dimension along the horizontal axis.
         y: As of :class:`Panel`, as are ``line``, ``xscale``, ``yscale`` and ``ylim``. Points are means over ``over``
             with standard errors, NaN left out; without that dimension, with the ``_error`` that stands beside them.
-        hue: A dimension told apart by colour and marker.
+        hue: A dimension told apart by colour and marker; members of a run by the values that were swept.
         over: The dimension of independent repetitions.
         line_x: The line's own dimension; by default the one that is neither ``hue`` nor ``over``.
         line_name: What the legend calls the line.
@@ -240,7 +240,7 @@ def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str
     apart = min(0.12, 0.5 / len(values)) if dodged else 0.0
     return [
         _Curve(
-            "" if hue == "seed" else valued(dataset, hue, value),  # repetitions need no names
+            told_apart(dataset, hue, i),
             colour,
             style.marker(i),
             "none" if names else style.dashes(i),
@@ -248,7 +248,7 @@ def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str
             mean.isel({hue: i}).to_numpy(),
             error.isel({hue: i}).to_numpy(),
         )
-        for i, (value, colour) in enumerate(zip(values, style.colours(values), strict=True))
+        for i, colour in enumerate(style.colours(values))
     ]
 
 

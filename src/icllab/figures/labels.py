@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import xarray as xr
 
 from icllab.core.axes import AXES, QUANTITIES, Quantity, derived
-from icllab.core.errors import unknown
+from icllab.core.errors import InputError, unknown
 
 
 def named(dataset: xr.Dataset, name: str) -> Quantity:
@@ -25,3 +26,28 @@ def named(dataset: xr.Dataset, name: str) -> Quantity:
 def valued(dataset: xr.Dataset, name: str, value: float | str) -> str:
     """``$d = 40$`` for a number; a name speaks for itself."""
     return f"${named(dataset, name).symbol} = {value:g}$" if isinstance(value, int | float) else str(value)
+
+
+def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:
+    """What tells one place along a dimension from the others: its value or, of members of a run, what was swept.
+
+    Members are numbered; beside each number stand its seed and every swept value. Repetitions, which differ in their
+    seeds alone, need no names.
+    """
+    value = dataset[dim].values[index].item()
+    if dim != "member":
+        return "" if dim == "seed" else valued(dataset, dim, value)
+    beside = [one for name, one in dataset.coords.items() if one.dims == (dim,) and name != dim]
+    differ = [one for one in beside if one.name != "seed" and len(np.unique(one.values)) > 1]
+    if beside and not differ:
+        return ""
+    swept = {str(one.name): one.values[index].item() for one in differ}
+    return ", ".join(_swept(dataset, name, own) for name, own in (swept or {dim: value}).items())
+
+
+def _swept(dataset: xr.Dataset, name: str, value: float | str) -> str:
+    """With its symbol if it has one; else by its own name, which may be that of an argument of the user's."""
+    try:
+        return valued(dataset, name.rpartition(".")[2], value)
+    except InputError:
+        return f"{name} = {value:g}"
