@@ -1,5 +1,6 @@
 """Models with a known map of contexts to weights: the map, its derivative, and how it composes."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +21,8 @@ def float64():
 
 def prompt(length=LENGTH):
     """Examples and a query of any distribution."""
-    return RegressionPrompt(
-        x=jnp.asarray(RNG.normal(size=(length + 1, DIM))), y=jnp.asarray(RNG.normal(size=length + 1))
-    )
+    x, y = RNG.normal(size=(length + 1, DIM)), RNG.normal(size=length + 1)
+    return RegressionPrompt(x=jnp.asarray(x), y=jnp.asarray(y))
 
 
 def fast_weights(normalised, hidden=2):
@@ -34,80 +34,83 @@ def gradient_step():
     return GradientStep(jnp.asarray(RNG.normal(size=DIM)), jnp.asarray(0.7))
 
 
-def after(first, second):
-    """The examples of the first prompt, and then the second."""
-    return RegressionPrompt(x=jnp.concatenate([first.x[:-1], second.x]), y=jnp.concatenate([first.y[:-1], second.y]))
+def weights(model):
+    """Those that answer without a context."""
+    return np.asarray(model.slow if isinstance(model, FastWeights) else model.start)
 
 
-@pytest.mark.parametrize("normalised", [True, False])
-def test_the_formula_and_the_map_of_fast_weights(normalised):
-    model, given = fast_weights(normalised), prompt()
-    h = sum(y * x for x, y in zip(np.asarray(given.x[:-1]), np.asarray(given.y[:-1]), strict=True))
-    h = h / LENGTH if normalised else h
-    weights = np.asarray(model.slow) + np.asarray(model.up) @ np.asarray(model.down) @ h
-    np.testing.assert_allclose(model(given)[-1], np.asarray(given.x[-1]) @ weights, rtol=1e-13)
-    np.testing.assert_allclose(model.mapped(given).slow, weights, rtol=1e-13)
-    np.testing.assert_array_equal(model(given.alone(LENGTH)), [given.x[-1] @ model.slow])
+@eqx.filter_jit
+def answers(model, given, queries):
+    """After a context and of the mapped model without one, to any queries; and the model's own without one."""
+    mapped = model.mapped(given)
+    asked = jax.vmap(lambda query: RegressionPrompt(x=given.x.at[-1].set(query), y=given.y))(queries)
+    alone = jax.vmap(lambda one: one.alone(LENGTH))(asked)
+    return jax.vmap(model)(asked)[:, -1], jax.vmap(mapped)(alone)[:, 0], jax.vmap(model)(alone)[:, 0], mapped
 
 
 @pytest.mark.parametrize("model", [lambda: fast_weights(True), lambda: fast_weights(False), gradient_step])
 def test_the_mapped_model_answers_any_query_as_the_model_does_after_the_context(model):
-    model, given = model(), prompt()
-    mapped = model.mapped(given)
-    for query in RNG.normal(size=(3, DIM)):
-        asked = RegressionPrompt(x=given.x.at[-1].set(query), y=given.y)
-        np.testing.assert_allclose(mapped(asked.alone(LENGTH)), model(asked)[-1:], rtol=1e-12)
+    model, given, queries = model(), prompt(), RNG.normal(size=(3, DIM))
+    after, by_map, alone, mapped = answers(model, given, jnp.asarray(queries))
+    x, y, w = np.asarray(given.x[:-1]), np.asarray(given.y[:-1]), weights(model)
+    if isinstance(model, FastWeights):
+        h = x.T @ y / (LENGTH if model.normalised else 1)
+        formula = w + np.asarray(model.up) @ np.asarray(model.down) @ h
+    else:
+        formula = w + 0.7 / LENGTH * x.T @ (y - x @ w)
+    np.testing.assert_allclose(weights(mapped), formula, rtol=1e-12)
+    np.testing.assert_allclose(after, queries @ formula, rtol=1e-11)
+    np.testing.assert_allclose(by_map, after, rtol=1e-11)
+    np.testing.assert_allclose(alone, queries @ w, rtol=1e-12)
 
 
-def test_an_empty_context_maps_weights_to_themselves():
-    for model in (fast_weights(True), gradient_step()):
-        for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(model.mapped(prompt(0))), strict=True):
-            np.testing.assert_array_equal(one, other)
+@eqx.filter_jit
+def composed(model, first, second):
+    """The weights after two contexts together, and after one and then the other; after each; and after none."""
+    together = RegressionPrompt(
+        x=jnp.concatenate([first.x[:-1], second.x]), y=jnp.concatenate([first.y[:-1], second.y])
+    )
+    none = RegressionPrompt(x=first.x[:1], y=first.y[:1])
+    each = [model.mapped(one) for one in (together, first, second, none)]
+    return each[0], each[1].mapped(second), *each[1:]
 
 
-def test_the_sum_composes_and_the_mean_does_not():
-    first, second = prompt(3), prompt(4)
-    for normalised in (False, True):
-        model = fast_weights(normalised)
-        together = model.mapped(after(first, second)).slow
-        in_turn = model.mapped(first).mapped(second).slow
-        gap = float(jnp.linalg.norm(together - in_turn) / jnp.linalg.norm(together - model.slow))
-        assert gap > 0.1 if normalised else gap < 1e-14
-    # Of the mean, the two parts count by their lengths.
-    parts = [float(length) / 7 * (model.mapped(c).slow - model.slow) for length, c in ((3, first), (4, second))]
-    np.testing.assert_allclose(together - model.slow, parts[0] + parts[1], rtol=1e-12)
+@pytest.mark.parametrize("model", [lambda: fast_weights(True), lambda: fast_weights(False), gradient_step])
+def test_the_sum_composes_and_the_mean_and_the_step_do_not(model):
+    model = model()
+    together, in_turn, first, second, none = map(weights, composed(model, prompt(3), prompt(4)))
+    own = weights(model)
+    np.testing.assert_array_equal(none, own)
+    gap = np.linalg.norm(together - in_turn) / np.linalg.norm(together - own)
+    summed = isinstance(model, FastWeights) and not model.normalised
+    assert gap < 1e-14 if summed else gap > 1e-2
+    if not summed:  # the two parts count by their lengths
+        np.testing.assert_allclose(together - own, (3 * (first - own) + 4 * (second - own)) / 7, rtol=1e-11)
 
 
-@pytest.mark.parametrize(("hidden", "rank"), [(1, 3), (2, 3)])
-def test_the_jacobian_is_the_derivative_and_has_the_rank_that_is_told(hidden, rank):
+@eqx.filter_jit
+def derivatives(model, given):
+    """The derivative of the mapped direct term, as told and by automatic differentiation."""
+    told = model.jacobian(given)
+    by_field = jax.jacobian(lambda m: m.mapped(given).slow)(model)
+    return told, jnp.concatenate([leaf.reshape(DIM, -1) for leaf in jax.tree.leaves(by_field)], axis=1)
+
+
+@pytest.mark.parametrize(("hidden", "size", "rank"), [(1, 1, DIM), (2, 0, 2)])
+def test_the_jacobian_is_the_derivative_and_has_the_rank_that_is_told(hidden, size, rank):
+    """``size`` of A: at zero, what is left is the rank of B."""
     model, given = fast_weights(True, hidden), prompt()
-    jacobian = np.asarray(model.jacobian(given))
-    columns = []
-    for name in ("down", "up", "slow"):
-        for at in np.ndindex(getattr(model, name).shape):
-
-            def moved(step, name=name, at=at):
-                fields = {part: getattr(model, part) for part in ("down", "up", "slow")}
-                fields[name] = fields[name].at[at].add(step)
-                return FastWeights(**fields, normalised=True).mapped(given).slow
-
-            columns.append((moved(1e-3) - moved(-1e-3)) / 2e-3)  # exact: no third derivative in one weight
-    np.testing.assert_allclose(jacobian, np.stack(columns, axis=1), atol=1e-10)
-    assert np.linalg.matrix_rank(jacobian[:, :-DIM]) == rank
-    silent = FastWeights(jnp.zeros_like(model.down), model.up, model.slow, normalised=True)
-    assert np.linalg.matrix_rank(silent.jacobian(given)[:, :-DIM]) == hidden
-    assert np.linalg.matrix_rank(silent.jacobian(prompt(0))[:, :-DIM]) == 0
+    model = eqx.tree_at(lambda m: m.down, model, size * model.down)
+    told, found = derivatives(model, given)
+    np.testing.assert_allclose(told, found, atol=1e-12)
+    assert np.linalg.matrix_rank(np.asarray(told)[:, :-DIM]) == rank
 
 
-def test_the_gradient_step_is_one():
+def test_the_step_is_along_the_gradient_of_the_loss_of_the_context():
     model, given = gradient_step(), prompt()
-
-    def loss(w):
-        return jnp.mean((given.y[:-1] - given.x[:-1] @ w) ** 2) / 2
-
-    step = model.mapped(given).start - model.start
-    np.testing.assert_allclose(step, -0.7 * jax.grad(loss)(model.start), rtol=1e-12)
-    # Two steps on two contexts are not one on both.
-    first, second = prompt(3), prompt(4)
-    together, in_turn = model.mapped(after(first, second)).start, model.mapped(first).mapped(second).start
-    assert float(jnp.linalg.norm(together - in_turn)) > 1e-2
+    x, y = np.asarray(given.x[:-1]), np.asarray(given.y[:-1])
+    start, step = weights(model), 1e-5 * np.eye(DIM)
+    loss = [np.mean((y - x @ (start + move)) ** 2) / 2 for move in (*step, *-step)]
+    gradient = (np.array(loss[:DIM]) - loss[DIM:]) / 2e-5
+    mapped = eqx.filter_jit(lambda m, p: m.mapped(p))(model, given)
+    np.testing.assert_allclose(weights(mapped) - start, -0.7 * gradient, rtol=1e-7)

@@ -79,26 +79,21 @@ def answers(fields, given, other):
     return patch, patch.applied(model)(other)[-1], model(given)[-1], model(other)[-1]
 
 
+JOINED = Joined(answers="every", causal=True, query_is_key=True)
+
+
 @pytest.mark.parametrize(
-    ("fields", "size"),
+    ("fields", "other"),
     [
-        ({"norm": "none", "layers": 1}, 1),
-        ({"norm": "pre", "layers": 3, "mlp": (6, 5)}, 3),
-        (
-            {
-                "norm": "post",
-                "mlp": (),
-                "arrangement": Joined(answers="every", causal=True, query_is_key=True),
-                "positions": "rotary",
-            },
-            1,
-        ),
+        ({"norm": "none", "layers": 1}, lambda given: given.alone(LENGTH)),
+        pytest.param({"norm": "pre", "mlp": (6, 5)}, lambda given: given.alone(LENGTH, size=3), marks=pytest.mark.slow),
+        ({"norm": "post", "mlp": (), "arrangement": JOINED, "positions": "rotary"}, lambda given: prompt()),
     ],
 )
-def test_the_patched_transformer_answers_the_query_as_it_did_after_the_context(fields, size):
-    """All of the context is left out, or a part of it."""
+def test_the_patched_transformer_answers_the_query_as_it_did_after_the_context(fields, other):
+    """All of the context is left out, or a part of it; or it is another prompt: the formula knows of no contexts."""
     given = prompt()
-    patch, patched, wanted, plain = answers(tuple(fields.items()), given, given.alone(LENGTH, size=size))
+    patch, patched, wanted, plain = answers(tuple(fields.items()), given, other(given))
     np.testing.assert_allclose(patched, wanted, atol=1e-12)
     assert abs(float(plain - wanted)) > 1e-3
     for change in patch.first:
@@ -107,25 +102,16 @@ def test_the_patched_transformer_answers_the_query_as_it_did_after_the_context(f
         np.testing.assert_array_equal(change.bias, np.zeros_like(change.bias))
 
 
-def test_the_formula_knows_nothing_of_contexts():
-    """It makes the answer to any prompt the answer to any other."""
-    _, patched, wanted, plain = answers((("norm", "pre"),), prompt(), prompt())
-    np.testing.assert_allclose(patched, wanted, atol=1e-12)
-    assert abs(float(plain - wanted)) > 1e-3
-
-
 @eqx.filter_jit
 def _patches(full, alone):
-    """The patch of the first query and the best ones; their errors, what blocks read, and the answers."""
-    model = transformer()
-    first, other = (jax.tree.map(lambda leaf: leaf[0], prompts) for prompts in (full, alone))
+    """The patch of the first query and the best one for it; the best for all; errors of the first, and what is read."""
+    model = transformer(layers=1)
     one, alone_one = (jax.tree.map(lambda leaf: leaf[:1], prompts) for prompts in (full, alone))
-    exact = rank_one_patch(model, first, other)
-    best = [best_patch(model, full, alone, affine=affine) for affine in (False, True)]
+    exact = rank_one_patch(model, *(jax.tree.map(lambda leaf: leaf[0], prompts) for prompts in (one, alone_one)))
+    best = best_patch(model, full, alone, affine=True)
     inputs = block_inputs(model, full)[0], block_inputs(model, alone)[0]
-    returned = exact, best, best_patch(model, one, alone_one, affine=False)
-    each = jax.vmap(model)(full)[:, -1], jax.vmap(model)(alone)[:, -1]
-    return returned, patch_errors(model, exact, full, alone), inputs, each, model.blocks[0].mlp.layers[0].weight
+    returned = exact, best_patch(model, one, alone_one, affine=False), best
+    return returned, patch_errors(model, exact, full, alone), inputs, model.blocks[0].mlp.layers[0].weight
 
 
 @pytest.fixture(scope="module")
@@ -135,27 +121,26 @@ def many():
 
 
 def test_at_another_query_a_patch_is_another(many):
-    _, (patched, plain), _, (full, alone), _ = many
+    _, (patched, plain), *_ = many
     assert patched[0] < 1e-12
     assert (np.asarray(patched)[1:] > 1e-3).all()
-    np.testing.assert_allclose(plain, np.abs(np.asarray(full) - np.asarray(alone)), rtol=1e-9)
+    assert (np.asarray(plain) > 1e-3).all()
 
 
 def test_the_best_patch_of_one_query_is_the_patch_of_rank_one(many):
-    exact, _, alone = many[0]
+    exact, alone, _ = many[0]
     for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-11)
 
 
 def test_the_best_patch_of_many_queries_is_a_regression_of_what_the_first_layer_gives(many):
-    (_, best, _), _, ((read, stream), (other, other_stream)), _, weight = many
+    (*_, best), _, ((read, stream), (other, other_stream)), weight = many
     wanted, other = np.asarray(read - other) @ np.asarray(weight), np.asarray(other)
-    for affine, patch in zip((False, True), best, strict=True):
-        design = np.concatenate([other, np.ones((len(other), int(affine)))], axis=1)
-        fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
-        change = patch.first[0]
-        np.testing.assert_allclose(other @ np.asarray(change.weight) + np.asarray(change.bias), fitted, atol=1e-9)
-        np.testing.assert_allclose(patch.last[0], np.mean(stream - other_stream, axis=0), atol=1e-13)
+    design = np.concatenate([other, np.ones((len(other), 1))], axis=1)
+    fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+    change = best.first[0]
+    np.testing.assert_allclose(other @ np.asarray(change.weight) + np.asarray(change.bias), fitted, atol=1e-9)
+    np.testing.assert_allclose(best.last[0], np.mean(stream - other_stream, axis=0), atol=1e-13)
 
 
 def test_attention_alone_is_refused():

@@ -42,27 +42,25 @@ def joined(answers, *, causal=True, query_is_key=False):
 
 @eqx.filter_jit
 def answers(arrangement, fields, context, prompt):
-    """Of the prefixed transformer, of the transformer after the context, and of the transformer without it."""
+    """Of the prefixed transformer, and of the transformer after the context."""
     model = transformer(arrangement, **dict(fields))
-    return Prefixed.of(model, context)(prompt), model(after(context, prompt)), model(prompt)
+    return Prefixed.of(model, context)(prompt), model(after(context, prompt))
 
 
 @pytest.mark.parametrize(
     ("arrangement", "fields"),
     [
-        (Interleaved(), {}),
+        pytest.param(Interleaved(), {}, marks=pytest.mark.slow),
         (Tokens(DIM), {"positions": "rotary", "norm": "post"}),
         (joined("every"), {"positions": "one_hot", "weighting": "relu", "normalisation": "examples", "norm": "none"}),
-        (joined("last", query_is_key=True), {"positions": "none"}),
+        pytest.param(joined("last", query_is_key=True), {"positions": "none"}, marks=pytest.mark.slow),
     ],
 )
 def test_it_answers_as_the_transformer_after_the_context(arrangement, fields):
-    """And not as the transformer without one does."""
     context, prompt = (tokens(5), tokens(4)) if isinstance(arrangement, Tokens) else map(regression, (4, POSITIONS))
-    prefixed, full, alone = answers(arrangement, tuple(fields.items()), context, prompt)
+    prefixed, full = answers(arrangement, tuple(fields.items()), context, prompt)
     assert len(prefixed) == (1 if getattr(arrangement, "answers", "") == "last" else prompt.positions)
     np.testing.assert_allclose(prefixed, full[-len(prefixed) :], rtol=1e-12, atol=1e-13)
-    assert np.abs(np.asarray(prefixed) - alone).max() > 1e-3
 
 
 @eqx.filter_jit
@@ -70,9 +68,8 @@ def composed(first, second, prompt):
     """Both contexts in turn, together; the traces on a prompt, and the transformer's own."""
     model = transformer(Interleaved())
     in_turn, together = Prefixed.of(model, first).extended(second), Prefixed.of(model, after(first, second))
-    gradient = eqx.filter_grad(lambda prefixed: prefixed(prompt)[0])(together)
     own = model.trace(after(after(first, second), prompt)), model.trace(prompt)
-    return in_turn, together, gradient, together.trace(prompt), own
+    return in_turn, together, together.trace(prompt), own
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +81,9 @@ def both():
 def test_a_prefix_extended_by_a_second_context_is_the_prefix_of_both(both):
     in_turn, together, *_ = both
     assert in_turn.examples == together.examples == 5
+    assert together.keys[-1].shape == (10, 2, 4)
     for one, other in zip(jax.tree.leaves(in_turn), jax.tree.leaves(together), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
-
-
-def test_its_keys_and_values_are_weights_with_gradients(both):
-    _, together, gradient, *_ = both
-    for layer in range(LAYERS):
-        assert together.keys[layer].shape == (10, 2, 4)
-        assert np.abs(np.asarray(gradient.keys[layer])).max() > 1e-8
-        assert np.abs(np.asarray(gradient.values[layer])).max() > 1e-8
 
 
 def test_positions_do_not_restart(both):
@@ -101,21 +91,13 @@ def test_positions_do_not_restart(both):
     *_, trace, (full, alone) = both
     embedded = full.activations["embedding"]
     np.testing.assert_array_equal(trace.activations["embedding"], embedded[-1:])
-    assert np.abs(np.asarray(embedded[-1:]) - alone.activations["embedding"]).max() > 1e-2
-    for name in ("block1.attention.keys", "block1.attention.pattern", "block1"):
+    for name in ("embedding", "prediction"):
+        assert np.abs(np.asarray(full.activations[name][-1:]) - alone.activations[name]).max() > 1e-3
+    for name in ("block1.attention.keys", "block1.attention.pattern", "block1", "prediction"):
         rows = slice(None) if name.endswith("keys") else slice(-1, None)
         own = full.activations[name]
         own = own[:, rows] if name.endswith("pattern") else own[rows]
         np.testing.assert_allclose(trace.activations[name], own, rtol=1e-10, atol=1e-12)
-
-
-def test_the_query_of_a_context_is_not_in_its_prefix():
-    context = regression(3)
-    prefixed = [
-        eqx.filter_jit(lambda x, y: Prefixed.of(transformer(Interleaved()), RegressionPrompt(x=x, y=y)).keys)(x, y)
-        for x, y in ((context.x, context.y), (context.x.at[-1].add(1.0), context.y.at[-1].add(1.0)))
-    ]
-    np.testing.assert_array_equal(prefixed[0][1], prefixed[1][1])
 
 
 def test_what_has_no_prefix_is_refused():

@@ -19,7 +19,7 @@ def float64():
 
 
 def drawn(*shape, size=0.5):
-    return jnp.asarray(size * RNG.normal(size=shape))
+    return size * RNG.normal(size=shape)
 
 
 def head():
@@ -29,26 +29,32 @@ def head():
     visible = np.array([[True, True, False], [True, True, True]])
     weights = np.concatenate([np.exp(queries @ keys.T), np.where(visible, np.exp(queries @ own.T), 0)], axis=1)
     exact = weights @ np.concatenate([values, own_values]) / weights.sum(axis=1, keepdims=True)
-    return queries, (keys, values), (own, own_values, jnp.asarray(visible)), exact
+    parts = (queries, (keys, values), (own, own_values, visible))
+    return (*jax.tree.map(jnp.asarray, parts), exact)
+
+
+@jax.jit
+def products_of(directions, queries, keys):
+    """The product of all features, and the relative variance that is told of one."""
+    features, one = PositiveFeatures(directions), PositiveFeatures(directions[:1])
+    return (features(queries) @ features(keys).T)[0, 0], one.relative_variance(queries, keys)[0, 0]
 
 
 def test_features_have_the_mean_and_the_variance_of_the_formula():
     """Products of one feature each: their mean is the exponential, within four standard errors that are small."""
-    queries, keys, count = drawn(1, DIM, size=0.3), drawn(1, DIM, size=0.3), 20_000
+    query, key, count = drawn(DIM, size=0.3), drawn(DIM, size=0.3), 20_000
     directions = RNG.normal(size=(count, DIM))
-    products = np.concatenate(
-        [np.exp(directions @ x[0] - np.sum(x[0] ** 2) / 2)[:, None] for x in (np.asarray(queries), np.asarray(keys))], 1
-    ).prod(axis=1)
-    features = PositiveFeatures(jnp.asarray(directions))
-    np.testing.assert_allclose(features(queries) @ features(keys).T, products.mean()[None, None], rtol=1e-12)
-    exact = np.exp(queries @ keys.T).item()
-    error = products.std() / count**0.5
+    features = (np.exp(directions @ x - np.sum(x**2) / 2) for x in (query, key))
+    products = np.prod(list(features), axis=0)
+    mean, relative = products_of(*map(jnp.asarray, (directions, query[None], key[None])))
+    np.testing.assert_allclose(mean, products.mean(), rtol=1e-12)
+    exact, error = np.exp(query @ key), products.std() / count**0.5
     assert error < 0.01 * exact
     assert abs(products.mean() - exact) < 4 * error
-    told = float(PositiveFeatures(jnp.zeros((1, DIM))).relative_variance(queries, keys)[0, 0]) * exact**2
-    spread = ((products - exact) ** 2).std() / count**0.5
+    told, squares = float(relative) * exact**2, (products - exact) ** 2
+    spread = squares.std() / count**0.5
     assert spread < 0.05 * told
-    assert abs(products.var() - told) < 4 * spread
+    assert abs(squares.mean() - told) < 4 * spread
 
 
 def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_features():
@@ -56,7 +62,7 @@ def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_feat
     counts, repeats = np.array([64, 512, 4096]), 40
     attend = jax.jit(lambda w: ContextSums.of(PositiveFeatures(w), *context).attend(queries, *own))
     squared = [
-        [float(jnp.mean((attend(drawn(count, DIM, size=1.0)) - exact) ** 2)) for _ in range(repeats)]
+        [float(jnp.mean((attend(jnp.asarray(drawn(count, DIM, size=1.0))) - exact) ** 2)) for _ in range(repeats)]
         for count in counts
     ]
     logs = np.log(np.mean(squared, axis=1)) / 2
@@ -67,19 +73,27 @@ def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_feat
     assert abs(slope + 0.5) < 4 * of_slope
 
 
-def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_add():
-    queries, (keys, values), own, _ = head()
-    features = PositiveFeatures(drawn(8, DIM, size=1.0))
+@jax.jit
+def sums(directions, queries, keys, values, own, visible):
+    """The sums of a context at once and in two parts, what is collected of it, and the features."""
+    features = PositiveFeatures(directions)
     whole = ContextSums.of(features, keys, values)
     parts = ContextSums.of(features, keys[:2], values[:2]).extended(keys[2:], values[2:])
+    return whole, parts, whole.attend(queries, own, jnp.zeros((OWN, 4)), visible), features(queries) @ features(keys).T
+
+
+def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_add():
+    queries, (keys, values), (own, _, visible), _ = head()
+    whole, parts, attention, weights = sums(jnp.asarray(drawn(8, DIM)), queries, keys, values, own, visible)
     for name in ("collected", "normaliser"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
     assert whole.collected.size + whole.normaliser.size == 8 * 5
     # With an exponential of the features it is attention: positive weights that sum to one.
-    attention = whole.attend(queries, own[0], jnp.zeros((OWN, 4)), own[2])
-    weights = np.asarray(features(queries) @ features(keys).T)
-    rest = np.where(own[2], np.exp(queries @ own[0].T), 0).sum(axis=1)
-    np.testing.assert_allclose(attention, weights @ values / (weights.sum(axis=1) + rest)[:, None], rtol=1e-12)
+    rest = np.where(visible, np.exp(np.asarray(queries) @ np.asarray(own).T), 0).sum(axis=1)
+    weights = np.asarray(weights)
+    np.testing.assert_allclose(
+        attention, weights @ np.asarray(values) / (weights.sum(axis=1) + rest)[:, None], rtol=1e-12
+    )
 
 
 def test_a_number_of_features_that_is_none_is_refused():
