@@ -34,6 +34,6 @@ def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Es
 def several(learned: np.ndarray) -> list[Finding]:
     """Have all networks learned the task, and more than one? With fewer nothing is compared."""
     return [
-        *checks.complete("learned", "every network has learned the task", bool(learned.all())),
-        *checks.complete("several", "several networks have learned the task", bool(learned.sum() > 1)),
+        *checks.included("learned", "every network has learned the task", bool(learned.all())),
+        *checks.included("several", "several networks have learned the task", bool(learned.sum() > 1)),
     ]

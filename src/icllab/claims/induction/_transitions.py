@@ -44,7 +44,7 @@ def visible(findings: list[Finding], *, whole: bool = True) -> list[Finding]:
     """The findings that have a number with an error, and one that says whether all have and the data are ``whole``."""
     known = [finding for finding in findings if np.isfinite([finding.measured, finding.tolerance]).all()]
     there = whole and len(known) == len(findings)
-    return [*known, *checks.complete("seen", "all that is compared is seen in the steps given", there)]
+    return [*known, *checks.included("seen", "all that is compared is seen in the steps given", there)]
 
 
 def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:

@@ -31,10 +31,7 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
         """Crossing times, the path of strengths and loss, and the slope at the origin; NaN where labels are too few."""
         if labels < pairs:
             return tuple(np.full(shape, np.nan) for shape in (len(levels), (len(times), 3), len(times), 3))
-        until, sizes = (
-            fixed["horizon" if labels > pairs else "saddle_horizon"],
-            {"pairs": int(pairs), "labels": int(labels)},
-        )
+        sizes, until = {"pairs": int(pairs), "labels": int(labels)}, fixed[HORIZONS[int(labels > pairs)]]
         found = landscape.flow((float(start),) * 3, time=until, levels=levels, leak_corrected=leak_corrected, **sizes)
         curves = [np.interp(times, found.time, curve) for curve in (*found.parameters.T[order], found.loss)]
         path = np.where(times <= until, curves, np.nan)

@@ -9,7 +9,7 @@ which the landscape takes as one number :math:`\xi`. At ``smoke`` networks are n
 
 import xarray as xr
 
-from icllab.claims.induction._learned import LEARNED, several
+from icllab.claims.induction._learned import LEARNED, mean_accuracy, several
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
@@ -38,9 +38,14 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The shares of the two, what is left with them alone and without them, the third, and the spread of overlaps."""
-    dataset, chance = dataset.isel(step=-1, drop=True), 1 / fixed_values(dataset)["pairs"]
+    fixed, untrained = fixed_values(dataset), int(dataset.step[-1]) == 0
+    dataset, chance = dataset.isel(step=-1, drop=True), 1 / fixed["pairs"]
     there = (dataset["accuracy"].sel(kept="all") > LEARNED).values
     findings = several(there)
+    if untrained:
+        found = mean_accuracy(dataset["accuracy"].sel(kept="all", drop=True), fixed["prompts"])
+        what = "accuracy before training"
+        findings += checks.covers("untrained", what, found, 1 / fixed["label_count"], largest_error=0.02)
     if there.sum() < 2:
         return findings
     dataset = dataset.isel(seed=there)
@@ -51,7 +56,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     labels, kept = share.sel(contrast="label", drop=True), set(accuracy.kept.values.tolist())
     third = estimates.mean(labels.sel(interaction=THIRD, drop=True) - labels.sel(interaction=TWO, drop=True))
     findings += checks.above("third_share", f"share of {THIRD} - {TWO} in the contrast of labels", third)
-    findings += checks.complete("kept", "all ways of taking apart are measured", set(KEPT) <= kept)
+    findings += checks.included("kept", "all ways of taking apart are measured", set(KEPT) <= kept)
     spread = estimates.mean(dataset["overlap_spread"] / dataset["overlap"])
     findings += checks.above("spread", "spread of the overlaps / their mean", spread, SPREAD)
     of = {name: accuracy.sel(kept=name, drop=True) for name in kept}

@@ -75,7 +75,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *findings,
         *checks.below("whole_is_less", NAMES["additivity_gap"], gaps, -0.25),
         *checks.above("covariance", "covariance of two contexts, mean over nbeta", covariance),
-        *checks.complete("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(there)),
+        *checks.included("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(there)),
         *checks.complete("quiet", "no warning", float(dataset["sampler_warnings"].sum()) == 0),
     ]
 
@@ -109,7 +109,7 @@ experiment = Experiment(
     static=("draws", "arrangement", "nbeta"),
     fixed={"dim": 3, "chains": 32, "warm_up": 500},
     sizes={
-        "smoke": {"draws": (500,), "arrangement": ("shared",), "nbeta": (100.0,)},
+        "smoke": {"draws": (1200,), "arrangement": ("shared",), "nbeta": (10.0,)},
         # With 4000 draws the errors of chains are understated: squared deviations were 2.7 of them, with 16,000 1.0.
         "small": EVERY | {"draws": (16_000,)},
         "medium": EVERY | {"draws": (64_000,), "nbeta": (*EVERY["nbeta"], 100_000.0)},

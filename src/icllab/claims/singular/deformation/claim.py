@@ -110,7 +110,7 @@ def _exponents(jumps: Estimate, exact: Estimate) -> list[Finding]:
         *checks.covers("exponent", what, some, line, largest_error=0.03, sigmas=SIGMAS),
         *checks.above("abrupt", what, found.sel(split=there & (split >= 1)), ABRUPT),
         *checks.below("gradual", what, found.sel(split=there & (split < 0)), GRADUAL),
-        *checks.complete("splits", "p of both signs, at three n", both),
+        *checks.included("splits", "p of both signs, at three n", both),
     ]
 
 

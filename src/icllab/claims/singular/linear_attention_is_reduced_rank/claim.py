@@ -59,7 +59,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             *checks.below("half", "sampled coefficient / half the parameters", share, 1),
             *checks.complete("quiet", "the estimate warns of nothing", bool(one["sampler_warnings"] == 0), at=at),
         ]
-    return [*findings, *checks.complete("models", "at least 4 models", len(every) >= 4)]
+    return [*findings, *checks.included("models", "at least 4 models", len(every) >= 4)]
 
 
 def figure(dataset: xr.Dataset):

@@ -110,7 +110,7 @@ experiment = Experiment(
     fixed={"dim": 4, "length": 8, "width": 16, "batch": 128, "rate": 3e-3, "prompts": 1024}
     | {"chains": 4, "warm_up": 100, "step_size": 1e-4, "localization": 100.0},
     sizes={
-        "smoke": COMMON | {"step": (0, 30), "checkpoint": (0, 30), "nbeta": (60.0,)},
+        "smoke": COMMON | {"step": (0, 30), "checkpoint": (0, 30), "nbeta": (60.0,), "seed": 2},
         "small": COMMON | {"step": _log_steps(3000, 48), "checkpoint": (0, 60, 300, 800, 1500, 3000)},
         "medium": COMMON
         | {"tasks": (8, 64), "seed": Seeds(4, block=1), "step": _log_steps(20000, 60)}

@@ -39,7 +39,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.above("two_later", "time of 2 tokens / that of 1", _ratio(time, 1, 0), 1.0, at=at)
         findings += _of_text(part, time, at) if name == TEXT else _of_chain(time, at)
         findings += _likeness(part, name, LIKENESSES[name])
-    return [*findings, *checks.complete("trained", "both sources, trained for long", trained and len(parts) == 2)]
+    return [*findings, *checks.included("trained", "both sources, trained for long", trained and len(parts) == 2)]
 
 
 def _entropies(part: xr.Dataset) -> list[Finding]:

@@ -68,7 +68,7 @@ def _descents(dataset: xr.Dataset) -> list[Finding]:
     from icllab.diagnostics.curves.breakpoints import change_points
 
     found = ends(dataset)
-    findings = checks.complete("arrived", "all descents end at a polygon's loss", all(found))
+    findings = checks.included("arrived", "all descents end at a polygon's loss", all(found))
     if not all(found):
         return findings
     falls = [seed for seed, name in enumerate(found) if name[0] in "56"]
