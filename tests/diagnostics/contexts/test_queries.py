@@ -104,5 +104,5 @@ def test_what_does_not_fit_is_refused():
     one = jax.tree.map(lambda leaf: leaf[None], regression(1))
     with pytest.raises(InputError, match="at least four prompts"):
         queries_for(regression(2), task, count=one, **how)
-    with pytest.raises(InputError, match="a prompt of regression, tokens, or items and labels"):
-        joined(3, regression(0))
+    with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
+        joined(jnp.asarray(3), regression(0))

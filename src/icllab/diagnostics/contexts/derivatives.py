@@ -66,7 +66,7 @@ def carried(fit: Fit, direction: Any, change: Float[Array, "query output"], how:
     back = jax.vjp(answers, fit.free)[1](turned)[0]
     right, unravel = ravel_pytree(back)
     curvature = fit.curvature(fit.free)
-    lifted = how.ridge * along(curvature, right)
+    lifted = how.ridge_of(right.dtype) * along(curvature, right)
 
     def product(v: Array) -> Array:
         return curvature(v) + lifted * v

@@ -18,26 +18,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
-from icllab.core.prompt import ItemLabelPrompt, Prompt, RegressionPrompt, TokenPrompt
+from icllab.core.prompt import ItemLabelPrompt, Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import drawn
+from icllab.models.contexts.prefixes import after
 
 
 @functools.singledispatch
 def joined(context: Any, query: Any) -> Any:
-    """One prompt: the examples of a context, then a query; another kind of prompt registers its own way."""
-    del query
-    raise expected("context", "a prompt of regression, tokens, or items and labels", type(context).__name__)
-
-
-@joined.register
-def _(context: RegressionPrompt, query: RegressionPrompt) -> RegressionPrompt:
-    return RegressionPrompt(x=jnp.concatenate([context.x[:-1], query.x]), y=jnp.concatenate([context.y[:-1], query.y]))
-
-
-@joined.register
-def _(context: TokenPrompt, query: TokenPrompt) -> TokenPrompt:
-    return TokenPrompt(tokens=jnp.concatenate([context.tokens[:-2], query.tokens]))
+    """One prompt: the examples of a context, then a query; a kind of prompt of one's own registers its way."""
+    return after(context, query)
 
 
 @joined.register

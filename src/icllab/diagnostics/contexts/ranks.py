@@ -147,7 +147,7 @@ def context_rank(
     alone = _jacobian(found.model, every, None, asked.fitted, z, kind)
     after = _jacobian(model, varied, context, asked.fitted, z, kind)
     moved, stays = (alone[:, _columns(every, some, model)] for some in (mask, varied))
-    smooth = _smoother(moved, max(how.ridge, np.finfo(z.dtype).eps) if how.ridge else 0.0)
+    smooth = _smoother(moved, how.ridge_of(z.dtype))
     carried = stays + smooth @ (after - stays)
     spectrum, basis = _spectrum(carried, threshold)
     return ContextRank(

@@ -24,7 +24,8 @@ from icllab.diagnostics.contexts.queries import last_answer
 from icllab.diagnostics.curvature.products import GaussNewton
 
 METHODS = ("auto", "gauss_newton", "adam")
-IDLE = 6  # steps without a gain after which Gauss-Newton ends
+FIRST_DAMPING = 0.1  # of Gauss-Newton, over the curvature along the first gradient
+IDLE = 4  # steps without a gain after which Gauss-Newton ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,8 @@ class MapSolver:
         products: Largest number of products with the Gauss-Newton matrix for one step; of a derivative, twice that.
         adam_steps: Number of steps of Adam.
         tolerance: Gradient norm over that at the start at which a fit has converged.
-        ridge: :math:`\mu` over the curvature along the first gradient.
+        ridge: :math:`\mu` over the curvature along the first gradient; None: ten units of rounding. A larger one
+            answers held-out queries better where queries are few.
 
     Raises:
         InputError: A name is unknown, or a number does not fit.
@@ -48,7 +50,7 @@ class MapSolver:
     products: int = 100
     adam_steps: int = 2000
     tolerance: float = 1e-3
-    ridge: float = 1e-8
+    ridge: float | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -56,7 +58,12 @@ class MapSolver:
         for name in ("steps", "products", "adam_steps"):
             require_integer(name, getattr(self, name))
         require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
-        require_number("ridge", self.ridge, "a number from 0 to 1", lambda v: 0 <= v <= 1)
+        if self.ridge is not None:
+            require_number("ridge", self.ridge, "a number from 0 to 1, or None", lambda v: 0 <= v <= 1)
+
+    def ridge_of(self, dtype: Any) -> float:
+        """The ridge in numbers of a type."""
+        return 10 * float(jnp.finfo(dtype).eps) if self.ridge is None else self.ridge
 
 
 class Fit(eqx.Module):
@@ -126,8 +133,7 @@ def gauss_newton(fit: Fit, how: MapSolver) -> Solution:
     begin, unravel = ravel_pytree(fit.free)
     value_of, slope_of, stiffness, first = _objective(fit, begin, unravel, how)
     tiny = jnp.asarray(jnp.finfo(begin.dtype).tiny, begin.dtype)
-    rounding = float(jnp.finfo(begin.dtype).eps)
-    least, precise = 10 * rounding * jnp.linalg.norm(first), rounding**0.5
+    least, precise = 1e-3 * how.tolerance * jnp.linalg.norm(first), float(jnp.finfo(begin.dtype).eps) ** 0.5
 
     def running(state: Any) -> Array:
         _, _, slope, _, count, idle = state
@@ -136,19 +142,20 @@ def gauss_newton(fit: Fit, how: MapSolver) -> Solution:
     def step(state: Any) -> Any:
         w, value, slope, damping, count, idle = state
         curvature = fit.curvature(unravel(w))
-        lifted = how.ridge * stiffness + damping
+        lifted = how.ridge_of(begin.dtype) * stiffness + damping
         move = cg(lambda v: curvature(v) + lifted * v, -slope, tol=precise, maxiter=how.products)[0]
         after = value_of(w + move)
         promised = (damping * jnp.sum(move**2) - jnp.sum(slope * move)) / 2
         ratio = (value - after) / jnp.maximum(promised, tiny)
-        better = after < value
-        damping = jnp.where(better & (ratio > 0.5), damping / 8, jnp.where(ratio < 0.25, damping * 4, damping))
+        # A step that gains much less than promised may end where nothing has a gradient, as among dead units.
+        better = (after < value) & (ratio > 0.25)
+        damping = jnp.where(better & (ratio > 0.75), damping / 8, jnp.where(better, damping, damping * 8))
         w = jnp.where(better, w + move, w)
         idle = jnp.where(value - after > precise * value, 0, idle + 1)
         return w, jnp.where(better, after, value), slope_of(w), damping, count + 1, idle
 
     zero = jnp.asarray(0)
-    state = (begin, value_of(begin), first, 1e-3 * stiffness, zero, zero)
+    state = (begin, value_of(begin), first, FIRST_DAMPING * stiffness, zero, zero)
     w, _, slope, _, count, _ = jax.lax.while_loop(running, step, state)
     return _solution(fit, unravel, w, slope, first, count)
 
@@ -179,7 +186,7 @@ def _objective(fit: Fit, begin: Array, unravel: Any, how: MapSolver) -> tuple[An
     stiffness = along(fit.curvature(unravel(begin)), first)
 
     def value_of(w: Array) -> Array:
-        return fit.divergence_of(unravel(w)) + how.ridge * stiffness / 2 * jnp.sum((w - begin) ** 2)
+        return fit.divergence_of(unravel(w)) + how.ridge_of(begin.dtype) * stiffness / 2 * jnp.sum((w - begin) ** 2)
 
     return value_of, jax.grad(value_of), stiffness, first
 

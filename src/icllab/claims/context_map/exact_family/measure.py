@@ -1,0 +1,72 @@
+"""Maps of random contexts in models where they are known, and in one where no weights answer as a context does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.core.prompt import RegressionPrompt
+from icllab.core.protocols import AbstractPredictor
+from icllab.diagnostics import MapSolver, context_map, context_rank, gradient_step_comparison
+from icllab.models.contexts.exact_family import FastWeights, GradientStep
+from icllab.tasks import LinearRegression
+
+
+class SoftmaxContext(AbstractPredictor):
+    r"""The direct term, and softmax attention to the examples before a query and to nothing, of score 0.
+
+    .. math:: \hat y_i = x_i \cdot b + \sum_{j < i} y_j \frac{e^{s_{ij}}}{1 + \sum_{k < i} e^{s_{ik}}}, \qquad
+              s_{ij} = x_i^\top B A x_j
+    """
+
+    down: jax.Array
+    up: jax.Array
+    slow: jax.Array
+
+    def __call__(self, prompt):
+        """The answers at every position."""
+        scores = jnp.exp((prompt.x @ self.up) @ (prompt.x @ self.down.T).T)
+        seen = jnp.tril(scores, -1)
+        return prompt.x @ self.slow + (seen @ prompt.y) / (1 + jnp.sum(seen, axis=1))
+
+
+def drawn(rng, point, kind):
+    """A model with random weights, a context, and queries whose halves have mean zero."""
+    dim, count = point.dim, point.queries
+    shapes = (point.hidden, dim), (dim, point.hidden), (dim,)
+    weights = [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+    model = SoftmaxContext(*weights) if kind == "softmax" else FastWeights(*weights, normalised=kind == "mean")
+    x, y = rng.normal(size=(point.length + 1, dim)), rng.normal(size=point.length + 1)
+    some = rng.normal(size=(2, count // 2, 1, dim))
+    asked = jnp.asarray(np.concatenate([half for one in some for half in (one, -one)]))
+    queries = jax.vmap(RegressionPrompt)(asked, jnp.asarray(np.zeros((2 * count, 1))))
+    return model, RegressionPrompt(jnp.asarray(x), jnp.asarray(y)), queries
+
+
+def measure(point, *, key, kind="sum"):
+    """One cell: every seed's numbers. ``kind``: how the context is written."""
+    rows = [one(point, seed, jax.random.fold_in(key, seed), kind) for seed in point.seed]
+    return {name: (("seed",), np.array([row[name] for row in rows])) for name in rows[0]}
+
+
+def one(point, seed, key, kind):
+    """The numbers of one seed."""
+    rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel().tolist()])
+    model, context, queries = drawn(rng, point, kind)
+    task = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
+    how = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
+    found = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **how)
+    rank = context_rank(model, task, context, subspace=lambda m: m.slow, weights=lambda m: m.down, **how)
+    step = GradientStep(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
+    taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, others=2, **how)
+    taken = taken.sel(gradient="examples")
+    unrelated = found.dataset.sel(null="unrelated")
+    return {
+        "map_gap": found.gap,
+        "derivative_gap": found.derivative,
+        "composition_gap": found.composition,
+        "unrelated_gap": float(unrelated["null_gap"].max()),
+        "unrelated_composition_gap": float(unrelated["null_composition"].min()),
+        "step_gap": float(taken["best_step_gap"]),
+        "step_cosine": float(taken["cosine"]),
+        "map_rank": float(rank.rank),
+    }

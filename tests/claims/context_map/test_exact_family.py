@@ -1,0 +1,64 @@
+"""The check on made-up numbers; what is measured, against the formula; and a model without such weights."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.context_map.exact_family import claim
+from icllab.claims.context_map.exact_family.measure import drawn, measure
+from icllab.experiments.checks import Outcome
+
+OUTCOMES, FAILING, OUTCOME = judged(claim.check)
+
+
+def made_up(**changes):
+    """Numbers as rounding leaves them, with the rank min(k, d), for two seeds and k = 2 and 6."""
+    dims, shape = ("hidden", "length", "seed"), (2, 1, 2)
+    rows = dict.fromkeys(claim.VANISH, 1e-14) | {"unrelated_composition_gap": 0.8, "step_cosine": 1 - 1e-13} | changes
+    variables = {name: (dims, np.full(shape, value)) for name, value in rows.items()}
+    variables["map_rank"] = (dims, np.broadcast_to(np.array([2.0, 4.0])[:, None, None], shape).copy())
+    coords = {"hidden": [2, 6], "length": [4], "seed": [0, 1]}
+    return claim.theory(xr.Dataset(variables, coords=coords, attrs={"configuration": '{"fixed": {"dim": 4}}'}))
+
+
+def test_it_holds_where_all_is_exact():
+    assert OUTCOME(made_up()) is Outcome.HOLDS
+
+
+@pytest.mark.parametrize("name", [*claim.VANISH, "unrelated_composition_gap", "step_cosine"])
+def test_one_number_of_one_seed_is_enough_to_fail(name):
+    dataset = made_up()
+    dataset[name][1, 0, 1] = 1e-3
+    assert [found.split("[")[0] for found in FAILING(dataset)] == [name]
+
+
+def test_a_wrong_rank_fails():
+    dataset = made_up()
+    dataset["map_rank"][1, 0, 0] = 3.0
+    assert FAILING(dataset) == ["map_rank[hidden=6,length=4]"]
+
+
+def test_a_number_that_is_none_does_not_hold():
+    assert OUTCOME(made_up(map_gap=np.nan)) is not Outcome.HOLDS
+
+
+def test_a_cell_has_the_numbers_of_the_formula():
+    """With the mean, composition misses by exactly 1: halves weigh twice as much as in the whole."""
+    point = SimpleNamespace(dim=2, hidden=1, length=2, queries=8, seed=(3,))
+    with jax.enable_x64(True):
+        found = {
+            name: float(values[0]) for name, (_, values) in measure(point, key=jax.random.key(0), kind="mean").items()
+        }
+        model, context, queries = drawn(np.random.default_rng(0), point, "sum")
+        assert queries.x.shape == (16, 1, 2)
+        np.testing.assert_allclose(np.asarray(queries.x[:8]).mean(0), 0.0, atol=1e-15)
+        assert context.length == 2
+        assert not model.normalised
+    assert found["composition_gap"] == pytest.approx(1.0, abs=1e-6)
+    assert max(found[name] for name in ("map_gap", "derivative_gap", "unrelated_gap", "step_gap")) < 1e-10
+    assert found["step_cosine"] == pytest.approx(1.0, abs=1e-10)
+    assert found["map_rank"] == 1.0
