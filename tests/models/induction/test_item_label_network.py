@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawing import with_normal_weights
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -19,6 +20,19 @@ FIXED = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, key=jax.random.k
 
 def cast(tree):
     return jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+@eqx.filter_jit
+def sampled(task, key):
+    return task.sample(key=key)
+
+
+def in_both_orders(task, **fields):
+    """The same weights in the plain form and in the other one."""
+    return [
+        with_normal_weights(lambda: ItemLabelNetwork.of(task, form=form, key=jax.random.key(1), **fields), 1, std=0.4)  # noqa: B023
+        for form in ("plain", "reassociated")
+    ]
 
 
 def by_loops(network, prompt):
@@ -36,6 +50,11 @@ def by_loops(network, prompt):
     for weight, bias in zip(network.classifier.weights, network.classifier.biases, strict=True):
         h = np.maximum(0, h @ np.asarray(weight) + float(bias))
     return h @ np.asarray(network.classifier.readout)
+
+
+@eqx.filter_jit
+def sampled_many(task, key):
+    return task.sample_many(6, key=key)
 
 
 @eqx.filter_jit
@@ -58,17 +77,15 @@ def test_both_orders_are_the_formula_in_value_and_gradient(layers, attention, ta
     """Float64: to rounding."""
     with jax.enable_x64(True):
         task = cast(task)
-        plain, quick = (
-            cast(ItemLabelNetwork.of(task, layers=layers, attention=attention, form=form, key=jax.random.key(1)))
-            for form in ("plain", "reassociated")
+        plain, quick = in_both_orders(task, layers=layers, attention=attention)
+        prompt, prompts = sampled(task, getkey()), sampled_many(task, getkey())
+        np.testing.assert_allclose(
+            np.asarray(eqx.filter_jit(quick)(prompt))[0], by_loops(plain, prompt), rtol=1e-12, atol=1e-12
         )
-        prompts = task.sample_many(6, key=getkey())
-        first = jax.tree.map(lambda leaf: leaf[0], prompts)
-        np.testing.assert_allclose(eqx.filter_jit(quick)(first)[0], by_loops(plain, first), rtol=1e-12, atol=1e-12)
         found = [loss_and_gradient(network, task, prompts) for network in (plain, quick)]
         assert float(found[1][0]) == pytest.approx(float(found[0][0]), rel=1e-12)
         for a, b in zip(*(jax.tree.leaves(gradient) for _, gradient in found), strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12 * float(jnp.abs(a).max()))
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12 * np.abs(a).max())
 
 
 @pytest.mark.slow  # the identity itself is tested to rounding above
@@ -84,35 +101,39 @@ def test_both_orders_agree_in_single_precision_at_the_reduced_size(getkey):
         assert float(jnp.abs(a - b).max()) < 1e-5 * float(jnp.abs(a).max())
 
 
+@eqx.filter_jit
+def edited(network, prompt, targets):
+    """The traces with each of the targets changed in turn; all other activations are handed back as they are."""
+
+    def changed(index):
+        def edit(name, value):
+            return jnp.where(index == targets.index(name), 0.5 * value + 0.1, value) if name in targets else value
+
+        return network.trace(prompt, edit)
+
+    return jax.vmap(changed)(jnp.arange(len(targets)))
+
+
 @pytest.mark.parametrize("layers", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_both_orders_name_the_same_activations_and_honour_every_edit(layers, getkey):
     """Each activation in turn is changed; what comes after it, and the prediction, is the same in both."""
     with jax.enable_x64(True):
         task = cast(TASK)
-        plain, quick = (
-            cast(ItemLabelNetwork.of(task, layers=layers, depth=1, form=form, key=jax.random.key(1)))
-            for form in ("plain", "reassociated")
-        )
-        prompt = task.sample(key=getkey())
-
-        @eqx.filter_jit
-        def edited(network):
-            def changed(target):
-                return network.trace(prompt, lambda name, value: 0.5 * value + 0.1 if name == target else value)
-
-            return {target: changed(target) for target in network.trace(prompt).activations}
-
-        traces = [edited(network) for network in (plain, quick)]
+        networks, prompt = in_both_orders(task, layers=layers, depth=1), sampled(task, getkey())
         kinds = ("scores", "attention", "update", "layer")
         names = {f"{kind}{number}" for kind in kinds for number in range(1, layers + 1)}
-        assert set(traces[0]) == {"tokens", *names, "hidden1", "logits"}
-        assert list(traces[0]) == list(traces[1])
-        for target, one in traces[0].items():
-            other = traces[1][target]
-            np.testing.assert_allclose(other.prediction, one.prediction, rtol=1e-12, atol=1e-12)
-            for name, value in one.activations.items():
-                np.testing.assert_allclose(other.activations[name], value, rtol=1e-12, atol=1e-12)
-        assert len({float(trace.prediction[0, 0]) for trace in traces[0].values()}) == len(traces[0])
+        for network in networks:
+            trace = eqx.filter_eval_shape(network.trace, prompt)
+            assert set(trace.activations) == {"tokens", *names, "hidden1", "logits"}
+        # An edit of any of these three makes the other order another program.
+        apart = [("tokens",), ("update1",), ("layer1",)]
+        rest = tuple(sorted({*names, "hidden1", "logits"} - {"update1", "layer1"}))
+        predictions = []
+        for targets in [*apart, rest]:
+            plain, quick = (edited(network, prompt, targets) for network in networks)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12), plain, quick)
+            predictions += np.asarray(plain.prediction)[:, 0, 0].tolist()
+        assert len(set(predictions)) == len(predictions) == 4 * layers + 3
 
 
 @pytest.mark.slow
@@ -132,7 +153,7 @@ def test_weights_are_drawn_as_they_should_be():
     wanted = [(network.layers[0].query, 1 / 60), (network.layers[1].value, 1 / 60)]
     wanted += [(network.classifier.weights[2], 2 / 80), (network.classifier.readout, 1 / 80)]
     for matrix, variance in wanted:
-        assert abs(float(jnp.mean(matrix**2)) / variance - 1) < 4 * (2 / matrix.size) ** 0.5
+        assert abs(np.mean(np.asarray(matrix) ** 2) / variance - 1) < 4 * (2 / matrix.size) ** 0.5
     assert len(network.classifier.biases) == 3
     assert all(bias.shape == () for bias in network.classifier.biases)
 
@@ -163,11 +184,11 @@ def test_what_does_not_fit_is_refused(fields, message):
 
 
 def test_a_prompt_with_other_places_is_refused(getkey):
-    network = ItemLabelNetwork.of(TASK, key=getkey())
+    key = getkey()
     with pytest.raises(
         InputError, match="prompt: expected tokens with 10 positions, got 7; build the network of its task"
     ):
-        eqx.filter_eval_shape(network, FIXED.sample(key=getkey()))
+        eqx.filter_eval_shape(lambda: ItemLabelNetwork.of(TASK, key=key)(FIXED.sample(key=key)))
 
 
 @pytest.mark.slow
