@@ -12,13 +12,18 @@ from icllab.core.errors import InputError
 from icllab.models import reduced
 from icllab.models.reduced.choice import SOLVERS
 from icllab.tasks import GaussianWeights, LinearRegression, UniformInputs
-from icllab.tasks.attention_features import features
 
 DIM, KEY = 6, jax.random.key(5)
 
 
+@eqx.filter_jit
 def make_task(dim=DIM):
     return LinearRegression.from_scaling(dim=dim, alpha=2.0, kappa=1.0, rho=0.1, key=KEY)
+
+
+@eqx.filter_jit
+def sampled(task, key):
+    return task.sample(key=key)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +37,21 @@ def model(task):
 
 
 def test_it_predicts_with_gamma_times_the_features_of_the_prefix(task, model, getkey):
-    prompt = task.sample(key=getkey())
-    trace = model.trace(prompt)
+    prompt = sampled(task, getkey())
+    trace = eqx.filter_jit(model.trace)(prompt)
+    gamma, x, y = (np.asarray(part, float) for part in (model.gamma, prompt.x, prompt.y))
+    prediction, weights = np.asarray(trace.prediction), np.asarray(trace.activations["weights"])
     for i in range(prompt.positions):
-        w = model.gamma @ features(prompt.x[:i], prompt.y[:i])
-        np.testing.assert_allclose(trace.activations["weights"][i], w, rtol=2e-4, atol=1e-5)
-        np.testing.assert_allclose(trace.prediction[i], prompt.x[i] @ w, rtol=2e-4, atol=1e-5)
-    assert float(trace.prediction[0]) == 0
+        w = gamma @ np.append(DIM * y[:i] @ x[:i], y[:i] @ y[:i]) / max(i, 1)
+        np.testing.assert_allclose(weights[i], w, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(prediction[i], x[i] @ w, rtol=2e-4, atol=1e-5)
+    assert prediction[0] == 0
 
 
 def test_no_prediction_depends_on_what_comes_after_its_query(task, model, getkey):
     """The gradient is exactly zero: no label at or after, no input after, reaches a position."""
-    prompt = task.sample(key=getkey())
-    slopes = jax.jacobian(model)(prompt)
+    prompt = sampled(task, getkey())
+    slopes = jax.tree.map(np.asarray, jax.jit(jax.jacobian(model))(prompt))
     later = np.triu(np.ones((prompt.positions, prompt.positions), bool), 1)
     assert not np.any(slopes.y[np.triu(later | np.eye(len(later), dtype=bool))])
     assert not np.any(slopes.x[later])
@@ -52,7 +59,7 @@ def test_no_prediction_depends_on_what_comes_after_its_query(task, model, getkey
 
 
 def test_jit_is_eager_and_the_report_survives(task, model, getkey):
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     np.testing.assert_allclose(eqx.filter_jit(model)(prompt), model(prompt), rtol=1e-5, atol=1e-6)
     through_jit, through_tree = jax.jit(lambda m: m)(model), jax.tree.map(lambda leaf: leaf, model)
     for other in (through_jit, through_tree):
@@ -74,21 +81,22 @@ def test_errors_are_those_of_the_gamma_it_has_now(model):
 
 
 def test_the_fit_minimises_the_population_error_on_the_pool_as_prompts_grow(task):
-    """Its excess over the best head is O(p/n): it falls below 3% at 100 prompts per parameter."""
+    """Its excess over the best head is O(p/n): it falls below 3% at 95 prompts per parameter."""
     from icllab.tasks.attention_features import feature_moments
 
     moments = feature_moments(task)
     best = np.linalg.solve(moments.features, moments.cross).T
-    fitted = reduced.fit(task, prompts=4200, ridge=0.0, key=KEY)
+    fitted = reduced.fit(task, prompts=4000, ridge=0.0, key=KEY)
     assert moments.error(best) < fitted.idg_error() < 1.03 * moments.error(best)
 
 
 def test_a_fit_is_a_function_of_its_key(task):
     def fit(key):
-        return reduced.fit(task, prompts=50, ridge=0.0, key=jax.random.key(key)).gamma
+        return np.asarray(reduced.fit(task, prompts=80, ridge=0.0, key=jax.random.key(key)).gamma)
 
-    np.testing.assert_array_equal(fit(1), fit(1))
-    assert np.any(fit(1) != fit(2))
+    first = fit(1)
+    np.testing.assert_array_equal(fit(1), first)
+    assert np.any(fit(2) != first)
 
 
 def test_a_fit_on_shuffled_labels_learns_nothing(task):
@@ -126,7 +134,7 @@ def test_float64_on_throughout_is_float64_throughout():
     with jax.enable_x64(True):
         model = reduced.fit(make_task(), prompts=100, ridge=0.0, key=KEY, precision="float64")
         assert (model.gamma.dtype, model.converged) == (jnp.float64, True)
-        assert model(model.task.sample(key=KEY)).dtype == jnp.float64
+        assert eqx.filter_eval_shape(model, sampled(model.task, KEY)).dtype == jnp.float64
 
 
 def test_prompts_at_counts_squares_or_parameters():
@@ -198,10 +206,11 @@ def test_every_solver_is_offered():
 
 
 @pytest.mark.parametrize("solver", ["dual_cholesky", "primal_cholesky"])
-def test_a_label_that_is_no_number_is_never_a_converged_fit(solver):
-    task = LinearRegression.from_scaling(dim=3, alpha=2.0, kappa=1.0, rho=0.1, key=jax.random.key(0))
-    samples = reduced.sample(task, prompts=20, key=jax.random.key(1))
-    spoilt = eqx.tree_at(lambda s: s.label, samples, samples.label.at[0, 0].set(jnp.nan))
+def test_a_label_that_is_no_number_is_never_a_converged_fit(task, solver):
+    samples = reduced.sample(task, prompts=20, key=KEY)
+    labels = np.array(samples.label)
+    labels[0, 0] = np.nan
+    spoilt = eqx.tree_at(lambda s: s.label, samples, jnp.asarray(labels))
     fitted = reduced.fit_features(task, spoilt, ridge=0.1, solver=solver)
     assert not fitted.converged
-    assert bool(jnp.all(fitted.gamma == 0))
+    assert not np.any(fitted.gamma)
