@@ -3,6 +3,7 @@
 import math
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from faults.processes import (
     strictly,
 )
 
-from icllab.cli import commands, progress, reports
+from icllab.cli import commands, main, progress, reports
 from icllab.experiments import records, registry, requests
 
 HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
@@ -34,43 +35,54 @@ def icl(capfd):
     return lambda *words: inside(capfd, [*ICL, *map(str, words)])
 
 
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """Where a finished run of the toy claim is, which no test changes."""
+    out = tmp_path_factory.mktemp("finished")
+    assert main(run_command(out)[len(ICL) :]) == 0
+    return out
+
+
 @pytest.fixture
-def ran(tmp_path, capfd):
-    """Where a finished run of the toy claim is."""
-    status, _, err = inside(capfd, run_command(tmp_path))
-    assert status == 0, err
+def ran(finished_run, tmp_path):
+    """A copy of the finished run, for one test to change."""
+    shutil.copytree(finished_run, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 # What is loaded, and how fast it answers.
 
 
-@pytest.mark.parametrize(
-    ("words", "absent"),
-    [
-        (["--help"], HEAVY),
-        (["run", "--help"], HEAVY),
-        (["--version"], HEAVY),
-        (["__complete", "run", "asym"], HEAVY),
-        (["__complete", "theory", "wish"], HEAVY),
-        (["theory"], HEAVY),
-        (["list"], {"jax"}),
-        (["cite", "asymptotics/double_descent"], {"jax"}),
-        (["theory", "wishart.stieltjes", "q=1", "kappa=2"], {"jax", "xarray", "matplotlib"}),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_only_what_is_needed_is_imported(words, absent):
+# The commands that load least come first: all run in one process, which never forgets what it has loaded.
+NOT_LOADED_BY = {
+    "--help": HEAVY,
+    "run --help": HEAVY,
+    "--version": HEAVY,
+    "__complete run asym": HEAVY,
+    "__complete theory wish": HEAVY,
+    "theory": HEAVY,
+    "theory wishart.stieltjes q=1 kappa=2": {"jax", "xarray", "matplotlib"},
+    "list": {"jax"},
+    "cite asymptotics/double_descent": {"jax"},
+}
+
+
+def test_only_what_is_needed_is_imported():
     code = f"""
 import sys
 from icllab.cli import main
-status = main({words!r})
-assert status == 0, status
-print(*sorted({{name.split(".")[0] for name in sys.modules}}), file=sys.stderr)
+for command in {list(NOT_LOADED_BY)!r}:
+    assert main(command.split()) == 0, command
+    sys.stdout.flush()
+    print(*sorted({{name.split(".")[0] for name in sys.modules}}), file=sys.stderr)
+    print("after", command)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip()
-    assert not set(done.stderr.split()) & absent
+    answers = re.split(r"^after .*\n", done.stdout, flags=re.MULTILINE)[:-1]
+    loaded = done.stderr.splitlines()
+    for (command, absent), answer, names in zip(NOT_LOADED_BY.items(), answers, loaded, strict=True):
+        assert answer.strip(), command
+        assert not set(names.split()) & absent, command
 
 
 def test_completion_knows_commands_claims_and_formulas(icl):
