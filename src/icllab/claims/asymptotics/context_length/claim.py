@@ -64,7 +64,7 @@ def _jointly(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
     lines = {c: [tau for tau in taus if c * tau in alphas] for c in sorted({a / t for a in alphas for t in taus})}
     ratio, on_it = max(lines.items(), key=lambda item: (len(item[1]), item[0]))
     if len(on_it) < 2:
-        return []
+        return checks.included("line", "two values of tau on a line alpha = c tau", False)
     line = {"tau": xr.DataArray(on_it, dims="tau"), "alpha": xr.DataArray(ratio * np.array(on_it), dims="tau")}
     limit = estimates.limit(limits.sel(**line), "tau", order=min(2, len(on_it) - 1))
     target = dataset["icl_limit"].sel(line).isel(tau=-1, drop=True)
@@ -98,12 +98,14 @@ experiment = Experiment(
     static=("dim", "tau", "alpha"),
     fixed={"rho": 1.0},
     sizes={
-        "smoke": {"dim": (8, 16, 32), "tau": (4.0, 16.0), "alpha": (64.0, 256.0), "kappa": (0.5, 2.0), "seed": 8},
+        "smoke": {"dim": (6, 12, 32), "tau": (4.0,), "alpha": (16.0, 64.0), "kappa": (0.5, 2.0), "seed": 10},
         "small": {"dim": (10, 20, 40), **SHARED},
         "medium": {"dim": (20, 40, 80), **SHARED},
     },
     controls={
-        "slide_limit": Control("tau/alpha in the joint limit, as on the slides", theory={"inverted": True}),
+        "slide_limit": Control(
+            "tau/alpha in the joint limit, as on the slides", theory={"inverted": True}, axes={"tau": (4.0, 16.0)}
+        ),
         "fresh_tasks": Control("a new task in every context, instead of a pool of kappa d", measure={"fresh": True}),
     },
 )
