@@ -1,5 +1,6 @@
 """Every kind of predictors goes into every diagnostic, and each gets there what it gets alone."""
 
+import functools
 import itertools
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import xarray as xr
 import icllab as icl
 from icllab.algorithms import GradientDescent, Ridge
 from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, AbstractPredictor, Trace
 from icllab.diagnostics import (
     VerdictRule,
@@ -36,6 +38,7 @@ KEY = jax.random.key(11)
 STEPS = (0, 3)
 
 
+@functools.cache
 def regression():
     return LinearRegression.convention("ahn", dim=DIM, length=LENGTH)
 
@@ -44,6 +47,7 @@ def descent(rate=0.4):
     return GradientDescent(rate, layers=1, dim=DIM, normalised=True, half=True)
 
 
+@functools.cache
 def heads_task():
     return ItemLabel.drawn(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=KEY)
 
@@ -59,6 +63,16 @@ def language_model(*, key):
 
 def strengths(*, key, xi):
     return MinimalHead.reading(labels=5, beta1=3.0, alpha=2.0, xi=xi)
+
+
+SWEPT = {strengths: {"xi": [0.5, 2.0]}}
+
+
+@functools.cache
+def two_members(build):
+    """Of two seeds, or of one and two swept numbers."""
+    swept = SWEPT.get(build, {})
+    return icl.ensemble(build, seeds=1 if swept else [5, 3], key=KEY, **swept)
 
 
 def of_regression(**options):
@@ -89,26 +103,26 @@ def distance(given):
     return weight_distance(given, descent()).to_dataset()
 
 
-# name -> what is measured of any kind, what builds a member, and which numbers are swept.
+# name -> what is measured of any kind, and what builds a member.
 DIAGNOSTICS = {
-    "per_length": (of_regression()(per_length), attention, {}),
-    "per_length against another": (of_regression(against=Ridge(1.0))(per_length), attention, {}),
-    "icl_scores": (of_regression()(icl_scores), attention, {}),
-    "identify": (identified, attention, {}),
-    "interpolate": (interpolated, attention, {}),
-    "weight_distance": (distance, attention, {}),
-    "probe_layers": (probed, attention, {}),
-    "divergences": (of_sequences(lambda: MarkovChain(jnp.full((4, 4), 0.25), 8))(divergences), language_model, {}),
-    "head_scores": (of_sequences(lambda: RepeatedTokens(vocabulary=4, period=3))(head_scores), language_model, {}),
-    "progress_measures": (of_sequences(heads_task)(progress_measures), strengths, {"xi": [0.5, 2.0]}),
+    "per_length": (of_regression()(per_length), attention),
+    "per_length against another": (of_regression(against=Ridge(1.0))(per_length), attention),
+    "icl_scores": (of_regression()(icl_scores), attention),
+    "identify": (identified, attention),
+    "interpolate": (interpolated, attention),
+    "weight_distance": (distance, attention),
+    "probe_layers": (probed, attention),
+    "divergences": (of_sequences(lambda: MarkovChain(jnp.full((4, 4), 0.25), 8))(divergences), language_model),
+    "head_scores": (of_sequences(lambda: RepeatedTokens(vocabulary=4, period=3))(head_scores), language_model),
+    "progress_measures": (of_sequences(heads_task)(progress_measures), strengths),
 }
 
 
 @pytest.mark.parametrize("name", DIAGNOSTICS)
 def test_members_get_what_each_gets_alone(name):
     """Exactly, every number of theirs, in their order; an ensemble's, and those of predictors with names."""
-    measure, build, swept = DIAGNOSTICS[name]
-    members = icl.ensemble(build, seeds=[5, 3] if not swept else 1, key=KEY, **swept)
+    measure, build = DIAGNOSTICS[name]
+    members, swept = two_members(build), SWEPT.get(build, {})
     found = measure(members)
     alone = [measure(members.member(i)) for i in range(members.size)]
     named = measure({"a": members.member(1), "b": members.member(0)})
@@ -133,17 +147,21 @@ def test_members_get_what_each_gets_alone(name):
 
 
 # identify, whose fits take long, has its own test on a run.
-ON_RUNS = [name for name, (_, build, _) in DIAGNOSTICS.items() if build is attention and name != "identify"]
+ON_RUNS = [name for name, (_, build) in DIAGNOSTICS.items() if build is attention and name != "identify"]
 
 
 @pytest.fixture(scope="module")
 def run():
-    task = regression()
     start = icl.ensemble(attention, seeds=2, key=KEY)
     record = Record(keep=STEPS, progress=False)
+    x, y = (
+        np.random.default_rng(0).normal(size=(12, LENGTH + 1, DIM)),
+        np.random.default_rng(1).normal(size=(12, LENGTH + 1)),
+    )
     return icl.fit(
         start,
-        task,
+        regression(),
+        data=jax.vmap(RegressionPrompt)(jnp.asarray(x, float), jnp.asarray(y, float)),
         steps=STEPS[-1],
         key=KEY,
         batch=4,
@@ -294,8 +312,8 @@ def test_predictors_without_an_inside_and_of_other_sizes_are_refused():
         head_scores(lambda prompt: prompt.tokens, task, key=KEY)
     with pytest.raises(InputError, match=r"model: expected the heads \['block0.0', 'block0.1'\] everywhere, got \['"):
         head_scores({"a": Even(2), "b": Even(1)}, task, key=KEY, prompts=2)
-    two = LinearAttention.ahn(dim=DIM, layers=2, std=0.5, key=KEY)
+    two = eqx.filter_jit(lambda key: LinearAttention.ahn(dim=DIM, layers=2, std=0.5, key=key))(KEY)
     with pytest.raises(InputError, match=r"r_squared: expected the shape \[2, 2, 2\] for every predictor, got"):
-        probed({"one": attention(key=KEY), "two": two})
+        probed({"one": two_members(attention).member(0), "two": two})
     with pytest.raises(InputError, match="model: expected linear attention, or an algorithm with a construction"):
         weight_distance({"a": Ridge(1.0)}, descent())

@@ -9,22 +9,22 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import Trace
 from icllab.diagnostics import StatedHead, head_scores, item_label_measures, progress_measures
-from icllab.diagnostics.behaviour.heads import (
-    MEASURES,
-    context_labels,
-    induction_score,
-    item_label_attention,
-    label_attention,
-    prefix_matching_score,
-    previous_token_score,
-    target_attention,
-    target_induction_score,
-)
+from icllab.diagnostics.behaviour import heads
 from icllab.models import BlockOptions, DeepSets, ItemLabelNetwork, MinimalHead, Tokens, Transformer
 from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens
 from icllab.theory import induction_landscape
 
 PAIRS, LABELS = 4, 9
+
+# Each of them is one program, not one for every operation.
+context_labels = jax.jit(heads.context_labels)
+induction_score = jax.jit(heads.induction_score)
+item_label_attention = jax.jit(heads.item_label_attention)
+label_attention = jax.jit(heads.label_attention)
+prefix_matching_score = jax.jit(heads.prefix_matching_score)
+previous_token_score = jax.jit(heads.previous_token_score)
+target_attention = jax.jit(heads.target_attention)
+target_induction_score = jax.jit(heads.target_induction_score)
 
 
 @pytest.fixture
@@ -33,9 +33,15 @@ def float64():
         yield
 
 
-def task(key, **fields):
-    law = {"classes": None, "labels": LABELS, "pairs": PAIRS, "dim": 6, "no_repeats": True}
-    return ItemLabel.drawn(**{**law, **fields}, key=key)
+@eqx.filter_jit
+def task(key, dim=6):
+    return ItemLabel.drawn(classes=None, labels=LABELS, pairs=PAIRS, dim=dim, no_repeats=True, key=key)
+
+
+@eqx.filter_jit
+def drawn(law, key):
+    """One prompt."""
+    return law.sample(key=key)
 
 
 def even(tokens):
@@ -44,9 +50,9 @@ def even(tokens):
 
 
 def test_previous_token_score(float64):
-    assert previous_token_score(jnp.eye(5, k=-1)) == 1
+    assert previous_token_score(jnp.asarray(np.eye(5, k=-1))) == 1
     np.testing.assert_allclose(previous_token_score(even(4)), np.mean([1 / 2, 1 / 3, 1 / 4]), rtol=1e-12)
-    both = jnp.stack([jnp.eye(5), jnp.eye(5, k=-1)])
+    both = jnp.asarray([np.eye(5), np.eye(5, k=-1)])
     np.testing.assert_array_equal(previous_token_score(both), [0, 1])
 
 
@@ -69,10 +75,9 @@ def test_prefix_matching_counts_what_followed(float64):
     assert np.isnan(prefix_matching_score(even(3), jnp.array([0, 1, 2])))
 
 
-def test_an_even_attention_has_an_induction_score_of_zero_and_a_perfect_one_of_one(float64, getkey):
-    tokens = jax.random.randint(getkey(), (20,), 0, 6)
+def test_an_even_attention_has_an_induction_score_of_zero_and_a_perfect_one_of_one(float64):
+    tokens = np.random.default_rng(0).integers(0, 6, 20)
     np.testing.assert_allclose(induction_score(even(20), jnp.asarray(tokens)), 0, atol=1e-15)
-    tokens = np.asarray(tokens)
     follows = np.array([[j >= 1 and j <= i and tokens[j - 1] == tokens[i] for j in range(20)] for i in range(20)])
     perfect = np.where(
         follows.any(1, keepdims=True), follows / np.maximum(follows.sum(1, keepdims=True), 1), np.eye(20)
@@ -91,7 +96,7 @@ def test_attention_to_labels(float64):
 
 
 def test_labels_of_the_context(float64):
-    logits = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
+    logits = jnp.asarray(np.log([0.1, 0.2, 0.3, 0.4]))
     np.testing.assert_allclose(context_labels(logits, jnp.array([1, 2, 2])), [0, 0.5], rtol=1e-12)
     np.testing.assert_allclose(context_labels(logits, jnp.array([3, 0, 3])), [1, 0.5], rtol=1e-12)
 
@@ -110,9 +115,9 @@ def test_a_stated_head_is_the_landscape(beta2, float64, getkey):
         np.testing.assert_allclose(found[name], value, rtol=1e-12)
         np.testing.assert_allclose(found[f"{name}_error"], 0, atol=1e-12)
     loss = induction_landscape.loss(beta, alpha, xi, beta2=beta2, pairs=PAIRS, labels=LABELS)
-    prompt = jax.tree.map(lambda leaf: leaf[0], law.sample_many(1, key=getkey()))
-    trace = eqx.filter_jit(head.trace)(prompt)
-    np.testing.assert_allclose(law.loss(trace.prediction, prompt), [loss], rtol=1e-12)
+    prompt = drawn(law, getkey())
+    trace, own = eqx.filter_jit(lambda p: (trace := head.trace(p), law.loss(trace.prediction, p)))(prompt)
+    np.testing.assert_allclose(own, [loss], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(trace.activations["attention1"]).sum(axis=1), 1, rtol=1e-12)
 
 
@@ -138,17 +143,19 @@ def measured(model, prompt):
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
     law = task(getkey())
-    model, prompt = ItemLabelNetwork.of(law, layers=layers, key=getkey()), law.sample_many(1, key=getkey())
-    activations, found = measured(model, jax.tree.map(lambda leaf: leaf[0], prompt))
+    model = eqx.filter_jit(lambda key: ItemLabelNetwork.of(law, layers=layers, key=key))(getkey())
+    activations, found = measured(model, drawn(law, getkey()))
+    found = np.asarray(found)
     row = np.asarray(activations[f"attention{layers}"])
-    np.testing.assert_allclose(found[MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
-    assert np.isnan(found[MEASURES.index("item_label_attention")]) == (layers == 1)
+    np.testing.assert_allclose(found[heads.MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
+    assert np.isnan(found[heads.MEASURES.index("item_label_attention")]) == (layers == 1)
 
 
 def test_scores_of_all_heads_of_a_transformer(getkey):
     task = RepeatedTokens(vocabulary=6, period=4)
     block = BlockOptions(heads=2, mlp=None, norm="none")
-    model = Transformer(Tokens(6), dim=6, width=8, layers=2, block=block, positions="learned", length=8, key=getkey())
+    shape = {"dim": 6, "width": 8, "layers": 2, "block": block, "positions": "learned", "length": 8}
+    model = eqx.filter_jit(lambda key: Transformer(Tokens(6), **shape, key=key))(getkey())
     found = head_scores(model, task, key=getkey(), prompts=64)
     assert list(found["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
     for name in ("previous_token_score", "prefix_matching_score", "induction_score"):
