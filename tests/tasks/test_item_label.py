@@ -5,7 +5,6 @@ import itertools
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,8 +16,13 @@ SIZES = {"classes": 12, "labels": 4, "pairs": 4, "dim": 3, "key": jax.random.key
 
 
 @eqx.filter_jit
-def drawn(task, count, key):
+def _drawn(task, count, key):
     return task.sample_many(count, key=key)
+
+
+def drawn(task, count, key):
+    """Prompts, as NumPy's arrays."""
+    return jax.tree.map(np.asarray, _drawn(task, count, key))
 
 
 def within(samples, wanted, errors=4.0, most=0.02):
@@ -49,16 +53,16 @@ def test_the_levels_are_those_of_predictors_that_answer_so(name, getkey):
     """Each level against a predictor that looks at the prompts and nowhere else."""
     task = SETS[name]
     prompts, levels = drawn(task, 8000, getkey()), task.levels()
-    target, known = np.asarray(prompts.labels[:, -1]), np.asarray(prompts.classes[:, -1])
+    target, known = prompts.labels[:, -1], prompts.classes[:, -1]
     rng = np.random.default_rng(0)
     guess = rng.integers(task.labels, size=len(target))
     slot = rng.integers(task.pairs, size=len(target))
     rows = np.arange(len(target))
-    there = np.asarray(prompts.classes[:, :-1] == prompts.classes[:, -1:])
-    looked_up = np.where(there.any(axis=1), np.asarray(prompts.labels)[rows, there.argmax(axis=1)], guess)
+    there = prompts.classes[:, :-1] == prompts.classes[:, -1:]
+    looked_up = np.where(there.any(axis=1), prompts.labels[rows, there.argmax(axis=1)], guess)
     by_heart = np.where(known >= 0, known % task.labels, guess)
     within(guess == target, levels.chance)
-    within(np.asarray(prompts.labels)[rows, slot] == target, levels.context_label)
+    within(prompts.labels[rows, slot] == target, levels.context_label)
     within(looked_up == target, levels.in_context)
     within(by_heart == target, levels.in_weights)
 
@@ -68,7 +72,7 @@ def test_the_nearest_item_of_the_context_has_the_right_label(getkey):
     task = ItemLabel.drawn(classes=64, labels=16, pairs=4, dim=100, within_class_noise=0.1, key=getkey())
     law = task.swapped_labels()
     prompts = drawn(law, 2000, getkey())
-    items, labels = np.asarray(prompts.items), np.asarray(prompts.labels)
+    items, labels = prompts.items, prompts.labels
     nearest = np.argmax(np.einsum("nkd,nd->nk", items[:, :-1], items[:, -1]), axis=1)
     assert law.levels().in_context == 1
     assert np.mean(labels[np.arange(2000), nearest] == labels[:, -1]) == 1
@@ -102,8 +106,8 @@ def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstine
     fields = SIZES | {"classes": classes, "dim": 8, "key": getkey()}
     task = ItemLabel.drawn(**fields, burstiness=burstiness, within_class_noise=0.7).in_context()
     prompts = drawn(task, 4000, getkey())
-    products = np.asarray(jnp.einsum("nid,njd->nij", prompts.items, prompts.items))
-    same = np.asarray(prompts.classes[:, :, None] == prompts.classes[:, None])
+    products = np.einsum("nid,njd->nij", prompts.items, prompts.items)
+    same = prompts.classes[:, :, None] == prompts.classes[:, None]
     off = ~np.eye(5, dtype=bool)
     within(products[:, ~off].mean(axis=1), 1.0)
     within((products[:, -1] * same[:, -1])[:, :-1].sum(axis=1) / burstiness, 1 / 1.49)
@@ -115,11 +119,10 @@ def test_labels_vectors_and_places_are_what_they_should_be(getkey):
     task = ItemLabel.drawn(**SIZES, position_dim=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
     for law, offset in ((task, 0), (task.swapped_labels(), 1)):
         prompts = drawn(law, 2000, getkey())
-        known = np.asarray(prompts.classes) >= 0
-        np.testing.assert_array_equal(
-            np.asarray(prompts.labels)[known], (np.asarray(prompts.classes)[known] + offset) % 4
-        )
-        np.testing.assert_array_equal(prompts.label_vectors, task.label_vectors[prompts.labels[:, :-1]])
+        known = prompts.classes >= 0
+        np.testing.assert_array_equal(prompts.labels[known], (prompts.classes[known] + offset) % 4)
+        vectors = np.asarray(task.label_vectors)
+        np.testing.assert_array_equal(prompts.label_vectors, vectors[prompts.labels[:, :-1]])
         assert np.all(known == known[:, :1])  # a prompt is novel throughout, or not at all
         counts = np.bincount(prompts.shift, minlength=4)
         assert len(counts) == 4  # 12 positions for 9 tokens
@@ -129,7 +132,7 @@ def test_labels_vectors_and_places_are_what_they_should_be(getkey):
 def test_without_repeats_every_group_has_a_label_of_its_own_and_a_random_order(getkey):
     task = ItemLabel.drawn(**SIZES, burstiness=2, no_repeats=True, mixture=PromptMixture(p_novel=0.5))
     prompts = drawn(task, 2000, getkey())
-    labels, classes = np.sort(prompts.labels[:, :-1], axis=1), np.asarray(prompts.classes[:, :-1])
+    labels, classes = np.sort(prompts.labels[:, :-1], axis=1), prompts.classes[:, :-1]
     assert np.all(labels[:, 0] == labels[:, 1])
     assert np.all(labels[:, 2] == labels[:, 3])
     assert np.all(labels[:, 1] < labels[:, 2])
@@ -143,7 +146,7 @@ def test_classes_come_with_the_frequencies_of_their_rank(getkey):
     wanted = 12_000 * p / p.sum()
     plain = task.in_weights()
     for law in (plain, dataclasses.replace(plain, mixture=PromptMixture())):  # one program for both
-        first = np.asarray(drawn(law, 12_000, getkey()).classes[:, 0])
+        first = drawn(law, 12_000, getkey()).classes[:, 0]
         assert np.sum((np.bincount(first, minlength=12) - wanted) ** 2 / wanted) < 11 + 4 * 22**0.5
 
 
@@ -156,16 +159,16 @@ def test_labels_without_repeats_are_drawn_one_after_the_other_by_weight(getkey):
     pairs = list(itertools.combinations(range(4), 2))
     wanted = np.array([q[a] * q[b] * (1 / (1 - q[a]) + 1 / (1 - q[b])) for a, b in pairs])
     assert wanted.sum() == pytest.approx(1)
-    found = np.sort(np.asarray(prompts.classes[:, :2]) % 4, axis=1)
+    found = np.sort(prompts.classes[:, :2] % 4, axis=1)
     counts = np.array([np.sum(np.all(found == pair, axis=1)) for pair in pairs])
     assert np.sum((counts - 12_000 * wanted) ** 2 / (12_000 * wanted)) < 5 + 4 * 10**0.5
-    among = np.asarray(prompts.classes[:, 0])
+    among = prompts.classes[:, 0]
     within(among[among % 4 == 0] == 0, p[0] / (p[0] + p[4]), most=0.03)
 
 
 def test_purged_contexts_never_show_the_class_and_keep_the_odds_of_the_others(getkey):
     task = ItemLabel.drawn(**SIZES, zipf_exponent=1.0).in_weights(purged=True)
-    classes = np.asarray(drawn(task, 12_000, getkey()).classes)
+    classes = drawn(task, 12_000, getkey()).classes
     assert not np.any(classes[:, :-1] == classes[:, -1:])
     p = np.arange(1, 13) ** -1.0 / np.sum(np.arange(1, 13) ** -1.0)
     others = classes[classes[:, -1] == 0, 0]

@@ -10,13 +10,30 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, UniformInputs, WeightPool
 
 SAMPLES = 20_000
 
 
+@eqx.filter_jit
+def drawn(task, key, count):
+    return jax.vmap(lambda k: task.sample(key=k))(jax.random.split(key, count))
+
+
 def prompts(task, key, count=SAMPLES):
-    return jax.jit(jax.vmap(lambda k: task.sample(key=k)))(jax.random.split(key, count))
+    """The inputs and labels of prompts, as NumPy's arrays."""
+    return jax.tree.map(np.asarray, drawn(task, key, count))
+
+
+@eqx.filter_jit
+def _samples(law, key):
+    return jax.vmap(lambda k: law.sample(3, key=k))(jax.random.split(key, SAMPLES))
+
+
+def samples(law, key):
+    """Inputs or task vectors of three entries."""
+    return np.asarray(_samples(law, key))
 
 
 def assert_mean(samples, expected, sigmas=4.5, largest_relative_error=0.05):
@@ -28,9 +45,9 @@ def assert_mean(samples, expected, sigmas=4.5, largest_relative_error=0.05):
 
 
 COVARIANCES = {
-    "scalar": jnp.asarray(0.25),
-    "diagonal": jnp.asarray([0.5, 1.0, 2.0]),
-    "full": jnp.asarray([[1.0, 0.3, 0.0], [0.3, 2.0, -0.5], [0.0, -0.5, 0.7]]),
+    "scalar": np.float32(0.25),
+    "diagonal": np.float32([0.5, 1.0, 2.0]),
+    "full": np.float32([[1.0, 0.3, 0.0], [0.3, 2.0, -0.5], [0.0, -0.5, 0.7]]),
 }
 
 
@@ -41,15 +58,15 @@ def as_matrix(covariance):
 @pytest.mark.parametrize("shape", COVARIANCES)
 def test_inputs_have_the_covariance_they_are_given(shape, getkey):
     law = GaussianInputs(COVARIANCES[shape])
-    x = jax.vmap(lambda k: law.sample(3, key=k))(jax.random.split(getkey(), SAMPLES))
+    x = samples(law, getkey())
     assert_mean(x[:, :, None] * x[:, None, :], as_matrix(COVARIANCES[shape]))
     np.testing.assert_allclose(law.second_moment(3), as_matrix(COVARIANCES[shape]))
 
 
 def test_uniform_inputs(getkey):
-    law = UniformInputs(jnp.asarray(2.0))
-    x = jax.vmap(lambda k: law.sample(3, key=k))(jax.random.split(getkey(), SAMPLES))
-    assert float(jnp.abs(x).max()) <= 2.0
+    law = UniformInputs(2.0)
+    x = samples(law, getkey())
+    assert np.abs(x).max() <= 2.0
     assert_mean(x[:, :, None] * x[:, None, :], law.second_moment(3))
     # The fourth moment tells it from a Gaussian of the same variance: r^4/5, not 3 (r^2/3)^2.
     assert_mean(x**4, np.full(3, 16 / 5))
@@ -57,12 +74,12 @@ def test_uniform_inputs(getkey):
 
 @pytest.mark.parametrize("shape", COVARIANCES)
 def test_labels_are_linear_plus_noise_of_the_given_variance(shape, getkey):
-    task = LinearRegression(3, 4, GaussianInputs(COVARIANCES[shape]), GaussianWeights(jnp.ones(())), 0.3)
+    task = LinearRegression(3, 4, GaussianInputs(COVARIANCES[shape]), GaussianWeights(1.0), 0.3)
     p = prompts(task, getkey())
     # E y^2 = tr(Sigma C) + rho at every position, the query's own label included.
     assert_mean(p.y**2, np.full(5, np.trace(as_matrix(COVARIANCES[shape])) + 0.3))
     # One task vector for the whole prompt: E y_i y_j (x_i . x_j) = E (x_i . x_j)^2 = tr Sigma^2 for C = I.
-    together = p.y[:, 0] * p.y[:, 4] * jnp.sum(p.x[:, 0] * p.x[:, 4], -1)
+    together = p.y[:, 0] * p.y[:, 4] * np.sum(p.x[:, 0] * p.x[:, 4], -1)
     assert_mean(
         together[:, None],
         np.trace(as_matrix(COVARIANCES[shape]) @ as_matrix(COVARIANCES[shape])),
@@ -72,23 +89,23 @@ def test_labels_are_linear_plus_noise_of_the_given_variance(shape, getkey):
 
 def test_task_vectors_have_the_covariance_they_are_given(getkey):
     law = GaussianWeights(COVARIANCES["full"])
-    w = jax.vmap(lambda k: law.sample(3, key=k))(jax.random.split(getkey(), SAMPLES))
+    w = samples(law, getkey())
     assert_mean(w[:, :, None] * w[:, None, :], as_matrix(COVARIANCES["full"]))
 
 
 def test_a_pool_is_drawn_from_uniformly(getkey):
-    pool = WeightPool.drawn(GaussianWeights(jnp.ones(())), 4, 3, key=getkey())
-    w = jax.vmap(lambda k: pool.sample(3, key=k))(jax.random.split(getkey(), SAMPLES))
-    chosen = jnp.argmin(jnp.sum((w[:, None] - pool.weights[None]) ** 2, -1), axis=1)
-    np.testing.assert_array_equal(w, pool.weights[chosen])
-    assert_mean(jax.nn.one_hot(chosen, 4), np.full(4, 0.25))
+    pool = WeightPool.drawn(GaussianWeights(1.0), 4, 3, key=getkey())
+    w, held = samples(pool, getkey()), np.asarray(pool.weights)
+    chosen = np.argmin(np.sum((w[:, None] - held) ** 2, -1), axis=1)
+    np.testing.assert_array_equal(w, held[chosen])
+    assert_mean(np.eye(4)[chosen], np.full(4, 0.25))
 
 
 def test_without_noise_the_labels_determine_the_task_vector(getkey):
     with jax.enable_x64(True):
         task = LinearRegression.convention("garg", dim=3, length=6)
-        p = task.sample(key=getkey())
-        w = jnp.linalg.lstsq(p.x[:3], p.y[:3])[0]
+        p = jax.tree.map(lambda leaf: leaf[0], prompts(task, getkey(), 1))
+        w = np.linalg.solve(p.x[:3], p.y[:3])
         np.testing.assert_allclose(p.x @ w, p.y, atol=1e-10)
 
 
@@ -96,7 +113,7 @@ def test_from_scaling_is_the_proportional_convention(getkey):
     task = LinearRegression.from_scaling(dim=8, alpha=2.5, kappa=1.5, rho=0.1, key=getkey())
     assert (task.dim, task.length) == (8, 20)
     assert task.weights.weights.shape == (12, 8)
-    assert_mean(jnp.sum(prompts(task, getkey(), 4000).x ** 2, -1), np.ones(21))
+    assert_mean(np.sum(prompts(task, getkey(), 4000).x ** 2, -1), np.ones(21))
     assert isinstance(task.fresh().weights, GaussianWeights)
     infinite = LinearRegression.from_scaling(dim=8, alpha=2.5, kappa=math.inf, rho=0.1, key=getkey())
     assert isinstance(infinite.weights, GaussianWeights)
@@ -122,18 +139,18 @@ def test_conventions_translate_the_papers(name, variance_of_x, noise, getkey):
 
 
 def test_noise_and_covariances_are_leaves(getkey):
-    task = LinearRegression(3, 4, GaussianInputs(COVARIANCES["diagonal"]), GaussianWeights(jnp.ones(())), 0.3)
-    key = getkey()
-    gradient = jax.grad(lambda t: jnp.sum(t.sample(key=key).y ** 2))(task)
-    assert all(bool(jnp.all(leaf != 0)) for leaf in jax.tree.leaves(gradient))
+    task = LinearRegression(3, 4, GaussianInputs(COVARIANCES["diagonal"]), GaussianWeights(1.0), 0.3)
+    gradient = jax.jit(jax.grad(lambda t, key: jnp.sum(t.sample(key=key).y ** 2)))(task, getkey())
+    assert all(np.all(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(gradient))
 
 
 def test_loss_of_the_last_position_only(getkey):
     task = LinearRegression.convention("garg", dim=3, length=5)
-    p = task.sample(key=getkey())
-    every = task.loss(jnp.zeros(6), p)
-    np.testing.assert_array_equal(every, p.y**2)
-    np.testing.assert_array_equal(task.loss(jnp.zeros(1), p), every[-1:])
+    rng = np.random.default_rng(0)
+    p = RegressionPrompt(*(jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((6, 3), 6)))
+    every, last = jax.jit(lambda p: (task.loss(jnp.zeros(6), p), task.loss(jnp.zeros(1), p)))(p)
+    np.testing.assert_array_equal(every, np.asarray(p.y) ** 2)
+    np.testing.assert_array_equal(last, np.asarray(every)[-1:])
     with pytest.raises(InputError, match="prediction: expected 6 positions, or 1 for the last, got 4"):
         task.loss(jnp.zeros(4), p)
 
