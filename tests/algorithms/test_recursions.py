@@ -49,13 +49,13 @@ def test_without_a_ridge_every_prefix_has_its_solution_of_least_norm(kind):
     x, y = examples(kind)
     exact = one_solve_per_prefix(x, y, 0.0)
     with jax.enable_x64(True):
-        found = least_squares_weights(jnp.asarray(x), jnp.asarray(y))
+        found = np.asarray(least_squares_weights(jnp.asarray(x), jnp.asarray(y)))
         by_limit = ridge_weights(jnp.asarray(x), jnp.asarray(y), jnp.asarray(0.0))
     exact[0] = found[0]  # nothing seen: zero below
     seen = np.linalg.norm(exact, axis=1) > 0
-    assert off(np.asarray(found)[seen], exact[seen]) < 1e-10
+    assert off(found[seen], exact[seen]) < 1e-10
     np.testing.assert_array_equal(found[0], 0)
-    np.testing.assert_array_equal(np.asarray(found)[~seen], 0)
+    np.testing.assert_array_equal(found[~seen], 0)
     np.testing.assert_array_equal(by_limit, found)
 
 
@@ -98,12 +98,17 @@ def test_in_single_precision_the_error_is_that_of_the_root_of_the_ridge():
 
 
 def test_the_ridge_can_be_swept_through_zero_and_differentiated(precision):
-    x, y = (jnp.asarray(part, precision) for part in examples("repeated"))
-    ridges = jnp.asarray([0.0, 1e-3, 1.0], precision)
-    swept = jax.vmap(lambda r: ridge_weights(x, y, r))(ridges)
-    for ridge, row in zip(ridges, swept, strict=True):
-        np.testing.assert_allclose(row, ridge_weights(x, y, ridge), rtol=1e-4 if precision == "float32" else 1e-11)
-    slopes = jax.vmap(jax.grad(lambda r: jnp.sum(ridge_weights(x, y, r) ** 2)))(ridges)
+    x, y = (jnp.asarray(np.asarray(part, precision)) for part in examples("repeated"))
+    ridges = np.asarray([0.0, 1e-3, 1.0], precision)
+
+    def with_size(ridge):
+        weights = ridge_weights(x, y, ridge)
+        return jnp.sum(weights**2), weights
+
+    slopes, swept = jax.jit(jax.vmap(jax.grad(with_size, has_aux=True)))(ridges)
+    for ridge, row in zip(ridges, np.asarray(swept), strict=True):
+        alone = ridge_weights(x, y, jnp.asarray(ridge))
+        np.testing.assert_allclose(row, alone, rtol=1e-4 if precision == "float32" else 1e-11)
     assert np.isfinite(slopes).all()
     assert np.all(np.asarray(slopes)[1:] < 0)
 
@@ -112,6 +117,7 @@ def test_the_derivative_in_the_ridge_is_the_one_of_the_formula():
     r"""d w / d ridge = -(X'X + ridge)^{-1} w."""
     x, y = examples("normal")
     with jax.enable_x64(True):
-        slope = jax.jacfwd(lambda r: ridge_weights(jnp.asarray(x), jnp.asarray(y), r)[-1])(jnp.asarray(0.3))
+        last = lambda ridge: ridge_weights(jnp.asarray(x), jnp.asarray(y), ridge)[-1]  # noqa: E731
+        slope = jax.jit(jax.jacfwd(last))(jnp.asarray(0.3))
     inverse = np.linalg.inv(x[:-1].T @ x[:-1] + 0.3 * np.eye(6))
     np.testing.assert_allclose(slope, -inverse @ inverse @ x[:-1].T @ y[:-1], rtol=1e-10)
