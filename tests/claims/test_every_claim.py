@@ -26,7 +26,7 @@ CONTROLS = [
     for name, control in registry.load(claim).controls.items()
 ]
 TRAINED = {
-    *(claim for claim in CLAIMS if claim.startswith(("descent/", "induction/"))),
+    *(claim for claim in CLAIMS if claim.startswith(("context_map/", "descent/", "induction/"))),
     "asymptotics/synthetic_to_real",
     "asymptotics/transformer_double_descent",
     "asymptotics/transformer_task_diversity",
