@@ -22,7 +22,7 @@ def blank(seeds):
     return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {}})))
 
 
-def made_up(noise=0.05, seeds=24, converged=1.0, **shifts):
+def made_up(noise=0.1, seeds=100, converged=1.0, **shifts):
     """A Dataset that follows the predictions times a shift by name, with 1/d corrections."""
     rng, dataset = np.random.default_rng(0), blank(seeds)
     sources = {
@@ -53,6 +53,11 @@ def test_it_fails_where_one_of_them_is_not(name):
     findings = claim.check(made_up(**{name: 1.4}))
     failing = [f.id for f in findings if f.outcome is Outcome.FAILS]
     assert failing == [f"{name}[setting={setting}]" for setting in SETTINGS]
+
+
+def test_few_seeds_tell_the_ridge_and_the_noise_off_the_diagonal_alone():
+    found = {finding.id.split("[")[0]: finding.about for finding in claim.check(made_up(seeds=99))}
+    assert found == {"fitted_ridge": "claim", "off_diagonal": "claim", "seeds": "extent", "solved": "data"}
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():

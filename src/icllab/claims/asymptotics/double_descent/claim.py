@@ -94,7 +94,7 @@ experiment = Experiment(
     fixed={"alpha": 10.0, "kappa": 0.5, "rho": 0.01},
     # The grids hold n = d^2, which is tau = d/(d+1), for every d (smoke: for the middle one); kappa d is whole.
     sizes={
-        "smoke": {"dim": (8, 16, 32), "tau": (16 / 17, 1.0, 1.06, 2.0), "seed": 36},
+        "smoke": {"dim": (8, 16, 32), "tau": (16 / 17, 1.0, 1.06, 3.0), "seed": 28},
         "small": {"dim": (10, 20, 40), "tau": (*BELOW, 10 / 11, 20 / 21, 40 / 41, *ABOVE), "seed": 48},
         "medium": {"dim": (20, 40, 80), "tau": (*BELOW, 0.9, 20 / 21, 40 / 41, 80 / 81, *ABOVE), "seed": 64},
     },
@@ -103,7 +103,7 @@ experiment = Experiment(
         "pool_ratio": Control(
             "kappa in place of kappa/tau inside mu*",
             theory={"icl": partial(slide_formula, whole_pool=True)},
-            axes={"tau": (0.5, 16 / 17, 1.0, 1.06, 2.0)},  # below the peak, where it is plain
+            axes={"tau": (0.25, 3.0)},  # below the peak, where it is plain
         ),
         "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),
     },
