@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import with_normal_weights
 from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
@@ -25,10 +26,9 @@ WIDTHS = (3, 4, 2)
 
 def network(samples=40):
     """A small network of two layers, its data of two classes, and parameters."""
-    of_a, of_b, of_x, of_y = jax.random.split(jax.random.key(0), 4)
-    at = {"a": jax.random.normal(of_a, (4, 3)), "b": [jax.random.normal(of_b, (2, 4)), jnp.zeros(2)]}
-    data = (jax.random.normal(of_x, (samples, 3)), jax.random.randint(of_y, (samples,), 0, 2))
-    return at, data
+    rng = np.random.default_rng(0)
+    at = {"a": jnp.asarray(rng.normal(size=(4, 3))), "b": [jnp.asarray(rng.normal(size=(2, 4))), jnp.zeros(2)]}
+    return at, (jnp.asarray(rng.normal(size=(samples, 3))), jnp.asarray(rng.integers(2, size=samples)))
 
 
 def logits(parameters, batch):
@@ -63,14 +63,12 @@ def written_out(at, data):
             logits(unravel(w), data),
         )
 
-    hessian, slopes, z = derivatives(centre)
+    hessian, slopes, z = map(np.asarray, derivatives(centre))
     each = gradients(at, data)
-    p = jax.nn.softmax(z)
-    bent = jnp.eye(2)[None] * p[:, :, None] - p[:, :, None] * p[:, None, :]
-    gauss_newton = jnp.einsum("nip,nij,njq->pq", slopes, bent, slopes) / len(z)
-    return {name: np.asarray(m) for name, m in (("hessian", hessian), ("gauss_newton", gauss_newton))} | {
-        "empirical_fisher": each.T @ each / len(each)
-    }
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    bent = np.eye(2) * p[:, :, None] - p[:, :, None] * p[:, None, :]
+    gauss_newton = np.einsum("nip,nij,njq->pq", slopes, bent, slopes) / len(z)
+    return {"hessian": hessian, "gauss_newton": gauss_newton, "empirical_fisher": each.T @ each / len(each)}
 
 
 @functools.cache
@@ -123,8 +121,9 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
 def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
     """Of y = BAx at the plainest solution of rank r: r(M+N) - r^2, by eigenvalues and by probes."""
     inputs, hidden, outputs = 4, 3, 5
-    a, b = (jnp.eye(*shape).at[:, rank:].set(0) for shape in ((hidden, inputs), (outputs, hidden)))
-    truth = b @ a
+    units = np.arange(5) < rank
+    a, b = (jnp.asarray(np.eye(*shape) * units[: shape[1]]) for shape in ((hidden, inputs), (outputs, hidden)))
+    truth = np.asarray(b) @ np.asarray(a)
     wanted = rank * (inputs + outputs) - rank**2
 
     def distance(layers):
@@ -139,7 +138,7 @@ def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
 
 
 def test_an_effective_dimension_counts_directions_by_their_share():
-    h = jnp.geomspace(1e-4, 10, 60).at[0].set(-0.5)
+    h = np.append(-0.5, np.geomspace(1e-4, 10, 60)[1:])
 
     def quadratic(w):
         return jnp.stack([jnp.sum(h[:30] * w[:30] ** 2), jnp.sum(h[30:] * w[30:] ** 2)]) / 2
@@ -155,9 +154,10 @@ def test_an_effective_dimension_counts_directions_by_their_share():
 
 def test_a_module_with_functions_in_it_is_a_tree_like_any_other():
     """Activations are no arrays; the Gauss-Newton matrix of squares is that of the Jacobian."""
-    at = eqx.nn.MLP(2, 1, 3, 1, activation=jax.nn.relu, key=jax.random.key(0))
-    x = jax.random.normal(jax.random.key(1), (7, 2))
-    y = jnp.sin(x[:, :1])
+    key = jax.random.key(2)
+    at = with_normal_weights(lambda: eqx.nn.MLP(2, 1, 3, 1, activation=jax.nn.relu, key=key), seed=0)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(7, 2)))
+    y = jnp.asarray(np.sin(x)[:, :1])
 
     def answers(model, data):
         return jax.vmap(model)(data[0])
@@ -176,7 +176,6 @@ def test_a_module_with_functions_in_it_is_a_tree_like_any_other():
         return jax.jacrev(of)(w)[:, 0], jax.hessian(lambda w: squares(of(w), (x, y)))(w)
 
     slopes, bent = map(np.asarray, written_out(centre))
-    key = jax.random.key(2)
     found = fisher_spectrum(squares, at, outputs=answers, data=(np.asarray(x), y), key=key)
     np.testing.assert_allclose(found["eigenvalue"], np.linalg.eigvalsh(slopes.T @ slopes / 7)[::-1], atol=1e-12)
     found = hessian_spectrum(lambda model: squares(answers(model, (x, y)), (x, y)), at, key=key)
@@ -198,7 +197,7 @@ def test_data_that_cannot_be_are_refused():
     at, (x, y) = network()
     for spectrum in (hessian_spectrum, fisher_spectrum):
         with pytest.raises(InputError, match=r"^data: expected arrays with one leading axis .*, got \[39, 40\]"):
-            spectrum(loss, at, key=key, data=(x, y[1:]))
+            spectrum(loss, at, key=key, data=(x, np.asarray(y)[1:]))
 
 
 def test_what_cannot_be_is_refused():
