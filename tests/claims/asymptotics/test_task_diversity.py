@@ -131,3 +131,9 @@ def test_what_is_measured_is_of_the_cells_pool_and_of_fresh_tasks_unless_said_ot
     of_pool = errors(0.5, fresh=False)
     np.testing.assert_array_equal(of_pool["idg_error"], few["idg_error"])
     assert np.all(of_pool["icl_error"] < few["icl_error"])
+
+
+def test_the_gap_is_judged_from_three_dimensions_on():
+    found = {finding.id.split("[")[0]: finding.about for finding in claim.check(made_up().isel(dim=[-1]))}
+    judged = dict.fromkeys(("left_falls", "bend_grows", "dmmse_left", "dmmse_bend"), "claim")
+    assert found == {"dimensions": "extent", **judged, "solved": "data"}
