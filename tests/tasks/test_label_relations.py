@@ -11,7 +11,7 @@ from icllab.tasks import ItemLabel, LabelRelations
 from icllab.theory import label_relations as theory
 
 KEY = jax.random.key(3)
-PROMPTS = 4000
+PROMPTS, ROWS = 4000, 40
 
 
 def items(**fields):
@@ -19,18 +19,23 @@ def items(**fields):
     return ItemLabel.drawn(**(given | fields), key=KEY)
 
 
+def related(relations):
+    """Relations in tables of one shape, so that programs are shared."""
+    return LabelRelations.drawn(items(), relations, rows=ROWS if relations else 0, key=KEY)
+
+
 @eqx.filter_jit
-def compiled(task, prompts, key):
-    return task.sample_many(prompts, key=key)
+def compiled(task, key):
+    return task.sample_many(PROMPTS, key=key)
 
 
-def drawn(task, prompts=PROMPTS, key=KEY):
-    return jax.tree.map(np.asarray, compiled(task, prompts, key))
+def drawn(task, key=KEY):
+    return jax.tree.map(np.asarray, compiled(task, key))
 
 
 @pytest.mark.parametrize("relations", [4, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, None))])
 def test_labels_of_a_prompt_go_through_one_permutation(relations):
-    task = LabelRelations.drawn(items(), relations, key=KEY)
+    task = related(relations)
     found = drawn(task)
     before = found.classes % 6
     assert (np.sort(found.labels[:, :3], axis=1)[:, 1:] != np.sort(found.labels[:, :3], axis=1)[:, :-1]).all()
@@ -43,7 +48,7 @@ def test_labels_of_a_prompt_go_through_one_permutation(relations):
 
 
 def test_a_prompt_of_its_own_relation_has_every_label_equally_often():
-    found = drawn(LabelRelations.drawn(items(), None, key=KEY))
+    found = drawn(related(None))
     for item in range(6):
         count = np.bincount(found.labels[:, 0][found.classes[:, 0] % 6 == item], minlength=6)
         expected = count.sum() / 6
@@ -51,7 +56,7 @@ def test_a_prompt_of_its_own_relation_has_every_label_equally_often():
 
 
 def test_an_unseen_item_is_none_of_the_context_and_any_other():
-    task = LabelRelations.drawn(items(), 2, key=KEY).unseen_items()
+    task = related(2).unseen_items()
     found = drawn(task)
     assert (found.classes[:, :3] % 6 != found.classes[:, 3:] % 6).all()
     count = np.bincount(found.classes[:, 3], minlength=12)
@@ -67,17 +72,17 @@ def test_an_unseen_item_is_none_of_the_context_and_any_other():
 @pytest.mark.parametrize("unseen", [False, True])
 def test_task_recognition_is_as_often_right_as_the_closed_form_says(relations, unseen):
     """:func:`recognition_on_a_new_relation` and :func:`recognition_on_an_unseen_item`, over tables drawn afresh."""
-    rng, right, prompts = np.random.default_rng(0), [], 300
+    rng, right = np.random.default_rng(0), []
     base = items()
     for number in range(20):
-        task = LabelRelations.drawn(base, relations, rows=40, key=jax.random.key(number))  # one shape
+        task = LabelRelations.drawn(base, relations, rows=ROWS, key=jax.random.key(number))
         table = np.asarray(task.table)
         asked = task.unseen_items() if unseen else task.new_relations()
-        found = drawn(asked, prompts, jax.random.key(100 + number))
+        found = drawn(asked, jax.random.key(100 + number))
         answers = table[:, found.classes % 6]
         agreed = (answers[..., :3] == found.labels[:, :3]).sum(axis=2)
         chosen = np.argmax(agreed + rng.random(agreed.shape), axis=0)
-        right.append(np.mean(answers[chosen, np.arange(prompts), 3] == found.labels[:, 3]))
+        right.append(np.mean(answers[chosen, np.arange(PROMPTS), 3] == found.labels[:, 3]))
     formula = theory.recognition_on_an_unseen_item if unseen else theory.recognition_on_a_new_relation
     error = max(np.std(right, ddof=1) / np.sqrt(20), 1e-9)
     assert error < 0.03

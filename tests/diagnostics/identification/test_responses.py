@@ -48,10 +48,16 @@ def seen(predictor, positions, prompts):
     return responses(predictor, task(), prompts, positions=positions, block=8)
 
 
-@pytest.fixture
-def prompts(getkey):
+@pytest.fixture(scope="module")
+def eleven():
     with jax.enable_x64(True):
-        yield drawn(task(), key=getkey(), prompts=11, block=8)
+        return drawn(task(), key=jax.random.key(0), prompts=11, block=8)
+
+
+@pytest.fixture
+def prompts(eleven):
+    with jax.enable_x64(True):
+        yield eleven
 
 
 def test_gradients_are_the_weights(prompts):
