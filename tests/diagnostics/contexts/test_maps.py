@@ -1,5 +1,6 @@
 """The map of a context where it is known in closed form, its derivative, its nulls, and what is refused."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +11,10 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts import derivatives, nulls
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.maps import context_map
+from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows
+from icllab.diagnostics.contexts.maps import _verdict, _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
-from icllab.diagnostics.contexts.solvers import MapSolver, solved
+from icllab.diagnostics.contexts.solvers import MapSolver, Solution, solved
 from icllab.diagnostics.contexts.subspaces import chosen, parameters
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models.contexts.exact_family import FastWeights
@@ -34,6 +36,12 @@ def drawn(seed=0, length=LENGTH):
     x = jnp.asarray(np.concatenate([some, -some, others, -others]))
     queries = jax.vmap(RegressionPrompt)(x, jnp.asarray(np.zeros((48, 1))))
     return context, queries
+
+
+def asked_of(exact):
+    """The context, its queries, and the mask of the direct term."""
+    how = {"count": exact["queries"], "size": 1, "key": jax.random.key(0)}
+    return exact["context"], queries_for(exact["context"], exact["task"], **how), chosen(family(), slow)
 
 
 def family(seed=1, normalised=False):
@@ -168,6 +176,75 @@ def test_results_show_themselves(exact):
     assert found.gradient < 1e-3
     # A change of a vector has no rank: nothing is cut.
     assert found.rank_curve.values == pytest.approx([found.gap], abs=1e-12)
+
+
+def test_the_gap_is_on_queries_that_were_not_fitted(exact):
+    """Weights given by hand: gap and norm by NumPy from the second half of the queries alone."""
+    with jax.enable_x64(True):
+        model, context, asked, mask = family(), *asked_of(exact)
+        case = nulls.own(model, mask, context, asked, "squares")
+        moved = eqx.tree_at(slow, model, model.slow + jnp.asarray([0.3, -0.2, 0.5]))
+        free = eqx.filter(moved, mask)
+        zero = jnp.asarray(0.0)
+        one = FittedMap(case, moved, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
+        tests = MapTests(context, asked, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
+        found = tests.measured(one, first=one, other=one)
+        whole = np.asarray(model.mapped(context).slow)
+        x = np.asarray(exact["queries"].x[24:, 0])
+        left, start = ((x @ (whole - np.asarray(w))) ** 2 for w in (moved.slow, model.slow))
+        ratio = left.mean() / start.mean()
+        error = np.std(left - ratio * start, ddof=1) / len(x) ** 0.5 / start.mean()
+        np.testing.assert_allclose(found["gap"], [ratio, error])
+        size = np.linalg.norm([0.3, -0.2, 0.5]) / np.linalg.norm(model.slow)
+        assert found["norm"][0] == pytest.approx(size)
+        # The halves compose to the whole, from which these weights are as far as they are in the gap.
+        assert found["composition"][0] == pytest.approx(ratio, rel=1e-6)
+
+
+def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
+    with jax.enable_x64(True):
+        model, context, asked, mask = family(), *asked_of(exact)
+        case = nulls.own(model, mask, context, asked, "squares")
+        found = nulls.unrelated(case, family(seed=5), context, asked)
+        base = np.asarray(asked.fitted.x[:, 0] @ model.slow)
+        change = np.asarray(found.fit.targets[:, 0]) - base
+        assert change.mean() == pytest.approx(0.0, abs=1e-12)
+        assert (change**2).mean() == pytest.approx(((np.asarray(case.fit.targets[:, 0]) - base) ** 2).mean())
+        other = np.asarray(asked.fitted.x[:, 0] @ family(seed=5).mapped(context).slow)
+        assert abs(np.corrcoef(change, other)[0, 1]) == pytest.approx(1.0)
+
+
+def test_untrained_networks_have_the_same_numbers_in_another_order():
+    model = family()
+    one, other = nulls.drawn_networks(model, 2, untrained=None, key=jax.random.key(0))
+    for name in ("down", "up", "slow"):
+        there, moved = np.asarray(getattr(model, name)), np.asarray(getattr(one, name))
+        np.testing.assert_array_equal(np.sort(there.ravel()), np.sort(moved.ravel()))
+    assert not np.array_equal(one.up, model.up)
+    assert not np.array_equal(one.up, other.up)
+    with pytest.raises(InputError, match="untrained: expected a function of a key"):
+        nulls.drawn_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0))
+
+
+def test_a_change_is_cut_to_a_rank_as_the_most_square_matrix():
+    change = np.random.default_rng(0).normal(size=(6, 2, 3))
+    u, s, v = np.linalg.svd(change.reshape(6, 6))
+    wanted = ((u[:, :2] * s[:2]) @ v[:2]).reshape(6, 2, 3)
+    np.testing.assert_allclose(_cut(jnp.asarray(change, jnp.float32), 2), wanted, atol=1e-5)
+    np.testing.assert_allclose(_cut(jnp.asarray(change, jnp.float32), 6), change, atol=1e-5)
+    assert _rows((2, 3, 6)) == 6
+
+
+def test_what_went_wrong_is_said(exact):
+    found = exact["sum"].dataset
+    assert exact["sum"].warnings == ()
+    wrong = found.assign(converged=False, gradient=0.5, solve=0.4).assign_attrs(context_length=1)
+    wrong["null_converged"][0, 1] = False
+    wrong["null_gap"][1, 0] = np.nan
+    said = " | ".join(_warnings(wrong))
+    for part in ("the fit has not converged", "1 of 4 fits of nulls", "singular", "changes no answer", "cannot be cut"):
+        assert part in said
+    assert _verdict(wrong).outcome is MapOutcome.UNDECIDED
 
 
 TASK = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)

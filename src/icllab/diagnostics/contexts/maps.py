@@ -205,7 +205,7 @@ def context_map(
         )
     )
     found.attrs.update(asked.description, method=own.method, steps=int(own.solution.steps), head=kind)
-    said += _warnings(found, tests)
+    said += _warnings(found)
     return ContextMap(own.model, found, _verdict(found), tuple(said))
 
 
@@ -236,7 +236,7 @@ def _verdict(found: xr.Dataset) -> MapVerdict:
     return judged(compared("gap"), compared("derivative"), composition, compared("norm"), converged=converged)
 
 
-def _warnings(found: xr.Dataset, tests: MapTests) -> list[str]:
+def _warnings(found: xr.Dataset) -> list[str]:
     said = []
     if not found["converged"]:
         steps, gradient = found.attrs["steps"], float(found["gradient"])
@@ -249,6 +249,6 @@ def _warnings(found: xr.Dataset, tests: MapTests) -> list[str]:
         said.append(f"the solve of the derivative is singular to working precision: {left:.2g} of it is left")
     if not np.isfinite(found["null_gap"]).all():
         said.append("the context changes no answer of some untrained networks; they are left out")
-    if tests.context.length < 2:
+    if found.attrs["context_length"] < 2:
         said.append("a context of one example cannot be cut: there is no composition test")
     return said

@@ -10,6 +10,7 @@ it is, the earlier one is moved up to the query.
 """
 
 import functools
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -64,9 +65,7 @@ class Queries(eqx.Module):
     description: dict[str, Any] = eqx.field(static=True)
 
 
-def queries_for(
-    context: Prompt, task: AbstractTask, *, count: int | Any, size: int, key: PRNGKeyArray, fits: bool = True
-) -> Queries:
+def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: int, key: PRNGKeyArray) -> Queries:
     """Queries to put after a context: ``count`` of them of each kind from the task, or half of those given.
 
     Raises:
@@ -78,9 +77,9 @@ def queries_for(
     if context.length < 1:
         raise expected("context", "at least one example before its last query", f"{context.positions} position")
     require_integer("query_length", size)
-    if isinstance(count, int):
+    if isinstance(count, Integral):
         require_integer("queries", count, least=2)
-        prompts, source = drawn(task, key=key, prompts=2 * count), type(task).__name__
+        prompts, source = drawn(task, key=key, prompts=2 * int(count)), type(task).__name__
     else:
         prompts, source = count, "given"
     total = len(jax.tree.leaves(prompts)[0])
@@ -94,10 +93,10 @@ def queries_for(
     alone = _alone(prompts, context, size)
     _require_room(context, size)
     half = total // 2
-    parts = [jax.tree.map(lambda leaf, r=rows: leaf[r], alone) for rows in (slice(half), slice(half, 2 * half))]
+    first, second = (jax.tree.map(lambda leaf, r=rows: leaf[r], alone) for rows in (slice(half), slice(half, 2 * half)))
     kept = isinstance(context, ItemLabelPrompt)
     described = {"query_length": size, "queries": half, "query_source": source, "context_length": context.length}
-    return Queries(*parts, described | {"positions": "kept" if kept else "restart"})
+    return Queries(first, second, described | {"positions": "kept" if kept else "restart"})
 
 
 @eqx.filter_jit

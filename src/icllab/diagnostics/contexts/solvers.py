@@ -172,9 +172,9 @@ def adam(fit: Fit, how: MapSolver) -> Solution:
     def step(state: Any, i: Array) -> tuple[Any, None]:
         w, memory = state
         with jax.numpy_dtype_promotion("standard"):
-            update, memory = optimizer.update(slope_of(w), memory)
+            move, memory = optimizer.update(slope_of(w), memory)
         share = (1 + jnp.cos(jnp.pi * i.astype(w.dtype) / how.adam_steps)) / 2
-        return (w - rate * share * update, memory), None
+        return (w - rate * share * jnp.asarray(move), memory), None
 
     (w, _), _ = jax.lax.scan(step, (begin, optimizer.init(begin)), jnp.arange(how.adam_steps))
     return _solution(fit, unravel, w, slope_of(w), first, jnp.asarray(how.adam_steps))
