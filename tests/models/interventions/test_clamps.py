@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawing import with_normal_weights
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -13,14 +14,25 @@ from icllab.models import ItemLabelNetwork, ablated, copy_clamped, match_clamped
 from icllab.tasks import ItemLabel
 from icllab.training import Record
 
-TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=6, key=jax.random.key(0))
-NETWORK = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(1))
-PROMPTS = TASK.sample_many(20, key=jax.random.key(2))
+KEY = jax.random.key(0)
+TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=6, key=KEY)
+PROMPTS = eqx.filter_jit(lambda key: TASK.sample_many(20, key=key))(jax.random.key(2))
+
+
+def drawn(seed, **fields):
+    return with_normal_weights(lambda: ItemLabelNetwork.of(TASK, depth=1, key=KEY, **fields), seed)
+
+
+NETWORK = drawn(1)
 
 
 @eqx.filter_jit
-def activations(model):
+def traces(model):
     return jax.vmap(model.trace)(PROMPTS).activations
+
+
+def activations(model):
+    return jax.tree.map(np.asarray, traces(model))
 
 
 @eqx.filter_jit
@@ -29,7 +41,7 @@ def gradient(model):
 
 
 def largest(tree):
-    return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+    return max(np.abs(leaf).max() for leaf in jax.tree.leaves(tree))
 
 
 def test_the_previous_token_is_clamped_for_labels_alone():
@@ -39,11 +51,11 @@ def test_the_previous_token_is_clamped_for_labels_alone():
         np.testing.assert_allclose(after[:, 2 * k + 1, : 2 * k], 0.3 / (2 * k + 1), rtol=1e-6)
         np.testing.assert_allclose(after[:, 2 * k + 1, 2 * k + 1], 0.3 / (2 * k + 1), rtol=1e-6)
     np.testing.assert_array_equal(after[:, ::2], before[:, ::2])
-    np.testing.assert_allclose(jnp.sum(after, axis=2), 1, rtol=1e-6)
+    np.testing.assert_allclose(after.sum(axis=2), 1, rtol=1e-6)
 
 
 def test_the_match_is_clamped_to_all_tokens_of_the_right_label():
-    found = np.asarray(activations(match_clamped(NETWORK, 0.8))["attention2"])
+    found = activations(match_clamped(NETWORK, 0.8))["attention2"]
     matches = np.asarray(PROMPTS.matches)
     assert {1, 2} <= set(matches.sum(axis=1).tolist())  # labels repeat in some of these prompts
     for pattern, right in zip(found, matches, strict=True):
@@ -54,9 +66,9 @@ def test_the_match_is_clamped_to_all_tokens_of_the_right_label():
 
 
 def test_a_prompt_without_the_label_is_left_alone(getkey):
-    task = ItemLabel.drawn(classes=4, labels=4, pairs=3, dim=6, key=jax.random.key(0)).in_weights(purged=True)
-    prompt = task.sample(key=getkey())
-    assert not bool(jnp.any(prompt.matches))  # as many classes as labels: no other class has the query's
+    task = ItemLabel.drawn(classes=4, labels=4, pairs=3, dim=6, key=KEY).in_weights(purged=True)
+    prompt = eqx.filter_jit(task.sample)(key=getkey())
+    assert not np.any(prompt.matches)  # as many classes as labels: no other class has the query's
     answered = eqx.filter_jit(lambda model: model(prompt))
     np.testing.assert_allclose(answered(match_clamped(NETWORK)), answered(NETWORK), rtol=1e-6)
 
@@ -65,11 +77,11 @@ def test_match_and_copy_together_are_always_right():
     """Whatever the weights: the log mass on the right label is ln z, and that of others at most ln((1 - z) + floor)."""
     model = copy_clamped(match_clamped(NETWORK, 0.8))
     logits = activations(model)["logits"]
-    right = jnp.take_along_axis(logits[:, 0], PROMPTS.labels[:, -1:], axis=1)
+    right = np.take_along_axis(logits[:, 0], np.asarray(PROMPTS.labels)[:, -1:], axis=1)
     np.testing.assert_allclose(right, np.log(0.8), rtol=1e-5)
-    assert float(jnp.min(logits)) == pytest.approx(np.log(1e-6))  # a label that is not in the context
+    assert logits.min() == pytest.approx(np.log(1e-6))  # a label that is not in the context
     linear = activations(copy_clamped(match_clamped(NETWORK, 0.8), 5.0))["logits"]
-    np.testing.assert_allclose(jnp.max(linear[:, 0], axis=1), 4.0, rtol=1e-5)
+    np.testing.assert_allclose(linear[:, 0].max(axis=1), 4.0, rtol=1e-5)
 
 
 def test_what_is_clamped_gets_no_gradient_and_the_rest_does():
@@ -103,7 +115,7 @@ def test_clamped_networks_are_trained(getkey):
 
 
 def test_a_graft_takes_the_parts_and_nothing_else():
-    donor = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(7))
+    donor = drawn(7)
     mixed = transplanted(NETWORK, donor, lambda m: (m.layers[0], m.classifier.readout))
     assert eqx.tree_equal(mixed.layers[0], donor.layers[0])
     assert eqx.tree_equal(mixed.classifier.readout, donor.classifier.readout)
@@ -116,8 +128,7 @@ def test_what_cannot_be_clamped_or_grafted_is_refused():
         match_clamped(NETWORK, 1.5)
     with pytest.raises(InputError, match="layer: expected 1 or 2, got 3"):
         ablated(NETWORK, 3)
-    one = ItemLabelNetwork.of(TASK, layers=1, depth=1, key=jax.random.key(7))
-    prompt = TASK.sample(key=jax.random.key(0))
+    one, prompt = drawn(7, layers=1), jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[0]), PROMPTS)
     for clamped in (previous_token_clamped(one), copy_clamped(one)):
         with pytest.raises(InputError, match="model: expected"):
             eqx.filter_eval_shape(clamped, prompt)
@@ -125,6 +136,6 @@ def test_what_cannot_be_clamped_or_grafted_is_refused():
         eqx.filter_eval_shape(ablated(one, 2), prompt)
     with pytest.raises(InputError, match="parts: expected parts that model and donor have"):
         transplanted(NETWORK, one, lambda m: m.layers[1])
-    wide = ItemLabelNetwork(dim=9, position_dim=7, labels=4, depth=1, key=jax.random.key(7))
+    wide = with_normal_weights(lambda: ItemLabelNetwork(dim=9, position_dim=7, labels=4, depth=1, key=KEY), 7)
     with pytest.raises(InputError, match="donor: expected parts of shapes"):
         transplanted(NETWORK, wide, lambda m: m.layers[0])

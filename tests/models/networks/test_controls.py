@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import prompt_of, with_normal_weights
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
@@ -18,54 +19,78 @@ def float64():
 
 
 @pytest.fixture
-def prompt(getkey):
-    return RegressionPrompt(x=jax.random.normal(getkey(), (5, 3)), y=jax.random.normal(getkey(), (5,)))
+def prompt():
+    return prompt_of(0, positions=5, dim=3)
 
 
-def test_the_prompt_perceptron_sees_the_examples_before_the_query(prompt, getkey):
-    model = PromptPerceptron(dim=3, length=4, hidden=(6,), answers="every", key=getkey())
-    inputs = model.trace(prompt).activations["input"]
+def drawn(kind, **fields):
+    key = jax.random.key(0)
+    return with_normal_weights(lambda: kind(dim=3, **fields, key=key), seed=1)
+
+
+def numbers(prompt):
+    return np.asarray(prompt.x), np.asarray(prompt.y)
+
+
+def test_the_prompt_perceptron_sees_the_examples_before_the_query(prompt):
+    every, last = (
+        eqx.filter_jit(drawn(PromptPerceptron, length=4, hidden=(6,), answers=answers).trace)(prompt)
+        for answers in ("every", "last")
+    )
+    inputs, (x, y) = np.asarray(every.activations["input"]), numbers(prompt)
     for i in range(5):
         seen = np.zeros((4, 4))
-        seen[:i, :3], seen[:i, 3] = prompt.x[:i], prompt.y[:i]
-        np.testing.assert_array_equal(inputs[i], [*seen.ravel(), *prompt.x[i], *(np.arange(4) < i)])
-    last = PromptPerceptron(dim=3, length=4, hidden=(6,), answers="last", key=getkey())
-    np.testing.assert_array_equal(last.trace(prompt).activations["input"][0], inputs[4, :19])
-    assert last(prompt).shape == (1,)
+        seen[:i, :3], seen[:i, 3] = x[:i], y[:i]
+        np.testing.assert_array_equal(inputs[i], [*seen.ravel(), *x[i], *(np.arange(4) < i)])
+    np.testing.assert_array_equal(np.asarray(last.activations["input"])[0], inputs[4, :19])
+    assert last.prediction.shape == (1,)
 
 
-def test_the_recurrence_is_that_of_equinox(prompt, getkey):
+def test_the_recurrence_is_that_of_equinox(prompt):
     """Step by step, with the label told at the next input."""
-    model = Recurrent(dim=3, width=6, hidden=(4,), nonlinearity="tanh", key=getkey())
-    state, told, wanted = jnp.zeros(6), 0.0, []
-    for x, y in zip(prompt.x, prompt.y, strict=True):
+    model = drawn(Recurrent, width=6, hidden=(4,), nonlinearity="tanh")
+
+    @jax.jit
+    def step(x, told, state):
         state = model.cell(jnp.append(x, told), state)
-        wanted.append(model.readout(state)[0])
+        return state, model.readout(state)[0]
+
+    state, told, wanted = np.zeros(6), 0.0, []
+    for x, y in zip(*numbers(prompt), strict=True):
+        state, answer = step(x, told, state)
+        wanted.append(float(answer))
         told = y
-    np.testing.assert_allclose(model(prompt), wanted, rtol=1e-12)
+    np.testing.assert_allclose(eqx.filter_jit(model)(prompt), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("pool", ["sum", "mean"])
-def test_deep_sets_is_its_formula_and_has_no_order(pool, prompt, getkey):
-    model = DeepSets(dim=3, width=6, hidden=(4,), pool=pool, key=getkey())
-    made = [model.features(jnp.append(x, y)) for x, y in zip(prompt.x, prompt.y, strict=True)]
-    for i, answer in enumerate(model(prompt)):
-        pooled = sum(made[:i], jnp.zeros(6)) / (max(i, 1) if pool == "mean" else 1)
-        np.testing.assert_allclose(answer, model.readout(jnp.append(pooled, prompt.x[i]))[0], rtol=1e-12)
-    turned = RegressionPrompt(x=prompt.x[jnp.array([3, 1, 0, 2, 4])], y=prompt.y[jnp.array([3, 1, 0, 2, 4])])
-    np.testing.assert_allclose(model(turned)[-1], model(prompt)[-1], rtol=1e-12)
-    assert not np.allclose(model(turned)[1:4], model(prompt)[1:4])
+def test_deep_sets_is_its_formula_and_has_no_order(pool, prompt):
+    model, (x, y) = drawn(DeepSets, width=6, hidden=(4,), pool=pool), numbers(prompt)
+    order = [3, 1, 0, 2, 4]
+    turned = RegressionPrompt(jnp.asarray(x[order]), jnp.asarray(y[order]))
+    found, other = (np.asarray(eqx.filter_jit(model)(one)) for one in (prompt, turned))
+    features, readout = jax.jit(lambda example: model.features(example)), jax.jit(lambda seen: model.readout(seen))
+    made = np.array([features(np.append(a, b)) for a, b in zip(x, y, strict=True)])
+    for i in range(5):
+        pooled = made[:i].sum(axis=0) / (max(i, 1) if pool == "mean" else 1)
+        np.testing.assert_allclose(found[i], readout(np.append(pooled, x[i]))[0], rtol=1e-12)
+    np.testing.assert_allclose(other[-1], found[-1], rtol=1e-12)
+    assert not np.allclose(other[1:4], found[1:4])
 
 
-def test_the_names_in_order(prompt, getkey):
-    names = list(DeepSets(dim=3, width=6, hidden=(4,), pool="sum", key=getkey()).trace(prompt).activations)
-    assert names == ["features.hidden0", "examples", "pooled", "readout.hidden0", "prediction"]
-    names = list(Recurrent(dim=3, width=6, hidden=(4,), key=getkey()).trace(prompt).activations)
-    assert names == ["input", "states", "hidden0", "prediction"]
+def test_the_names_in_order(prompt):
+    def names(model):
+        found = []
+        eqx.filter_eval_shape(lambda: found.extend(model.trace(prompt).activations))
+        return found
+
+    deep_sets, recurrent = drawn(DeepSets, width=6, hidden=(4,), pool="sum"), drawn(Recurrent, width=6, hidden=(4,))
+    assert names(deep_sets) == ["features.hidden0", "examples", "pooled", "readout.hidden0", "prediction"]
+    assert names(recurrent) == ["input", "states", "hidden0", "prediction"]
 
 
 def test_bad_input_is_refused(prompt, getkey):
-    model = PromptPerceptron(dim=3, length=3, hidden=(), answers="last", key=getkey())
+    model = drawn(PromptPerceptron, length=3, hidden=(), answers="last")
     with pytest.raises(InputError, match="prompt: expected 3 examples before the query, got 4"):
         model(prompt)
     with pytest.raises(InputError, match="unknown answers 'all'; known: every, last"):
