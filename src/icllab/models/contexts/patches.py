@@ -76,7 +76,7 @@ def rank_one_patch(model: Transformer, prompt: Any, other: Any) -> Patch:
 
     def change(block: Block, read: Array, reads: Array) -> WeightChange:
         layer = _first(block)
-        return WeightChange(rank_one(layer.weight, read[0], reads[0]), jnp.zeros_like(layer.bias))
+        return WeightChange(rank_one(layer.weight, read[0], reads[0]), jnp.zeros_like(layer.bias))  # pyright: ignore[reportArgumentType]
 
     def stacked(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf[None], tree)
@@ -163,5 +163,5 @@ def _changed(block: Block, first: WeightChange, last: Array) -> Block:
         return of.mlp.layers[0].weight, of.mlp.layers[0].bias
 
     layer = _first(block)
-    block = eqx.tree_at(parts, block, (layer.weight + first.weight, layer.bias + first.bias))
+    block = eqx.tree_at(parts, block, (layer.weight + first.weight, layer.bias + first.bias))  # pyright: ignore[reportOptionalOperand]
     return eqx.tree_at(lambda of: of.mlp.layers[-1].bias, block, replace_fn=lambda bias: bias + last)

@@ -63,7 +63,7 @@ def _of_head(heads):
     without, shared, winners = (jax.vmap(reduction)(heads) for reduction in REDUCTIONS)
     seen = jnp.isfinite(winners.scores)[..., None]
     own = heads.keys[:, heads.frozen :]
-    modified = jax.vmap(lambda keys, which: keys[which])(heads.keys, winners.winners)
+    modified = jax.vmap(lambda keys, which: keys[which])(heads.keys, winners.winners)  # pyright: ignore[reportAttributeAccessIssue]
     inputs = jnp.where(seen, heads.entities[:, None], 0)
     wanted = jnp.where(seen, modified - own[:, None], 0)
     rows = [part[:half].reshape(-1, part.shape[-1]) for part in (inputs, wanted)]
