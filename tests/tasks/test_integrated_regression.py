@@ -44,6 +44,16 @@ def steps(layers, key):
     return GradientDescentPlusPlus(a, b, layers=layers, **SHAPE)
 
 
+@eqx.filter_jit
+def drawn(task, key, count):
+    return jax.vmap(lambda k: task.sample(key=k))(jax.random.split(key, count))
+
+
+def one(task, key):
+    """A single prompt."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[0]), drawn(task, key, 1))
+
+
 def gradient(algorithm, loss):
     value, found = eqx.filter_value_and_grad(loss)(algorithm)
     return jnp.concatenate([value[None], found.preconditioner.ravel(), found.contraction.ravel()])
@@ -77,7 +87,7 @@ def test_at_scalar_numbers_it_is_the_polynomial_of_the_spectrum(getkey):
     with jax.enable_x64(True):
         task = IntegratedRegression(LinearRegression.convention("ahn", dim=DIM, length=LENGTH))
         rates, contractions = np.linspace(0.3, 0.6, layers), np.linspace(0.5, 0.2, layers)
-        prompt = task.sample(key=getkey())
+        prompt = one(task, getkey())
         algorithm = GradientDescentPlusPlus.scalar(rates, contractions, layers=layers, **SHAPE)
         found = jax.jit(lambda p: task.loss(LabelMap(algorithm)(p), p)[0])(prompt)
         values = np.linalg.eigvalsh(np.asarray(prompt.covariance))
@@ -98,23 +108,23 @@ def test_its_mean_is_the_error_of_the_closed_form(getkey):
 def test_its_mean_is_the_error_of_any_preconditioner_under_noise(getkey):
     """Full covariances of inputs and tasks, a preconditioner that is not symmetric; the query's noise counts here."""
     plain = regression("full")
-    a = 0.5 * jnp.eye(DIM) + 0.2 * jax.random.normal(getkey(), (DIM, DIM))
+    a = 0.5 * np.eye(DIM) + 0.2 * np.random.default_rng(0).normal(size=(DIM, DIM))
     losses = drawn_losses(IntegratedRegression(plain), LabelMap(PreconditionedDescent(a, layers=1, **SHAPE)), getkey())
     laws = {"length": LENGTH, "task_covariance": FULL[::-1, ::-1], "noise_variance": 0.3}
-    exact, error = preconditioners.loss(np.asarray(a, float), FULL, **laws) + 0.3, losses.std() / len(losses) ** 0.5
+    exact, error = preconditioners.loss(a, FULL, **laws) + 0.3, losses.std() / len(losses) ** 0.5
     assert error < 0.02 * exact
     assert abs(losses.mean() - exact) < 4 * error
 
 
 def drawn_losses(task, predictor, key):
-    prompts = jax.jit(jax.vmap(lambda k: task.sample(key=k)))(jax.random.split(key, 20_000))
+    prompts = drawn(task, key, 20_000)
     return np.asarray(jax.jit(jax.vmap(lambda p: task.loss(predictor(p), p)[0]))(prompts), np.float64)
 
 
 def test_other_inputs_are_drawn_themselves(getkey):
     plain = regression("uniform_pool")
     task = IntegratedRegression(plain)
-    prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(getkey(), 4000))
+    prompts = drawn(task, getkey(), 4000)
     assert prompts.examples == task.length == LENGTH
     found = np.asarray(prompts.covariance)
     error = found.std(0) / len(found) ** 0.5
@@ -139,7 +149,7 @@ def test_fit_finds_the_best_preconditioner(getkey):
 
 
 def test_a_prompt_is_whole_or_nothing(getkey):
-    prompt = IntegratedRegression(regression("plain")).sample(key=getkey())
+    prompt = one(IntegratedRegression(regression("plain")), getkey())
     assert (prompt.positions, prompt.length, prompt.dim) == (LENGTH + 1, LENGTH, DIM)
     assert prompt.alone(LENGTH, size=LENGTH + 1) is prompt
     assert prompt.replaced_after(LENGTH, prompt) is prompt
@@ -156,6 +166,6 @@ def test_a_law_of_tasks_without_a_known_moment_is_refused(getkey):
             return jnp.ones(dim)
 
     task = IntegratedRegression(eqx.tree_at(lambda t: t.weights, regression("plain"), Odd()))
-    prompt = task.sample(key=getkey())
+    prompt = one(IntegratedRegression(regression("plain")), getkey())
     with pytest.raises(InputError, match="weights: expected GaussianWeights or a WeightPool, got 'Odd'"):
         task.loss(jnp.zeros((1, DIM, DIM)), prompt)

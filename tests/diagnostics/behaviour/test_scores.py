@@ -13,7 +13,7 @@ from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 
 # Some of these predictors see their target on purpose: their scores are then known.
 pytestmark = pytest.mark.filterwarnings("ignore:predictor .* looks at its own target")
-TASK = LinearRegression(3, 8, GaussianInputs(jnp.ones(())), GaussianWeights(jnp.ones(())), 0.25)
+TASK = LinearRegression(3, 8, GaussianInputs(1.0), GaussianWeights(1.0), 0.25)
 NAMES = ("early_minus_late", "win_rate", "context_benefit")
 
 
@@ -44,7 +44,7 @@ class OnTheHost(AbstractPredictor):
 
     def __call__(self, prompt):
         assert not isinstance(prompt.y, jax.core.Tracer)
-        return cheat(prompt)
+        return jnp.asarray(np.where(np.arange(prompt.positions) >= 5, prompt.y, np.float32(0)))
 
 
 def test_a_predictor_that_ignores_its_context_scores_one_half_and_zero(getkey):
@@ -93,7 +93,7 @@ def test_the_error_of_a_difference_is_that_of_differences(getkey):
 def test_every_kind_of_predictor_has_the_same_scores(getkey):
     predictors = {"every": cheat, "last": LastOnly(), "host": OnTheHost()}
     for early, late in ((2, 8), (3, 6)):
-        result = icl_scores(predictors, TASK, key=getkey(), early=early, late=late, prompts=40)
+        result = icl_scores(predictors, TASK, key=getkey(), early=early, late=late, prompts=10)
         for name in NAMES:
             np.testing.assert_allclose(result[name], np.full(3, result[name].values[0]), rtol=1e-6)
 
