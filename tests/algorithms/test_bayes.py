@@ -24,6 +24,16 @@ def prompt_of(x, y, dtype="float64"):
     return RegressionPrompt(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
 
 
+@eqx.filter_jit
+def answers(predictor, prompt):
+    return predictor(prompt)
+
+
+@eqx.filter_jit
+def weights(predictor, prompt):
+    return predictor.weights(prompt)
+
+
 def gaussian_by_hand(x, y, covariance, noise):
     """C X' (X C X' + noise)^+ y for every prefix."""
     rows = [np.zeros(x.shape[1])]
@@ -57,10 +67,10 @@ def test_a_gaussian_posterior_is_its_formula(covariance, noise):
     x, y = data()
     written_out = covariance if covariance.ndim == 2 else np.diag(np.broadcast_to(covariance, 4))
     with jax.enable_x64(True):
-        predictor = GaussianPosterior(jnp.asarray(covariance), noise)
-        weights, prediction = predictor.weights(prompt_of(x, y)), predictor(prompt_of(x, y))
+        predictor, prompt = GaussianPosterior(jnp.asarray(covariance), noise), prompt_of(x, y)
+        found, prediction = weights(predictor, prompt), answers(predictor, prompt)
     exact = gaussian_by_hand(x, y, written_out, noise)
-    np.testing.assert_allclose(weights, exact, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(prediction, np.sum(x * exact, axis=1), rtol=1e-9, atol=1e-11)
 
 
@@ -68,10 +78,12 @@ def test_a_gaussian_posterior_has_ridge_and_least_squares_as_special_cases():
     x, y = data()
     with jax.enable_x64(True):
         prompt = prompt_of(x, y)
-        np.testing.assert_allclose(GaussianPosterior(2.0, 0.5)(prompt), Ridge(0.25)(prompt), rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(GaussianPosterior(2.0, 0.0)(prompt), LeastSquares()(prompt), rtol=1e-12, atol=1e-14)
-        written_out = GaussianPosterior(2.0 * jnp.eye(4), 0.5)(prompt)
-        np.testing.assert_allclose(written_out, Ridge(0.25)(prompt), rtol=1e-12, atol=1e-14)
+        ridge = answers(Ridge(0.25), prompt)
+        for covariance in (2.0, 2 * np.eye(4)):
+            posterior = answers(GaussianPosterior(covariance, 0.5), prompt)
+            np.testing.assert_allclose(posterior, ridge, rtol=1e-12, atol=1e-14)
+        without_noise = answers(GaussianPosterior(2.0, 0.0), prompt)
+        np.testing.assert_allclose(without_noise, answers(LeastSquares(), prompt), rtol=1e-12, atol=1e-14)
 
 
 def test_gradients_in_a_covariance_are_those_of_finite_differences():
@@ -81,15 +93,17 @@ def test_gradients_in_a_covariance_are_those_of_finite_differences():
     change = rng.normal(size=(4, 4))
     change = change @ change.T
     with jax.enable_x64(True):
+
+        @jax.jit
+        @jax.value_and_grad
+        def last(t, covariance):
+            return GaussianPosterior(covariance + t * change, 0.1)(prompt_of(x, y))[-1]
+
         for covariance in (np.eye(4), FULL):
-
-            def last(t, covariance=covariance):
-                return GaussianPosterior(jnp.asarray(covariance) + t * jnp.asarray(change), 0.1)(prompt_of(x, y))[-1]
-
-            slope, value = jax.jit(jax.grad(last))(jnp.asarray(0.0)), jax.jit(last)
-            difference = (value(jnp.asarray(1e-5)) - value(jnp.asarray(-1e-5))) / 2e-5
-            np.testing.assert_allclose(slope, difference, rtol=1e-7)
-        gradient = eqx.filter_grad(lambda p: jnp.sum(p(prompt_of(x, y))))(GaussianPosterior(jnp.asarray(SINGULAR), 0.1))
+            (above, _), (_, slope), (below, _) = (last(t, covariance) for t in (1e-5, 0.0, -1e-5))
+            np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-7)
+        total = eqx.filter_grad(lambda predictor: jnp.sum(predictor(prompt_of(x, y))))
+        gradient = eqx.filter_jit(total)(GaussianPosterior(SINGULAR, 0.1))
     assert np.isfinite(gradient.covariance).all()
 
 
@@ -134,29 +148,33 @@ def test_a_large_pool_in_single_precision_is_finite_and_near_double_precision(no
         np.testing.assert_allclose(prediction, exact, atol=2e-3 if noise < 0.1 else 2e-5)
 
 
+@eqx.filter_jit
+@eqx.filter_value_and_grad
+def size_and_gradient(predictor, prompt):
+    return jnp.sum(predictor(prompt) ** 2)
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 0.3])
 def test_gradients_of_a_pool_are_finite_and_those_of_finite_differences(noise):
     x, y = data()
     pool = np.random.default_rng(10).normal(size=(700, 4))
     prompt = prompt_of(x, y, "float32")
-    gradient = eqx.filter_grad(lambda p: jnp.sum(p(prompt) ** 2))(DiscreteMMSE(jnp.asarray(pool, "float32"), noise))
+    _, gradient = size_and_gradient(DiscreteMMSE(pool.astype("float32"), noise), prompt)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     if noise == 0.3:
         with jax.enable_x64(True):
-
-            def total(rho):
-                return jnp.sum(DiscreteMMSE(jnp.asarray(pool), rho)(prompt_of(x, y)) ** 2)
-
-            slope = jax.grad(total)(jnp.asarray(noise))
-            difference = (total(jnp.asarray(noise + 1e-5)) - total(jnp.asarray(noise - 1e-5))) / 2e-5
-        np.testing.assert_allclose(slope, difference, rtol=1e-6)
+            prompt = prompt_of(x, y)
+            (above, _), (_, gradient), (below, _) = (
+                size_and_gradient(DiscreteMMSE(pool, noise + change), prompt) for change in (1e-5, 0.0, -1e-5)
+            )
+            np.testing.assert_allclose(gradient.noise_variance, (above - below) / 2e-5, rtol=1e-6)
 
 
-def test_a_pool_of_very_many_tasks_answers_as_their_law_does(getkey):
+def test_a_pool_of_very_many_tasks_answers_as_their_law_does():
     """The mean over a pool is a Monte Carlo estimate of the posterior mean, with a known variance."""
     tasks = 2**17
     x, y = data(dim=2, length=4, noise=0.5)
-    pool = jax.random.normal(getkey(), (tasks, 2))
+    pool = np.random.default_rng(11).normal(size=(tasks, 2)).astype(np.float32)
     prediction = DiscreteMMSE(pool, 0.25)(prompt_of(x, y, "float32"))
     exact = np.sum(x * gaussian_by_hand(x, y, np.eye(2), 0.25), axis=1)
     values = np.asarray(pool, float)
@@ -171,7 +189,7 @@ def test_a_pool_of_very_many_tasks_answers_as_their_law_does(getkey):
 LAWS = {
     "isotropic": lambda key: (GaussianInputs(1.0), GaussianWeights(1.0)),
     "diagonal": lambda key: (GaussianInputs(jnp.array([1.0, 0.2, 3.0])), GaussianWeights(jnp.array([2.0, 1.0, 0.1]))),
-    "full": lambda key: (GaussianInputs(jnp.eye(3) + 0.5), GaussianWeights(jnp.eye(3) - 0.3)),
+    "full": lambda key: (GaussianInputs(jnp.asarray(np.eye(3) + 0.5)), GaussianWeights(jnp.asarray(np.eye(3) - 0.3))),
     "uniform inputs": lambda key: (UniformInputs(1.0), GaussianWeights(1.0)),
     "pool": lambda key: (GaussianInputs(1.0), WeightPool.drawn(GaussianWeights(1.0), 6, 3, key=key)),
 }
@@ -192,7 +210,7 @@ def test_no_other_predictor_has_a_smaller_loss(law, noise, getkey):
         "best": bayes_optimal(task),
         "ridge": Ridge(2.0),
         "another prior": GaussianPosterior(jnp.array([0.2, 1.0, 5.0]), 0.5),
-        "another pool": DiscreteMMSE(jax.random.normal(getkey(), (5, 3)), 0.3),
+        "another pool": DiscreteMMSE(np.random.default_rng(12).normal(size=(5, 3)), 0.3),
     }
     losses = per_length(rivals, task, key=getkey(), prompts=2048, against="best")
     above, error = losses.difference.values[1:], losses.difference_error.values[1:]

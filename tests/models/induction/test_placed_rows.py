@@ -1,5 +1,6 @@
 """Everything that is known of placed rows without writing them down, against the rows written down."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,41 +10,56 @@ from icllab.models.induction.placed_rows import PlacedRows, Updated, WrittenOut
 from icllab.tasks import ItemLabel
 
 
+@eqx.filter_jit
+def drawn(position_dim, key):
+    """A prompt of two pairs in four dimensions."""
+    of_task, of_prompt = jax.random.split(key)
+    task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=position_dim, key=of_task)
+    return task.sample(key=of_prompt)
+
+
 @pytest.mark.parametrize("position_dim", [8, pytest.param(5, marks=pytest.mark.slow)])
 def test_rows_and_sums_of_them(position_dim, getkey):
+    rng = np.random.default_rng(0)
+    matrix, vectors = rng.normal(size=(position_dim + 4, 6)), rng.normal(size=(3, position_dim + 4))
+    once, twice = rng.normal(size=(4, 5)), rng.normal(size=(2, 4))
+
+    @jax.jit
+    def everything(prompt):
+        dense, rows = prompt.tokens(), PlacedRows.of(prompt)
+        some = rows.mixed(jnp.asarray(once))
+        again = PlacedRows.all_content(dense).mixed(jnp.asarray(once))
+        all_rows = (rows, some, some.mixed(jnp.asarray(twice)), some.last(), rows.last(), again)
+        products = [
+            (each.written_out(), each.times(jnp.asarray(matrix)), each.against(jnp.asarray(vectors)))
+            for each in all_rows
+        ]
+        return dense, products, rows.summed(jnp.asarray(once))
+
     with jax.enable_x64(True):
-        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=position_dim, key=getkey())
-        prompt = task.sample(key=getkey())
-        dense = np.asarray(prompt.tokens())
-        matrix, vectors = (
-            jax.random.normal(getkey(), (position_dim + 4, 6)),
-            jax.random.normal(getkey(), (3, position_dim + 4)),
-        )
-        once, twice = jax.random.normal(getkey(), (4, 5)), jax.random.normal(getkey(), (2, 4))
-        rows = PlacedRows.of(prompt)
-        some = rows.mixed(once)
-        for found, wanted in (
-            (rows, dense),
-            (some, once @ dense),
-            (some.mixed(twice), twice @ once @ dense),
-            (some.last(), (once @ dense)[-1:]),
-            (rows.last(), dense[-1:]),
-            (PlacedRows.all_content(jnp.asarray(dense)).mixed(once), once @ dense),
-        ):
-            np.testing.assert_allclose(found.written_out(), wanted, atol=1e-13)
-            np.testing.assert_allclose(found.times(matrix), wanted @ matrix, atol=1e-13)
-            np.testing.assert_allclose(found.against(vectors), vectors @ wanted.T, atol=1e-13)
-        np.testing.assert_allclose(rows.summed(once), once @ dense, atol=1e-13)
+        dense, products, summed = jax.tree.map(np.asarray, everything(drawn(position_dim, getkey())))
+    mixed = once @ dense
+    for (rows, times, against), wanted in zip(
+        products, (dense, mixed, twice @ mixed, mixed[-1:], dense[-1:], mixed), strict=True
+    ):
+        np.testing.assert_allclose(rows, wanted, atol=1e-13)
+        np.testing.assert_allclose(times, wanted @ matrix, atol=1e-13)
+        np.testing.assert_allclose(against, vectors @ wanted.T, atol=1e-13)
+    np.testing.assert_allclose(summed, mixed, atol=1e-13)
 
 
 def test_tokens_after_a_layer(getkey):
-    with jax.enable_x64(True):
-        task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=7, key=getkey())
-        rows = PlacedRows.of(task.sample(key=getkey()))
-        pattern, value = jax.random.normal(getkey(), (5, 5)), jax.random.normal(getkey(), (11, 11))
-        vectors, weights = jax.random.normal(getkey(), (2, 11)), jax.random.normal(getkey(), (3, 5))
+    rng = np.random.default_rng(0)
+    pattern, value, vectors, weights = (rng.normal(size=size) for size in ((5, 5), (12, 12), (2, 12), (3, 5)))
+
+    @jax.jit
+    def both(prompt, pattern, value, vectors, weights):
+        rows = PlacedRows.of(prompt)
         dense = rows.written_out()
-        wanted = WrittenOut(dense + pattern @ dense @ value)
-        found = Updated(rows, rows.mixed(pattern), value)
-        np.testing.assert_allclose(found.against(vectors), wanted.against(vectors), atol=1e-12)
-        np.testing.assert_allclose(found.summed(weights), wanted.summed(weights), atol=1e-12)
+        ways = Updated(rows, rows.mixed(pattern), value), WrittenOut(dense + pattern @ dense @ value)
+        return [(way.against(vectors), way.summed(weights)) for way in ways]
+
+    with jax.enable_x64(True):
+        found, wanted = both(drawn(8, getkey()), pattern, value, vectors, weights)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
