@@ -11,13 +11,13 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts import derivatives, nulls
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows
+from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fitted_map
 from icllab.diagnostics.contexts.maps import _verdict, _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
 from icllab.diagnostics.contexts.solvers import MapSolver, Solution, solved
 from icllab.diagnostics.contexts.subspaces import chosen, parameters
 from icllab.diagnostics.contexts.verdicts import MapOutcome
-from icllab.models.contexts.exact_family import FastWeights
+from icllab.models.contexts.exact_family import FastWeights, GradientStep
 
 DIM, LENGTH = 3, 4
 
@@ -199,6 +199,30 @@ def test_the_gap_is_on_queries_that_were_not_fitted(exact):
         assert found["norm"][0] == pytest.approx(size)
         # The halves compose to the whole, from which these weights are as far as they are in the gap.
         assert found["composition"][0] == pytest.approx(ratio, rel=1e-6)
+
+
+def test_halves_are_taken_in_their_order(exact):
+    """Gradient steps do not commute: the gap is that of the step on the later half after the one on the earlier."""
+    with jax.enable_x64(True):
+        context, asked, _ = asked_of(exact)
+        model = GradientStep(jnp.asarray([0.5, -1.0, 0.7]), jnp.asarray(0.9))
+        mask = chosen(model, lambda m: m.start)
+        one = fitted_map(nulls.own(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
+        tests = MapTests(context, asked, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0))
+        found = tests.measured(one, first=one, other=one)["composition"][0]
+
+        def stepped(w, rows):
+            a, b = np.asarray(context.x)[rows], np.asarray(context.y)[rows]
+            return w + 0.9 * a.T @ (b - a @ w) / len(b)
+
+        x, start = np.asarray(exact["queries"].x[24:, 0]), np.asarray(model.start)
+        whole = stepped(start, slice(0, 4))
+        gaps = []
+        for first, then in ((slice(0, 2), slice(2, 4)), (slice(2, 4), slice(0, 2))):
+            both = stepped(stepped(start, first), then)
+            gaps.append(((x @ (whole - both)) ** 2).mean() / ((x @ (whole - start)) ** 2).mean())
+        assert abs(gaps[0] - gaps[1]) > 1e-2
+        assert found == pytest.approx(gaps[0], rel=1e-6)
 
 
 def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
