@@ -3,6 +3,7 @@
 import builtins
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +18,21 @@ X = np.arange(18.0).reshape(6, 3) ** 2
 Y = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
 
 
+@eqx.filter_jit
+def sampled(table, key):
+    return table.sample(key=key)
+
+
+@eqx.filter_jit
+def losses_of(table, prediction, prompt):
+    return table.loss(prediction, prompt)
+
+
 @pytest.mark.parametrize(("rows", "count"), [(4, 2), (5, 3), (4, 4), (3, 1)])
 def test_each_ordered_choice_of_rows_comes_from_one_sequence_of_draws(rows, count):
     """The draws are independent and uniform, so a bijection makes every ordered choice equally likely."""
     draws = np.array(list(itertools.product(*[range(rows - j) for j in range(count)])), np.int32)
-    choices = np.asarray(jax.vmap(dealt)(jnp.asarray(draws)))
+    choices = np.asarray(jax.jit(jax.vmap(dealt))(draws))
     assert sorted(map(tuple, choices.tolist())) == sorted(itertools.permutations(range(rows), count))
 
 
@@ -37,7 +48,7 @@ def test_the_draws_behind_distinct_rows_are_uniform(getkey):
 
 def test_a_prompt_is_rows_of_the_table_each_at_most_once(precision, getkey):
     table = Table(X, Y, length=5)
-    prompt = table.sample(key=getkey())
+    prompt = sampled(table, getkey())
     order = [int(np.flatnonzero((np.asarray(table.x) == row).all(1))[0]) for row in np.asarray(prompt.x)]
     assert sorted(order) == list(range(6))
     np.testing.assert_array_equal(prompt.y, np.asarray(table.y)[order])
@@ -48,32 +59,32 @@ def test_the_unit_of_the_loss_is_the_variance_of_the_target(getkey):
     """Over all rows, the mean's loss averages to 1: exactly, since a prompt of all rows holds each once."""
     with jax.enable_x64(True):
         table = Table(X, Y, length=5)
-        prompt = table.sample(key=getkey())
-        losses = table.loss(jnp.full(6, Y.mean()), prompt)
-        np.testing.assert_allclose(losses.mean(), 1.0, rtol=1e-14)
-        np.testing.assert_array_equal(table.loss(jnp.zeros(1), prompt), prompt.y[-1:] ** 2 / Y.var())
+        prompt = sampled(table, getkey())
+        losses, last = (np.asarray(losses_of(table, jnp.asarray(a), prompt)) for a in (np.full(6, Y.mean()), [0.0]))
+    np.testing.assert_allclose(losses.mean(), 1.0, rtol=1e-14)
+    np.testing.assert_array_equal(last, np.asarray(prompt.y)[-1:] ** 2 / Y.var())
 
 
-def test_the_loss_of_the_mean_of_some_other_rows():
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_the_loss_of_the_mean_of_some_other_rows(length):
     """R / (R - 1) (1 + 1 / l), exactly, over all ordered choices of l examples and a query."""
+    rows = np.array(list(itertools.permutations(range(6), length + 1)))
+    means = Y[rows][:, :-1].mean(axis=1, keepdims=True)
     with jax.enable_x64(True):
-        for length in (1, 2, 3):
-            table = Table(X, Y, length=length)
-            losses = []
-            for rows in itertools.permutations(range(6), length + 1):
-                prompt = RegressionPrompt(x=table.x[jnp.array(rows)], y=table.y[jnp.array(rows)])
-                losses.append(float(table.loss(prompt.y[:-1].mean()[None], prompt)[0]))
-            np.testing.assert_allclose(np.mean(losses), 6 / 5 * (1 + 1 / length), rtol=1e-12)
+        table = Table(X, Y, length=length)
+        loss = jax.vmap(lambda x, y, mean: table.loss(mean, RegressionPrompt(x, y)))
+        losses = jax.jit(loss)(X[rows], Y[rows], means)
+        np.testing.assert_allclose(np.mean(losses), 6 / 5 * (1 + 1 / length), rtol=1e-12)
 
 
 def test_another_unit_of_the_target_changes_no_loss(getkey):
     key = getkey()
     with jax.enable_x64(True):
         table, other = Table(X, Y, length=4), Table(X, 1000 * Y, length=4)
-        prompt, scaled = table.sample(key=key), other.sample(key=key)
-        np.testing.assert_allclose(
-            table.loss(prompt.y[::-1], prompt), other.loss(1000 * prompt.y[::-1], scaled), rtol=1e-14
-        )
+        prompt, scaled = sampled(table, key), sampled(other, key)
+        answers = np.asarray(prompt.y)[::-1]
+        losses = losses_of(table, jnp.asarray(answers), prompt)
+        np.testing.assert_allclose(losses_of(other, jnp.asarray(1000 * answers), scaled), losses, rtol=1e-14)
 
 
 def test_shuffled_keeps_the_targets_and_breaks_the_pairs(getkey):
@@ -85,7 +96,8 @@ def test_shuffled_keeps_the_targets_and_breaks_the_pairs(getkey):
 
 
 def test_the_query_alone_is_a_prompt_of_length_0(getkey):
-    prompt = Table(X, Y, length=0).sample(key=getkey())
+    table, key = Table(X, Y, length=0), getkey()
+    prompt = eqx.filter_eval_shape(lambda: table.sample(key=key))
     assert (prompt.positions, prompt.length) == (1, 0)
 
 
