@@ -14,17 +14,18 @@ from icllab.algorithms import (
     label_maps,
 )
 from icllab.core.errors import InputError
-from icllab.tasks import CovariancePrompt, LinearRegression
+from icllab.core.prompt import RegressionPrompt
+from icllab.tasks import CovariancePrompt
 
 DIM, LENGTH = 3, 6
 
 
-def matrices(key, layers, dim=DIM):
-    return 0.2 * jax.random.normal(key, (layers, dim, dim)) + 0.3 * jnp.eye(dim)[None]
+def matrices(seed, layers, dim=DIM):
+    return jnp.asarray(0.2 * np.random.default_rng(seed).normal(size=(layers, dim, dim)) + 0.3 * np.eye(dim), float)
 
 
-def algorithms(key, **shape):
-    a, b = (matrices(k, 3) for k in jax.random.split(key))
+def algorithms(**shape):
+    a, b = matrices(0, 3), matrices(1, 3)
     shape = {"layers": 3, "dim": DIM, "normalised": True, "half": True} | shape
     return {
         "descent": GradientDescent([0.1, 0.2, 0.15], **shape),
@@ -49,21 +50,27 @@ OTHER = {"normalised": False, "half": False}
         ("plus_plus_one_layer", OTHER),
     ],
 )
-def test_applied_to_the_labels_it_gives_the_weights_of_the_algorithm(name, convention, getkey):
+def test_applied_to_the_labels_it_gives_the_weights_of_the_algorithm(name, convention):
     with jax.enable_x64(True):
-        algorithm = algorithms(getkey(), **convention)[name]
+        algorithm = algorithms(**convention)[name]
         if convention:  # without the 1/n the steps have to be smaller
-            algorithm = jax.tree.map(lambda leaf: leaf / (2 * LENGTH), algorithm)
-        prompt = LinearRegression.convention("ahn", dim=DIM, length=LENGTH).sample(key=getkey())
-        x, y = prompt.x[:-1], prompt.y[:-1]
-        found = jax.jit(lambda s: LabelMap(algorithm)(CovariancePrompt(s, LENGTH)))(x.T @ x / LENGTH)
+            algorithm = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf) / (2 * LENGTH)), algorithm)
+        rng = np.random.default_rng(2)
+        x, y = rng.normal(size=(LENGTH + 1, DIM)), rng.normal(size=LENGTH + 1)
+
+        @jax.jit
+        def both_routes(prompt, s):
+            return LabelMap(algorithm)(CovariancePrompt(s, LENGTH)), algorithm.weights(prompt)
+
+        prompt, x, y = RegressionPrompt(jnp.asarray(x), jnp.asarray(y)), x[:-1], y[:-1]
+        found, weights = map(np.asarray, both_routes(prompt, jnp.asarray(x.T @ x / LENGTH)))
         assert found.shape == (1, DIM, DIM)
-        np.testing.assert_allclose(found[0] @ (y @ x / LENGTH), algorithm.weights(prompt)[-1], rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(found[0] @ (y @ x / LENGTH), weights[-1], rtol=1e-11, atol=1e-13)
 
 
-def stack(getkey, dim, count):
-    x = jax.random.normal(getkey(), (count, LENGTH, dim))
-    return jnp.swapaxes(x, 1, 2) @ x / LENGTH
+def stack(dim, count):
+    x = np.random.default_rng(3).normal(size=(count, LENGTH, dim))
+    return jnp.asarray(np.swapaxes(x, 1, 2) @ x / LENGTH)
 
 
 def maps(a, b, covariances):
@@ -78,11 +85,11 @@ def gradients(a, b, covariances):
 
 
 @pytest.mark.slow
-def test_in_a_stack_it_is_the_same_and_so_is_its_gradient(getkey, monkeypatch):
+def test_in_a_stack_it_is_the_same_and_so_is_its_gradient(monkeypatch):
     """Eleven in blocks of four, the last one cut. The gradient is that of the plain recursion."""
     monkeypatch.setattr(label_maps, "_CACHED", 4 * DIM**2)
     with jax.enable_x64(True):
-        parts = matrices(getkey(), 3), matrices(getkey(), 3), stack(getkey, DIM, 11)
+        parts = matrices(0, 3), matrices(1, 3), stack(DIM, 11)
         found = jax.jit(gradients)(*parts)
         monkeypatch.setattr(label_maps, "_SMALL", 0)
         for ours, theirs in zip(found, jax.jit(lambda *given: gradients(*given))(*parts), strict=True):
@@ -90,11 +97,11 @@ def test_in_a_stack_it_is_the_same_and_so_is_its_gradient(getkey, monkeypatch):
 
 
 @pytest.mark.slow
-def test_members_side_by_side_have_their_own_gradients(getkey):
+def test_members_side_by_side_have_their_own_gradients():
     """With a stack of parameters of its own, and of one prompt alone."""
     with jax.enable_x64(True):
-        a, b = (jnp.stack([matrices(getkey(), 2) for _ in range(2)]) for _ in range(2))
-        covariances = stack(getkey, DIM, 2)
+        a, b = (jnp.asarray(np.stack([matrices(seed, 2) for seed in pair])) for pair in ((0, 1), (2, 3)))
+        covariances = stack(DIM, 2)
         together = jax.jit(jax.vmap(gradients, (0, 0, None)))(a, b, covariances)
         paired = jax.jit(jax.vmap(lambda *own: gradients(*own[:2], own[2][None])))(a, b, covariances)
         alone = jax.jit(gradients)
@@ -106,20 +113,20 @@ def test_members_side_by_side_have_their_own_gradients(getkey):
             np.testing.assert_allclose(paired[3][i, 0], own[3][i], rtol=1e-10, atol=1e-12)
 
 
-def test_large_matrices_are_multiplied_one_by_one(getkey):
+def test_large_matrices_are_multiplied_one_by_one():
     with jax.enable_x64(True):
         shape = {"layers": 2, "dim": 40, "normalised": True, "half": True}
-        algorithm, s = GradientDescentPlusPlus.scalar(0.1, 0.1, **shape), stack(getkey, 40, 1)[0]
-        found = LabelMap(algorithm)(CovariancePrompt(s, LENGTH))[0]
+        algorithm, s = GradientDescentPlusPlus.scalar(0.1, 0.1, **shape), np.asarray(stack(40, 1))[0]
+        found = jax.jit(lambda s: LabelMap(algorithm)(CovariancePrompt(s, LENGTH))[0])(s)
         step = 0.1 * np.eye(40)
-        h = np.eye(40) - 0.01 * np.asarray(s)
-        wanted = step - 0.1 * h @ h @ (np.asarray(s) @ step - np.eye(40))
+        h = np.eye(40) - 0.01 * s
+        wanted = step - 0.1 * h @ h @ (s @ step - np.eye(40))
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-13)
 
 
-def test_what_has_no_label_map_is_refused(getkey):
+def test_what_has_no_label_map_is_refused():
     with pytest.raises(InputError, match=r"algorithm: expected a GradientDescent, PreconditionedDescent or .* 'Ridge'"):
         LabelMap(Ridge(0.1))
-    predictor = LabelMap(algorithms(getkey())["descent"])
+    predictor = LabelMap(algorithms()["descent"])
     with pytest.raises(InputError, match="prompt: expected inputs of dimension 3, got 4"):
         predictor(CovariancePrompt(jnp.eye(4), LENGTH))

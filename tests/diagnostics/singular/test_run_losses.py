@@ -1,5 +1,6 @@
 """The loss of a run's members at its steps: the task's own, and one program for all."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +35,17 @@ def trained():
         sweep=Sweep({"task.noise_variance": [0.1, 0.5]}, mode="map"),
         record=Record(keep=(1, 2)),
     )
-    return task, run, task.sample_many(20, key=jax.random.key(3))
+    return task, run, eqx.filter_jit(lambda key: task.sample_many(20, key=key))(jax.random.key(3))
+
+
+@eqx.filter_jit
+def mean_loss(model, task, prompts):
+    return jnp.mean(jax.vmap(task.loss)(jax.vmap(model)(prompts), prompts))
+
+
+@eqx.filter_jit
+def applied(loss, params, prompts):
+    return loss(params, prompts)
 
 
 def shape_of(prompts):
@@ -46,13 +57,13 @@ def test_a_members_loss_is_the_tasks(trained):
     for step in (None, 1):
         loss, params = run_loss(run, step, 1, task, positions="every", per_position=False, prompt=shape_of(prompts))
         model = (run.members if step is None else run.trajectory.at(step)).member(1)
-        wanted = jnp.mean(jax.vmap(task.loss)(jax.vmap(model)(prompts), prompts))
-        np.testing.assert_allclose(loss(params, prompts), wanted, rtol=1e-5)
+        wanted = mean_loss(model, task, prompts)
+        np.testing.assert_allclose(applied(loss, params, prompts), wanted, rtol=1e-5)
         assert float(loss.task.noise_variance) == pytest.approx(0.5)  # the member's own
         terms, _ = run_loss(run, step, 1, task, positions="every", per_position=True, prompt=shape_of(prompts))
-        found = terms(params, prompts)
+        found = np.asarray(applied(terms, params, prompts))
         assert found.ndim == 1
-        np.testing.assert_allclose(jnp.sum(found), wanted, rtol=1e-5)
+        np.testing.assert_allclose(np.sum(found), wanted, rtol=1e-5)
     with pytest.raises(InputError, match=r"step: expected one of the kept steps \[1, 2\], got 3"):
         run_loss(run, 3, 0, task, positions="every", per_position=False, prompt=shape_of(prompts))
 
