@@ -14,15 +14,20 @@ from icllab.tasks import FixedPrompts, LinearRegression
 from icllab.training import Sweep
 
 
-@pytest.fixture
-def fixed(getkey):
+@pytest.fixture(scope="module")
+def fixed():
     task = LinearRegression.convention("raventos", dim=2, length=3)
-    return FixedPrompts.drawn(task, 6, key=getkey())
+    return FixedPrompts.drawn(task, 6, key=jax.random.key(0))
+
+
+@eqx.filter_jit
+def sampled(fixed, keys):
+    return jax.vmap(lambda key: fixed.sample(key=key))(keys)
 
 
 def indices(fixed, key, count):
     """Which prompts of the set are drawn; every prompt must be one of them, entry by entry."""
-    drawn = jax.vmap(lambda k: fixed.sample(key=k))(jax.random.split(key, count))
+    drawn = sampled(fixed, jax.random.split(key, count))
     same = np.all(np.asarray(drawn.x)[:, None] == np.asarray(fixed.prompts.x)[None], axis=(2, 3))
     np.testing.assert_array_equal(same.sum(axis=1), 1)
     found = same.argmax(axis=1)
@@ -40,14 +45,15 @@ def test_prompts_are_drawn_evenly_from_the_first_of_the_set_and_from_no_other(fi
     assert np.all(np.abs(counts[:size] - draws / size) <= 4 * error)
 
 
-def test_the_loss_is_that_of_the_task(fixed, getkey):
-    prompt = fixed.sample(key=getkey())
-    np.testing.assert_allclose(fixed.loss(prompt.y + 2.0, prompt), np.full(4, 4.0), rtol=1e-5)
+def test_the_loss_is_that_of_the_task(fixed):
+    prompt = each(fixed.prompts)[0]
+    np.testing.assert_allclose(fixed.loss(jnp.asarray(np.asarray(prompt.y) + 2), prompt), np.full(4, 4.0), rtol=1e-5)
 
 
 def test_its_mean_loss_is_the_training_loss(fixed, getkey):
     ridge = Ridge(0.25)
-    exact = np.mean([np.asarray(fixed.loss(ridge(p), p))[-1] for p in each(fixed.prompts)])
+    losses = jax.jit(lambda prompt: fixed.loss(ridge(prompt), prompt))
+    exact = np.mean([np.asarray(losses(prompt))[-1] for prompt in each(fixed.prompts)])
     losses = per_length({"ridge": ridge}, fixed, key=getkey(), prompts=4096)
     mean, error = (float(losses[name].sel(predictor="ridge", position=3)) for name in ("loss", "standard_error"))
     assert error < 0.1 * exact
@@ -55,7 +61,7 @@ def test_its_mean_loss_is_the_training_loss(fixed, getkey):
 
 
 def each(prompts):
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(prompts.y.shape[0])]
+    return [jax.tree.map(lambda leaf, i=i: jnp.asarray(np.asarray(leaf)[i]), prompts) for i in range(len(prompts.y))]
 
 
 def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getkey):
