@@ -1,0 +1,59 @@
+r"""Whether tests set maps of contexts apart from their nulls, as checks see it.
+
+A test t is the fraction that the derivative test or composition leaves, :math:`\tau_c` or :math:`\kappa_c`. The law
+ratio
+
+.. math:: \Lambda = \max_{t} \frac{t_c}{\min(t_0, 1/2)}
+
+has the least of all draws of both nulls, :math:`t_0`, below the line, at least :math:`10^{-6}`. Below 1 both tests set
+the map apart from both nulls, and leave less than half: there is a law.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+
+EXACT = "fast_weights"
+"""The networks for which the law is exact."""
+ANSWERED = ("context", "map", "other map", "neither")
+LEAST, LEAST_NULL, LARGEST_NULL = 1e-12, 1e-6, 0.5
+LAW = "worse of both tests / least null"
+
+AXES = (
+    Axis("family", "F", "networks and the weights that move"),
+    Axis("context", "c", "context"),
+    Axis("answered_by", "a", "what a query is answered with"),
+)
+QUANTITIES = (
+    Quantity("training_score", "A", "score of the network with contexts"),
+    Quantity("map_gap", r"\rho_c", "gap of the context's weights"),
+    Quantity("null_gap", r"\rho_0", "least gap of the nulls"),
+    Quantity("map_derivative", r"\tau_c", "change along random directions not carried"),
+    Quantity("null_derivative", r"\tau_0", "least of the nulls' derivative tests"),
+    Quantity("map_composition", r"\kappa_c", "composition gap"),
+    Quantity("null_composition", r"\kappa_0", "least composition gap of the nulls"),
+    Quantity("map_norm", r"|\Delta w|/|w|", "how far the weights move"),
+    Quantity("null_norm", r"|\Delta w|_0/|w|", "how far those of the nulls move at most"),
+    Quantity("law", "v", "verdict of a law"),
+    Quantity("unconverged", "u", "fit that has not converged"),
+    Quantity("score", "A", "score on the context's queries"),
+    Quantity("derivative_ratio", r"\tau_c/\tau_0", "derivative test / least null"),
+    Quantity("composition_ratio", r"\kappa_c/\kappa_0", "composition gap / least null"),
+    Quantity("law_ratio", r"\Lambda", LAW),
+    Quantity("ratio", "1", "least null"),
+)
+
+
+def with_ratios(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with each test over the least of its nulls, and the larger of both."""
+    ratios = {}
+    for name in ("derivative", "composition"):
+        null = dataset[f"null_{name}"].clip(LEAST_NULL, LARGEST_NULL)
+        ratios[f"{name}_ratio"] = dataset[f"map_{name}"].clip(min=LEAST) / null
+    return dataset.assign(**ratios, law_ratio=np.maximum(*ratios.values()))
+
+
+def of_contexts(ratio: xr.DataArray) -> xr.DataArray:
+    """The geometric mean over contexts."""
+    return np.exp(np.log(ratio).mean("context"))

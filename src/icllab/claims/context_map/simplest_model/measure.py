@@ -1,0 +1,29 @@
+"""Maps of contexts in trained transformers of several sizes, and in fast weights, for which the law is exact."""
+
+import jax
+
+from icllab.claims.context_map import _laws
+from icllab.core.grid import tabulated
+
+SUBSPACES = {
+    "regression": lambda network: [block.mlp for block in network.blocks],
+    "three_tokens": lambda network: [block.attention for block in network.blocks],
+    "fast_weights": lambda network: network.slow,
+}
+
+
+def measure(point, *, key, exact=False):
+    """Every seed's maps after training. ``exact``: fast weights stand in the networks' place."""
+    of_networks, of_maps = jax.random.split(key)
+    name = "fast_weights" if exact else point.family
+
+    def of_seed(seed):
+        if name == "fast_weights":
+            family = _laws.fast_weights(seed, point, key=of_networks, normalised=False)
+        else:
+            how = {"steps": (0, point.transformer_updates), "own": _laws.OWN if name == "three_tokens" else 0}
+            family = _laws.regressions(seed, point, key=of_networks, **how)
+        where = {"subspace": SUBSPACES[name], "key": jax.random.fold_in(of_maps, seed)}
+        return {"training_score": family.scores[-1], **_laws.mapped(family, len(family.steps) - 1, point, **where)}
+
+    return tabulated(of_seed, seed=point.seed)

@@ -1,0 +1,124 @@
+r"""Does a functorial law of contexts and weights appear when in-context learning does?
+
+:math:`f_c(w)` are the weights that answer without a context c as w does with it. That there are such weights shows the
+capacity of the network; a law would also be compatible with changes of w (derivative test, :math:`\tau_c`) and with
+contexts one after the other (composition, :math:`\kappa_c`). Both are measured at four stages of training: the start,
+the *jump* (the first score that is half of that at the end), half the updates before it, and the end. Below a law ratio
+:math:`\Lambda` of 1 both tests set the map apart from both nulls.
+
+A query of one token does not feel queries and keys. So the classifier moves of the item-label network, and the dense
+layers of the regression transformer; with queries of three tokens (two examples of their own) the attention moves. Fast
+weights that a sum over the context writes show that the tests find a law where there is one.
+
+Other items of the context's classes, asked without it, say what :math:`f_c(w)` has in its weights. The score is
+accuracy, or the fraction of variance explained.
+"""
+
+import xarray as xr
+
+from icllab.claims.context_map._law_ratios import ANSWERED, AXES, EXACT, LAW, QUANTITIES, of_contexts, with_ratios
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
+from icllab.figures.curves import Panel, panels
+
+STAGES = ("start", "before", "jump", "end")
+LEARNED = ("jump", "end")
+FAMILIES = ("item_label", "regression", "three_tokens")
+SMALL_GAP = 0.1
+TRAINED = 0.6  # score at the end
+AS_GOOD = 0.1  # of the score with the context
+
+
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """Each test over the least of its nulls, the larger of both, and the score with the context."""
+    one, shown = xr.ones_like(dataset.stage, dtype=float), dataset["score"].sel(answered_by="context", drop=True)
+    return with_ratios(dataset).assign(ratio_line=one, score_line=shown.mean(["seed", "context"]))
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Weights exist at every stage, without a law; they know the context; and where there is a law, it is found."""
+    gap = estimates.mean(dataset["map_gap"].mean("context"))
+    findings = checks.below("gap", "fraction of what the context does that its weights leave", gap, SMALL_GAP)
+    law = estimates.geometric_mean(of_contexts(dataset["law_ratio"]))
+    late = [stage for stage in LEARNED if stage in dataset.stage]
+    networks = [name for name in FAMILIES if name in dataset.family]
+    if EXACT in dataset.family:
+        findings += checks.below("exact", LAW, law.sel(family=[EXACT]), 1.0)
+    findings += checks.above("law", LAW, law.sel(family=networks, stage=late), 1.0)
+    if networks and "end" in late:
+        last = dataset.sel(family=networks, stage="end", drop=True)
+        by = {name: last["score"].sel(answered_by=name, drop=True).mean("context") for name in ANSWERED}
+        what = "score of a context's weights on its queries - that with the context"
+        findings += checks.near("known", what, estimates.mean(by["map"] - by["context"]), 0.0, margin=AS_GOOD)
+        what = "score of a context's weights on its queries - that of another context's"
+        findings += checks.above("own", what, estimates.mean(by["map"] - by["other map"]))
+        trained = bool((last["training_score"] > TRAINED).all())
+        findings += checks.complete("trained", f"every network ends with a score above {TRAINED:g}", trained)
+    whole = set(STAGES) <= set(dataset.stage.values) and {*FAMILIES, EXACT} <= set(dataset.family.values)
+    return findings + checks.included("stages", "all networks at all stages", whole)
+
+
+def figure(dataset: xr.Dataset):
+    """Both tests over their nulls, the gap, and the score of the context's weights, along training."""
+    networks = [name for name in FAMILIES if name in dataset.family] or [EXACT]
+    shown = dataset.sel(family=networks)
+    ratios = {name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")}
+    score = shown["score"].sel(answered_by="map", drop=True).mean("context")
+    shown = shown.assign(**ratios, map_gap=shown["map_gap"].mean("context"), score=score)
+    rows = [
+        Panel("derivative_ratio", "ratio_line", yscale="log"),
+        Panel("composition_ratio", "ratio_line", yscale="log"),
+        Panel("map_gap", yscale="log"),
+        Panel("score", "score_line"),
+    ]
+    return panels(shown, rows, x="stage", hue="family", line_name="least null; with the context", columns=2)
+
+
+ASKED = {"stage": STAGES, "context": (0, 1, 2), "answered_by": ANSWERED}
+
+experiment = Experiment(
+    claim=(
+        "Weights that replace a context exist before, at and after the onset of in-context learning, but derivative "
+        "and composition tests do not set them apart from nulls."
+    ),
+    conditions=(
+        "Item-label networks by SGD (the classifier moves), regression transformers by Adam (dense layers; attention "
+        "where queries have three tokens). Stated after a look at one network of the first two kinds, of other keys."
+    ),
+    sources=("SLT22", "Reddy24"),
+    axes=(*AXES, Axis("stage", "s", "stage of training")),
+    quantities=(*QUANTITIES, Quantity("stage_step", "t", "updates")),
+    static=("family",),
+    outputs=("stage", "context", "answered_by"),
+    fixed={
+        "item_dim": 31,
+        "updates": 4000,
+        "every": 50,
+        "loss": 0.1,
+        "dim": 2,
+        "length": 8,
+        "width": 16,
+        "layers": 2,
+        "heads": 2,
+        "batch": 64,
+        "transformer_updates": 1000,
+        "queries": 48,
+        "directions": 2,
+        "draws": 2,
+    },
+    sizes={
+        "smoke": {"family": (EXACT,), "seed": 2, **ASKED, "stage": ("start",)},
+        "small": {"family": (*FAMILIES, EXACT), "seed": 3, **ASKED},
+        "medium": {"family": (*FAMILIES, EXACT), "seed": Seeds(12, block=3), **ASKED},
+    },
+    key=15,
+    controls={
+        "exact": Control(
+            "fast weights that a sum over the context writes stand in a network's place: the law is exact",
+            measure={"exact": True},
+            axes={"family": ("regression",), "stage": ("end",)},
+        ),
+        "mean": Control("a mean over the context writes the fast weights, and does not compose", {"mean": True}),
+    },
+)
