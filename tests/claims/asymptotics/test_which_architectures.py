@@ -1,17 +1,20 @@
 """What is particular to this claim: its choice of learning rates, its check on synthetic data, its networks."""
 
+import functools
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.which_architectures import claim
 from icllab.claims.asymptotics.which_architectures.measure import Blind, built
+from icllab.core.prompt import RegressionPrompt
 from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
 from icllab.models.networks.parameters import parameter_count, width_for
-from icllab.tasks import LinearRegression
 
 BUDGETS = np.array([2048, 8192])
 RATES = np.array([1e-3, 1e-2])
@@ -152,13 +155,17 @@ def test_a_network_that_diverged_is_not_chosen():
     assert claim.chosen(excess).values.tolist() == [1.0, np.inf, 1.0]
 
 
+@functools.cache
+def shapes(name, width):
+    """The network of a width, its arrays as shapes: one is asked for under several budgets."""
+    return eqx.filter_eval_shape(lambda key: built(name, width, dim=4, length=8, key=key), jax.random.key(0))
+
+
 @pytest.mark.parametrize("name", [*claim.BLOCKS, *claim.WITHOUT])
 @pytest.mark.parametrize("budget", [2048, 32768])
 def test_all_networks_have_nearly_as_many_parameters_as_they_may(name, budget):
-    def build(width):
-        return built(name, width, dim=4, length=8, key=jax.random.key(0))
-
-    count = parameter_count(jax.eval_shape(lambda: build(width_for(build, budget))))
+    build = functools.partial(shapes, name)
+    count = parameter_count(build(width_for(build, budget)))
     assert claim.USED * budget < count <= budget
 
 
@@ -188,8 +195,14 @@ def test_without_examples_and_without_an_answer_the_excess_is_that_of_ridge(getk
 
 
 def test_a_blind_network_does_not_see_the_labels(getkey):
-    network = built(claim.STANDARD, 4, dim=2, length=3, key=getkey())
-    prompt = LinearRegression.convention("raventos", dim=2, length=3).sample(key=getkey())
-    other = eqx.tree_at(lambda p: p.y, prompt, prompt.y + 1)
-    assert (Blind(network)(prompt) == Blind(network)(other)).all()
-    assert (network(prompt)[1:] != network(other)[1:]).any()
+    x, y = np.random.default_rng(0).normal(size=(4, 2)), np.random.default_rng(1).normal(size=4)
+
+    @jax.jit
+    def answers(key, x, y, other):
+        network = built(claim.STANDARD, 4, dim=2, length=3, key=key)
+        prompts = [RegressionPrompt(x, y), RegressionPrompt(x, other)]
+        return [[predictor(prompt) for prompt in prompts] for predictor in (Blind(network), network)]
+
+    blind, seeing = np.asarray(answers(getkey(), *(jnp.asarray(part, float) for part in (x, y, y + 1))))
+    assert (blind[0] == blind[1]).all()
+    assert (seeing[0][1:] != seeing[1][1:]).any()

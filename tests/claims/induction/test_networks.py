@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from icllab.claims.induction import _networks
 from icllab.core.errors import InputError
@@ -43,9 +44,20 @@ def test_descent_is_the_gradient_times_the_rate_and_a_little_decay():
 
 def test_without_a_rate_only_the_decay_is_left(run):
     _, network, trained = run
-    before, after = network.layers[0].query, trained.member(0).layers[0].query
-    np.testing.assert_allclose(after, before * (1 - _networks.DECAY) ** 3, rtol=1e-6)
-    assert np.abs(np.asarray(trained.member(1).layers[0].query - before)).max() > 1e-4
+    before, after = (np.asarray(part.layers[0].query) for part in (network, trained.members.stacked))
+    np.testing.assert_allclose(after[0], before * (1 - _networks.DECAY) ** 3, rtol=1e-6)
+    assert np.abs(after[1] - before).max() > 1e-4
+
+
+@eqx.filter_jit
+def sampled(task, key):
+    prompts = task.sample_many(32, key=key)
+    return prompts, jax.vmap(lambda prompt: prompt.matches)(prompts)
+
+
+@eqx.filter_jit
+def traces(model, prompts):
+    return jax.vmap(model.trace)(prompts)
 
 
 def test_what_is_measured_is_the_mean_over_the_prompts_of_a_key(run, getkey):
@@ -53,19 +65,17 @@ def test_what_is_measured_is_the_mean_over_the_prompts_of_a_key(run, getkey):
     key = getkey()
     found = _networks.measured(trained, task, key=key, prompts=32, progress=True)
     assert {values.shape for values in found.values()} == {(2, 3)}
-    prompts = task.sample_many(32, key=key)
-    traces = eqx.filter_jit(lambda model, prompts: jax.vmap(model.trace)(prompts))
-    matches = jax.vmap(lambda prompt: prompt.matches)(prompts)
+    prompts, matches = sampled(task, key)
+    labels = np.asarray(prompts.labels)[:, -1]
     for member, step, model in ((0, 0, network), (1, 2, trained.member(1))):
-        traced = traces(model, prompts)
-        right = jnp.argmax(traced.prediction[:, 0], axis=1) == prompts.labels[:, -1]
-        loss = -jax.nn.log_softmax(traced.prediction[:, 0])[jnp.arange(32), prompts.labels[:, -1]]
+        traced = jax.tree.map(np.asarray, traces(model, prompts))
+        logits = traced.prediction[:, 0]
         own = traced.activations["attention2"][:, 1::2]
         wanted = {
-            "accuracy": jnp.mean(right.astype(float)),
-            "label_loss": jnp.mean(loss),
-            "label_attention": jnp.mean(jnp.sum(own, axis=1)),
-            "target_attention": jnp.mean(jnp.sum(jnp.where(matches, own, 0), axis=1)),
+            "accuracy": np.mean(np.argmax(logits, axis=1) == labels),
+            "label_loss": -np.mean(log_softmax(logits, axis=1)[np.arange(32), labels]),
+            "label_attention": np.mean(np.sum(own, axis=1)),
+            "target_attention": np.mean(np.sum(np.where(matches, own, 0), axis=1)),
         }
         for name, value in wanted.items():
             np.testing.assert_allclose(found[name][member, step], value, rtol=1e-4)
@@ -74,11 +84,11 @@ def test_what_is_measured_is_the_mean_over_the_prompts_of_a_key(run, getkey):
 def test_a_start_depends_on_its_seed_and_key_alone(getkey):
     key = getkey()
     one, same, other = (_networks.start(seed, key=key, **TINY) for seed in (4, 4, 5))
-    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), one, same))
+    assert eqx.tree_equal(one, same)
     np.testing.assert_array_equal(one.task.label_vectors, _networks.task(key=one.of_task, **TINY).label_vectors)
     for name in ("of_task", "of_prompts", "of_tests"):
         assert getattr(one, name) != getattr(other, name)
-    assert np.abs(one.network.layers[0].query - other.network.layers[0].query).min() > 0
+    assert np.abs(np.subtract(one.network.layers[0].query, other.network.layers[0].query)).min() > 0
     assert len(_networks.start(4, key=key, fields={"layers": 1}, **TINY).network.layers) == 1
 
 
