@@ -1,5 +1,6 @@
 """What is measured of maps along training, against closed forms; and the checks on made-up numbers."""
 
+import itertools
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from icllab.claims.context_map.simplest_model import claim as simplest
 from icllab.claims.context_map.switches_on import claim
 from icllab.claims.context_map.switches_on.measure import measure
 from icllab.diagnostics.contexts.queries import joined
+from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.experiments.checks import Outcome
 
 POINT = SimpleNamespace(
@@ -81,6 +83,16 @@ def test_a_context_and_the_end_of_a_prompt_are_the_prompt():
         np.testing.assert_array_equal(whole.y, one.y)
 
 
+def test_a_test_stands_beside_the_least_of_both_nulls_and_the_norm_beside_the_largest():
+    nulls = np.array([[0.3, 0.2], [0.5, np.nan]])
+    data = {name: float(i) for i, name in enumerate(_laws.TESTS)}
+    data |= {f"null_{name}": (("null", "draw"), (i + 1) * nulls) for i, name in enumerate(_laws.TESTS)}
+    row = _laws._numbers(SimpleNamespace(dataset=xr.Dataset(data), outcome=MapOutcome.CAPACITY, converged=True))
+    np.testing.assert_allclose([row[f"null_{name}"] for name in _laws.TESTS], [0.2, 0.4, 0.6, 2.0])
+    assert [row[f"map_{name}"] for name in _laws.TESTS] == [0, 1, 2, 3]
+    assert row["law"] == row["unconverged"] == 0
+
+
 @pytest.fixture(scope="module")
 def items():
     return [_laws.item_labels(seed, POINT, key=jax.random.key(3), trained=False) for seed in (0, 0, 1)]
@@ -106,6 +118,17 @@ def test_a_seed_has_its_own_network_and_contexts(items):
     first, again, other = map(numbers, items)
     np.testing.assert_array_equal(first, again)
     assert np.mean(first == other) < 0.1
+
+
+@pytest.mark.slow
+def test_networks_are_kept_along_training(items):
+    point = SimpleNamespace(**vars(POINT) | {"updates": 4, "every": 2, "loss": 1e-3})
+    family = _laws.item_labels(0, point, key=jax.random.key(3), trained=True)
+    assert list(family.steps) == [0, 2, 4]
+    assert len(family.scores) == 3
+    readouts = [np.asarray(network.classifier.readout) for network in family.networks]
+    np.testing.assert_array_equal(readouts[0], items[0].networks[0].classifier.readout)
+    assert all((one != other).any() for one, other in itertools.pairwise(readouts))
 
 
 def test_stages_are_read_in_their_order():

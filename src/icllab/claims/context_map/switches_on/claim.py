@@ -86,7 +86,7 @@ experiment = Experiment(
         "Item-label networks by SGD (the classifier moves), regression transformers by Adam (dense layers; attention "
         "where queries have three tokens). Stated after a look at one network of the first two kinds, of other keys."
     ),
-    sources=("SLT22", "Reddy24"),
+    sources=("SLT22",),
     axes=(*AXES, Axis("stage", "s", "stage of training")),
     quantities=(*QUANTITIES, Quantity("stage_step", "t", "updates")),
     static=("family",),
