@@ -96,8 +96,9 @@ def test_fractions_are_zero_and_one_for_who_recognises_and_who_learns():
 
 
 def cell(**changes):
-    sizes = {"classes": 16, "label_count": 16, "pairs": 4, "dim": 31, "rows": 64, "loss": 0.05, "prompts": 256}
-    point = SimpleNamespace(**sizes, relations=64, test_set=claim.TESTS, step=(0,), seed=(0, 1))
+    """Of untrained networks, which recognition does not ask."""
+    sizes = {"classes": 16, "label_count": 16, "pairs": 4, "dim": 4, "rows": 64, "loss": 0.05, "prompts": 256}
+    point = SimpleNamespace(**sizes, relations=64, test_set=(claim.TESTS[1],), step=(0,), seed=(0, 1))
     return {name: values for name, (_, values) in measure.measure(point, key=jax.random.key(0), **changes).items()}
 
 
