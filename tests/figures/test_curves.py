@@ -143,6 +143,21 @@ def test_text_and_legend_stay_inside_the_figure(hue, count):
     assert figure.get_figwidth() == 3.4
 
 
+@pytest.mark.parametrize("words", ["a name", "a rather long name", "a name nearly as long as the figure is wide"])
+def test_long_names_take_fewer_columns(words):
+    """No more than fit: seven names of a word in four columns were cut at the figure's edge."""
+    names = [f"{words} {i}" for i in range(7)]
+    data = xr.Dataset({"idg_error": (("predictor", "tau"), np.ones((7, 3)))}, {"predictor": names, "tau": [1, 2, 3]})
+    figure = curves(data, x="tau", y="idg_error", hue="predictor")
+    png_bytes(figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert figure.axes[0].get_window_extent().height > 40
+
+
 def test_a_diverged_repetition_is_marked_at_the_top_and_precomputed_means_have_no_bars():
     data = dataset(tau=(0.5, 2.0, 3.0)).isel(dim=0)
     data["icl_error"][0, 1] = np.inf

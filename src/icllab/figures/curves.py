@@ -318,7 +318,7 @@ def _limits(points: Sequence[_Curve], lines: Sequence[_Curve], scale: Scale) -> 
 def _wrapped(row: Quantity) -> str:
     """A quantity's label in lines short enough for the height of a panel."""
     text = row.label.replace(f"${row.symbol}$", "@@@")
-    text = textwrap.fill(text, 34, break_long_words=False, break_on_hyphens=False)
+    text = textwrap.fill(text, 32, break_long_words=False, break_on_hyphens=False)
     return text.replace("@@@", f"${row.symbol}$")
 
 
@@ -338,7 +338,6 @@ def _legend(
     place: Figure | Axes, title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
 ) -> None:
     """Above the panels, where it cannot cover data, or in a panel; a title is the legend's."""
-    inside = isinstance(place, Axes)
     edge = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.35}
     handles = [Line2D([], [], color=c.colour, marker=c.marker, label=c.name, **edge) for c in points if c.name]
     if len(lines) == 1 or handles or not any(line.name for line in lines):
@@ -346,13 +345,18 @@ def _legend(
     else:
         marks = [{"linestyle": c.dashes, "marker": "_" if c.dashes == "none" else ""} for c in lines]
         handles = [Line2D([], [], color=c.colour, label=c.name, **look) for c, look in zip(lines, marks, strict=True)]
-    if handles or title:
-        columns = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
-        legend = place.legend(
-            handles=handles,
-            title=title,
-            loc="best" if inside else "outside upper left",
-            ncols=-(-len(handles) // 4) if inside else columns,
-            alignment="left",
-        )
+    if not (handles or title):
+        return
+    if isinstance(place, Axes):
+        place.legend(handles=handles, title=title, loc="best", ncols=-(-len(handles) // 4), alignment="left")
+        return
+    most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
+    where = {"loc": "outside upper left", "alignment": "left"}
+    for columns in range(max(most, 1), 0, -1):  # as many as fit
+        legend = place.legend(handles=handles, title=title, ncols=columns, **where)
         legend.get_title().set_fontsize(8.0)
+        if columns == 1 or legend.get_window_extent().width <= place.bbox.width:
+            more = -(-len(handles) // columns) - 2  # two rows are counted in the figure's height
+            place.set_figheight(place.get_figheight() + 0.16 * max(more, 0))
+            return
+        legend.remove()
