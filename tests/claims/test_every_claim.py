@@ -25,28 +25,15 @@ CONTROLS = [
     for claim in CLAIMS
     for name, control in registry.load(claim).controls.items()
 ]
-TRAINED = {
-    *(claim for claim in CLAIMS if claim.startswith(("context_map/", "descent/", "induction/"))),
-    "asymptotics/synthetic_to_real",
-    "asymptotics/transformer_double_descent",
-    "asymptotics/transformer_task_diversity",
-    "asymptotics/which_architectures",
-    "singular/llc_along_training",
-    "singular/per_length",
-    "singular/toy_superposition",
-}
 
 
 @pytest.fixture(autouse=True)
-def optimised(claim, request):
-    """Claims that solve compute for seconds: what the rest of the suite leaves out of compilation pays here.
-
-    Networks that train for a few steps are compiled for longer than they run.
-    """
+def _optimised(request):
+    """What computes for minutes is worth its compilation."""
     import jax
 
-    short = claim in TRAINED and request.node.get_closest_marker("slow") is None
-    jax.config.update("jax_disable_most_optimizations", short)
+    slow = request.node.get_closest_marker("slow") is not None
+    jax.config.update("jax_disable_most_optimizations", not slow)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
 
