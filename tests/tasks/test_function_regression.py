@@ -2,10 +2,12 @@
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import prompt_of
 
 from icllab.algorithms import GaussianProcess, RepairedProcess, bayes_optimal
 from icllab.core.errors import InputError
@@ -27,12 +29,24 @@ def float64():
         yield
 
 
-def task_of(name, length=4):
-    return FunctionRegression(3, length, SphereInputs(1.0), **LAWS[name])
+def task_of(name):
+    return FunctionRegression(3, 4, SphereInputs(1.0), **LAWS[name])
 
 
-def prompts(task, key, count=SAMPLES):
-    return jax.jit(jax.vmap(lambda k: task.sample(key=k)))(jax.random.split(key, count))
+@eqx.filter_jit
+def sampled(task, key):
+    return task.sample(key=key)
+
+
+@eqx.filter_jit
+def drawn(task, key):
+    """Prompts, and the covariance of the labels of each."""
+
+    def one(key):
+        prompt = task.sample(key=key)
+        return prompt, task.covariance(prompt.x) + task.noise_variance * jnp.eye(5)
+
+    return jax.vmap(one)(jax.random.split(key, SAMPLES))
 
 
 def assert_mean(samples, expected, largest_error):
@@ -45,47 +59,48 @@ def assert_mean(samples, expected, largest_error):
 
 @pytest.mark.parametrize("name", LAWS)
 def test_labels_divided_by_the_root_of_their_covariance_are_white(name, getkey):
-    task = task_of(name)
-    drawn = prompts(task, getkey())
-    whole = jax.vmap(task.covariance)(drawn.x) + LAWS[name]["noise_variance"] * jnp.eye(5)[None]
-    white = np.linalg.solve(np.linalg.cholesky(whole), np.asarray(drawn.y)[..., None])[..., 0]
+    prompts, covariances = drawn(task_of(name), getkey())
+    white = np.linalg.solve(np.linalg.cholesky(covariances), np.asarray(prompts.y)[..., None])[..., 0]
     assert_mean(white, 0.0, 0.02)
     assert_mean(white[:, :, None] * white[:, None, :], np.eye(5), 0.03)
 
 
 def test_a_repaired_covariance_is_positive_and_the_plain_one_is_not(getkey):
     task = FunctionRegression(2, 30, SphereInputs(1.0), **LAWS["repaired"])
-    x = task.sample(key=getkey()).x
+    x = np.asarray(sampled(task, getkey()).x)
     plain = np.linalg.eigvalsh(np.maximum(x @ x.T, 0))
     assert plain[0] < -0.1
-    np.testing.assert_allclose(np.linalg.eigvalsh(task.covariance(x)), np.sort(np.abs(plain)), atol=1e-12)
+    repaired = np.linalg.eigvalsh(eqx.filter_jit(task.covariance)(jnp.asarray(x)))
+    np.testing.assert_allclose(repaired, np.sort(np.abs(plain)), atol=1e-12)
 
 
 def test_with_the_linear_kernel_and_without_noise_labels_are_linear(getkey):
     law = LAWS["linear"] | {"noise_variance": 0.0}
-    prompt = FunctionRegression(3, 8, GaussianInputs(1.0), **law).sample(key=getkey())
-    w = np.linalg.lstsq(np.asarray(prompt.x[:3]), np.asarray(prompt.y[:3]))[0]
+    prompt = sampled(FunctionRegression(3, 8, GaussianInputs(1.0), **law), getkey())
+    x, y = np.asarray(prompt.x), np.asarray(prompt.y)
+    w = np.linalg.lstsq(x[:3], y[:3])[0]
     # The covariance is singular: what rounding adds to it has a root of its own.
-    np.testing.assert_allclose(prompt.x @ w, prompt.y, atol=1e-5)
+    np.testing.assert_allclose(x @ w, y, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["exponential", "arc_cosine", "repaired"])
 def test_the_error_of_the_best_predictor_is_orthogonal_to_what_was_seen(name, getkey):
     """E (y - f) y_j = 0 for the labels seen, and E (y - f)^2 is the mean of the posterior variance."""
-    task = task_of(name, 3)
+    task = task_of(name)
     best = bayes_optimal(task)
     assert type(best) is (RepairedProcess if name == "repaired" else GaussianProcess)
-    drawn = prompts(task, getkey())
-    left = np.asarray(drawn.y[:, -1] - jax.jit(jax.vmap(best))(drawn)[:, -1])
-    assert_mean(left[:, None] * np.asarray(drawn.y[:, :-1]), 0.0, 0.1)
-    whole = np.asarray(jax.vmap(task.covariance)(drawn.x)) + LAWS[name]["noise_variance"] * np.eye(4)
-    variance = 1 / np.linalg.inv(whole)[:, -1, -1]
+    prompts, covariances = drawn(task, getkey())
+    y = np.asarray(prompts.y)
+    left = y[:, -1] - np.asarray(jax.jit(jax.vmap(best))(prompts))[:, -1]
+    assert_mean(left[:, None] * y[:, :-1], 0.0, 0.1)
+    variance = 1 / np.linalg.inv(covariances)[:, -1, -1]
     assert_mean(left**2 - variance, 0.0, 0.1)
 
 
 def test_inputs_lie_on_the_sphere(getkey):
     law = SphereInputs(2.0)
-    x = jax.vmap(lambda k: law.sample(3, key=k))(jax.random.split(getkey(), SAMPLES))
+    draw = jax.jit(jax.vmap(lambda key: law.sample(3, key=key)))
+    x = np.asarray(draw(jax.random.split(getkey(), SAMPLES)))
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 2.0, rtol=1e-12)
     assert_mean(x, 0.0, 0.02)
     assert_mean(x[:, :, None] * x[:, None, :], law.second_moment(3), 0.02)
@@ -95,8 +110,8 @@ def test_inputs_lie_on_the_sphere(getkey):
 
 def test_temperature_and_noise_are_leaves(getkey):
     key = getkey()
-    gradient = jax.grad(lambda t: jnp.sum(t.sample(key=key).y ** 2))(task_of("linear"))
-    assert all(bool(jnp.all(leaf != 0)) for leaf in jax.tree.leaves(gradient))
+    gradient = jax.jit(jax.grad(lambda task: jnp.sum(task.sample(key=key).y ** 2)))(task_of("linear"))
+    assert all(np.all(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(gradient))
 
 
 @pytest.mark.parametrize(
@@ -119,11 +134,10 @@ def test_what_cannot_be_is_refused(change, message):
         FunctionRegression(**fields)
 
 
-def test_the_loss_of_the_last_position_only(getkey):
-    task = task_of("exponential")
-    prompt = task.sample(key=getkey())
-    every = task.loss(jnp.zeros(5), prompt)
-    np.testing.assert_array_equal(every, prompt.y**2)
+def test_the_loss_of_the_last_position_only():
+    task, prompt = task_of("exponential"), prompt_of(0, positions=5, dim=3)
+    every = np.asarray(task.loss(jnp.zeros(5), prompt))
+    np.testing.assert_array_equal(every, np.asarray(prompt.y) ** 2)
     np.testing.assert_array_equal(task.loss(jnp.zeros(1), prompt), every[-1:])
     with pytest.raises(InputError, match="prediction: expected 5 positions, or 1 for the last, got 3"):
         task.loss(jnp.zeros(3), prompt)
