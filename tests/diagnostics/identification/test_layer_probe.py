@@ -1,5 +1,8 @@
 """What the layers hold of the labels: all of it in a construction, exactly; what a linear map can read elsewhere."""
 
+import functools
+
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -64,21 +67,24 @@ def test_stopped_algorithms_keep_their_first_steps():
         stopped(Ridge(1.0), 1)
 
 
-def transformer(arrangement, layers=2):
-    return Transformer(
-        arrangement,
-        dim=DIM,
-        width=8,
-        layers=layers,
-        block=BlockOptions(heads=2, mlp=None, norm="none"),
-        positions="none",
-        key=jax.random.key(3),
-    )
+@eqx.filter_jit
+def built(key, model, *given, **fields):
+    """A model as one program."""
+    return model(*given, dim=DIM, **fields, key=key)
+
+
+@functools.cache
+def transformer(arrangement):
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    return built(jax.random.key(3), Transformer, arrangement, width=8, layers=2, block=block, positions="none")
+
+
+LAST = Joined(answers="last", causal=False, query_is_key=False)
 
 
 @pytest.mark.parametrize(
     "arrangement",
-    [Joined(answers="last", causal=False, query_is_key=False), Interleaved()],
+    [LAST, Interleaved()],
     ids=["joined", "interleaved"],
 )
 def test_a_linear_probe_reads_the_labels_off_the_embedding(arrangement, getkey):
@@ -100,16 +106,15 @@ def test_a_linear_probe_reads_the_labels_off_the_embedding(arrangement, getkey):
 
 def test_a_probe_is_judged_on_other_prompts(getkey):
     """With hardly more prompts than numbers a probe of the query fits noise; its R² on other prompts is negative."""
-    network = transformer(Joined(answers="last", causal=False, query_is_key=False), layers=1)
-    found = probe_layers(network, [Ridge(0.1)], task(), key=getkey(), fitting=10, **FEW)
+    found = probe_layers(transformer(LAST), [Ridge(0.1)], task(), key=getkey(), fitting=10, **FEW)
     assert float(found.r_squared.sel(slot="query", layer=1, algorithm_step=1)) < 0
 
 
 def test_bad_input_is_refused_in_a_line(getkey):
-    network = transformer(Joined(answers="last", causal=False, query_is_key=False), layers=1)
+    network = transformer(LAST)
     with pytest.raises(InputError, match="fitting: expected more prompts than the 9 numbers of a probe, got 9"):
         probe_layers(network, [Ridge(0.1)], task(), key=getkey(), fitting=9, **FEW)
-    other = DeepSets(dim=DIM, width=4, hidden=(4,), pool="mean", key=jax.random.key(0))
+    other = built(jax.random.key(0), DeepSets, width=4, hidden=(4,), pool="mean")
     with pytest.raises(InputError, match="model: expected LinearAttention, GeneralisedAttention or a Transformer"):
         probe_layers(other, [Ridge(0.1)], task(), key=getkey(), **FEW)
     with pytest.raises(InputError, match="algorithm: expected models that answer every position, at least one"):
