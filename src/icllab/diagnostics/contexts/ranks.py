@@ -38,7 +38,7 @@ class ContextRank:
         rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above the threshold times the largest.
         participation: :math:`(\sum \lambda_i)^2 / \sum \lambda_i^2` of these eigenvalues.
         query_rank: Rank of :math:`G'` over all weights, by the same threshold.
-        eigenvalues: Of :math:`M_c`, those that are not zero for want of rows, from the largest.
+        eigenvalues: Eigenvalues of :math:`M_c` that are not zero for want of rows, from the largest.
         basis: Orthonormal rows that span what :math:`M_c` does not annihilate.
         converged: Whether the map's fit has converged.
         memory: Bytes of all Jacobians.
