@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,27 @@ def undisturbed():
     return trained(None, 60)
 
 
+@pytest.fixture(scope="module")
+def after_6(tmp_path_factory):
+    """A store with one checkpoint, which no test changes."""
+    store = tmp_path_factory.mktemp("after_6")
+    trained(store, 6)
+    return store
+
+
+@pytest.fixture(scope="module")
+def after_40(tmp_path_factory):
+    """A store with checkpoints after 20 and 40 steps, which no test changes."""
+    store = tmp_path_factory.mktemp("after_40")
+    for steps in (20, 40):
+        trained(store, steps)
+    return store
+
+
+def copied(store, to):
+    return shutil.copytree(store, to, dirs_exist_ok=True)
+
+
 @pytest.mark.parametrize("mode", ["map", "vmap"])
 def test_a_run_in_pieces_is_the_run_in_one(tmp_path, mode):
     whole = trained(None, 60, sweep=Sweep(mode=mode))
@@ -73,9 +95,8 @@ def test_prompts_of_every_kind_go_on(tmp_path, more):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])
-def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, undisturbed, damage):
-    for steps in (20, 40):
-        trained(tmp_path, steps)
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, after_40, undisturbed, damage):
+    copied(after_40, tmp_path)
     last = tmp_path / "checkpoint-000000000040.icl"
     content = last.read_bytes()
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
@@ -86,8 +107,8 @@ def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, undisturbed, dama
     assert_same(run, undisturbed)
 
 
-def test_where_all_are_damaged_nothing_is_begun_over_them(tmp_path):
-    trained(tmp_path, 6)
+def test_where_all_are_damaged_nothing_is_begun_over_them(tmp_path, after_6):
+    copied(after_6, tmp_path)
     for path in tmp_path.glob("checkpoint-*"):
         path.write_bytes(path.read_bytes()[:-1])
     with (
@@ -124,19 +145,17 @@ def test_two_checkpoints_are_kept(tmp_path):
         ({"record": Record([5], keep=[5], held_out=prompts(8, 1))}, "record is 16 there and (5,) here"),
     ],
 )
-def test_another_run_is_refused_with_the_difference_shown(tmp_path, change, message):
-    trained(tmp_path, 6)
+def test_another_run_is_refused_with_the_difference_shown(after_6, change, message):
     with pytest.raises(InputError) as caught:
-        trained(tmp_path, 12, **change)
+        trained(after_6, 12, **change)
     assert message.split(" is ")[0] in str(caught.value)
     assert "; choose another store" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_fewer_steps_than_were_made_are_refused(tmp_path):
-    trained(tmp_path, 12)
-    with pytest.raises(InputError, match="expected a run of at most 6 steps, got one of 12; ask for more"):
-        trained(tmp_path, 6)
+def test_fewer_steps_than_were_made_are_refused(after_40):
+    with pytest.raises(InputError, match="expected a run of at most 6 steps, got one of 40; ask for more"):
+        trained(after_40, 6)
 
 
 def test_a_file_comes_back_as_it_went(tmp_path, getkey):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawing import with_normal_weights
 
 import icllab as icl
 from icllab import diagnostics
@@ -13,7 +14,7 @@ from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
 from icllab.training import Record
 
-KEY = jax.random.key(0)
+KEY, PROMPTS = jax.random.key(0), 400
 TASK = ItemLabel.drawn(classes=8, labels=4, pairs=4, dim=6, burstiness=2, key=jax.random.key(1))
 
 
@@ -33,19 +34,19 @@ class Oracle:
 
 
 def test_the_accuracy_and_its_error():
-    found = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=64)
+    found = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=PROMPTS)
     assert found.accuracy.dims == ("predictor", "position")
     np.testing.assert_array_equal(found.accuracy.isel(position=-1), [1, 0])
     np.testing.assert_array_equal(found.accuracy_error.isel(position=-1), [0, 0])
     assert np.isnan(found.accuracy.isel(position=slice(0, -1))).all()
-    half = diagnostics.accuracy(Oracle(0.0), TASK, key=KEY, prompts=400).isel(position=-1)
+    half = diagnostics.accuracy(Oracle(0.0), TASK, key=KEY, prompts=PROMPTS).isel(position=-1)
     level = float(half.accuracy)
     assert abs(level - 0.5) < 5 * 0.025
     assert float(half.accuracy_error) == pytest.approx((level * (1 - level) / 399) ** 0.5)
 
 
 def test_over_training_it_is_a_curve():
-    network = ItemLabelNetwork.of(TASK, depth=1, key=jax.random.key(2))
+    network = with_normal_weights(lambda: ItemLabelNetwork.of(TASK, depth=1, key=KEY), seed=2)
     run = icl.fit(
         network,
         TASK,
@@ -55,9 +56,9 @@ def test_over_training_it_is_a_curve():
         optimizer=optax.sgd(0.1),
         record=Record([0], keep=[0, 4], progress=False),
     )
-    found = diagnostics.accuracy(run.trajectory, TASK, key=KEY, prompts=32)
+    found = diagnostics.accuracy(run.trajectory, TASK, key=KEY, prompts=PROMPTS)
     assert found.accuracy.dims == ("member", "step", "position")
-    last = diagnostics.accuracy(run, TASK, key=KEY, prompts=32)
+    last = diagnostics.accuracy(run, TASK, key=KEY, prompts=PROMPTS)
     np.testing.assert_array_equal(found.accuracy.sel(step=4), last.accuracy)
 
 
