@@ -1,5 +1,6 @@
 """Epochs use every prompt once; draws with replacement are uniform; the order is known from the step alone."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,18 +13,27 @@ from icllab.training.minibatches import Fixed, Fresh, Stream, set_size, source_o
 
 
 def numbered(size):
-    return RegressionPrompt(x=jnp.zeros((size, 1)), y=jnp.arange(float(size)))
+    return RegressionPrompt(x=jnp.zeros((size, 1)), y=jnp.asarray(np.arange(size, dtype=float)))
 
 
-def drawn(stream, data, key, steps, begin=0):
-    """Rows of the steps, as a run that begins at step ``begin`` draws them."""
+@eqx.filter_jit
+def prompts_of(stream, task, data, key, steps):
+    """The prompts of the steps, as a run that begins at the first of them draws them."""
 
     def draw(carried, step):
-        some, carried = stream.draw(None, data, carried, key, step)
-        return carried, some.y
+        some, carried = stream.draw(task, data, carried, key, step)
+        return carried, some
 
-    carried = stream.begin(None, key, jnp.int32(begin))
-    return np.asarray(jax.lax.scan(draw, carried, jnp.arange(begin, steps, dtype=jnp.int32))[1]).astype(int)
+    return jax.lax.scan(draw, stream.begin(task, key, steps[0]), steps)[1]
+
+
+def steps_from(begin, count):
+    return np.arange(begin, begin + count, dtype=np.int32)
+
+
+def drawn(stream, data, key, count, begin=0):
+    """The rows of a numbered set that are drawn in so many steps."""
+    return np.asarray(prompts_of(stream, None, data, key, steps_from(begin, count)).y).astype(int)
 
 
 def test_an_epoch_uses_every_prompt_once_but_the_last_that_fill_no_batch(getkey):
@@ -38,9 +48,8 @@ def test_an_epoch_uses_every_prompt_once_but_the_last_that_fill_no_batch(getkey)
 @pytest.mark.parametrize("begin", [1, 3, 5])
 def test_a_run_that_begins_in_the_middle_of_an_epoch_draws_the_same(begin, getkey):
     stream, key = Stream("epochs", 3, 11), getkey()
-    np.testing.assert_array_equal(
-        drawn(stream, numbered(11), key, 8)[begin:], drawn(stream, numbered(11), key, 8, begin)
-    )
+    whole, rest = (drawn(stream, numbered(11), key, 9, first) for first in (0, begin))
+    np.testing.assert_array_equal(rest[:-begin], whole[begin:])
 
 
 def test_draws_with_replacement_are_uniform(getkey):
@@ -52,26 +61,17 @@ def test_draws_with_replacement_are_uniform(getkey):
 
 def test_fresh_prompts_differ_between_steps_and_not_between_calls(getkey):
     stream, key, law = Stream("fresh", 5), getkey(), task()
-    carried = stream.begin(law, key, jnp.int32(0))
-    one, again, other = (stream.draw(law, None, carried, key, jnp.int32(step))[0] for step in (4, 4, 5))
-    np.testing.assert_array_equal(one.x, again.x)
-    assert not np.isin(one.x, other.x).any()
+    one, again, other = (prompts_of(stream, law, None, key, steps_from(step, 1)).x for step in (4, 4, 5))
+    np.testing.assert_array_equal(one, again)
+    assert not np.isin(one, other).any()
 
 
 @pytest.mark.parametrize("begin", [0, 2, 4])
 def test_reused_prompts_are_those_of_the_first_step_of_a_block_wherever_a_run_begins(begin, getkey):
     stream, key, law = Stream("fresh", 2, reuse=3), getkey(), task()
-
-    def draw(carried, step):
-        prompts, carried = stream.draw(law, None, carried, key, step)
-        return carried, prompts.x
-
-    steps = jnp.arange(begin, 8, dtype=jnp.int32)
-    _, x = jax.lax.scan(draw, stream.begin(law, key, jnp.int32(begin)), steps)
-    plain = Stream("fresh", 2)
-    for step, found in zip(range(begin, 8), x, strict=True):
-        wanted, _ = plain.draw(law, None, None, key, jnp.int32(step // 3))
-        np.testing.assert_array_equal(found, wanted.x)
+    found = prompts_of(stream, law, None, key, steps_from(begin, 8)).x
+    blocks = np.asarray(prompts_of(Stream("fresh", 2), law, None, key, steps_from(0, 4)).x)
+    np.testing.assert_array_equal(found, blocks[steps_from(begin, 8) // 3])
 
 
 def test_the_stream_that_the_arguments_describe(getkey):
