@@ -136,6 +136,8 @@ def test_a_singular_system_without_a_solution_ends_at_the_best_iterate(iteration
     residuals = [float(solved(a, b, 1e-12, steps).residual) for steps in earlier]
     assert residuals == sorted(residuals, reverse=True)
     assert relative <= residuals[-1] <= 1
+    # The first steps are worse than zero; some later ones are better.
+    assert iterations == 5 or relative < 0.8
 
 
 def test_jit_is_eager():
