@@ -23,11 +23,8 @@ from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
 STAGES = ("start", "before", "jump", "end")
-LEARNED = ("jump", "end")
 FAMILIES = ("item_label", "regression", "three_tokens")
-SMALL_GAP = 0.1
 TRAINED = 0.6  # score at the end
-AS_GOOD = 0.1  # of the score with the context
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -37,23 +34,17 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Weights exist at every stage, without a law; they know the context; and where there is a law, it is found."""
-    gap = estimates.mean(dataset["map_gap"].mean("context"))
-    findings = checks.below("gap", "fraction of what the context does that its weights leave", gap, SMALL_GAP)
+    """No law before the onset and one at the end; and where there is one at all stages, it is found."""
     law = estimates.geometric_mean(of_contexts(dataset["law_ratio"]))
-    late = [stage for stage in LEARNED if stage in dataset.stage]
     networks = [name for name in FAMILIES if name in dataset.family]
+    findings = []
     if EXACT in dataset.family:
         findings += checks.below("exact", LAW, law.sel(family=[EXACT]), 1.0)
-    findings += checks.above("law", LAW, law.sel(family=networks, stage=late), 1.0)
-    if networks and "end" in late:
-        last = dataset.sel(family=networks, stage="end", drop=True)
-        by = {name: last["score"].sel(answered_by=name, drop=True).mean("context") for name in ANSWERED}
-        what = "score of a context's weights on its queries - that with the context"
-        findings += checks.near("known", what, estimates.mean(by["map"] - by["context"]), 0.0, margin=AS_GOOD)
-        what = "score of a context's weights on its queries - that of another context's"
-        findings += checks.above("own", what, estimates.mean(by["map"] - by["other map"]))
-        trained = bool((last["training_score"] > TRAINED).all())
+    if "before" in dataset.stage:
+        findings += checks.above("before", f"{LAW} before the onset", law.sel(family=networks, stage="before"), 1.0)
+    if "end" in dataset.stage:
+        findings += checks.below("after", f"{LAW} after training", law.sel(family=networks, stage="end"), 1.0)
+        trained = bool((dataset["training_score"].sel(family=networks, stage="end") > TRAINED).all())
         findings += checks.complete("trained", f"every network ends with a score above {TRAINED:g}", trained)
     whole = set(STAGES) <= set(dataset.stage.values) and {*FAMILIES, EXACT} <= set(dataset.family.values)
     return findings + checks.included("stages", "all networks at all stages", whole)
@@ -62,7 +53,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Both tests over their nulls, the gap, and the score of the context's weights, along training."""
     networks = [name for name in FAMILIES if name in dataset.family] or [EXACT]
-    shown = dataset.sel(family=networks)
+    shown = dataset.sel(family=networks, stage=[stage for stage in STAGES if stage in dataset.stage])
     ratios = {name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")}
     score = shown["score"].sel(answered_by="map", drop=True).mean("context")
     shown = shown.assign(**ratios, map_gap=shown["map_gap"].mean("context"), score=score)
@@ -70,7 +61,7 @@ def figure(dataset: xr.Dataset):
         Panel("derivative_ratio", "ratio_line", yscale="log"),
         Panel("composition_ratio", "ratio_line", yscale="log"),
         Panel("map_gap", yscale="log"),
-        Panel("score", "score_line"),
+        Panel("score", "score_line", ylim=(-1.05, 1.05)),
     ]
     return panels(shown, rows, x="stage", hue="family", line_name="least null; with the context", columns=2)
 
@@ -79,12 +70,12 @@ ASKED = {"stage": STAGES, "context": (0, 1, 2), "answered_by": ANSWERED}
 
 experiment = Experiment(
     claim=(
-        "Weights that replace a context exist before, at and after the onset of in-context learning, but derivative "
-        "and composition tests do not set them apart from nulls."
+        "A functorial law switches on with in-context learning: only after its onset do derivative and composition "
+        "tests set the weights that replace a context apart from both nulls."
     ),
     conditions=(
         "Item-label networks by SGD (the classifier moves), regression transformers by Adam (dense layers; attention "
-        "where queries have three tokens). Stated after a look at one network of the first two kinds, of other keys."
+        "where queries have three tokens). Three seeds of three contexts; two draws of each null."
     ),
     sources=("SLT22",),
     axes=(*AXES, Axis("stage", "s", "stage of training")),
@@ -115,9 +106,9 @@ experiment = Experiment(
     key=15,
     controls={
         "exact": Control(
-            "fast weights that a sum over the context writes stand in a network's place: the law is exact",
+            "fast weights that a sum over the context writes stand in a network's place: the law is always there",
             measure={"exact": True},
-            axes={"family": ("regression",), "stage": ("end",)},
+            axes={"family": ("regression",), "stage": ("before",)},
         ),
         "mean": Control("a mean over the context writes the fast weights, and does not compose", {"mean": True}),
     },
