@@ -56,4 +56,4 @@ def with_ratios(dataset: xr.Dataset) -> xr.Dataset:
 
 def of_contexts(ratio: xr.DataArray) -> xr.DataArray:
     """The geometric mean over contexts."""
-    return np.exp(np.log(ratio).mean("context"))
+    return xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, ratio).mean("context"))

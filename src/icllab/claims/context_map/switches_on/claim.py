@@ -56,7 +56,7 @@ def figure(dataset: xr.Dataset):
     shown = dataset.sel(family=networks, stage=[stage for stage in STAGES if stage in dataset.stage])
     ratios = {name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")}
     score = shown["score"].sel(answered_by="map", drop=True).mean("context")
-    shown = shown.assign(**ratios, map_gap=shown["map_gap"].mean("context"), score=score)
+    shown = shown.assign(ratios).assign(map_gap=shown["map_gap"].mean("context"), score=score)
     rows = [
         Panel("derivative_ratio", "ratio_line", yscale="log"),
         Panel("composition_ratio", "ratio_line", yscale="log"),
