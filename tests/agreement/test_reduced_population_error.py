@@ -1,7 +1,6 @@
 """The population error of a fitted head against its mean squared error on contexts sampled in full."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -29,8 +28,8 @@ def isotropic():
 
 def anisotropic():
     """Full covariances of inputs and of tasks that do not commute, and a pool."""
-    skew = 0.2 + jnp.diag(jnp.linspace(0.1, 1.0, DIM))
-    other = jnp.diag(jnp.linspace(2.0, 0.5, DIM)) - 0.05
+    skew = 0.2 + np.diag(np.linspace(0.1, 1.0, DIM))
+    other = np.diag(np.linspace(2.0, 0.5, DIM)) - 0.05
     pool = WeightPool.drawn(GaussianWeights(other), 6, DIM, key=KEY)
     return LinearRegression(DIM, LENGTH, GaussianInputs(skew), pool, 0.3)
 
@@ -56,8 +55,8 @@ def test_it_is_the_mean_over_sampled_contexts(build, kind):
 def test_another_law_of_tasks_and_another_task():
     """Tested on tasks of another covariance, on inputs of another, and with other noise."""
     model = reduced.fit(isotropic(), prompts=100, ridge=0.01, key=KEY)
-    law = GaussianWeights(jnp.linspace(0.2, 3.0, DIM))
-    other = LinearRegression(DIM, LENGTH, GaussianInputs(jnp.linspace(0.05, 0.4, DIM)), law, 0.5)
+    law = GaussianWeights(np.linspace(0.2, 3.0, DIM))
+    other = LinearRegression(DIM, LENGTH, GaussianInputs(np.linspace(0.05, 0.4, DIM)), law, 0.5)
     mean, error = simulated(model, other)
     assert error[-1] < 0.02 * mean[-1]
     assert abs(mean[-1] - model.population_error(other)) < 3.5 * error[-1]

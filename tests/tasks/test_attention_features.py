@@ -83,27 +83,41 @@ def test_moments_are_those_of_simulated_contexts(name):
         assert np.max(np.abs(z_scores(samples, expected))) < 5
 
 
+def moments_with_errors(v):
+    """The means of all entries, of their products, and of the products' products with the last; standard errors."""
+    i, j = np.triu_indices(v.shape[1])
+    products = v[:, i] * v[:, j]
+    terms = np.concatenate([v, products, products * v[:, -1:]], axis=1)
+    mean = terms.mean(0)
+    variance = np.einsum("ct,ct->t", terms, terms) / len(terms) - mean**2
+    return mean, np.sqrt(variance / len(terms))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_sampler_has_the_law_of_simulated_contexts(name):
     """All first and second moments of (h, query, label), and the marginals by Kolmogorov and Smirnov's test."""
     setting, contexts = TASKS[name], 50_000
-    draw = jax.jit(jax.vmap(lambda k: sample_features(task(**setting), key=k)))
-    drawn = draw(jax.random.split(jax.random.key(3), contexts))
+
+    def draw(key):
+        return jax.vmap(lambda k: sample_features(task(**setting), key=k))(jax.random.split(key, contexts))
+
+    drawn = jax.tree.map(np.asarray, jax.jit(draw)(jax.random.key(3)))
     ours = np.concatenate([drawn.features, drawn.query, drawn.label[:, None]], axis=1).astype(np.float64)
     _, h, x, y = simulate(**setting, contexts=contexts, seed=1)
     theirs = np.concatenate([h, x, y[:, None]], axis=1)
-    for f in (lambda v: v, lambda v: outer(v, v), lambda v: outer(v, v)[:, :, -1:] * v[:, None, :]):
-        a, b = f(ours), f(theirs)
-        error = np.sqrt((a.var(0) + b.var(0)) / contexts)
-        assert np.max(np.abs(a.mean(0) - b.mean(0)) / error) < 5
+    (a, of_a), (b, of_b) = map(moments_with_errors, (ours, theirs))
+    assert np.max(np.abs(a - b) / np.hypot(of_a, of_b)) < 5
     for column in range(ours.shape[1]):
         assert scipy.stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-4
 
 
+chi_square = jax.jit(jax.vmap(_chi_square, in_axes=(None, 0)))
+
+
 @pytest.mark.parametrize("freedom", [1, 2, 3, 7, 400])
 def test_chi_square_numbers_have_their_law(freedom):
-    normals = jax.random.normal(jax.random.key(freedom), (20_000, 3, 8))
-    drawn = np.asarray(jax.vmap(lambda n: _chi_square(jnp.asarray(freedom, n.dtype), n))(normals), np.float64)
+    normals = np.random.default_rng(freedom).standard_normal((20_000, 3, 8), np.float32)
+    drawn = np.asarray(chi_square(jnp.asarray(freedom, jnp.float32), jnp.asarray(normals)), np.float64)
     assert scipy.stats.kstest(drawn, scipy.stats.chi2(freedom).cdf).pvalue > 1e-3
 
 
@@ -137,14 +151,18 @@ def test_moments_of_another_length_are_those_of_a_task_of_that_length():
     assert not empty.cross.any()
 
 
-def test_prefix_features_are_the_features_of_every_prefix(getkey, precision):
-    x = jax.random.normal(getkey(), (8, DIM), precision)
-    y = jax.random.normal(getkey(), (8,), precision)
-    rows = prefix_features(RegressionPrompt(x=x, y=y))
+def test_prefix_features_are_the_features_of_every_prefix(precision):
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.normal(size=shape), precision) for shape in ((8, DIM), 8))
+
+    @jax.jit
+    def both_routes(x, y):
+        return prefix_features(RegressionPrompt(x=x, y=y)), [features(x[:i], y[:i]) for i in range(8)]
+
+    rows, wanted = both_routes(x, y)
     assert (rows.shape, rows.dtype) == ((8, DIM + 1), x.dtype)
-    np.testing.assert_array_equal(rows[0], 0)
-    for i in range(8):
-        np.testing.assert_allclose(rows[i], features(x[:i], y[:i]), rtol=3e-5 if precision == "float32" else 1e-12)
+    np.testing.assert_array_equal(np.asarray(rows)[0], 0)
+    np.testing.assert_allclose(rows, np.stack(wanted), rtol=3e-5 if precision == "float32" else 1e-12)
 
 
 def test_features_of_an_example_by_hand():

@@ -139,7 +139,7 @@ def test_fit_finds_the_best_preconditioner(getkey):
     plain = LinearRegression(DIM, LENGTH, GaussianInputs(inputs), GaussianWeights(jnp.ones(())), 0.0)
     start = LabelMap(PreconditionedDescent(jnp.zeros((DIM, DIM)), layers=1, **SHAPE))
     optimizer = optax.adam(optax.cosine_decay_schedule(0.03, 200))
-    settings = {"batch": 256, "positions": "last", "data": Fresh(reuse=5)}
+    settings = {"batch": 1024, "positions": "last", "data": Fresh(reuse=5)}
     task = IntegratedRegression(plain)
     run = icl.fit(start, task, steps=200, key=getkey(), optimizer=optimizer, **settings)
     assert run.header["prompts"] == "fresh, reused 5"
