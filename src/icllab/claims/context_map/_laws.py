@@ -1,4 +1,4 @@
-"""What claims about the law of contexts and weights share: networks along training, contexts, and their maps."""
+"""What claims about the law from contexts to weights share: networks along training, contexts, and their maps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

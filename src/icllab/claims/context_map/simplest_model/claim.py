@@ -52,8 +52,8 @@ ASKED = {"context": (0, 1, 2, 3), "answered_by": ANSWERED}
 
 experiment = Experiment(
     claim=(
-        "No regression transformer of one or two layers, one to four heads and width 8 to 32 has a functorial law of "
-        "contexts and weights beyond its nulls."
+        "No regression transformer of one or two layers, one to four heads and width 8 to 32 has a functorial law "
+        "from contexts to weights beyond its nulls."
     ),
     conditions=(
         "Linear regression, d = 2, 8 examples, Adam. Dense layers move for queries of one token, attention for queries "

@@ -1,4 +1,4 @@
-r"""Does a functorial law of contexts and weights appear when in-context learning does?
+r"""Does a functorial law from contexts to weights appear when in-context learning does?
 
 :math:`f_c(w)` are the weights that answer without a context c as w does with it. That there are such weights shows the
 capacity of the network; a law would also be compatible with changes of w (derivative test, :math:`\tau_c`) and with
