@@ -351,7 +351,7 @@ def _legend(
         place.legend(handles=handles, title=title, loc="best", ncols=-(-len(handles) // 4), alignment="left")
         return
     most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
-    where = {"loc": "outside upper left", "alignment": "left"}
+    where: Any = {"loc": "outside upper left", "alignment": "left"}
     for columns in range(max(most, 1), 0, -1):  # as many as fit
         legend = place.legend(handles=handles, title=title, ncols=columns, **where)
         legend.get_title().set_fontsize(8.0)

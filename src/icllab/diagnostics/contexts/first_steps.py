@@ -156,7 +156,7 @@ def _best_step(fit: Fit, down: Any, scale: float) -> float:
         return 0.0
     low, high = grid[best - 1], grid[min(best + 1, len(grid) - 1)]
     finer = minimize_scalar(left, bounds=(low, high), method="bounded", options={"xatol": 1e-9 * high})
-    return unit * float(finer.x if finer.fun < values[best] else grid[best])
+    return unit * float(finer.x if finer.fun < values[best] else grid[best])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _gap(held_out: Fit, down: Any, step: float) -> tuple[float, float]:

@@ -64,8 +64,8 @@ def _over(lengths: np.ndarray) -> str:
 def _crossed(samples: xr.DataArray, logarithmic: bool = False) -> Estimate:
     """The mean over networks and draws, whose standard error counts both."""
     like = samples.isel(member=0, seed=0, drop=True)
-    found = crossed_mean_and_error(samples.transpose(*like.dims, "member", "seed").values)
-    return Estimate(*(like.copy(data=part) for part in found), logarithmic)
+    mean, error = crossed_mean_and_error(samples.transpose(*like.dims, "member", "seed").values)
+    return Estimate(like.copy(data=mean), like.copy(data=error), logarithmic)
 
 
 def figure(dataset: xr.Dataset):

@@ -64,8 +64,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         margin = estimates.mean(errors.sel(test_covariance=more) - errors.sel(test_covariance=less))
         findings += checks.above(f"{more}_{less}", f"error on {more} tasks - on {less} ones", margin)
     for kind, where in (("transfer", "tasks of a test covariance"), ("idg", "the pool")):
-        errors = (dataset[f"{kind}_{name}"] for name in ("error", "error_theory"))
-        findings += ratio(f"{kind}_ratio", f"error on {where}", *errors, LARGEST)
+        error, form = dataset[f"{kind}_error"], dataset[f"{kind}_error_theory"]
+        findings += ratio(f"{kind}_ratio", f"error on {where}", error, form, LARGEST)
     return [*findings, *solved(dataset)]
 
 

@@ -74,8 +74,8 @@ def figure(dataset: xr.Dataset):
     """Both gaps against kappa at the largest d, one colour for each alpha, and the limit with its corner."""
     shown = dataset.isel(dim=[-1])
     rows = [Panel("gap", "gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))]
-    how = {"title": rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", "line_name": r"closed form, $d \to \infty$"}
-    drawn = panels(shown, rows, x="kappa", hue="alpha", xscale="log", vertical=1.0, **how)
+    title, name = rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", r"closed form, $d \to \infty$"
+    drawn = panels(shown, rows, x="kappa", hue="alpha", title=title, line_name=name, xscale="log", vertical=1.0)
     upper, grey = drawn.axes[0], "0.35"
     upper.plot(shown.kappa_line.values, shown.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
     upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize=7)

@@ -6,6 +6,8 @@ own item counts, which is :mod:`icllab.theory.induction_landscape`; and ``causal
 all before it, takes up a part of each, and positions differ.
 """
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -31,7 +33,8 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
         """Crossing times, the path of strengths and loss, and the slope at the origin; NaN where labels are too few."""
         if labels < pairs:
             return tuple(np.full(shape, np.nan) for shape in (len(levels), (len(times), 3), len(times), 3))
-        sizes, until = {"pairs": int(pairs), "labels": int(labels)}, fixed[HORIZONS[int(labels > pairs)]]
+        sizes: dict[str, Any] = {"pairs": int(pairs), "labels": int(labels)}
+        until = fixed[HORIZONS[int(labels > pairs)]]
         found = landscape.flow((float(start),) * 3, time=until, levels=levels, leak_corrected=leak_corrected, **sizes)
         curves = [np.interp(times, found.time, curve) for curve in (*found.parameters.T[order], found.loss)]
         path = np.where(times <= until, curves, np.nan)
