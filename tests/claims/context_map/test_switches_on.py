@@ -118,6 +118,8 @@ def test_a_seed_has_its_own_network_and_contexts(items):
     first, again, other = map(numbers, items)
     np.testing.assert_array_equal(first, again)
     assert np.mean(first == other) < 0.1
+    one, another = (np.asarray(asked.context.items) for asked in items[0].asked)
+    assert (one != another).all()
 
 
 @pytest.mark.slow
