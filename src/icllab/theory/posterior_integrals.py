@@ -42,7 +42,7 @@ def cusp(side: str, n: float, *, split: float, tilt: float, free: float) -> Half
     Raises:
         InputError: An unknown side, or a number out of its range: n > 0, d >= 0.
 
-    Derived: y is Gaussian given x.
+    Derived: docs/free-energies.md, A family with a known diagram.
     """
     if side not in ("left", "right"):
         raise expected("side", "'left' or 'right'", side)
@@ -64,7 +64,7 @@ def cusp_line(n: float, *, split: float, free: float) -> float:
     Raises:
         InputError: As :func:`cusp`, or where the tilt is not between -2 and 3.
 
-    Derived: from :func:`cusp`.
+    Derived: docs/free-energies.md, A family with a known diagram.
     """
 
     def gap(tilt: float) -> float:
@@ -102,7 +102,7 @@ def gated(phase: str, means: Numbers, n: float, *, barrier: float, effect: float
     Raises:
         InputError: An unknown phase, another number of layers, or a number out of its range.
 
-    Derived: u is Gaussian given s and v.
+    Derived: docs/free-energies.md, Two phases of a model.
     """
     if phase not in ("simple", "rich"):
         raise expected("phase", "'simple' or 'rich'", phase)

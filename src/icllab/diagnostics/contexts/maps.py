@@ -166,7 +166,7 @@ def context_map(
             model takes, or changes no answer; or an argument is out of its range.
 
     Source: the hypothesis [SLT22].
-    Derived: docs/context-map.md.
+    Derived: docs/context-map.md, The map.
     """
     require_key(key)
     require_integer("directions", directions, least=2)

@@ -8,7 +8,7 @@ weights :math:`f_c(w)` does without one,
 For most models such a map has to be sought; here it is a formula. Linear attention alone cannot be an example: its
 answer without a context is 0. It needs a direct term.
 
-Derived: docs/contexts-to-weights.md.
+Derived: docs/contexts-to-weights.md, Models whose map is a formula.
 """
 
 import abc
@@ -51,7 +51,7 @@ class FastWeights(ExactFamily):
         slow: b.
         normalised: Whether :math:`h_c` is a mean (0 without examples) or a sum.
 
-    Derived: docs/contexts-to-weights.md.
+    Derived: docs/contexts-to-weights.md, Models whose map is a formula.
     """
 
     down: Float[Array, "hidden dim"]
