@@ -46,6 +46,9 @@ html_css_files = ["style.css"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
+# Signatures are shown as they are written: of two modules' types of one name it is not said which is meant.
+suppress_warnings = ["ref.python"]
+
 # Every example is run at every build: one that fails fails the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -104,11 +107,17 @@ def as_written(app, what, name, obj, options, signature, returned):
     return None
 
 
+def of_others(app, what, name, obj, skip, options):
+    """Leave out what a base class of another library writes into ours."""
+    return True if (getattr(obj, "__module__", None) or "").startswith("matplotlib.") else None
+
+
 def with_notebook(app, page, source):
     """Link a page's notebook from the page."""
     source[0] = make_notebooks.linked(page, source[0])
 
 
 def setup(app):
+    app.connect("autodoc-skip-member", of_others)
     app.connect("source-read", with_notebook)
     app.connect("autodoc-process-signature", as_written)
