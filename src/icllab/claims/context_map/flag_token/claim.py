@@ -30,7 +30,7 @@ ROUNDING = 1e-3
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Norm per effect, and the nulls as lines."""
     lines = {f"map_{name}_line": dataset[f"null_{name}"].mean("seed") for name in ("gap", "derivative")}
-    return dataset.assign(per_effect=dataset["moved"] / dataset["effect"], **lines)
+    return dataset.assign(lines | {"per_effect": dataset["moved"] / dataset["effect"]})
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
