@@ -105,4 +105,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="at least four prompts"):
         queries_for(regression(2), task, count=one, **how)
     with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
-        joined(jnp.asarray(3), regression(0))
+        joined(TokenPrompt(tokens=jnp.arange(3)), regression(0))
