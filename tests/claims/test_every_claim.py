@@ -1,4 +1,4 @@
-"""Every claim at ``smoke``: it does not fail, and under each of its negative controls it does."""
+"""Every claim at ``smoke``: it holds, as far as the size goes, and under each of its negative controls it fails."""
 
 import ast
 import json
@@ -15,6 +15,8 @@ from icllab.experiments.experiment import SIZES
 from icllab.experiments.results import fixed_values, judge
 
 pytestmark = pytest.mark.claims
+MORE_SEEDS = ("descent/multi_layer_preconditioner", "descent/softmax_depth_limit")
+"""Claims that seconds do not decide: at ``smoke`` they are undecided, as their standard errors are too large."""
 FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
 EACH = [pytest.param(claim, marks=pytest.mark.xdist_group(claim)) for claim in CLAIMS]
@@ -45,11 +47,12 @@ def out(tmp_path_factory):
 
 
 @pytest.mark.parametrize("claim", EACH)
-def test_the_claim_does_not_fail_at_smoke(claim, out):
+def test_the_claim_holds_at_smoke(claim, out):
     dataset = icl.run(claim, "smoke", out=out)
     verdict = icl.check(claim, "smoke", out=out)
     assert verdict.findings
-    assert verdict.outcome is not Outcome.FAILS, [f for f in verdict.findings if f.outcome is Outcome.FAILS]
+    expected = Outcome.UNDECIDED if claim in MORE_SEEDS else Outcome.HOLDS
+    assert verdict.outcome is expected, [f for f in verdict.findings if f.outcome is not Outcome.HOLDS]
     assert set(fixed_values(dataset)) == set(registry.load(claim).fixed)
     for name in ("claim", "sources", "package_version", "git_commit", "jax_version", "device", "precision", "key"):
         assert name in dataset.attrs

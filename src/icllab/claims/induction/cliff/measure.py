@@ -20,7 +20,13 @@ def measure(point, *, key, formed=0.0):
     until = point.horizon if point.label_count > pairs else point.saddle_horizon
     starts = np.asarray(point.start)[:, None] + formed * np.array([1.0, 1.0, 0.0])
     crossed, curves = descended(
-        starts, np.asarray(point.rate), np.asarray(point.time), np.asarray(point.loss_level), until, *kind, pairs=pairs
+        starts,
+        np.asarray(point.rate),
+        np.asarray(point.time, float),
+        np.asarray(point.loss_level),
+        until,
+        *kind,
+        pairs=pairs,
     )
     columns = np.array([STRENGTHS.index(name) for name in point.strength])
     return {

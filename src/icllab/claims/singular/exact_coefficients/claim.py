@@ -136,7 +136,7 @@ experiment = Experiment(
     static=("draws", "model"),
     fixed={"particles": 500, "samples": 1e6, "chains": 64, "warm_up": 4000},
     sizes={
-        "smoke": {"draws": (1000,), "model": ("layers 3,2,3 r=1",), "nbeta": FINE[::4], "seed": 2},
+        "smoke": {"draws": (1000,), "model": ("layers 3,2,3 r=1",), "nbeta": FINE[::4], "seed": 4},
         "small": {"draws": (48_000,), "model": MODELS, "nbeta": FINE, "seed": 8},
         "medium": {"draws": (96_000,), "model": MODELS, "nbeta": FINE, "seed": 32},
     },
