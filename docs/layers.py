@@ -15,6 +15,7 @@ LAYERS = (
     ("diagnostics", "figures"),
     ("experiments",),
     ("claims",),
+    ("page",),
     ("cli",),
 )
 WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics", "claims")
