@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icllab.cli.reports import number, with_error
+from icllab.core.spelling import number, with_error
 from icllab.experiments import cards, registry
 from icllab.experiments.cards import Card
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.judging import noted
 from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import InputError, unknown
 from icllab.experiments import cards, records, registry, requests, store
+from icllab.experiments.judging import noted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -38,8 +38,8 @@ def check(
 
 
 def _checked(name: str, *, record: bool, **how: Any) -> Report:
-    from icllab.cli.judging import judged, judgement
     from icllab.cli.reports import write_verdict
+    from icllab.experiments.judging import judged, judgement
 
     try:
         request = requests.stored_request(name, **how)

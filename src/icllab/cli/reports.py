@@ -1,10 +1,11 @@
 """How an answer is printed: strict JSON for programs, sentences and tables for people."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from icllab.core.spelling import number, strict, with_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,36 +36,6 @@ class Report:
         with console.capture() as captured:
             self.plain(console)
         return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
-
-
-def strict(value: Any) -> Any:
-    """Plain values of which JSON has a spelling; numbers it lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
-    if hasattr(value, "tolist"):  # a NumPy number or array
-        value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(name): strict(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(part) for part in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def number(value: float) -> str:
-    """Four significant digits, ``inf`` and ``nan`` as such."""
-    return f"{value:.4g}"
-
-
-def with_error(value: float, error: float) -> str:
-    """``0.1234 ± 0.0012``: two digits of the error, and the value to the same place."""
-    if not (math.isfinite(value) and math.isfinite(error)):
-        return f"{number(value)} ± {number(error)}"
-    if error == 0:
-        return f"{value:.6g}"
-    place = 1 - math.floor(math.log10(abs(error)))
-    if not (0 <= place <= 6 and abs(value) < 1e6):
-        return f"{value:.4g} ± {error:.2g}"
-    return f"{value:.{place}f} ± {error:.{place}f}"
 
 
 def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:

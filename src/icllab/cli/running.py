@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli import progress
-from icllab.cli.judging import draw_beside, judged, judgement, note
 from icllab.cli.reports import Report, lines, write_verdict
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.experiments import requests, runner, store
+from icllab.experiments.judging import draw_beside, judged, judgement, note
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.reports import strict
 from icllab.core.errors import EnvironmentFault, IclError
 from icllab.core.files import disk_faults, write_atomically
+from icllab.core.spelling import strict
 from icllab.experiments import results
 
 if TYPE_CHECKING:

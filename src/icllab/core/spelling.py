@@ -1,0 +1,35 @@
+"""How numbers are written: for JSON, which lacks some, and for people, with their errors."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def strict(value: Any) -> Any:
+    """Plain values of which JSON has a spelling; numbers it lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    if hasattr(value, "tolist"):  # a NumPy number or array
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): strict(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def number(value: float) -> str:
+    """Four significant digits, ``inf`` and ``nan`` as such."""
+    return f"{value:.4g}"
+
+
+def with_error(value: float, error: float) -> str:
+    """``0.1234 ± 0.0012``: two digits of the error, and the value to the same place."""
+    if not (math.isfinite(value) and math.isfinite(error)):
+        return f"{number(value)} ± {number(error)}"
+    if error == 0:
+        return f"{value:.6g}"
+    place = 1 - math.floor(math.log10(abs(error)))
+    if not (0 <= place <= 6 and abs(value) < 1e6):
+        return f"{value:.4g} ± {error:.2g}"
+    return f"{value:.{place}f} ± {error:.{place}f}"
