@@ -1,0 +1,140 @@
+"""Two phases that compete for the posterior: free energies against the number of samples."""
+
+# ruff: noqa: RUF001 (Greek letters and minus signs are meant)
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from icllab.core.errors import InputError
+from icllab.page.explorers.declaration import Choice, Explorer, Slider, axis, curve
+from icllab.theory import free_energy, posterior_integrals
+from icllab.theory.free_energy import Phase
+from icllab.theory.learning_coefficients import LearningCoefficient
+
+_N = np.geomspace(3, 1e7, 140)
+_CUSP_N = np.geomspace(3, 1e4, 50)  # the quadrature's step resolves the wells up to here
+_SHOWN = {"energies": "both free energies", "difference": "their difference", "weights": "shares of the posterior"}
+_EXPANSION, _CUSP = {"model": ("expansion",)}, {"model": ("cusp",)}
+
+
+def compute(*, model: str, shown: str, **values: Any) -> dict[str, Any]:
+    """Free energies, their difference or the phases' shares, by the expansion or by integrals."""
+    if model == "expansion":
+        return _expansion(shown, **{name: values[name] for name in _PHASES})
+    return _cusp(shown, **{name: values[name] for name in ("split", "tilt", "free")})
+
+
+_PHASES = ("gap", "simple", "simple_m", "rich", "rich_m", "constant")
+
+
+def _expansion(
+    shown: str, *, gap: float, simple: float, simple_m: int, rich: float, rich_m: int, constant: float
+) -> dict[str, Any]:
+    phases = {
+        "simple phase": Phase(gap, LearningCoefficient(simple, simple_m)),
+        "rich phase": Phase(0.0, LearningCoefficient(rich, rich_m), constant),
+    }
+    energies = {name: np.asarray(free_energy.asymptotic(phase, _N)) for name, phase in phases.items()}
+    shares = free_energy.posterior_weights(list(phases.values()), _N)
+    try:
+        crossings = [float(n) for n in free_energy.crossings(*phases.values())]
+    except InputError:  # twice the same phase
+        crossings = []
+    numbers = {f"crossing {i} at n": n for i, n in enumerate(crossings, 1)} or {"crossing": "at no n"}
+    inside = [n for n in crossings if _N[0] <= n <= _N[-1]]
+    return _figure(shown, _N, energies, shares) | {
+        "axes": _axes(shown) | {"mark": inside[-1] if inside else None},
+        "numbers": numbers,
+    }
+
+
+def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]:
+    law = {"split": split, "tilt": tilt, "free": free}
+    halves = {
+        f"{side} well": np.array([posterior_integrals.cusp(side, n, **law).free_energy for n in _CUSP_N])
+        for side in ("left", "right")
+    }
+    left, right = halves.values()
+    share = expit(right - left)
+    numbers: dict[str, Any] = {}
+    for n in (100.0, 1000.0):
+        try:
+            numbers[f"tilt of equal shares at n = {n:g}"] = posterior_integrals.cusp_line(n, split=split, free=free)
+        except InputError:
+            numbers[f"tilt of equal shares at n = {n:g}"] = "beyond -2 to 3"
+    figure = _figure(shown, _CUSP_N, halves, np.stack([share, 1 - share]))
+    return figure | {"axes": _axes(shown) | {"mark": None}, "numbers": numbers}
+
+
+def _figure(shown: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray) -> dict[str, Any]:
+    (first, second), (one, other) = energies, energies.values()
+    if shown == "energies":
+        return {"curves": [curve(name, n, values) for name, values in energies.items()]}
+    if shown == "weights":
+        return {"curves": [curve(name, n, values) for name, values in zip(energies, shares, strict=True)]}
+    return {"curves": [curve(f"{second} minus {first}", n, other - one), curve("equal", n, 0.0)]}
+
+
+def _axes(shown: str) -> dict[str, Any]:
+    label = {"energies": "free energy in nats", "difference": "difference in nats", "weights": "share of the posterior"}
+    return {"x": axis("n  samples", "log"), "y": axis(label[shown])}
+
+
+EXPLORER = Explorer(
+    id="free_energies",
+    title="Two phases against n",
+    about=(
+        "The posterior prefers the phase of less free energy, F = nL + λ ln n − (m − 1) ln ln n + c: with few samples "
+        "the simpler one, with many the one that fits better. The expansion, or the exact integrals of a tilted cusp "
+        "of which one well determines more directions than the other."
+    ),
+    sliders=(
+        Choice(
+            name="model",
+            label="model",
+            options={"expansion": "the expansion, two phases", "cusp": "a tilted cusp, exact integrals"},
+            start="expansion",
+        ),
+        Choice(name="shown", label="shown", options=_SHOWN, start="difference"),
+        Slider(
+            name="gap",
+            label="loss of the simple phase above the rich one",
+            low=1e-6,
+            high=1,
+            start=0.01125,
+            scale="log",
+            zero=True,
+            when=_EXPANSION,
+        ),
+        Slider(name="simple", label="λ of the simple phase", low=0, high=20, start=0.5, when=_EXPANSION),
+        Slider(
+            name="simple_m", label="m of the simple phase", low=1, high=10, start=1, scale="integer", when=_EXPANSION
+        ),
+        Slider(name="rich", label="λ of the rich phase", low=0, high=20, start=2.5, when=_EXPANSION),
+        Slider(name="rich_m", label="m of the rich phase", low=1, high=10, start=5, scale="integer", when=_EXPANSION),
+        Slider(
+            name="constant",
+            label="c  constant of the rich phase less the simple one's",
+            low=-10,
+            high=10,
+            start=0,
+            when=_EXPANSION,
+        ),
+        Slider(name="split", label="p  split of the wells", low=-1, high=2, start=1, when=_CUSP),
+        Slider(name="tilt", label="q  tilt to the right", low=-0.5, high=0.5, start=0.03, when=_CUSP),
+        Slider(
+            name="free",
+            label="directions that only the right well determines",
+            low=0,
+            high=8,
+            start=4,
+            scale="integer",
+            when=_CUSP,
+        ),
+    ),
+    view="curves",
+    compute=compute,
+    more="free-energies",
+)

@@ -1,0 +1,134 @@
+"""Exact learning coefficients of normal crossings and of two linear layers."""
+
+# ruff: noqa: RUF001 (Greek letters and minus signs are meant)
+
+from typing import Any
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.page.explorers.declaration import Choice, Explorer, Slider, axis, curve
+from icllab.theory import learning_coefficients as theory
+from icllab.theory.learning_coefficients import LearningCoefficient
+
+_LARGEST = 16
+_SIZES = {"hidden": "H  hidden units", "inputs": "M  inputs", "outputs": "N  outputs", "rank": "r  rank of the truth"}
+_LAYERS, _CROSSING = {"model": ("layers",)}, {"model": ("crossing",)}
+_N = np.geomspace(10, 1e8, 120)
+
+
+def compute(*, model: str, against: str, crossing_against: str, **values: Any) -> dict[str, Any]:
+    """The coefficient against a size or a power, or what an estimate at a finite temperature has for its target."""
+    powers, weights = [values[f"k{i}"] for i in (1, 2, 3)], [values[f"h{i}"] for i in (1, 2, 3)]
+    if model == "layers":
+        sizes = {name: values[name] for name in _SIZES}
+        own, half = _layers(**sizes), (sizes["inputs"] + sizes["outputs"]) * sizes["hidden"] / 2
+        numbers = {"λ": own.value, "m": own.multiplicity, "half the number of parameters": half}
+        if against != "n":
+            return _against_size(sizes, against) | {"numbers": numbers}
+    else:
+        own = _crossing(powers, weights)
+        numbers = {"λ": own.value, "m": own.multiplicity, "half the number of parameters": 1.5}
+        if crossing_against != "n":
+            first = np.arange(0 if powers[1] or powers[2] else 1, 13)
+            found = [_crossing([int(k), *powers[1:]], weights) for k in first]
+            axes = {"x": axis("k₁  power of w₁"), "y": axis("learning coefficient"), "mark": powers[0]}
+            return {"curves": _both(first, found), "axes": axes, "numbers": numbers}
+    curves = [
+        curve("target of an estimate, λ − (m − 1) / ln nβ", _N, own.at(_N)),
+        curve("λ", _N, own.value),
+    ]
+    axes = {"x": axis("nβ  inverse temperature", "log"), "y": axis("learning coefficient"), "mark": None}
+    return {"curves": curves, "axes": axes, "numbers": numbers}
+
+
+def _against_size(sizes: dict[str, int], against: str) -> dict[str, Any]:
+    """Over all sizes at which the rank is possible."""
+    others = [value for name, value in sizes.items() if name not in (against, "rank")]
+    least, most = (0, min(others)) if against == "rank" else (max(1, sizes["rank"]), _LARGEST)
+    x = np.arange(least, most + 1)
+    found = [_layers(**{**sizes, against: int(value)}) for value in x]
+    swept = {**sizes, against: x}
+    half = (swept["inputs"] + swept["outputs"]) * swept["hidden"] / 2
+    axes = {"x": axis(_SIZES[against]), "y": axis("learning coefficient"), "mark": sizes[against]}
+    return {"curves": [*_both(x, found), curve("half the number of parameters", x, half)], "axes": axes}
+
+
+def _both(x: np.ndarray, found: list[LearningCoefficient]) -> list[dict[str, Any]]:
+    names = (("λ  learning coefficient", "value"), ("m  multiplicity", "multiplicity"))
+    return [curve(label, x, np.array([float(getattr(one, name)) for one in found])) for label, name in names]
+
+
+def _layers(*, hidden: int, inputs: int, outputs: int, rank: int) -> LearningCoefficient:
+    if rank > min(hidden, inputs, outputs):
+        raise expected("rank", f"at most {min(hidden, inputs, outputs)}, the smallest size", rank)
+    return theory.reduced_rank_regression(inputs, hidden, outputs, rank)
+
+
+def _crossing(powers: list[int], weights: list[float]) -> LearningCoefficient:
+    if not any(powers):
+        raise expected("k1", "one power above 0: otherwise K is constant", powers[0])
+    return theory.normal_crossing(powers, weights)
+
+
+EXPLORER = Explorer(
+    id="learning_coefficients",
+    title="Exact learning coefficients",
+    about=(
+        "How many parameters a singular model has for its posterior: λ, and the multiplicity m, of two linear layers "
+        "y = BAx over all parameters, and of a normal crossing K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ. "
+        "A regular model has half the number of its parameters."
+    ),
+    sliders=(
+        Choice(
+            name="model",
+            label="model",
+            options={"layers": "two linear layers", "crossing": "normal crossing"},
+            start="layers",
+        ),
+        Choice(
+            name="against",
+            label="against",
+            options={**_SIZES, "n": "nβ  inverse temperature"},
+            start="hidden",
+            when=_LAYERS,
+        ),
+        Slider(name="inputs", label=_SIZES["inputs"], low=1, high=_LARGEST, start=6, scale="integer", when=_LAYERS),
+        Slider(name="hidden", label=_SIZES["hidden"], low=1, high=_LARGEST, start=4, scale="integer", when=_LAYERS),
+        Slider(name="outputs", label=_SIZES["outputs"], low=1, high=_LARGEST, start=5, scale="integer", when=_LAYERS),
+        Slider(name="rank", label=_SIZES["rank"], low=0, high=_LARGEST, start=1, scale="integer", when=_LAYERS),
+        Choice(
+            name="crossing_against",
+            label="against",
+            options={"k1": "k₁", "n": "nβ  inverse temperature"},
+            start="k1",
+            when=_CROSSING,
+        ),
+        *(
+            Slider(
+                name=f"k{i}",
+                label=f"k{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]}",
+                low=0,
+                high=12,
+                start=k,
+                scale="integer",
+                when=_CROSSING,
+            )
+            for i, k in ((1, 2), (2, 1), (3, 1))
+        ),
+        *(
+            Slider(
+                name=f"h{i}",
+                label=f"h{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]} in the prior",
+                low=0,
+                high=6,
+                start=0,
+                when=_CROSSING,
+            )
+            for i in (1, 2, 3)
+        ),
+    ),
+    view="curves",
+    compute=compute,
+    more="singular-learning",
+)

@@ -1,0 +1,125 @@
+"""The best preconditioner of one layer of linear attention, against the spectrum of the inputs."""
+
+# ruff: noqa: RUF001 (Greek letters and minus signs are meant)
+
+from typing import Any
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.page.explorers.declaration import Choice, Explorer, Slider, axis, curve
+from icllab.theory import preconditioners as theory
+
+_SPECTRA = {"power": "power law, i to the minus a", "levels": "two levels, k of them raised"}
+_TASKS = {"identity": "identity", "inverse": "Σ⁻¹", "same": "Σ"}
+_BEST, _STEP, _INVERSE = "best preconditioner A*", "best multiple of the identity", "best multiple of Σ⁻¹"
+_LENGTHS = np.unique(np.round(np.geomspace(1, 1000, 19)).astype(int))
+
+
+def compute(
+    *,
+    against: str,
+    spectrum: str,
+    dim: int,
+    exponent: float,
+    raised: int,
+    ratio: float,
+    tasks: str,
+    length: int,
+    noise: float,
+) -> dict[str, Any]:
+    """The eigenvalues of three preconditioners, or their errors against the length of the context."""
+    sigma = _spectrum(spectrum, dim, exponent, raised, ratio)
+    of_tasks = {"identity": None, "inverse": 1 / sigma, "same": sigma}[tasks]
+    law = {"task_covariance": of_tasks, "noise_variance": noise}
+    total = float(np.sum(sigma * (1.0 if of_tasks is None else of_tasks)))
+    errors, scales, matrix = _errors(sigma, length, law)
+    numbers = {f"error of the {what}, relative": value / total for what, value in errors.items()}
+    numbers |= {"condition number of Σ": sigma[0] / sigma[-1], "error of zero, tr ΣW": total}
+    if against == "spectrum":
+        x = sigma[::-1]
+        curves = [
+            curve(_BEST, x, np.diagonal(matrix)[::-1]),
+            curve(_STEP, x, scales[_STEP]),
+            curve(_INVERSE, x, scales[_INVERSE] / x),
+        ]
+        axes = {"x": axis("eigenvalue of Σ", "log"), "y": axis("eigenvalue of the preconditioner", "log")}
+        return {"curves": curves, "axes": {**axes, "mark": None}, "numbers": numbers}
+    rows = [_errors(sigma, int(n), law)[0] for n in _LENGTHS]
+    curves = [curve(what, _LENGTHS, np.array([row[what] for row in rows]) / total) for what in errors]
+    axes = {"x": axis("n  examples in the context", "log"), "y": axis("error relative to that of zero", "log")}
+    return {"curves": curves, "axes": {**axes, "mark": length}, "numbers": numbers}
+
+
+def _errors(sigma: np.ndarray, length: int, law: dict[str, Any]) -> tuple[dict[str, float], dict[str, float], Any]:
+    """Error of each preconditioner, the scale of the scaled ones, and the best matrix."""
+    best = theory.optimal(sigma, length=length, **law)
+    errors, scales = {_BEST: best.loss}, {}
+    for what, shape in ((_STEP, np.ones_like(sigma)), (_INVERSE, 1 / sigma)):
+        errors[what], scales[what] = _scaled(np.diag(shape / shape.max() / sigma.max()), sigma, length, law)
+        scales[what] /= shape.max() * sigma.max()
+    return errors, scales, best.matrix
+
+
+def _scaled(shape: np.ndarray, sigma: np.ndarray, length: int, law: dict[str, Any]) -> tuple[float, float]:
+    """The error of the best multiple of a matrix, and the factor: the error is a parabola in it."""
+    before, at, after = (theory.loss(factor * shape, sigma, length=length, **law) for factor in (-1.0, 0.0, 1.0))
+    factor = (before - after) / (2 * (before - 2 * at + after))
+    return theory.loss(factor * shape, sigma, length=length, **law), factor
+
+
+def _spectrum(kind: str, dim: int, exponent: float, raised: int, ratio: float) -> np.ndarray:
+    """Eigenvalues in falling order, of mean 1."""
+    if kind == "levels" and raised >= dim:
+        raise expected("raised", f"fewer than the {dim} dimensions", raised)
+    order = np.arange(1, dim + 1)
+    values = order**-exponent if kind == "power" else np.where(order <= raised, ratio, 1.0)
+    return values / values.mean()
+
+
+EXPLORER = Explorer(
+    id="preconditioner",
+    title="The optimal preconditioner",
+    about=(
+        "One layer of linear attention takes one preconditioned step of gradient descent. The best preconditioner "
+        "inverts the covariance Σ of the inputs along directions that the context determines, and is nearly flat along "
+        "those where it is too short: longer contexts bring it nearer to Σ⁻¹."
+    ),
+    sliders=(
+        Choice(
+            name="against",
+            label="against",
+            options={"spectrum": "the eigenvalues of Σ", "length": "the length of the context"},
+            start="spectrum",
+        ),
+        Choice(name="spectrum", label="spectrum of Σ", options=_SPECTRA, start="power"),
+        Slider(name="dim", label="d  dimensions", low=2, high=32, start=16, scale="integer"),
+        Slider(name="exponent", label="a  exponent", low=0, high=3, start=1, when={"spectrum": ("power",)}),
+        Slider(
+            name="raised",
+            label="k  raised eigenvalues",
+            low=1,
+            high=31,
+            start=2,
+            scale="integer",
+            when={"spectrum": ("levels",)},
+        ),
+        Slider(
+            name="ratio",
+            label="ratio of the two levels",
+            low=1,
+            high=1000,
+            start=20,
+            scale="log",
+            when={"spectrum": ("levels",)},
+        ),
+        Choice(name="tasks", label="covariance of the tasks", options=_TASKS, start="identity"),
+        Slider(name="length", label="n  examples in the context", low=1, high=1000, start=20, scale="log integer"),
+        Slider(
+            name="noise", label="ρ  variance of the label noise", low=1e-3, high=100, start=0, scale="log", zero=True
+        ),
+    ),
+    view="curves",
+    compute=compute,
+    more="constructions",
+)

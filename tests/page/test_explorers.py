@@ -1,0 +1,446 @@
+"""Explorers answer with the numbers of `icllab.theory`, and refuse what is out of range."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import icllab.page
+from icllab.core.errors import InputError
+from icllab.experiments import registry
+from icllab.page.explorers import EXPLORERS
+from icllab.page.explorers.declaration import Choice, listed
+from icllab.theory import (
+    free_energy,
+    induction_landscape,
+    learning_coefficients,
+    linear_attention,
+    posterior_integrals,
+    preconditioners,
+)
+
+VENDOR = Path(icllab.page.__file__).parent / "static" / "vendor"
+NEAR = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def shown(control, values):
+    return all(values[name] in options for name, options in control.when.items())
+
+
+def drawn(rng, control):
+    """A value within a control's range."""
+    if isinstance(control, Choice):
+        return str(rng.choice(list(control.options)))
+    if control.scale.startswith("log"):
+        value = math.exp(rng.uniform(math.log(control.low), math.log(control.high)))
+    else:
+        value = rng.uniform(control.low, control.high)
+    return round(value) if control.scale.endswith("integer") else min(max(value, control.low), control.high)
+
+
+def setting(id, seed, **fixed):
+    rng = np.random.default_rng(seed)
+    return {control.name: drawn(rng, control) for control in EXPLORERS[id].sliders} | fixed
+
+
+def by_label(answer):
+    return {curve["label"]: (np.array(curve["x"], float), np.array(curve["y"], float)) for curve in answer["curves"]}
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_a_declaration_and_an_answer_are_ready_for_json(id):
+    explorer = EXPLORERS[id]
+    declared = json.loads(json.dumps(explorer.declaration(), allow_nan=False))
+    assert declared["id"] == id == explorer.id
+    assert [control["name"] for control in declared["sliders"]] == [control.name for control in explorer.sliders]
+    answer = explorer.answer()
+    assert json.loads(json.dumps(answer, allow_nan=False)) == answer
+    for curve in answer["curves"]:
+        assert len(curve["x"]) == len(curve["y"]) > 1
+        assert (np.diff(curve["x"]) > 0).all()
+    if "surface" in answer:
+        surface = answer["surface"]
+        assert np.shape(surface["z"]) == (len(surface["x"]), len(surface["y"]))
+        assert (np.diff(surface["x"]) > 0).all()
+        assert (np.diff(surface["y"]) > 0).all()
+    assert explorer.view in answer or explorer.view + "s" in answer
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_every_control_changes_the_answer_where_it_is_shown(id):
+    explorer = EXPLORERS[id]
+    for control in explorer.sliders:
+        values = {other.name: other.start for other in explorer.sliders}
+        values |= {name: options[0] for name, options in control.when.items()}
+        others = control.options if isinstance(control, Choice) else (control.low, control.high)
+        before = explorer.answer(**values)
+        for other in others:
+            try:
+                after = explorer.answer(**{**values, control.name: other})
+            except InputError:
+                continue  # an end that the other controls exclude
+            if after != before:
+                break
+        else:
+            pytest.fail(f"{control.name} has no effect")
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_values_may_be_text_and_others_are_refused_in_one_line(id):
+    explorer = EXPLORERS[id]
+    starts = {control.name: control.start for control in explorer.sliders}
+    assert explorer.answer(**{name: str(value) for name, value in starts.items()}) == explorer.answer()
+    with pytest.raises(ValueError, match=f"unknown control of {id} 'nothing'"):
+        explorer.answer(nothing=1)
+    for control in explorer.sliders:
+        wrong = ["", "nothing", None, [1]]
+        if not isinstance(control, Choice):
+            outside = (control.low - 1, control.high + 1, control.high * (1 + 1e-9))
+            wrong += [*outside, math.nan, "inf", "-inf", True, 10**400]
+            wrong += [] if control.zero or control.low <= 0 else [0]
+            wrong += [control.low + 0.5] if control.scale.endswith("integer") else []
+        for value in wrong:
+            with pytest.raises(ValueError, match=control.name) as caught:
+                explorer.answer(**{control.name: value})
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_the_page_of_the_theory_is_there(id):
+    assert (Path(__file__).parents[2] / "docs" / f"{EXPLORERS[id].more}.md").is_file()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_errors_of_linear_attention(seed):
+    values = setting("linear_attention", seed)
+    if seed == 0:
+        values |= {"x": "tau", "second": "kappa", "error": "icl", "ridge": 0}
+    law = {name: values[name] for name in ("tau", "alpha", "kappa", "rho", "ridge")}
+    answer = EXPLORERS["linear_attention"].answer(**values)
+    curves, x = by_label(answer), values["x"]
+    formulas = {"icl": linear_attention.icl_error, "idg": linear_attention.idg_error}
+    for label, kind in (("ICL error, fresh tasks", "icl"), ("IDG error, pretraining tasks", "idg")):
+        at, found = curves[label]
+        for i in range(0, len(at), 17):
+            np.testing.assert_allclose(found[i], formulas[kind](**{**law, x: at[i]}), rtol=1e-12)
+    at, found = curves["ridge regression on one context"]
+    for i in range(0, len(at), 29):
+        here = {**law, x: at[i]}
+        ridge = linear_attention.ridge_error(alpha=here["alpha"], rho=here["rho"])
+        np.testing.assert_allclose(found[i], ridge, rtol=1e-12)
+    assert answer["numbers"]["ICL error"] == pytest.approx(formulas["icl"](**law), rel=1e-12)
+    assert answer["numbers"]["IDG error"] == pytest.approx(formulas["idg"](**law), rel=1e-12)
+    assert answer["numbers"]["effective ridge ξ"] == pytest.approx(linear_attention.effective_ridge(**law), rel=1e-12)
+    assert ("surface" in answer) == (x != values["second"])
+    if "surface" in answer:
+        surface = answer["surface"]
+        for i, j in np.random.default_rng(seed).integers(0, 45, (12, 2)):
+            here = {**law, x: surface["x"][i], values["second"]: surface["y"][j]}
+            np.testing.assert_allclose(surface["z"][i][j], formulas[values["error"]](**here), rtol=1e-12)
+        assert surface["mark"]["z"] == pytest.approx(formulas[values["error"]](**law), rel=1e-12)
+
+
+def test_without_a_ridge_the_error_at_the_peak_is_none_and_its_neighbours_are_high():
+    answer = EXPLORERS["linear_attention"].answer(tau=1)
+    assert answer["numbers"]["ICL error"] is None
+    tau, error = by_label(answer)["ICL error, fresh tasks"]
+    assert abs(tau[error.argmax()] - 1) <= 1.001e-3
+    assert error.max() > 100 * np.median(error)
+
+
+def stored(claim, seeds, **grid):
+    """A result whose errors are the closed forms times the exponential of ``seeds`` about zero."""
+    shape = tuple(len(values) for values in grid.values())
+    axes = dict(zip(grid, np.meshgrid(*grid.values(), indexing="ij"), strict=True))
+    fixed = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}
+    law = {**fixed, **axes} | ({"tau": axes["alpha"]} if "tau" not in axes else {})
+    law.pop("dim")
+    spread = np.exp(np.array(seeds) - np.mean(seeds))
+    data = {
+        f"{kind}_error": ((*grid, "seed"), formula(**law)[..., None] * spread)
+        for kind, formula in (("icl", linear_attention.icl_error), ("idg", linear_attention.idg_error))
+    }
+    data["converged"] = ((*grid, "seed"), np.ones((*shape, len(seeds))))
+    attrs = {"claim": claim, "configuration": json.dumps({"fixed": fixed})}
+    return xr.Dataset(data, coords={name: list(values) for name, values in grid.items()}, attrs=attrs)
+
+
+def test_stored_results_lie_on_the_curve_where_their_parameters_are_those_of_the_controls():
+    explorer = EXPLORERS["linear_attention"]
+    seeds = [-0.3, 0.1, 0.2]
+    dataset = stored("asymptotics/double_descent", seeds, dim=(10, 20), tau=(0.5, 2.0, 3.0))
+    dataset["converged"][0, 0, :] = 0
+    found = explorer.points(dataset, rho="0.01")
+    points = {one["label"]: one for one in found["curves"]}
+    assert set(points) == {f"{kind}, d = {d}" for d in (10, 20) for kind in _labels()}
+    one = points["ICL error, fresh tasks, d = 20"]
+    assert one["x"] == [0.5, 2.0, 3.0]
+    curve = linear_attention.icl_error(tau=np.array(one["x"]), alpha=10, kappa=0.5, rho=0.01)
+    np.testing.assert_allclose(one["y"], curve, rtol=1e-12)
+    error = np.std(seeds, ddof=1) / math.sqrt(3)
+    np.testing.assert_allclose(one["error"], error * curve, rtol=1e-12)
+    assert points["ICL error, fresh tasks, d = 10"]["x"] == [2.0, 3.0]  # where nothing converged there is no point
+    assert found["settings"] == [{"alpha": 10.0, "kappa": 0.5, "rho": 0.01, "ridge": 0.0}]
+    assert explorer.points(dataset, kappa=2)["curves"] == []
+    assert explorer.points(dataset, x="alpha", tau=2, second="kappa")["surface"]["x"] == [10.0]
+
+
+def _labels():
+    return ("ICL error, fresh tasks", "IDG error, pretraining tasks")
+
+
+def test_of_a_ridge_the_points_with_that_ridge_and_of_as_many_contexts_as_pairs_the_diagonal():
+    explorer = EXPLORERS["linear_attention"]
+    ridged = stored("asymptotics/ridge_tames_the_peak", [0.0, 0.1], dim=(10,), tau=(1.0, 2.0), ridge=(0.01, 0.1))
+    (one, _) = explorer.points(ridged, ridge=0.1)["curves"]
+    np.testing.assert_allclose(one["y"][1], linear_attention.icl_error(tau=2, alpha=10, kappa=0.5, rho=0.01, ridge=0.1))
+    surface = explorer.points(ridged, ridge=0.1, second="ridge")["surface"]
+    assert sorted(zip(surface["x"], surface["y"], strict=True)) == [(1, 0.01), (1, 0.1), (2, 0.01), (2, 0.1)]
+    diverse = stored("asymptotics/task_diversity", [0.0, 0.1], dim=(10,), alpha=(4.0, 8.0), kappa=(0.5, 2.0))
+    (one, _) = explorer.points(diverse, x="kappa", tau=8, alpha=8)["curves"]
+    assert one["x"] == [0.5, 2.0]
+    np.testing.assert_allclose(one["y"], linear_attention.icl_error(tau=8, alpha=8, kappa=np.array(one["x"]), rho=0.01))
+    assert explorer.points(diverse, x="kappa", tau=4, alpha=8)["curves"] == []
+
+
+def test_claims_that_are_laid_over_are_there_and_measure_what_is_placed():
+    for explorer in EXPLORERS.values():
+        for claim in explorer.overlay:
+            names = {getattr(one, "name", one) for one in registry.load(claim).quantities}
+            assert names >= {"icl_error", "converged"}
+    with pytest.raises(ValueError, match="stored results to lay over"):
+        EXPLORERS["free_energies"].points(xr.Dataset())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("third", ["flow", "moment", "fixed"])
+def test_the_landscape(seed, third):
+    values = setting("induction_landscape", seed, third=third, time=50.0 + 40 * seed)
+    values["labels"] = values["pairs"] + seed
+    values |= {name: abs(values[name]) + 0.1 for name in ("beta", "alpha", "xi")}  # starts whence all strengths grow
+    values |= {"beta": min(values["beta"], 5), "alpha": min(values["alpha"], 5), "xi": min(values["xi"], 5)}
+    sizes = {"pairs": values["pairs"], "labels": values["labels"]}
+    start = [values[name] for name in ("beta", "alpha", "xi")]
+    flow = induction_landscape.flow(start, time=values["time"], levels=(0.9, 0.1), **sizes)
+    first, other = values["surface"].split("_")
+    order = ["beta", "alpha", "xi"]
+    (left,) = set(order) - {first, other}
+    answer = EXPLORERS["induction_landscape"].answer(**values)
+    surface, path = answer["surface"], answer["surface"]["path"]
+    columns = dict(zip(order, flow.parameters.T, strict=True))
+    np.testing.assert_allclose(path["x"], columns[first], **NEAR)
+    np.testing.assert_allclose(path["y"], columns[other], **NEAR)
+    np.testing.assert_allclose(path["z"], flow.loss, **NEAR)
+    now = {name: np.interp(values["moment"] * values["time"], flow.time, columns[name]) for name in order}
+    for i, j in np.random.default_rng(seed).integers(0, 61, (12, 2)):
+        at = {first: surface["x"][i], other: surface["y"][j]}
+        grows = (np.diff(columns[first]) > 0).all()
+        leader = np.interp(at[first], columns[first], columns[left]) if grows else None
+        at[left] = {"flow": leader, "moment": now[left], "fixed": values["level"]}[third]
+        if at[left] is not None:
+            np.testing.assert_allclose(surface["z"][i][j], induction_landscape.loss(**at, **sizes), **NEAR)
+    assert surface["mark"]["z"] == pytest.approx(induction_landscape.loss(**now, **sizes), rel=1e-12)
+    for level, name in ((0.9, "time at 0.9 ln N"), (0.1, "time at 0.1 ln N")):
+        when = flow.crossings[level]
+        assert answer["numbers"][name] == ("not in this time" if math.isnan(when) else pytest.approx(when, rel=1e-9))
+    curves = by_label(answer)
+    if values["against"] == "loss":
+        np.testing.assert_allclose(curves["loss along the flow"], (flow.time, flow.loss), **NEAR)
+    else:
+        for (_, found), name in zip(curves.values(), order, strict=True):
+            np.testing.assert_allclose(found, columns[name], **NEAR)
+
+
+def test_on_the_flow_the_surface_has_the_path():
+    """Where the third parameter follows the flow, the flow's loss is the surface's."""
+    answer = EXPLORERS["induction_landscape"].answer()
+    surface, path = answer["surface"], answer["surface"]["path"]
+    rows = [i for i, x in enumerate(surface["x"]) if path["x"][0] <= x <= path["x"][-1]]
+    assert len(rows) > 20
+    for i in rows:
+        y, z = (np.interp(surface["x"][i], path["x"], path[name]) for name in ("y", "z"))
+        around = np.interp(y, surface["y"], surface["z"][i])
+        assert around == pytest.approx(z, abs=0.05)
+
+
+def test_where_the_first_parameter_turns_back_the_third_follows_its_longest_way():
+    """From beta = 0.5 and a negative alpha beta falls first; the surface is of the flow after that."""
+    start, sizes = (0.5, -1.0, 1.0), {"pairs": 8, "labels": 32}
+    flow = induction_landscape.flow(start, time=200, **sizes)
+    beta, _, xi = flow.parameters.T
+    turn = beta.argmin()
+    assert 0 < turn < len(beta) - 1
+    assert (np.diff(beta[turn:]) > 0).all()
+    surface = EXPLORERS["induction_landscape"].answer(beta=0.5, alpha=-1, xi=1)["surface"]
+    for i in range(0, 61, 6):
+        at = (surface["x"][i], surface["y"][30], np.interp(surface["x"][i], beta[turn:], xi[turn:]))
+        assert surface["z"][i][30] == pytest.approx(induction_landscape.loss(*at, **sizes), rel=1e-12)
+
+
+def test_fewer_labels_than_pairs_are_refused_and_the_saddle_is_drawn():
+    explorer = EXPLORERS["induction_landscape"]
+    with pytest.raises(ValueError, match="labels: expected at least 8"):
+        explorer.answer(labels=4)
+    saddle = explorer.answer(labels=8)
+    assert saddle["numbers"]["time at 0.9 ln N"] == "not in this time"
+    np.testing.assert_allclose(saddle["surface"]["path"]["z"], math.log(8), rtol=1e-12)
+
+
+def _least(sigma, shape, length, law):
+    """The least error over multiples of a diagonal matrix, by the formula of the error."""
+    tasks = np.ones_like(sigma) if law["task_covariance"] is None else law["task_covariance"]
+    total = np.sum(sigma * tasks)
+    moment = (length + 1) / length * sigma**2 * tasks + (total + law["noise_variance"]) / length * sigma
+    factor = np.sum(sigma**2 * shape * tasks) / np.sum(sigma * shape**2 * moment)
+    return factor, preconditioners.loss(np.diag(factor * shape), sigma, length=length, **law)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_preconditioners(seed):
+    values = setting("preconditioner", seed, against=("spectrum", "length")[seed % 2])
+    values["raised"] = min(values["raised"], values["dim"] - 1)
+    order = np.arange(1, values["dim"] + 1)
+    sigma = order ** -values["exponent"]
+    if values["spectrum"] == "levels":
+        sigma = np.where(order <= values["raised"], values["ratio"], 1.0)
+    sigma = sigma * len(sigma) / sigma.sum()
+    tasks = {"identity": None, "inverse": 1 / sigma, "same": sigma}[values["tasks"]]
+    law = {"task_covariance": tasks, "noise_variance": values["noise"]}
+    total = preconditioners.loss(np.zeros((len(sigma),) * 2), sigma, length=1, **law)
+    answer = EXPLORERS["preconditioner"].answer(**values)
+    best, step, inverse = answer["curves"]
+    shapes = {step["label"]: np.ones_like(sigma), inverse["label"]: 1 / sigma}
+    if values["against"] == "spectrum":
+        matrix = preconditioners.optimal(sigma, length=values["length"], **law).matrix
+        np.testing.assert_allclose(best["x"], sigma[::-1], **NEAR)
+        np.testing.assert_allclose(best["y"], np.diagonal(matrix)[::-1], **NEAR)
+        for one in (step, inverse):
+            factor, _ = _least(sigma, shapes[one["label"]], values["length"], law)
+            np.testing.assert_allclose(one["y"], factor * shapes[one["label"]][::-1], rtol=1e-9)
+    else:
+        for i, n in enumerate(best["x"]):
+            optimum = preconditioners.optimal(sigma, length=n, **law).loss
+            np.testing.assert_allclose(best["y"][i], optimum / total, **NEAR)
+            for one in (step, inverse):
+                found = _least(sigma, shapes[one["label"]], n, law)[1]
+                np.testing.assert_allclose(one["y"][i], found / total, rtol=1e-12)
+    assert answer["numbers"]["error of zero, tr ΣW"] == pytest.approx(total, rel=1e-12)
+
+
+def test_more_raised_eigenvalues_than_dimensions_are_refused():
+    with pytest.raises(ValueError, match="raised: expected fewer than the 4 dimensions, got 4"):
+        EXPLORERS["preconditioner"].answer(spectrum="levels", dim=4, raised=4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("model", ["layers", "crossing"])
+def test_exact_coefficients(seed, model):
+    values = setting("learning_coefficients", seed, model=model)
+    values["rank"] = min(values[name] for name in ("rank", "inputs", "hidden", "outputs"))
+    values["k2"] += 1
+    values["k2"] = min(values["k2"], 12)
+    powers, weights = ([values[f"{letter}{i}"] for i in (1, 2, 3)] for letter in "kh")
+
+    def coefficient(**changed):
+        here = {**values, **changed}
+        if model == "crossing":
+            return learning_coefficients.normal_crossing([here["k1"], *powers[1:]], weights)
+        sizes = (here["inputs"], here["hidden"], here["outputs"])
+        return learning_coefficients.reduced_rank_regression(*sizes, here["rank"])
+
+    answer = EXPLORERS["learning_coefficients"].answer(**values)
+    against = values["against" if model == "layers" else "crossing_against"]
+    first, second = answer["curves"][:2]
+    if against == "n":
+        np.testing.assert_allclose(first["y"], coefficient().at(np.array(first["x"])), **NEAR)
+        assert set(second["y"]) == {coefficient().value}
+    else:
+        found = [coefficient(**{against: x}) for x in first["x"]]
+        assert first["y"] == [one.value for one in found]
+        assert second["y"] == [one.multiplicity for one in found]
+        assert answer["axes"]["mark"] in first["x"]
+    assert (answer["numbers"]["λ"], answer["numbers"]["m"]) == tuple(coefficient())
+
+
+def test_an_impossible_rank_and_a_constant_are_refused():
+    explorer = EXPLORERS["learning_coefficients"]
+    with pytest.raises(ValueError, match="rank: expected at most 4, the smallest size, got 5"):
+        explorer.answer(rank=5)
+    with pytest.raises(ValueError, match="k1: expected one power above 0"):
+        explorer.answer(model="crossing", k1=0, k2=0, k3=0)
+    half = explorer.answer(hidden=1, rank=0)["curves"][2]
+    assert half["y"] == [(6 + 5) * h / 2 for h in half["x"]]
+
+
+@pytest.mark.parametrize("shown", ["energies", "difference", "weights"])
+@pytest.mark.parametrize("seed", range(3))
+def test_free_energies_of_the_expansion(seed, shown):
+    values = setting("free_energies", seed, model="expansion", shown=shown)
+    simple = learning_coefficients.LearningCoefficient(values["simple"], values["simple_m"])
+    rich = learning_coefficients.LearningCoefficient(values["rich"], values["rich_m"])
+    phases = [free_energy.Phase(values["gap"], simple), free_energy.Phase(0.0, rich, values["constant"])]
+    answer = EXPLORERS["free_energies"].answer(**values)
+    n = np.array(answer["curves"][0]["x"])
+    found = [np.array(curve["y"]) for curve in answer["curves"]]
+    energies = [free_energy.asymptotic(phase, n) for phase in phases]
+    wanted = {
+        "energies": energies,
+        "difference": [energies[1] - energies[0], 0 * n],
+        "weights": free_energy.posterior_weights(phases, n),
+    }[shown]
+    np.testing.assert_allclose(found, wanted, **NEAR)
+    crossings = free_energy.crossings(*phases)
+    said = [value for name, value in answer["numbers"].items() if name.startswith("crossing ")]
+    np.testing.assert_allclose(said, crossings, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shown", ["energies", "difference", "weights"])
+def test_free_energies_of_the_cusp(shown):
+    law = {"split": 0.8, "tilt": 0.05, "free": 3}
+    answer = EXPLORERS["free_energies"].answer(model="cusp", shown=shown, **law)
+    curves = [np.array(curve["y"]) for curve in answer["curves"]]
+    for i in (0, 20, 49):
+        n = answer["curves"][0]["x"][i]
+        left, right = (posterior_integrals.cusp(side, n, **law).free_energy for side in ("left", "right"))
+        share = 1 / (1 + math.exp(right - left))
+        wanted = {"energies": (left, right), "difference": (right - left, 0), "weights": (1 - share, share)}[shown]
+        np.testing.assert_allclose([curve[i] for curve in curves], wanted, **NEAR)
+    line = posterior_integrals.cusp_line(100.0, split=0.8, free=3)
+    assert answer["numbers"]["tilt of equal shares at n = 100"] == pytest.approx(line, rel=1e-12)
+
+
+def test_equal_phases_cross_nowhere():
+    same = {"gap": 0, "simple": 2, "rich": 2, "simple_m": 1, "rich_m": 1, "constant": 0}
+    assert EXPLORERS["free_energies"].answer(**same)["numbers"] == {"crossing": "at no n"}
+
+
+def test_what_is_not_finite_is_none_throughout():
+    given = {"a": np.array([[1.0, np.inf]]), "b": (np.float64(np.nan), 2), "c": "text"}
+    assert listed(given) == {"a": [[1.0, None]], "b": [None, 2], "c": "text"}
+
+
+def test_explorers_never_import_jax():
+    script = (
+        "import sys; from icllab.page.explorers import EXPLORERS\n"
+        "for one in EXPLORERS.values(): one.declaration(); one.answer()\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'jax', 'jaxlib', 'equinox', 'xarray', 'pandas'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_vendored_files_are_those_that_are_named():
+    manifest = json.loads((VENDOR / "manifest.json").read_text("utf-8"))
+    named = {name: digest for one in manifest.values() for name, digest in one["files"].items()}
+    assert set(named) == {path.name for path in VENDOR.iterdir()} - {"manifest.json"}
+    for name, digest in named.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
+    for library, one in manifest.items():
+        assert any(name.endswith("LICENSE") for name in one["files"]), library
+        assert f"(v{one['version']})" in (VENDOR / "uPlot.iife.min.js").read_text("utf-8")[:200]
