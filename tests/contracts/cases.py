@@ -46,6 +46,7 @@ from icllab.tasks import (
     PromptMixture,
     RepeatedTokens,
     SphereInputs,
+    StringPrograms,
     Table,
     Text,
     WeightPool,
@@ -109,6 +110,9 @@ TASKS = {
     "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
     "markov_chain": lambda: MarkovChain.drawn(vocabulary=3, tokens=6, key=KEY),
     "higher_order_chain": _chain,
+    "string_programs": lambda: StringPrograms.drawn(
+        functions=3, symbols=3, lengths=(1, 3), programs=((0,), (2, 1), (1,)), noise=0.2, turned=True, key=KEY
+    ),
     "text": lambda: Text.of(
         Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "
     ),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from icllab.tasks.scaling import Standardised
     from icllab.tasks.sequences import InContextCopying, MarkovChain, RepeatedTokens
+    from icllab.tasks.string_programs import StringPrograms
     from icllab.tasks.table import Table
     from icllab.tasks.text import Text
 

@@ -1,0 +1,270 @@
+r"""Strings after the program that is run on them: many contexts, of which each asks for another function.
+
+A program is one function or several, one after the other. Programs come with given frequencies, those of a power law
+for instance, so that some are rare; lengths of strings come equally often.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks.regression import number, require_leaf
+from icllab.tasks.sequences import AbstractSequences, draw
+
+Programs = tuple[tuple[int, ...], ...]
+
+
+class StringPrograms(AbstractSequences):
+    r"""A program, a string, and what the program makes of the string.
+
+    .. math:: p_1, \dots, p_P,\; x_1, \dots, x_n,\; {=},\; y_1, \dots, y_n,\; {=}, \dots, {=} \qquad
+              y = f_{p_P}(\cdots f_{p_1}(x))
+
+    A function turns a string round and replaces its symbols,
+
+    .. math:: f_a(x)_i = \sigma_a\bigl(x_{1 + (i - 1 + r_a) \bmod n}\bigr)
+
+    Programs of fewer than P functions are filled up with ``=``, which does nothing. A program c, the *context*, comes
+    with the frequency :math:`\pi_c`; n is any of ``lengths``, equally often; symbols of x are uniform on V. Each
+    symbol of the answer is replaced by a uniform one with probability :math:`\epsilon`. Tokens 0 to V - 1 are symbols,
+    those from V on functions, the last is ``=``.
+
+    Attributes:
+        tables: :math:`\sigma_a`: the symbol that takes the place of each.
+        turns: :math:`r_a`: by how many symbols a string is turned to the left.
+        frequencies: :math:`\pi`, which sums to 1; a leaf.
+        noise: :math:`\epsilon`; a leaf, from 0 to 1.
+        programs: Functions of each program, first to last (static).
+        lengths: Lengths of strings, ascending (static).
+
+    Raises:
+        InputError: Tables hold no symbols, a program is empty, unknown or comes twice, or frequencies do not sum to 1.
+    """
+
+    tables: Int[Array, "function symbol"]
+    turns: Int[Array, " function"]
+    frequencies: Float[Array, " context"]
+    noise: Float[Array, ""] = eqx.field(converter=number)
+    programs: Programs = eqx.field(static=True)
+    lengths: tuple[int, ...] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        for count in self.lengths:
+            require_integer("lengths", count)
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+            raise expected("lengths", "different integers, ascending", self.lengths)
+        if not self.programs or len(set(self.programs)) != len(self.programs):
+            raise expected("programs", "different ones, at least one", self.programs)
+        require_leaf("noise", self.noise, "a number from 0 to 1", lambda e: (e >= 0) & (e <= 1))
+        parts = (self.tables, self.turns, self.frequencies)
+        if any(isinstance(part, Tracer) or not isinstance(part, jax.Array) for part in parts):
+            return
+        tables, turns, frequencies = (np.asarray(part) for part in parts)
+        if tables.ndim != 2 or tables.shape[1] < 2 or tables.min() < 0 or tables.max() >= tables.shape[1]:
+            raise expected("tables", "symbols from 0 to V - 1, V of them for each function", tables.shape)
+        for program in self.programs:
+            if not program or not set(program) <= set(range(len(tables))):
+                raise expected("programs", f"functions from 0 to {len(tables) - 1}, at least one", program)
+        if turns.shape != tables.shape[:1]:
+            raise expected("turns", f"one for each of {len(tables)} functions", turns.shape)
+        if frequencies.shape != (len(self.programs),) or frequencies.min() < 0 or not abs(frequencies.sum() - 1) < 1e-5:
+            raise expected("frequencies", f"{len(self.programs)} numbers >= 0 that sum to 1", frequencies.tolist())
+
+    @classmethod
+    def drawn(
+        cls,
+        *,
+        functions: int,
+        symbols: int,
+        lengths: Sequence[int],
+        programs: Sequence[Sequence[int]] | None = None,
+        exponent: float = 1.0,
+        noise: float = 0.0,
+        turned: bool = False,
+        key: PRNGKeyArray,
+    ) -> "StringPrograms":
+        r"""With functions of random permutations of the symbols, and frequencies of a power law.
+
+        .. math:: \pi_c \propto c^{-\alpha}, \qquad c = 1, 2, \dots
+
+        Args:
+            functions: Number of functions, which all differ.
+            symbols: V.
+            lengths: Lengths of strings.
+            programs: Functions of each, the most frequent program first; None: every function by itself.
+            exponent: :math:`\alpha`; 0 for programs that come equally often.
+            noise: :math:`\epsilon`.
+            turned: Whether functions turn strings too, by 0 to n - 1 symbols for the longest n.
+            key: Key of the functions.
+        """
+        require_integer("functions", functions)
+        require_integer("symbols", symbols, least=2)
+        require_number("exponent", exponent, "a finite number", np.isfinite)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        most = max(lengths) if turned else 1
+        chosen: dict[tuple[int, ...], None] = {}
+        for _ in range(100 * functions):
+            chosen[(*rng.permutation(symbols).tolist(), int(rng.integers(most)))] = None
+            if len(chosen) == functions:
+                break
+        else:
+            hint = "give more symbols, or turned=True"
+            raise expected("functions", f"few enough to differ, of {symbols} symbols", functions, hint)
+        rows = np.array(list(chosen), np.int32)
+        named = [(a,) for a in range(functions)] if programs is None else programs
+        return cls(
+            tables=jnp.asarray(rows[:, :-1]),
+            turns=jnp.asarray(rows[:, -1]),
+            frequencies=jnp.asarray(power_law(len(named), exponent), float),
+            noise=noise,  # pyright: ignore[reportArgumentType]
+            programs=tuple(tuple(int(a) for a in program) for program in named),
+            lengths=tuple(lengths),
+        )
+
+    @property
+    def symbols(self) -> int:
+        """V."""
+        return self.tables.shape[-1]
+
+    @property
+    def functions(self) -> int:
+        """Number of functions."""
+        return self.tables.shape[-2]
+
+    @property
+    def vocabulary(self) -> int:
+        """Symbols, functions and the sign ``=``."""
+        return self.symbols + self.functions + 1
+
+    @property
+    def slots(self) -> int:
+        """P, the functions of the longest program."""
+        return max(map(len, self.programs))
+
+    @property
+    def tokens(self) -> int:
+        """P + 2n + 1 for the longest n."""
+        return self.slots + 2 * max(self.lengths) + 1
+
+    def only(self, *contexts: int) -> "StringPrograms":
+        """The same with those programs alone, as often as before relative to each other."""
+        for context in contexts:
+            if not 0 <= context < len(self.programs):
+                raise expected("contexts", f"integers from 0 to {len(self.programs) - 1}", context)
+        kept = jnp.where(np.isin(np.arange(len(self.programs)), contexts), self.frequencies, 0)
+        if not isinstance(kept, Tracer) and not float(jnp.sum(kept)) > 0:
+            raise expected("contexts", "at least one that comes at all", contexts)
+        return eqx.tree_at(lambda task: task.frequencies, self, kept / jnp.sum(kept))
+
+    def program_tokens(self) -> Int[np.ndarray, "context slot"]:
+        """The tokens of each program."""
+        short = self.functions  # comes after the functions, and so stands for the sign
+        rows = [(*program, *[short] * (self.slots - len(program))) for program in self.programs]
+        return np.array(rows, np.int32) + self.symbols
+
+    def context_of(self, prompt: TokenPrompt) -> Int[Array, ""]:
+        """The number of the program that a prompt begins with."""
+        return jnp.argmax(jnp.all(prompt.tokens[None, : self.slots] == self.program_tokens(), axis=1))
+
+    def answers(self, prompt: TokenPrompt) -> Bool[Array, " position"]:
+        """Which positions are asked for a symbol of the answer."""
+        n = jnp.argmax(prompt.tokens[self.slots :] == self.vocabulary - 1)
+        after = jnp.arange(self.tokens - 1, dtype=n.dtype) - self.slots - n
+        return (after >= 0) & (after < n)
+
+    def entropies(self) -> Float[np.ndarray, " position"]:
+        r"""The least expected loss at every position, in nats, :math:`\sum_c \pi_c H_i^{(c)}`."""
+        rows, frequencies = self.context_entropies(), self._frequencies()
+        return frequencies[frequencies > 0] @ rows[frequencies > 0]
+
+    def context_entropies(self) -> Float[np.ndarray, "context position"]:
+        r"""The least expected loss at every position of prompts of each program, in nats; NaN where one never comes.
+
+        .. math:: H^{(c)} = -\ln\frac{\pi(p_1 \dots p_{k+1})}{\pi(p_1 \dots p_k)}, \;\dots,\; \ln V,\;
+                  S_i \bigl[h(q_i) + (1 - q_i) \ln V\bigr] + P(n < i \le 2n)\, h_\epsilon
+
+        for the probability :math:`\pi` that a program begins so, :math:`S_i = P(n \ge i)` and
+        :math:`q_i = P(n = i \mid n \ge i)`, the binary entropy h, and the entropy of a symbol of the answer,
+
+        .. math:: h_\epsilon = -\bigl(1 - \epsilon + \tfrac{\epsilon}{V}\bigr)
+                  \ln\bigl(1 - \epsilon + \tfrac{\epsilon}{V}\bigr) - (V - 1) \tfrac{\epsilon}{V} \ln\tfrac{\epsilon}{V}
+
+        Derived: docs/item-label.md, Sequences whose least loss is known.
+        """
+        programs, frequencies = self.program_tokens(), self._frequencies()
+        begins = [
+            np.array([frequencies[np.all(programs[:, :k] == row[:k], axis=1)].sum() for row in programs])
+            for k in range(1, self.slots + 1)
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_program = [np.log(before / after) for before, after in itertools.pairwise(begins)]
+        lengths = np.array(self.lengths)
+        of_string = []
+        for i in range(2 * lengths.max() + 1):
+            left = np.mean(lengths >= i)
+            ends = np.mean(lengths == i) / left if left else 0.0
+            ahead = left * (_entropy(ends, 1 - ends) + (1 - ends) * np.log(self.symbols))
+            of_string.append(ahead + np.mean((lengths < i) & (i <= 2 * lengths)) * self.answer_entropy())
+        known = np.tile(np.array(of_string), (len(programs), 1))
+        found = np.concatenate([np.array(of_program).T.reshape(len(programs), -1), known], axis=1)
+        return np.where(frequencies[:, None] > 0, found, np.nan)
+
+    def answer_entropy(self) -> float:
+        r"""The least expected loss of an answer's symbol in nats, :math:`h_\epsilon` of :meth:`context_entropies`."""
+        wrong = float(self.noise) / self.symbols
+        return _entropy(1 - (self.symbols - 1) * wrong, *[wrong] * (self.symbols - 1))
+
+    def _frequencies(self) -> np.ndarray:
+        given = np.asarray(self.frequencies, np.float64)
+        return given / given.sum()
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """One sequence."""
+        most, lengths = max(self.lengths), jnp.asarray(self.lengths, jnp.int32)
+        u = jax.random.uniform(key, (2 + 3 * most,), self.frequencies.dtype)
+        program = jnp.asarray(self.program_tokens())[draw(jnp.cumsum(self.frequencies), u[0])]
+        n = lengths[_whole(u[1], len(lengths))]
+        x, other = (_whole(u[2 + k * most : 2 + (k + 1) * most], self.symbols) for k in range(2))
+        wrong = u[2 + 2 * most :] < self.noise.astype(u.dtype)
+        y = jnp.where(wrong, other, self._run(program, x, n))
+        at = jnp.arange(2 * most + 1, dtype=jnp.int32)
+        rest = jnp.where(at < n, x[jnp.minimum(at, most - 1)], y[jnp.clip(at - n - 1, 0, most - 1)])
+        rest = jnp.where((at == n) | (at > 2 * n), self.vocabulary - 1, rest)
+        return TokenPrompt(jnp.concatenate([program, rest]))
+
+    def _run(self, program: Array, x: Array, n: Array) -> Array:
+        """What a program's tokens make of the first n symbols."""
+        nothing = jnp.arange(self.symbols, dtype=jnp.int32)[None]
+        tables = jnp.concatenate([self.tables.astype(jnp.int32), nothing])
+        turns = jnp.append(self.turns.astype(jnp.int32), jnp.zeros(1, jnp.int32))
+        at = jnp.arange(len(x), dtype=jnp.int32)
+        for token in program:
+            function = token - self.symbols
+            x = tables[function, x[(at + turns[function]) % n]]
+        return x
+
+
+def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
+    r"""Frequencies :math:`c^{-\alpha}` of the ranks 1 to ``count``, over their sum."""
+    weights = np.arange(1.0, count + 1) ** -exponent
+    return weights / weights.sum()
+
+
+def _whole(uniform: Array, count: int) -> Array:
+    """Integers below ``count``, of numbers uniform on [0, 1)."""
+    return jnp.minimum((count * uniform).astype(jnp.int32), count - 1)
+
+
+def _entropy(*probabilities: Any) -> float:
+    """In nats."""
+    p = np.array([one for one in probabilities if one > 0])
+    return float(-np.sum(p * np.log(p)))

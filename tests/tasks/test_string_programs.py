@@ -1,0 +1,173 @@
+"""Strings and programs: everything that can be drawn, by enumeration, and what programs make of strings, by lists."""
+
+import inspect
+import itertools
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from icllab.core.errors import InputError
+from icllab.tasks import StringPrograms
+from icllab.tasks.string_programs import power_law
+
+KEY = jax.random.key(3)
+PROGRAMS = ((0,), (1, 0), (1,))
+
+
+def small(noise=0.3):
+    """Two functions of two symbols: one replaces symbols, one turns strings to the left."""
+    tables, turns = jnp.array([[1, 0], [0, 1]], jnp.int32), jnp.array([0, 1], jnp.int32)
+    return StringPrograms(tables, turns, jnp.array([0.5, 0.3, 0.2]), noise, PROGRAMS, (1, 2))
+
+
+@eqx.filter_jit
+def drawn(task, count, key):
+    prompts = task.sample_many(count, key=key)
+    return prompts.tokens, jax.vmap(task.context_of)(prompts), jax.vmap(task.answers)(prompts)
+
+
+def run(task, program, x):
+    """What a program makes of a list, one function after the other."""
+    for function in program:
+        turn = int(task.turns[function]) % len(x)
+        x = [int(task.tables[function][symbol]) for symbol in x[turn:] + x[:turn]]
+    return x
+
+
+def enumerated(task):
+    """Context, tokens, which of them are of the answer, and the probability, of every sequence."""
+    v, end = task.symbols, task.vocabulary - 1
+    right = 1 - float(task.noise) + float(task.noise) / v
+    slots, most = max(map(len, task.programs)), max(task.lengths)
+    for c, program in enumerate(task.programs):
+        head = [v + function for function in program] + [end] * (slots - len(program))
+        for n in task.lengths:
+            for x, y in itertools.product(itertools.product(range(v), repeat=n), repeat=2):
+                wanted = run(task, program, list(x))
+                p = float(task.frequencies[c]) / len(task.lengths) / v**n
+                for a, b in zip(y, wanted, strict=True):
+                    p *= right if a == b else (1 - right) / (v - 1)
+                tokens = (*head, *x, end, *y, *[end] * (2 * (most - n)))
+                asked = [slots + n <= i < slots + 2 * n for i in range(len(tokens) - 1)]
+                yield c, tokens, asked, p
+
+
+def test_least_losses_are_those_of_conditional_probabilities():
+    """Of whoever knows all probabilities, the context's not before it has come."""
+    task = small()
+    sequences = list(enumerated(task))
+    begins = {}
+    for _, tokens, _, p in sequences:
+        for k in range(1, len(tokens) + 1):
+            begins[tokens[:k]] = begins.get(tokens[:k], 0.0) + p
+    wanted, total = np.zeros((3, task.tokens - 1)), np.zeros(3)
+    for c, tokens, _, p in sequences:
+        total[c] += p
+        wanted[c] += [-p * np.log(begins[tokens[: k + 1]] / begins[tokens[:k]]) for k in range(1, len(tokens))]
+    np.testing.assert_allclose(total, task.frequencies, rtol=1e-6)
+    np.testing.assert_allclose(task.context_entropies(), wanted / total[:, None], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(task.entropies(), wanted.sum(axis=0), rtol=1e-6, atol=1e-12)
+
+
+def test_sequences_come_as_often_as_they_should():
+    task, count = small(), 6000
+    tokens, contexts, asked = (np.asarray(part) for part in drawn(task, count, KEY))
+    found = {}
+    for row in map(tuple, tokens.tolist()):
+        found[row] = found.get(row, 0) + 1
+    sequences = {tokens: (c, asked, p) for c, tokens, asked, p in enumerated(task)}
+    assert set(found) <= set(sequences)
+    p = np.array([p for *_, p in sequences.values()])
+    counts = np.array([found.get(row, 0) for row in sequences])
+    assert chi2.sf(np.sum((counts - count * p) ** 2 / (count * p)), len(p) - 1) > 1e-3
+    for row, context, mask in zip(map(tuple, tokens.tolist()), contexts, asked, strict=True):
+        assert sequences[row][:2] == (context, mask.tolist())
+
+
+def test_programs_do_one_function_after_the_other():
+    task = StringPrograms.drawn(
+        functions=4, symbols=5, lengths=(2, 3, 4), programs=[(2,), (0, 1), (3, 1, 0), (1, 0)], turned=True, key=KEY
+    )
+    tokens, contexts, asked = (np.asarray(part) for part in drawn(task, 200, KEY))
+    assert set(contexts) == {0, 1, 2, 3}
+    assert len({tuple(row) for row in np.asarray(task.tables).tolist()}) > 1
+    assert len(set(np.asarray(task.turns).tolist())) > 1
+    others = 0
+    for row, context, mask in zip(tokens, contexts, asked, strict=True):
+        n = int(mask.sum())
+        x, program = row[3 : 3 + n].tolist(), task.programs[context]
+        assert row[3 + n] == task.vocabulary - 1
+        assert row[1:][mask].tolist() == row[4 + n : 4 + 2 * n].tolist() == run(task, program, x)
+        others += run(task, program[::-1], x) != run(task, program, x)
+    assert others > 20
+    # Without noise nothing of the answer is open.
+    rows = task.context_entropies()
+    np.testing.assert_array_equal(rows[:, -4:], 0)
+    np.testing.assert_allclose(task.only(1).entropies()[:2], 0, atol=1e-12)
+
+
+def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
+    task = StringPrograms.drawn(functions=4, symbols=3, lengths=(1,), exponent=0.5, key=KEY)
+    assert task.programs == ((0,), (1,), (2,), (3,))
+    np.testing.assert_allclose(task.frequencies[0] / task.frequencies, np.arange(1, 5) ** 0.5, rtol=1e-6)
+    np.testing.assert_allclose(power_law(3, 0.0), 1 / 3)
+    part = task.only(1, 3)
+    np.testing.assert_allclose(part.frequencies, np.array([0, 2**0.5, 0, 1]) / (1 + 2**0.5), rtol=1e-6)
+    np.testing.assert_array_equal(np.isnan(part.context_entropies()[:, 0]), [True, False, True, False])
+    contexts = np.asarray(drawn(part, 900, KEY)[1])
+    assert abs(np.sum(contexts == 1) - 900 * 0.5858) < 4 * (900 * 0.2426) ** 0.5
+    assert set(contexts) == {1, 3}
+    assert len({tuple(row) for row in np.asarray(task.tables).tolist()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: StringPrograms.drawn(functions=3, symbols=2, lengths=(1,), key=KEY), "functions: expected few enough"),
+        (lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(2, 1), key=KEY), "lengths: expected different"),
+        (lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(0, 1), key=KEY), "lengths: expected an integer"),
+        (
+            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), (2,)], key=KEY),
+            "programs: expected functions from 0 to 1, at least one, got (2,)",
+        ),
+        (
+            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), ()], key=KEY),
+            "programs: expected functions from 0 to 1, at least one, got ()",
+        ),
+        (
+            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), (0,)], key=KEY),
+            "programs: expected different ones",
+        ),
+        (
+            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), noise=1.5, key=KEY),
+            "noise: expected a number from 0 to 1",
+        ),
+        (lambda: small().only(3), "contexts: expected integers from 0 to 2, got 3"),
+        (lambda: small().only(0).only(1), "contexts: expected at least one that comes at all"),
+        (
+            lambda: StringPrograms(jnp.eye(2, dtype=int) * 2, jnp.zeros(2, int), jnp.ones(1), 0.0, ((0,),), (1,)),
+            "tables: expected symbols from 0 to V - 1",
+        ),
+        (
+            lambda: StringPrograms(jnp.eye(2, dtype=int), jnp.zeros(2, int), jnp.full(1, 0.5), 0.0, ((0,),), (1,)),
+            "frequencies: expected 1 numbers >= 0 that sum to 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(build, message):
+    with pytest.raises(InputError) as error:
+        build()
+    assert message in str(error.value)
+
+
+def test_turns_of_another_number_are_refused():
+    """As a user without a type checker asks."""
+    fields = {"tables": jnp.eye(2, dtype=int), "turns": jnp.zeros(3, int), "frequencies": jnp.ones(1)}
+    made = SimpleNamespace(**fields, noise=jnp.zeros(()), programs=((0,),), lengths=(1,))
+    with pytest.raises(InputError, match="turns: expected one for each of 2 functions"):
+        inspect.unwrap(StringPrograms.__check_init__)(made)
