@@ -94,6 +94,9 @@ CONTRACT = {
         "free_energy_slope",
         "phase_weights",
         "sampled_crossings",
+        "restricted_coefficient",
+        "singular_fluctuation",
+        "susceptibility",
     ],
     ".training": [
         "fit",

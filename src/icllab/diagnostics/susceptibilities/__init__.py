@@ -1,0 +1,11 @@
+"""How a posterior answers a tilt of the data: susceptibilities by quadrature, by chains and by linear response."""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
+    from icllab.diagnostics.susceptibilities.quadrature import Quadrature
+
+__getattr__, __dir__, __all__ = attach(__name__)

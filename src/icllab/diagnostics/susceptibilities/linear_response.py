@@ -1,0 +1,169 @@
+r"""The response of a Gaussian posterior, from products with a curvature alone: of networks of any size."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_number
+from icllab.diagnostics.curvature.products import Curvature, Hessian
+from icllab.diagnostics.sampling.sampled_losses import vector_loss
+from icllab.diagnostics.susceptibilities.expectations import Observables
+
+UNSOLVED = 1e-3  # relative residual of a linear system
+
+
+class Response(NamedTuple):
+    """Covariances under the Gaussian posterior, [observable, other], and what they are worth."""
+
+    first: np.ndarray  # of gradients
+    second: np.ndarray  # of second derivatives
+    error: np.ndarray  # standard error over probes; zero where nothing is drawn
+    warnings: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearResponse:
+    r"""Covariances of a Gaussian posterior, matrix-free.
+
+    .. math:: \operatorname{Cov}(\phi, \Delta) = g_\phi^\top\Sigma\,g_\Delta
+              + \tfrac12\operatorname{tr}\bigl(H_\phi\Sigma H_\Delta\Sigma\bigr), \qquad
+              \Sigma = \bigl(n\beta\,G + \gamma I\bigr)^{-1}
+
+    with gradients and Hessians at the point, G a positive semidefinite curvature of the loss there. It is exact where
+    the loss is quadratic around its minimum and :math:`\phi` and :math:`\Delta` are at most quadratic. The resolution
+    is :math:`\rho = \gamma/n\beta`: along flatter directions the localization alone holds the posterior. What the loss
+    has of third and higher order is left out, and may be all there is of a singular loss.
+
+    Attributes:
+        curvature: G as products with vectors, such as
+            :class:`GaussNewton <icllab.diagnostics.curvature.products.GaussNewton>`, of the same parameters; None: the
+            Hessian, of at most ``dense`` parameters.
+        dense: Number of parameters up to which G is written out and everything is exact.
+        probes: Number of random signs of the trace, above that.
+        iterations: Number of products at most of each solve by conjugate gradients, above that.
+
+    Raises:
+        InputError: A number is out of its range, or the curvature is not positive semidefinite.
+
+    Derived: docs/routing.md, Three routes.
+    """
+
+    curvature: Curvature | None = None
+    dense: int = 300
+    probes: int = 32
+    iterations: int = 500
+
+    def __post_init__(self) -> None:
+        require_integer("dense", self.dense, least=0)
+        require_integer("probes", self.probes, least=2)
+        require_integer("iterations", self.iterations)
+
+    def covariances(
+        self,
+        loss: Any,
+        observables: Observables,
+        others: Observables,
+        at: Any,
+        *,
+        nbeta: float,
+        localization: float,
+        key: PRNGKeyArray,
+    ) -> Response:
+        """Of every observable with every other."""
+        require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
+        flat, centre = vector_loss(loss, at, None)
+        both = tuple(vector_loss(some, at, None)[0] for some in (observables, others))
+        written = centre.size <= self.dense
+        if self.curvature is None and not written:
+            raise expected("curvature", f"products above {self.dense} parameters", None, "GaussNewton(...) has them")
+        made = Hessian(loss, at) if self.curvature is None else self.curvature
+        if made.centre.size != centre.size:
+            raise expected("curvature", f"one of {centre.size} parameters", made.centre.size)
+        scale = jnp.asarray(nbeta, centre.dtype), jnp.asarray(localization, centre.dtype)
+        inverse: Any = self._inverse(made, centre, scale) if written else None
+        slope = jax.grad(lambda w: jnp.sum(flat(w)))(centre)
+        gradients = _gradients(both, centre)
+        rows = jnp.concatenate([*gradients, nbeta * slope[None]])
+        solved, left = _solved(made, inverse, scale, rows, self.iterations)
+        count = len(gradients[0])
+        first = gradients[0] @ solved[count:-1].T
+        vectors = jnp.eye(centre.size, dtype=centre.dtype)
+        if not written:
+            vectors = jax.random.rademacher(key, (self.probes, centre.size), centre.dtype)
+        parts, more = _second(both, made, inverse, scale, centre, vectors, self.iterations)
+        parts, left = np.asarray(parts, np.float64), max(float(left), float(more))
+        second, error = parts.sum(0) / 2, np.zeros(parts.shape[1:])
+        if not written:
+            second, error = parts.mean(0) / 2, parts.std(0, ddof=1) / math.sqrt(self.probes) / 2
+        gain = float(nbeta * slope @ solved[-1])
+        seen = {
+            f"the point is no minimum: {gain:.2g} nats are gained along the gradient there": gain > 1,
+            f"a solve is left with a residual of {left:.1g}: allow more iterations": not left < UNSOLVED,
+        }
+        return Response(np.asarray(first, np.float64), second, error, [s for s, wrong in seen.items() if wrong])
+
+    @staticmethod
+    def _inverse(made: Curvature, centre: Array, scale: tuple[Array, Array]) -> Array:
+        """The covariance of the posterior, written out."""
+        matrix = np.asarray(_matrix(made, centre), np.float64)
+        values, vectors = np.linalg.eigh(
+            float(scale[0]) * (matrix + matrix.T) / 2 + float(scale[1]) * np.eye(len(matrix))
+        )
+        if not values.min() > 0:
+            least = (float(values.min()) - float(scale[1])) / float(scale[0])
+            hint = "the point is no minimum; GaussNewton(...) has no negative curvature"
+            raise expected("curvature", "eigenvalues above minus the resolution", least, hint)
+        return jnp.asarray(vectors / values @ vectors.T, centre.dtype)
+
+
+@eqx.filter_jit
+def _matrix(made: Curvature, centre: Array) -> Array:
+    return jax.lax.map(made, jnp.eye(centre.size, dtype=centre.dtype), batch_size=64)
+
+
+@eqx.filter_jit
+def _gradients(both: tuple[Any, Any], centre: Array) -> tuple[Array, Array]:
+    return jax.jacrev(both[0])(centre), jax.jacrev(both[1])(centre)
+
+
+@eqx.filter_jit
+def _solved(made: Any, inverse: Any, scale: Any, rows: Array, iterations: int) -> tuple[Array, Array]:
+    """The covariance times every row, and the largest relative residual."""
+    if inverse is not None:
+        return rows @ inverse, jnp.zeros((), rows.dtype)
+    nbeta, gamma = scale
+
+    def one(row: Array) -> tuple[Array, Array]:
+        def times(v: Array) -> Array:
+            return nbeta * made(v) + gamma * v
+
+        tiny = jnp.finfo(row.dtype).tiny
+        found, _ = jax.scipy.sparse.linalg.cg(times, row, tol=1e-6, maxiter=iterations)
+        return found, jnp.linalg.norm(times(found) - row) / jnp.maximum(jnp.linalg.norm(row), tiny)
+
+    found, left = jax.lax.map(one, rows)
+    return found, jnp.max(left)
+
+
+@eqx.filter_jit
+def _second(
+    both: tuple[Any, Any], made: Any, inverse: Any, scale: Any, centre: Array, vectors: Array, iterations: int
+) -> tuple[Float[Array, "vector observable other"], Array]:
+    r""":math:`(H_\phi z)^\top\Sigma H_\Delta\Sigma z` of every vector z, and the largest relative residual."""
+
+    def bent(function: Any, v: Array) -> Array:
+        return jax.jvp(jax.jacrev(function), (centre,), (v,))[1]
+
+    def one(z: Array) -> tuple[Array, Array]:
+        spread, first = _solved(made, inverse, scale, z[None], iterations)
+        image, second = _solved(made, inverse, scale, bent(both[1], spread[0]), iterations)
+        return bent(both[0], z) @ image.T, jnp.maximum(first, second)
+
+    parts, left = jax.lax.map(one, vectors)
+    return parts, jnp.max(left)
