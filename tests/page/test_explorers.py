@@ -405,7 +405,7 @@ def test_free_energies_of_the_cusp(shown):
     law = {"split": 0.8, "tilt": 0.05, "free": 3}
     answer = EXPLORERS["free_energies"].answer(model="cusp", shown=shown, **law)
     curves = [np.array(curve["y"]) for curve in answer["curves"]]
-    for i in (0, 20, 49):
+    for i in (0, 20, 69):
         n = answer["curves"][0]["x"][i]
         left, right = (posterior_integrals.cusp(side, n, **law).free_energy for side in ("left", "right"))
         share = 1 / (1 + math.exp(right - left))

@@ -2,6 +2,7 @@
 
 # ruff: noqa: RUF001 (Greek letters and minus signs are meant)
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from icllab.theory import free_energy, posterior_integrals
 from icllab.theory.free_energy import Phase
 from icllab.theory.learning_coefficients import LearningCoefficient
 
-_N = np.geomspace(3, 1e7, 140)
-_CUSP_N = np.geomspace(3, 1e4, 50)  # the quadrature's step resolves the wells up to here
+_LEAST = 3.0
+_CUSP_N = np.geomspace(_LEAST, 1e4, 70)  # the quadrature's step resolves the wells up to here
 _SHOWN = {"energies": "both free energies", "difference": "their difference", "weights": "shares of the posterior"}
 _EXPANSION, _CUSP = {"model": ("expansion",)}, {"model": ("cusp",)}
 
@@ -26,25 +27,26 @@ def compute(*, model: str, shown: str, **values: Any) -> dict[str, Any]:
     return _cusp(shown, **{name: values[name] for name in ("split", "tilt", "free")})
 
 
-_PHASES = ("gap", "simple", "simple_m", "rich", "rich_m", "constant")
+_PHASES = ("most", "gap", "simple", "simple_m", "rich", "rich_m", "constant")
 
 
 def _expansion(
-    shown: str, *, gap: float, simple: float, simple_m: int, rich: float, rich_m: int, constant: float
+    shown: str, *, most: float, gap: float, simple: float, simple_m: int, rich: float, rich_m: int, constant: float
 ) -> dict[str, Any]:
     phases = {
         "simple phase": Phase(gap, LearningCoefficient(simple, simple_m)),
         "rich phase": Phase(0.0, LearningCoefficient(rich, rich_m), constant),
     }
-    energies = {name: np.asarray(free_energy.asymptotic(phase, _N)) for name, phase in phases.items()}
-    shares = free_energy.posterior_weights(list(phases.values()), _N)
+    n = np.geomspace(_LEAST, most, 140)
+    energies = {name: np.asarray(free_energy.asymptotic(phase, n)) for name, phase in phases.items()}
+    shares = free_energy.posterior_weights(list(phases.values()), n)
     try:
-        crossings = [float(n) for n in free_energy.crossings(*phases.values())]
+        crossings = free_energy.crossings(*phases.values()).tolist()
     except InputError:  # twice the same phase
         crossings = []
-    numbers = {f"crossing {i} at n": n for i, n in enumerate(crossings, 1)} or {"crossing": "at no n"}
-    inside = [n for n in crossings if _N[0] <= n <= _N[-1]]
-    return _figure(shown, _N, energies, shares) | {
+    numbers = {f"crossing {i} at n": one for i, one in enumerate(crossings, 1)} or {"crossing": "at no n"}
+    inside = [one for one in crossings if _LEAST <= one <= most]
+    return _figure(shown, n, energies, shares) | {
         "axes": _axes(shown) | {"mark": inside[-1] if inside else None},
         "numbers": numbers,
     }
@@ -60,12 +62,17 @@ def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]
     share = expit(right - left)
     numbers: dict[str, Any] = {}
     for n in (100.0, 1000.0):
-        try:
-            numbers[f"tilt of equal shares at n = {n:g}"] = posterior_integrals.cusp_line(n, split=split, free=free)
-        except InputError:
-            numbers[f"tilt of equal shares at n = {n:g}"] = "beyond -2 to 3"
+        numbers[f"tilt of equal shares at n = {n:g}"] = _line(n, split, free)
     figure = _figure(shown, _CUSP_N, halves, np.stack([share, 1 - share]))
     return figure | {"axes": _axes(shown) | {"mark": None}, "numbers": numbers}
+
+
+@functools.lru_cache(maxsize=256)
+def _line(n: float, split: float, free: int) -> float | str:
+    try:
+        return posterior_integrals.cusp_line(n, split=split, free=free)
+    except InputError:
+        return "beyond -2 to 3"
 
 
 def _figure(shown: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray) -> dict[str, Any]:
@@ -98,6 +105,7 @@ EXPLORER = Explorer(
             start="expansion",
         ),
         Choice(name="shown", label="shown", options=_SHOWN, start="difference"),
+        Slider(name="most", label="n  largest shown", low=100, high=1e8, start=3000, scale="log", when=_EXPANSION),
         Slider(
             name="gap",
             label="loss of the simple phase above the rich one",

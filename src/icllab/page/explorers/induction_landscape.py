@@ -117,8 +117,8 @@ EXPLORER = Explorer(
     title="The landscape of an induction head",
     about=(
         "The loss of an induction head with three strengths: β attends to the previous token, α to the label whose "
-        "item matches, ξ reads that label out. Gradient flow stays on the plateau near ln N, where it guesses among "
-        "the context's labels, until all three are large enough, and falls off the cliff."
+        "item matches, ξ reads that label out. Gradient flow from near zero lingers on a plateau, where ξ grows alone, "
+        "until all three are large enough to help each other, and then falls off the cliff."
     ),
     sliders=(
         Choice(name="surface", label="surface over", options=_SURFACES, start="beta_alpha"),
@@ -126,9 +126,9 @@ EXPLORER = Explorer(
             name="third",
             label="the third parameter",
             options={
-                "flow": "as on the flow at the same first",
-                "moment": "as on the flow at the moment",
-                "fixed": "fixed",
+                "flow": "follows the flow along the first axis",
+                "moment": "is the flow's at the moment",
+                "fixed": "is fixed",
             },
             start="flow",
         ),

@@ -75,9 +75,9 @@ EXPLORER = Explorer(
     id="learning_coefficients",
     title="Exact learning coefficients",
     about=(
-        "How many parameters a singular model has for its posterior: λ, and the multiplicity m, of two linear layers "
-        "y = BAx over all parameters, and of a normal crossing K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ. "
-        "A regular model has half the number of its parameters."
+        "What a singular model counts in the place of half the number of its parameters: the learning coefficient λ "
+        "and its multiplicity m, of two linear layers y = BAx over all parameters, and of a normal crossing "
+        "K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ."
     ),
     sliders=(
         Choice(

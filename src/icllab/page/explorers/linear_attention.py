@@ -126,8 +126,8 @@ EXPLORER = Explorer(
         "pretraining tasks than dimensions; below, longer contexts make the error on them larger."
     ),
     sliders=(
-        Choice(name="x", label="along", options=_NAMES, start="tau"),
-        Choice(name="second", label="and over", options=_NAMES, start="alpha"),
+        Choice(name="x", label="horizontal axis", options=_NAMES, start="tau"),
+        Choice(name="second", label="second axis of the surface", options=_NAMES, start="alpha"),
         Choice(name="error", label="height of the surface", options=_ERRORS, start="icl"),
         *_AXES,
     ),
