@@ -9,7 +9,8 @@ from contracts.cases import MODELS, part, sampled, sampled_batch, task_of
 
 from icllab.models import edited
 
-pytestmark = pytest.mark.parametrize("name", MODELS)
+# One case after the other: what is compiled for a case is used by all of its tests.
+pytestmark = pytest.mark.parametrize("name", MODELS, scope="module")
 ROUNDING = {"rtol": 1e-6, "atol": 1e-7}  # one program holds both, and may fuse them differently
 
 

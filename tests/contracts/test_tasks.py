@@ -9,7 +9,8 @@ from contracts.cases import TASKS, cast, sampled, sampled_batch
 
 from icllab.tasks.classification import AbstractClassification
 
-pytestmark = pytest.mark.parametrize("name", TASKS)
+# One case after the other: what is compiled for a case is used by all of its tests.
+pytestmark = pytest.mark.parametrize("name", TASKS, scope="module")
 
 
 def same(one, other):

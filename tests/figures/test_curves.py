@@ -313,3 +313,18 @@ def run(**swept):
 def test_members_of_a_run_are_told_apart_by_what_was_swept(swept, names):
     figure = curves(run(**swept), x="step", y="loss", hue="member")
     assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == names
+
+
+def test_points_that_cannot_be_relied_upon_are_hollow():
+    """A point is hollow where any seed, or any part that the panel does not draw, is told of."""
+    data = dataset(seeds=3)
+    told = xr.zeros_like(data["icl_error"]).expand_dims(part=2).copy()
+    told[1, 0, 1, 2] = 1.0
+    figure = panels(data.assign(told=told), [Panel("icl_error", hollow="told")], x="tau", hue="dim")
+    solid, hollow, other = (container.lines[0] for container in figure.axes[0].containers)
+    assert (hollow.get_markerfacecolor(), hollow.get_color()) == ("white", solid.get_color())
+    np.testing.assert_array_equal(hollow.get_xdata(), [1.0])
+    np.testing.assert_array_equal(solid.get_xdata(), [0.5, 2.0])
+    assert 1.0 in other.get_xdata()
+    with pytest.raises(InputError, match="variable"):
+        panels(data, [Panel("icl_error", hollow="told")], x="tau", hue="dim")

@@ -20,6 +20,7 @@ from icllab.figures import style
 from icllab.figures.labels import named, told_apart, valued
 from icllab.figures.output import Drawing
 
+HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 Scale: TypeAlias = Literal["linear", "log"]
 Limits: TypeAlias = tuple[float, float]
 
@@ -37,6 +38,7 @@ class Panel:
         x: The dimension along its own horizontal axis, which may be one of names; None: that of all panels.
         hue: The dimension that it tells apart itself, in a legend of its own; None: that of all panels.
         xscale: ``"linear"`` or ``"log"``, of its own horizontal axis; None: that of all panels.
+        hollow: A variable that is 0 for what can be relied upon; points are hollow where any part of them has more.
     """
 
     y: str | None
@@ -47,6 +49,7 @@ class Panel:
     x: str | None = None
     hue: str | None = None
     xscale: Scale | None = None
+    hollow: str | None = None
 
     def __post_init__(self) -> None:
         if self.y is None and self.line is None:
@@ -82,6 +85,7 @@ class _Curve:
     x: np.ndarray
     y: np.ndarray
     error: np.ndarray
+    hollow: np.ndarray
 
 
 def curves(
@@ -209,10 +213,10 @@ def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
     if over in values.dims and over != row.hue:
         like = values.isel({over: 0}, drop=True)
         mean, error = mean_and_error(values.transpose(*like.dims, over).to_numpy())
-        return _curves(dataset, like.copy(data=mean), like.copy(data=error), x, row.hue)
+        return _curves(dataset, like.copy(data=mean), like.copy(data=error), x, row.hue, row.hollow)
     beside = f"{y}_error" in dataset
     error = _variable(dataset, f"{y}_error", (x, row.hue)) if beside else xr.full_like(values, np.nan)
-    return _curves(dataset, values, error.transpose(*values.dims), x, row.hue)
+    return _curves(dataset, values, error.transpose(*values.dims), x, row.hue, row.hollow)
 
 
 def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
@@ -227,13 +231,27 @@ def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
     return _curves(dataset, values, xr.full_like(values, np.nan), line_x, row.hue)
 
 
-def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None) -> list[_Curve]:
+def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.DataArray:
+    """Where any part of a point cannot be relied upon."""
+    if name is None:
+        return xr.zeros_like(like, dtype=bool)
+    if name not in dataset.data_vars:
+        raise unknown("variable", name, map(str, dataset.data_vars))
+    told = dataset[name] > 0
+    told = told.any([dim for dim in told.dims if dim not in like.dims])
+    return told.broadcast_like(like).transpose(*like.dims)
+
+
+def _curves(
+    dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None, hollow: str | None = None
+) -> list[_Curve]:
     names = _names(dataset, x)
     at = np.arange(float(mean.sizes[x])) if names else mean[x].to_numpy().astype(float)
     order = np.argsort(at)
-    mean, error = (part.isel({x: order}) for part in (mean, error))
+    mean, error, open_ = (part.isel({x: order}) for part in (mean, error, _hollow(dataset, hollow, mean)))
     if hue is None or hue not in mean.dims:
-        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], mean.to_numpy(), error.to_numpy())]
+        drawn = (mean.to_numpy(), error.to_numpy(), open_.to_numpy())
+        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], *drawn)]
     values = mean[hue].to_numpy().tolist()
     # Points of one name stand side by side.
     dodged = names and (hue == "seed" or bool(np.isfinite(error).any()))
@@ -247,6 +265,7 @@ def _curves(dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str
             at[order] + apart * (i - (len(values) - 1) / 2),
             mean.isel({hue: i}).to_numpy(),
             error.isel({hue: i}).to_numpy(),
+            open_.isel({hue: i}).to_numpy(),
         )
         for i, colour in enumerate(style.colours(values))
     ]
@@ -273,7 +292,10 @@ def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Cur
         reach = np.stack([np.minimum(error, curve.y - bottom), np.minimum(error, top - curve.y)])
         look = {"color": curve.colour, "marker": curve.marker, "linestyle": "none"}
         edge = {"markeredgecolor": "white", "markeredgewidth": 0.35, "elinewidth": 0.8, "zorder": 3}
-        axes.errorbar(curve.x[inside], curve.y[inside], reach[:, inside], **look, **edge)
+        for some, inner in ((inside & ~curve.hollow, {}), (inside & curve.hollow, HOLLOW)):
+            if some.any() or not inner:
+                shade = edge | inner | ({"markeredgecolor": curve.colour} if inner else {})
+                axes.errorbar(curve.x[some], curve.y[some], reach[:, some], **look, **shade)
         for there, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
             x = curve.x[there]
             if x.size:

@@ -87,7 +87,9 @@ def test_a_test_stands_beside_the_least_of_both_nulls_and_the_norm_beside_the_la
     nulls = np.array([[0.3, 0.2], [0.5, np.nan]])
     data = {name: float(i) for i, name in enumerate(_laws.TESTS)}
     data |= {f"null_{name}": (("null", "draw"), (i + 1) * nulls) for i, name in enumerate(_laws.TESTS)}
+    data["unmoved"] = 0.7
     row = _laws._numbers(SimpleNamespace(dataset=xr.Dataset(data), outcome=MapOutcome.CAPACITY, converged=True))
+    assert row["unmoved"] == 0.7
     np.testing.assert_allclose([row[f"null_{name}"] for name in _laws.TESTS], [0.2, 0.4, 0.6, 2.0])
     assert [row[f"map_{name}"] for name in _laws.TESTS] == [0, 1, 2, 3]
     assert row["law"] == row["unconverged"] == 0
@@ -141,7 +143,7 @@ def test_stages_are_read_in_their_order():
     assert found["law"][1].all()
 
 
-def made_up(*, before=2.0, derivative=0.5, composition=0.5, exact=1e-6, trained=0.9, stages=claim.STAGES):
+def made_up(*, before=2.0, derivative=0.5, composition=0.5, exact=1e-6, trained=0.9, stages=claim.STAGES, unmoved=1.0):
     rng = np.random.default_rng(0)
     families, dims = (*claim.FAMILIES, _law_ratios.EXACT), ("family", "seed", "stage", "context")
     shape = (len(families), 3, len(stages), 2)
@@ -153,6 +155,7 @@ def made_up(*, before=2.0, derivative=0.5, composition=0.5, exact=1e-6, trained=
         "map_composition": np.where(is_exact, exact, np.where(early, 0.5, composition)) * 0.2 * noise,
         "null_derivative": np.full(shape, 0.1),
         "null_composition": np.full(shape, 0.2),
+        "unmoved": np.full(shape, unmoved),
     }
     named = {name: (dims, values) for name, values in variables.items()}
     named |= {"score": ((*dims, "answered_by"), np.full((*shape, 4), trained))}
@@ -173,6 +176,7 @@ def test_the_check_tells_a_law_that_switches_on_from_none_and_from_one_that_was_
     assert names(derivative=2.0) == names(composition=2.0) == {"after"}
     assert names(before=0.5) == {"before"}
     assert names(exact=3.0) == {"exact"}
+    assert "after" in names(unmoved=0.03)  # the weights themselves carry as much as the map
     assert outcome(made_up(derivative=1.01)) is Outcome.UNDECIDED
     assert outcome(made_up(trained=0.3)) is Outcome.UNDECIDED
 

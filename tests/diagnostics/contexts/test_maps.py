@@ -15,7 +15,7 @@ from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _ro
 from icllab.diagnostics.contexts.maps import _verdict, _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
 from icllab.diagnostics.contexts.solvers import MapSolver, Solution, solved
-from icllab.diagnostics.contexts.subspaces import chosen, parameters
+from icllab.diagnostics.contexts.subspaces import chosen, parameters, random_direction
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 
@@ -87,6 +87,20 @@ def test_the_sum_composes_and_the_mean_does_not(exact):
     assert exact["sum"].outcome is MapOutcome.LAW
     assert "the architecture's" in exact["sum"].verdict.sentence
     assert exact["mean"].outcome is MapOutcome.CAPACITY
+
+
+def test_what_the_weights_themselves_carry_is_what_the_context_adds_to_a_change(exact):
+    """Of d(b + BAh) it is db; x has mean zero on both halves, so that only second moments enter."""
+    model, context = family(), exact["context"]
+    h = (context.y[:-1, None] * context.x[:-1]).sum(0)
+    x = np.asarray(exact["queries"].x[24:, 0])
+    left, whole = [], []
+    for i in range(2):
+        d = random_direction(parameters(model), jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 2), i))
+        added = x @ np.asarray(d.up @ (model.down @ h) + model.up @ (d.down @ h))
+        left.append(np.mean(added**2))
+        whole.append(np.mean((x @ np.asarray(d.slow) + added) ** 2))
+    assert float(exact["sum"].dataset["unmoved"]) == pytest.approx(np.mean(left) / np.mean(whole), rel=1e-5)
 
 
 def test_unrelated_targets_pass_all_but_composition(exact):

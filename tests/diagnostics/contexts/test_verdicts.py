@@ -8,12 +8,13 @@ from icllab.diagnostics.contexts.verdicts import Compared, MapOutcome, judged
 NULLS = np.array([[0.6, 0.7], [0.4, 0.5]])
 
 
-def outcome(gap=0.01, derivative=0.1, composition=0.1, norm=0.2, error=0.02, converged=True, nulls=NULLS):
+def outcome(gap=0.01, derivative=0.1, composition=0.1, norm=0.2, error=0.02, converged=True, nulls=NULLS, unmoved=1.0):
     def compared(value, error=error):
         return Compared(value, error, nulls)
 
     cut = None if composition is None else compared(composition)
-    return judged(compared(gap), compared(derivative), cut, compared(norm, 0.0), converged=converged).outcome
+    how = {"unmoved": unmoved, "converged": converged}
+    return judged(compared(gap), compared(derivative), cut, compared(norm, 0.0), **how).outcome
 
 
 def test_a_law_passes_both_tests_against_both_nulls():
@@ -60,3 +61,14 @@ def test_exact_tests_are_a_law_whatever_the_nulls_do():
 def test_nulls_without_a_number_are_left_out():
     assert outcome(nulls=np.array([[np.nan, 0.7], [0.5, np.nan]])) is MapOutcome.LAW
     assert Compared(0.1, 0.0, np.full((2, 2), np.nan)).least == np.inf
+
+
+def test_what_the_weights_themselves_carry_is_no_law():
+    """A context with hardly any effect: the identity passes the derivative test."""
+    assert outcome(unmoved=0.15) is MapOutcome.LAW
+    assert outcome(unmoved=0.13) is MapOutcome.UNDECIDED  # within two errors of .02 of .1
+    assert outcome(unmoved=0.05) is MapOutcome.UNDECIDED
+    assert outcome(unmoved=0.05, composition=0.6) is MapOutcome.CAPACITY
+    exact = {"derivative": 1e-9, "composition": 1e-9, "error": 0.0, "norm": -1.0}
+    assert outcome(**exact, unmoved=1e-7) is MapOutcome.UNDECIDED
+    assert outcome(**exact, unmoved=1e-3) is MapOutcome.LAW

@@ -157,6 +157,7 @@ def _numbers(found: Any) -> dict[str, Any]:
         row[f"map_{name}"] = float(data[name])
         ends = data[f"null_{name}"].max() if name == "norm" else data[f"null_{name}"].min()
         row[f"null_{name}"] = float(ends)
+    row["unmoved"] = float(data["unmoved"])
     return row | {"law": float(found.outcome is MapOutcome.LAW), "unconverged": float(not found.converged)}
 
 

@@ -65,18 +65,22 @@ class MapTests:
         stayed = np.asarray(divergence(kind, case.held_out, answers_alone(case.fit.model, held_out)))
         size = norm(eqx.filter(case.fit.model, self.mask))
         away = norm(difference(one.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
-        derivative, unsolved = self._derivative(one)
+        derivative, unmoved, unsolved = self._derivative(one)
         return {
             "gap": _ratio(moved, stayed),
             "derivative": derivative,
+            "unmoved": unmoved,
             "solve": np.array([unsolved, np.nan]),
             "composition": self._composition(first, other),
             "norm": np.array([away, np.nan]),
             "step_derivative": self._steps(one),
         }
 
-    def _derivative(self, one: FittedMap) -> tuple[np.ndarray, float]:
-        """The fraction of the changes along random directions that is not carried, its error over directions."""
+    def _derivative(self, one: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
+        """The fractions of the changes along random directions that the map does not carry, and that w itself does not.
+
+        With their errors over directions, and what is left of the linear systems.
+        """
         parts, residuals = [], []
         params = parameters(one.case.fit.model)
         for i in range(self.directions):
@@ -84,9 +88,12 @@ class MapTests:
             fitted, held_out = one.case.changes(self.context, self.queries, direction)
             found = carried(one.fit, direction, fitted, self.how)
             there = change_alone(one.model, self.queries.held_out, found.direction)
-            parts.append([_mean_size(self.kind, one.case.held_out, v) for v in (held_out - there, held_out)])
+            stays = change_alone(one.case.fit.model, self.queries.held_out, direction)
+            left = (held_out - there, held_out - stays, held_out)
+            parts.append([_mean_size(self.kind, one.case.held_out, change) for change in left])
             residuals.append(float(found.residual))
-        return _ratio(*np.array(parts).T), max(residuals)
+        carried_not, stays_not, whole = np.array(parts).T
+        return _ratio(carried_not, whole), _ratio(stays_not, whole), max(residuals)
 
     def _steps(self, one: FittedMap) -> np.ndarray:
         """Likewise of whole steps to the checkpoints, less what the map leaves at w."""

@@ -137,7 +137,8 @@ def context_map(
               \quad c = c_1 c_2
 
     and :math:`|f_c(w) - w|` over the norm of the subspace's weights. Squares are in the metric of the divergence. The
-    directions d are random, of the size of every array. The verdict does not rest on :math:`\rho_c`.
+    directions d are random, of the size of every array. The verdict does not rest on :math:`\rho_c`. What w itself
+    leaves of the derivative test, with d for :math:`Df_c d`, is ``unmoved``.
 
     Args:
         model: Model at its weights w.
@@ -156,10 +157,11 @@ def context_map(
         solver: How the fits are made; None: the default :class:`~icllab.diagnostics.contexts.solvers.MapSolver`.
 
     Returns:
-        A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``composition``, each with an ``_error``,
-        and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with the prefix
-        ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over ``checkpoint``;
-        ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``; and as attributes what the queries are.
+        A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
+        ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
+        the prefix ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over
+        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``; and as attributes what
+        the queries are.
 
     Raises:
         InputError: The subspace holds no weights, or none that a query feels; the context is empty, longer than the
@@ -233,7 +235,8 @@ def _verdict(found: xr.Dataset) -> MapVerdict:
 
     composition = compared("composition") if found.attrs["context_length"] > 1 else None
     converged = bool(found["converged"])
-    return judged(compared("gap"), compared("derivative"), composition, compared("norm"), converged=converged)
+    how = {"unmoved": float(found["unmoved"]), "converged": converged}
+    return judged(compared("gap"), compared("derivative"), composition, compared("norm"), **how)
 
 
 def _warnings(found: xr.Dataset) -> list[str]:

@@ -1,7 +1,8 @@
 r"""What a fitted map shows: a law, the capacity of the weights, no map, or nothing yet.
 
 A small gap by itself shows nothing: a network may answer as any target of that size. The verdict rests on the
-derivative test, on composition and on the norm, each against the same measurement of the nulls.
+derivative test, on composition and on the norm, each against the same measurement of the nulls. The derivative test
+has to leave less than w itself would, too: a context that hardly changes the answers has weights without any map.
 """
 
 from enum import StrEnum
@@ -64,7 +65,13 @@ class Compared(NamedTuple):
 
 
 def judged(
-    gap: Compared, derivative: Compared, composition: Compared | None, norm: Compared, *, converged: bool
+    gap: Compared,
+    derivative: Compared,
+    composition: Compared | None,
+    norm: Compared,
+    *,
+    unmoved: float,
+    converged: bool,
 ) -> MapVerdict:
     """The verdict on a map.
 
@@ -72,7 +79,8 @@ def judged(
     * *law*: derivative and composition tests leave less than half, and less than every null; the norm is not larger
       than all of the nulls'. Or both tests are exact.
     * *capacity*: weights are there, but a null does as well in a test, or a test leaves more than half.
-    * *undecided*: the errors are too large to tell, the fit has not converged, or only the norm speaks against a law.
+    * *undecided*: the errors are too large to tell, the fit has not converged, only the norm speaks against a law, or
+      the derivative test leaves no less than ``unmoved``, what w itself leaves of it: there is too little to carry.
 
     A context of one example cannot be cut: its composition is None, and the other tests decide.
 
@@ -86,6 +94,9 @@ def judged(
     tests = {"derivative": derivative} | ({} if composition is None else {"composition": composition})
     if not all(np.isfinite(test.value) for test in tests.values()):
         return MapVerdict(MapOutcome.UNDECIDED, "a test gave no number")
+    if unmoved <= EXACT:
+        said = f"w itself leaves {unmoved:.2g} in the derivative test: the context has too little effect to tell"
+        return MapVerdict(MapOutcome.UNDECIDED, said)
     if all(test.value <= EXACT for test in tests.values()):
         both = all(test.least <= EXACT for test in tests.values())
         also = "; a null has it too: it is the architecture's, not the training's" if both else ""
@@ -98,6 +109,9 @@ def judged(
             return MapVerdict(MapOutcome.CAPACITY, said)
     if not all((test.beyond or test.value <= EXACT) and test.below(LARGE) for test in tests.values()):
         return MapVerdict(MapOutcome.UNDECIDED, "a test is within its errors of a null; more queries would tell")
+    if not derivative.below(unmoved):
+        said = f"the derivative test leaves {derivative.value:.2g}, w itself {unmoved:.2g}"
+        return MapVerdict(MapOutcome.UNDECIDED, f"{said}: a context with more effect would tell")
     norms = norm.nulls[np.isfinite(norm.nulls)]
     if norms.size and norm.value > norms.max():
         said = f"the tests pass, but the weights move by {norm.value:.2g}, farther than for any null"

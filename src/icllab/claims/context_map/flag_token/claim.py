@@ -59,10 +59,10 @@ def figure(dataset: xr.Dataset):
     family = NETWORK if NETWORK in dataset.family else EXACT
     shown = dataset.isel(dim=0, drop=True).sel(family=family, drop=True)
     rows = [
-        Panel("moved"),
-        Panel("per_effect"),
-        Panel("map_gap", "map_gap_line", yscale="log"),
-        Panel("map_derivative", "map_derivative_line", yscale="log"),
+        Panel("moved", hollow="unconverged"),
+        Panel("per_effect", hollow="unconverged"),
+        Panel("map_gap", "map_gap_line", yscale="log", hollow="unconverged"),
+        Panel("map_derivative", "map_derivative_line", yscale="log", hollow="unconverged"),
     ]
     return panels(shown, rows, x="kind", line_name="least of nulls", columns=2)
 

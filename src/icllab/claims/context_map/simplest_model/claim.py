@@ -44,7 +44,8 @@ def figure(dataset: xr.Dataset):
     """Both tests over their nulls against the width, for the fewest layers and heads."""
     shown = dataset.isel(layers=0, heads=0, drop=True)
     shown = shown.assign({name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")})
-    rows = [Panel(name, "ratio_line", yscale="log") for name in ("derivative_ratio", "composition_ratio")]
+    ratios = ("derivative_ratio", "composition_ratio")
+    rows = [Panel(name, "ratio_line", yscale="log", hollow="unconverged") for name in ratios]
     return panels(shown, rows, x="width", hue="family", line_name="least null")
 
 

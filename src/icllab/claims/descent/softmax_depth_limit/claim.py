@@ -22,6 +22,7 @@ from icllab.figures.curves import Panel, panels
 
 KEYS, QUERIES, EXPONENTIAL = "softmax over keys", "softmax over queries", "exponential"
 REACHED = 0.01  # root mean square distance from the limit, over that of answering 0 from it
+ENOUGH = 96  # seeds: fewer do not tell the excess error from 0
 ROUNDING = 1e-9  # below this, relative, two answers are one
 
 
@@ -46,14 +47,17 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.below("limit_reached", "relative distance from the limit", reached, REACHED),
         *checks.equal("limit_falls", "distance from the limit falls with depth", steps.all("layers"), 1.0),
         *checks.above("keys_apart", "squared distance from the posterior mean", apart),
-        *checks.covers("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value),
     ]
+    many = dataset.sizes["seed"] >= ENOUGH
+    if many:
+        findings += checks.covers("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value)
     for name, setting in itertools.product(dataset.predictor.values, dataset.setting.values):
         if (name, setting) != (KEYS, "random"):
             same = Estimate(own.sel(predictor=name, setting=setting), 0.0)
             words = "relative distance of the limit from the posterior mean"
             findings += checks.below("limit_is_bayes", words, same, ROUNDING)
-    return [*findings, *checks.included("depths", "at least three depths", dataset.sizes["layers"] >= 3)]
+    findings += checks.included("depths", "at least three depths", dataset.sizes["layers"] >= 3)
+    return [*findings, *checks.included("seeds", f"excess errors, which take {ENOUGH} seeds", many)]
 
 
 def figure(dataset: xr.Dataset):
@@ -94,7 +98,7 @@ experiment = Experiment(
     outputs=("layers",),
     fixed={"temperature": 0.5, "step_size": 0.3, "prompts": 64},
     sizes={
-        "smoke": {"dim": (4,), **CASES, "layers": (1, 8, 64, 512), "seed": 3},
+        "smoke": {"dim": (4,), **CASES, "layers": (1, 8, 64, 2048), "seed": 8},
         "small": {"dim": (5,), **CASES, "layers": (1, 4, 16, 64, 256, 1024), "seed": 192},
         "medium": {"dim": (5, 8), **CASES, "layers": (1, 4, 16, 64, 256, 1024, 4096), "seed": Seeds(384, block=96)},
     },
