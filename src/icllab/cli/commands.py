@@ -204,6 +204,38 @@ def cite(
 
 
 @app.command(sort_key=8)
+def page(
+    *,
+    out: Out = Path(OUT),
+    claims: ClaimsFolder = None,
+    port: Annotated[int | None, Parameter(help="Where to listen; 8765 or any free port unless said otherwise.")] = None,
+    host: Annotated[
+        str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, Parameter(negative="--no-browser", help="Open the page in a browser.")] = True,
+    common: Common = NONE,
+) -> Report:
+    """Show claims, results, runs and explorers as a local page, until Ctrl-C."""
+    from icllab.cli import paging
+
+    return paging.page(out, claims=claims, port=port, host=host, browser=browser)
+
+
+@app.command(sort_key=9)
+def report(
+    *names: Annotated[str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)],
+    to: Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")] = Path("report.html"),
+    out: Out = Path(OUT),
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Write claims with figures and numbers as one HTML file that needs nothing else; PDF figures beside it."""
+    from icllab.cli import paging
+
+    return paging.report(names, to=to, out=out, claims=claims)
+
+
+@app.command(sort_key=10)
 def doctor(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
     """Examine the installation: versions, devices, disk."""
     from icllab.cli import environment

@@ -12,6 +12,7 @@ from icllab.experiments import results
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
 
     from icllab.experiments.checks import Verdict
     from icllab.experiments.experiment import Experiment
@@ -39,6 +40,14 @@ def draw_beside(experiment: "Experiment", dataset: "xr.Dataset", stem: Path) -> 
     except Exception as error:
         return [], [f"no figure: it raised {type(error).__name__}: {error}"]
     return list(save(figure, stem)), []
+
+
+def drawing(experiment: "Experiment", dataset: "xr.Dataset") -> "Figure | None":
+    """The figure; None where it cannot be drawn."""
+    try:
+        return results.picture(experiment, dataset)
+    except Exception:  # whatever a claim's figure raises; `icl draw` says what
+        return None
 
 
 def judgement(experiment: "Experiment", request: "Request", verdict: "Verdict") -> dict[str, Any]:

@@ -19,6 +19,7 @@ from icllab.core.files import DamagedFile, disk_faults
 from icllab.core.grid import Coordinates, Grid, cell_key, spelled
 from icllab.experiments import digests, provenance, registry
 from icllab.experiments.experiment import Experiment
+from icllab.experiments.heartbeat import beating
 from icllab.experiments.pace import Pace, spread, watched
 from icllab.experiments.pools import Submit, pool
 from icllab.experiments.requests import Request
@@ -67,11 +68,12 @@ def execute(
     todo, damaged = _unfinished(request, grid)
     notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
     todo, pace = spread(todo), Pace(workers)
-    progress(total - len(todo), total, "kept", None)
     failures: list[tuple[Coordinates, Exception]] = []
     done, waiting = total - len(todo), list(todo)
     try:
-        with pool(workers, scheduler) as submit:
+        with beating(request.root, workers) as heart, pool(workers, scheduler) as submit:
+            tell = _both(progress, heart.tell)
+            tell(done, total, "kept", None)
             for cell, outcome in _finished(submit, request, grid, todo):
                 waiting.remove(cell)
                 if isinstance(outcome, Exception):
@@ -79,7 +81,7 @@ def execute(
                 else:
                     pace.took(cell, outcome)
                     done += 1
-                progress(done, total, spelled(cell), pace.left(waiting))
+                tell(done, total, spelled(cell), pace.left(waiting))
     except KeyboardInterrupt:
         raise RunInterrupted(
             f"{request.claim}: interrupted; {total - len(_unfinished(request, grid)[0])} of {total} cells are kept, "
@@ -102,6 +104,16 @@ def read(request: Request) -> tuple["xr.Dataset", list[str]]:
     store = Store.open(store.root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
     dataset, _ = _collected(request, experiment, store.requested())
     return dataset, _staleness(request, dataset)
+
+
+def _both(one: Progress, other: Progress) -> Progress:
+    """Tells the second, then the first: what a user's function raises stops nothing that is kept for others."""
+
+    def tell(done: int, total: int, what: str, left: float | None) -> None:
+        other(done, total, what, left)
+        one(done, total, what, left)
+
+    return tell
 
 
 def _failed(request: Request, grid: Grid, failures: Sequence[tuple[Coordinates, Exception]], kept: int) -> IclError:

@@ -11,6 +11,6 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.figures.curves import Panel, panels
-    from icllab.figures.output import Drawing, png_bytes, save
+    from icllab.figures.output import Drawing, pdf_bytes, png_bytes, save
 
 __getattr__, __dir__, __all__ = attach(__name__)

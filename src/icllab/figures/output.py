@@ -41,6 +41,11 @@ def png_bytes(figure: Figure) -> bytes:
     return _rendered(figure, "png")
 
 
+def pdf_bytes(figure: Figure) -> bytes:
+    """The figure as a PDF with its fonts."""
+    return _rendered(figure, "pdf")
+
+
 def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
     """Write ``stem.png`` and ``stem.pdf`` (fonts embedded) and return their paths.
 

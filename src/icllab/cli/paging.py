@@ -1,0 +1,82 @@
+"""``icl page`` and ``icl report``: claims to look at, in a browser or in one file."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icllab.cli.reports import STYLES, Report, lines
+from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.files import disk_faults, write_atomically
+from icllab.experiments import registry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WORST_FIRST = (4, 1, 3, 0)
+_STATUS = {"holds": 0, "fails": 1, "undecided": 3}
+
+
+def page(out: Path, *, claims: Path | None, port: int | None, host: str, browser: bool) -> Report:
+    """Serve until Ctrl-C; the address is said on stderr as soon as it answers."""
+    if port is not None and not 0 <= port < 2**16:
+        raise InputError(f"--port: expected a number from 0 to 65535, got {port}")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out: expected a directory of results, got {str(out)!r}, which is none")
+    registry.claims(claims)
+    try:
+        from icllab.page import server
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            f"icl page: expected the extra [page], {error.name} is not installed; pip install 'icl-lab[page]'"
+        ) from None
+
+    def opened(address: str) -> None:
+        print(f"icl: the page is at {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        if browser and sys.stderr.isatty() and _has_display():
+            webbrowser.open(address)
+
+    address = server.serve(out, claims=claims, host=host, port=port, opened=opened)
+    return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
+
+
+def _has_display() -> bool:
+    """Whether a browser would have a window: one in the terminal would take it over."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) -> Report:
+    """Write the report; its exit status is the worst of the verdicts in it, 3 for a claim without one."""
+    from icllab.page import report as reports
+
+    if not names:
+        raise InputError("icl report: expected at least one claim, got none; `icl list` names them")
+    for name in names:
+        registry.load(name, claims)
+    if to.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"-o: expected a file that ends in .html, got {str(to)!r}")
+    sections = [reports.section(name, out, claims) for name in dict.fromkeys(names)]
+    stems = [f"{to.stem}-{one.card.claim.replace('/', '-')}.pdf" if one.pdf else None for one in sections]
+    with disk_faults(f"cannot write {to}", "the results are kept"):
+        to.parent.mkdir(parents=True, exist_ok=True)
+    for one, stem in zip(sections, stems, strict=True):
+        if one.pdf is not None and stem is not None:
+            write_atomically(to.with_name(stem), one.pdf, "the results are kept")
+    write_atomically(to, reports.html(sections, stems).encode(), "the results are kept")
+    verdicts = {one.card.claim: one.standing.verdict if one.standing else None for one in sections}
+    faults = [found.fault for one in sections for found in one.found if found.fault]
+    statuses = [_STATUS[verdict] if verdict else 3 for verdict in verdicts.values()] + [4] * bool(faults)
+    figures = [to.with_name(stem) for stem in stems if stem]
+
+    def plain(console: "Console") -> None:
+        from rich.text import Text
+
+        for claim, verdict in verdicts.items():
+            console.print(Text.assemble(f"{claim}  ", (verdict or "not yet run", STYLES.get(verdict or "", "dim"))))
+        lines(console, [("report", to), *[("figure", figure) for figure in figures]])
+        lines(console, [("fault", fault) for fault in faults])
+
+    data = {"report": to, "figures": figures, "verdicts": verdicts, "faults": faults}
+    return Report(data, plain, min(statuses, key=_WORST_FIRST.index))

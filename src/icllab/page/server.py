@@ -1,0 +1,138 @@
+"""The server of the page: Starlette's routes on one side, the library on the other, and the socket it listens at."""
+
+import contextlib
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from icllab.core.errors import EnvironmentFault
+from icllab.page.asked import NotThere, refused
+from icllab.page.desk import Desk
+from icllab.page.events import stream
+from icllab.page.security import LOOPBACK, Guard, is_loopback
+
+STATIC = Path(__file__).parent / "static"
+PORT = 8765
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token: str | None = None) -> Guard:
+    """The application that shows the results in ``out``.
+
+    Args:
+        out: A directory of results; it need not be there yet.
+        claims: A folder with claims of the user's own.
+        host: Where the server will listen.
+        token: What a browser has to show; None: nothing, which needs a loopback address.
+    """
+    desk = Desk(out, claims)
+
+    @contextlib.asynccontextmanager
+    async def living(app: Starlette) -> AsyncIterator[None]:
+        threading.Thread(target=desk.open, name="claims", daemon=True).start()
+        yield
+        desk.close()
+
+    async def events(request: Request) -> Response:
+        return stream(request, desk.state)
+
+    routes = [Route("/", _file(STATIC / "index.html")), *_static_routes()]
+    routes += [Route("/api/events", events), *(endpoint.route() for endpoint in desk.endpoints)]
+    app = Starlette(routes=routes, lifespan=living, exception_handlers={404: _nothing, 405: _nothing})
+    app.router.redirect_slashes = False
+    app.state.desk = desk
+    return Guard(app, host, token)
+
+
+def _static_routes() -> list[Route]:
+    """One for each file: an address is compared with names, and never becomes a path."""
+    files = sorted(path for path in STATIC.rglob("*") if path.suffix in _KINDS and path.name != "index.html")
+    return [Route(f"/static/{path.relative_to(STATIC).as_posix()}", _file(path)) for path in files]
+
+
+def _file(path: Path) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        return FileResponse(path, media_type=_KINDS[path.suffix], headers={"Cache-Control": "no-cache"})
+
+    return answer
+
+
+async def _nothing(request: Request, error: Exception) -> Response:
+    return refused(getattr(error, "status_code", 404), NotThere("address: expected one of this page, got another"))
+
+
+def serve(
+    out: Path,
+    *,
+    claims: Path | None = None,
+    host: str = LOOPBACK,
+    port: int | None = None,
+    opened: Callable[[str], None] = lambda address: None,
+) -> str:
+    """Listen until Ctrl-C.
+
+    Args:
+        out: A directory of results.
+        claims: A folder with claims of the user's own.
+        host: Where to listen; where others can reach it, the address has a token.
+        port: 0: any that is free; None: ``PORT``, or any that is free where that is taken.
+        opened: Called with the address of the page once the server listens.
+
+    Returns:
+        The address.
+
+    Raises:
+        EnvironmentFault: The address cannot be listened at.
+    """
+    listening = _listening(host, port)
+    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+    named = f"[{host}]" if ":" in host else socket.getfqdn() if host == "0.0.0.0" else host
+    address = f"http://{named}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    settings = uvicorn.Config(
+        build(out, claims=claims, host=host, token=token),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(settings, lambda: opened(address))
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+    return address
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, settings: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _listening(host: str, port: int | None) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for one in [PORT, 0] if port is None else [port]:
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1 if sys.platform != "win32" else 0)
+        try:
+            made.bind((host, one))
+            return made
+        except OSError as error:
+            made.close()
+            reason = error.strerror or str(error)
+    raise EnvironmentFault(f"icl page: cannot listen at {host}, port {port}: {reason}; --port 0 takes a free one")

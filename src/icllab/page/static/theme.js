@@ -1,0 +1,3 @@
+// The colours that were chosen, before anything is drawn in others.
+const chosen = localStorage.getItem("theme");
+if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

@@ -1,0 +1,94 @@
+"""The page over a directory of results of the toy claim, with a few of the built-in claims."""
+
+import shutil
+import threading
+import time
+
+import pytest
+from faults.processes import CLAIMS, ICL, run_command
+from starlette.testclient import TestClient
+
+from icllab.cli import main
+from icllab.experiments import registry
+from icllab.page import catalogue, server
+
+ADDRESS = "http://127.0.0.1:8765"
+BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
+_all = registry.claims
+
+
+def few(folder=None):
+    """Two of the built-in claims, and those of the folder: reading all takes seconds."""
+    found = _all(folder)
+    return {name: path for name, path in found.items() if name in BUILT_IN or name not in _all()}
+
+
+_reading = threading.Lock()
+
+
+def apart(folder):
+    """In this process, and one at a time: Python 3.11 parses in one thread only."""
+    with _reading:
+        return catalogue.entries(folder)
+
+
+@pytest.fixture(scope="package")
+def finished(tmp_path_factory):
+    """Where a finished run of the toy claim is, which no test changes."""
+    out = tmp_path_factory.mktemp("finished")
+    assert main(run_command(out)[len(ICL) :]) == 0
+    return out
+
+
+@pytest.fixture
+def results(finished, tmp_path):
+    """A copy of it, for one test to change."""
+    return shutil.copytree(finished, tmp_path / "results")
+
+
+@pytest.fixture(scope="package")
+def quick(tmp_path_factory):
+    """Few claims, and a cache of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "claims", few)
+        patch.setattr(catalogue, "apart", apart)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def opened(quick):
+    """``opened(out)``: a client of the page over a directory."""
+    clients = []
+
+    def opened(out, claims=CLAIMS, **options):
+        client = TestClient(server.build(out, claims=claims, **options), base_url=ADDRESS, follow_redirects=False)
+        client.__enter__()
+        clients.append(client)
+        return client
+
+    yield opened
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="package")
+def page(quick, finished):
+    """A client of the page over a finished run, which no test changes."""
+    with TestClient(server.build(finished, claims=CLAIMS), base_url=ADDRESS, follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture
+def until():
+    """``until(condition)``: its first true value within some seconds."""
+
+    def until(condition, seconds=60.0):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if value := condition():
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"not within {seconds} s")
+
+    return until

@@ -1,0 +1,211 @@
+"""Who is answered, what an answer may do in a browser, and what stored text may do there."""
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+from faults.processes import CLAIM, CLAIMS, STORE
+from starlette.websockets import WebSocketDisconnect
+
+from icllab.core.errors import InputError
+from icllab.page import security
+
+HOSTS = [
+    "evil.example",
+    "evil.example:8765",
+    "127.0.0.1.evil.example",
+    "127.0.0.2",
+    "localhost.",
+    "",
+    "a@127.0.0.1",
+    "[::2]",
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_foreign_host_is_refused_everywhere(host, page):
+    for path in ("/", "/api/claims", "/static/app.js", "/nothing"):
+        assert page.get(path, headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:9000", "[::1]:8765", "LOCALHOST"])
+def test_the_names_of_this_machine_are_answered(host, page):
+    assert page.get("/", headers={"host": host}).status_code == 200
+
+
+def test_two_hosts_are_refused(page):
+    assert page.get("/", headers=[("host", "127.0.0.1"), ("host", "evil.example")]).status_code == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "https://127.0.0.1:8765"])
+@pytest.mark.parametrize("path", ["/", "/api/claims", "/api/events"])
+def test_a_foreign_origin_reads_nothing(origin, path, page):
+    """Event streams too; another port of this machine is another origin."""
+    assert page.get(path, headers={"origin": origin}).status_code == 403
+
+
+def test_a_foreign_origin_starts_no_run(page):
+    asked = {"claim": CLAIM, "size": "smoke"}
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
+        assert page.post("/api/runs", json=asked, headers=headers).status_code == 403
+    # What a form can send without asking first.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = page.post("/api/runs", content=json.dumps(asked), headers={"content-type": kind})
+        assert answer.status_code == 415
+    assert page.app.app.state.desk.runs.jobs() == []
+
+
+def test_another_site_may_only_link_to_the_page(page):
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert page.get("/", headers=link).status_code == 200
+    assert page.get("/api/claims", headers=link).status_code == 403
+    assert page.get("/", headers={**link, "sec-fetch-mode": "no-cors"}).status_code == 403
+    assert page.get("/api/claims", headers={"origin": "http://127.0.0.1:8765"}).status_code == 200
+
+
+def test_no_web_socket_is_opened(page):
+    with pytest.raises(WebSocketDisconnect) as refused, page.websocket_connect("/api/events"):
+        pass
+    assert refused.value.code == 1008
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/claims", "/api/results/none", "/nothing"])
+def test_every_answer_allows_what_comes_from_here_alone(path, page):
+    policy = page.get(path).headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.get(path).headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in page.get(path).headers
+
+
+def test_the_page_has_no_script_or_style_of_its_own(page):
+    text = page.get("/").text
+    assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>|<style|\sstyle=|\son\w+=", text)
+    assert not re.search(r"(?:src|href)=\"(?!/static/|#)", text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../server.py", "/static/..%2fserver.py", "/static/%2e%2e/server.py", "/static//etc/passwd"]
+    + [f"/api/results/{id}" for id in ("..", "..%2f..", "%2e%2e%2f", "claims%2fsteady%2fsmoke", "/etc/passwd", "a/b/c")]
+    + [f"/api/claims/{id}" for id in ("..%2f..", "..%2f/x", "claims/..%2fsteady", "claims/steady/figure.pdf")]
+    + ["/api/results/{id}/../configuration.json", "/api/results/{id}/configuration.json", "/api/results/{id}/.lock"],
+)
+def test_an_address_is_a_name_and_never_a_path(path, page):
+    (id,) = [one["id"] for one in page.get("/api/results").json()["results"]]
+    answer = page.get(path.replace("{id}", id))
+    assert answer.status_code in (404, 405)
+    assert "configuration" not in answer.text or "expected" in answer.text
+
+
+def test_links_lead_nowhere(results, opened, tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "a.nc").write_bytes(b"secret")
+    os.symlink(secret, results / "there")
+    os.symlink(secret / "a.nc", results / "b.nc")
+    (results / STORE / "figure.png").unlink()
+    os.symlink(secret / "a.nc", results / STORE / "figure.png")
+    page = opened(results)
+    (one,) = page.get("/api/results").json()["results"]
+    assert page.get(f"/api/results/{one['id']}/figure.png").status_code == 404
+    assert page.get("/api/claims").json()["links"] == 2
+
+
+# Text.
+
+SAID = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`"
+
+
+def quotes_nothing(html):
+    return "<script>alert" not in html and "<img src=x" not in html
+
+
+def test_what_a_claim_says_is_text(opened, results, tmp_path):
+    folder = tmp_path / "own" / "claims"
+    folder.mkdir(parents=True)
+    text = (CLAIMS / "steady.py").read_text().replace('"""A claim for tests', f'"""{SAID[:-4]} A claim for tests')
+    text = text.replace("What is measured is one half", f"{SAID[:-3]} is one half".replace('"', ""))
+    (folder / "steady.py").write_text(text.replace("nine tenths", "<script>alert(2)</script>"))
+    page = opened(results, claims=folder)
+    html = page.get(f"/api/claims/{CLAIM}").json()["html"] + "".join(
+        t["html"] for t in page.get("/api/claims").json()["claims"]
+    )
+    assert quotes_nothing(html)
+    assert "&lt;script&gt;alert(1)" in html
+    assert "&lt;script&gt;alert(2)" in html
+
+
+def test_what_a_verdict_and_a_configuration_say_is_text(opened, results):
+    for name, change in (
+        (
+            "verdict.json",
+            {"notes": [SAID], "verdict": SAID, "findings": [{"what": SAID, "measured": SAID, "outcome": SAID}]},
+        ),
+        ("configuration.json", {"fixed": {SAID: SAID}}),
+    ):
+        path = results / STORE / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    page = opened(results)
+    (one,) = page.get("/api/results").json()["results"]
+    html = page.get(f"/api/results/{one['id']}").json()["html"]
+    html += page.get(f"/api/claims/{CLAIM}").json()["html"]
+    shutil.copytree(results / STORE, results / "other")
+    ids = [one["id"] for one in page.get("/api/results").json()["results"]]
+    html += page.get("/api/compare", params={"first": ids[0], "second": ids[1]}).json()["html"]
+    assert quotes_nothing(html)
+    assert html.count("&lt;script&gt;") >= 4
+
+
+def test_names_and_attributes_of_a_file_are_text(opened, results):
+    import xarray as xr
+
+    data = xr.Dataset({"a<b>": ("x", [1.0], {"meaning": SAID})}, attrs={"claim": SAID, "created": SAID})
+    data.to_netcdf(results / "<b>x.nc", engine="h5netcdf")
+    page = opened(results)
+    one = next(one for one in page.get("/api/results").json()["results"] if one["kind"] == "file")
+    html = page.get(f"/api/results/{one['id']}").json()["html"]
+    assert quotes_nothing(html)
+    assert "<b>" not in html
+    assert "&lt;script&gt;" in html
+    assert page.get(f"/api/results/{one['id']}/data.csv").text.startswith("quantity,x,value\n")
+
+
+# A token.
+
+
+def test_other_machines_need_the_token(opened, results):
+    page = opened(results, host="0.0.0.0", token="the-token")
+    for host in ("192.168.1.2:8765", "127.0.0.1:8765"):
+        assert page.get("/", headers={"host": host}).status_code == 401
+    assert page.get("/api/claims?token=the-token").status_code == 401  # in the page's address alone
+    assert page.get("/?token=another").status_code == 401
+    assert page.get("/?token=the-token", headers={"host": "evil.example"}).status_code == 421
+    first = page.get("/?token=the-token")
+    assert (first.status_code, first.headers["location"]) == (303, "/")
+    assert "HttpOnly" in first.headers["set-cookie"]
+    assert "SameSite=strict" in first.headers["set-cookie"]
+    assert page.get("/api/claims").status_code == 200
+    page.cookies.clear()
+    assert page.get("/api/claims").status_code == 401
+
+
+def test_an_address_that_others_reach_has_a_token():
+    with pytest.raises(ValueError, match="expected a token"):
+        security.Guard(lambda *_: None, host="0.0.0.0")
+    assert [security.is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not issubclass(ValueError, InputError)
