@@ -14,9 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import EnvironmentFault
-from icllab.core.files import disk_faults
-
 FOLDER = "running"
 SECONDS = 0.5
 """A run writes no sooner than so long after it last did, but for its first and last cell."""
@@ -91,7 +88,11 @@ class Heart:
 
 @contextlib.contextmanager
 def beating(root: Path, workers: int) -> Iterator[Heart]:
-    """A heart for as long as what is inside runs."""
+    """A heart for as long as what is inside runs; files of runs that were killed on this machine go."""
+    for path, beat in _files(root):
+        if beat.host == socket.gethostname() and not beat.alive:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
     heart = Heart(root, workers)
     try:
         yield heart
@@ -101,11 +102,16 @@ def beating(root: Path, workers: int) -> Iterator[Heart]:
 
 def beats(root: Path) -> list[Beat]:
     """The runs that are computing the cells of a store, or were when they were killed."""
+    return [beat for _, beat in _files(root)]
+
+
+def _files(root: Path) -> list[tuple[Path, Beat]]:
+    """The files that say so; what is none of ours is passed over."""
     found = []
-    with contextlib.suppress(EnvironmentFault), disk_faults(f"cannot read {root}"):
+    with contextlib.suppress(OSError):
         for path in sorted((root / FOLDER).glob("*.json")):
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError, OverflowError):
-                found.append(_parsed(json.loads(path.read_bytes()[:100_000])))
+                found.append((path, _parsed(json.loads(path.read_bytes()[:100_000]))))
     return found
 
 

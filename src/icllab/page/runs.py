@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -85,7 +86,7 @@ class Runs:
                 claim,
                 size,
                 workers,
-                " ".join(["icl", *words]),
+                shlex.join(["icl", *words]),
                 Path(self._logs.name) / f"{number}.log",
                 [sys.executable, "-m", "icllab", *words, "--json"],
             )

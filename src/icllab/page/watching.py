@@ -54,11 +54,9 @@ def _progress(one: Seen | None, results: dict[str, Stored]) -> dict[str, Any]:
     if one is None:
         return {"done": 0, "total": 0, "what": "", "left": None, "updated": None, "result": None}
     found = results.get(one.result)
-    said = {name: value for name, value in asdict(one.beat).items() if name in _PROGRESS}
-    return said | {"result": found.id if found else None}
-
-
-_PROGRESS = ("done", "total", "what", "left", "updated")
+    said = asdict(one.beat)
+    names = ("done", "total", "what", "left", "updated")
+    return {name: said[name] for name in names} | {"result": found.id if found else None}
 
 
 def _of_job(job: Job, seen: dict[tuple[str, int, str], Seen], results: dict[str, Stored]) -> dict[str, Any]:
@@ -66,10 +64,13 @@ def _of_job(job: Job, seen: dict[tuple[str, int, str], Seen], results: dict[str,
     of = next((one for one in seen.values() if one.beat.pid == pid), None)
     names = ("id", "claim", "size", "workers", "command", "state", "asked", "started", "ended", "exit_status")
     said = {name: getattr(job, name) for name in (*names, "verdict", "reason")}
-    place = next((r for r in results.values() if r.current and (r.claim, r.size) == (job.claim, job.size)), None)
+    key = (job.claim, job.size, None)
+    place = next((r for r in results.values() if r.current and (r.claim, r.size, r.control) == key), None)
     progress = _progress(of, results)
-    if place is not None and place.control is None:
+    if place is not None:
         progress["result"] = place.id
+    if job.state == "finished":
+        progress["done"] = progress["total"]
     return {**said, **progress, "control": None, "own": True}
 
 
@@ -77,6 +78,9 @@ def _of_beat(one: Seen, there: bool, results: dict[str, Stored]) -> dict[str, An
     """A run that was started elsewhere."""
     beat, of = one.beat, results.get(one.result)
     state = ("running" if beat.alive else "killed") if there else "finished"
+    progress = _progress(one, results)
+    if state == "finished" and of is not None:
+        progress |= {"done": of.cells, "total": of.of}
     return {
         "id": f"{one.result}-{beat.pid}",
         "claim": of.claim if of else "",
@@ -92,5 +96,5 @@ def _of_beat(one: Seen, there: bool, results: dict[str, Stored]) -> dict[str, An
         "host": beat.host,
         "pid": beat.pid,
         "own": False,
-        **_progress(one, results),
+        **progress,
     }

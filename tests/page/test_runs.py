@@ -1,0 +1,132 @@
+"""Runs of the page and of others in the same directory: started, watched, stopped; finished cells stay."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from faults.processes import CLAIM, CLAIMS, DIMS, ICL, cells, environment, run_command
+
+SMOKE = {"claim": CLAIM, "size": "smoke"}
+
+
+def state(page):
+    """What goes on, as the browser is told."""
+    return page.app.app.state.desk.state()
+
+
+def run(page, id):
+    """One of the runs."""
+    return next(one for one in state(page)["runs"] if one["id"] == id)
+
+
+def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tmp_path, until, monkeypatch):
+    monkeypatch.setenv("STEADY_PAUSE", "0.7")
+    page = opened(tmp_path)
+    first, second, third = (page.post("/api/runs", json=SMOKE).json()["id"] for _ in range(3))
+    assert page.post(f"/api/runs/{third}/stop", json={}).json()["state"] == "stopped"  # before it began
+
+    def under_way():
+        one = run(page, first)
+        return one["left"] is not None and one["done"] >= 2 and one
+
+    one = until(under_way)
+    assert (one["state"], one["total"], one["own"], one["result"] is not None) == ("running", len(DIMS), True, True)
+    assert 0 < one["left"] < 60
+    assert run(page, second)["state"] == "queued"
+    assert state(page)["busy"]
+    kept = cells(tmp_path)
+    assert page.post(f"/api/runs/{first}/stop", json={}).json()["state"] == "stopping"
+    until(lambda: run(page, first)["state"] == "stopped")
+    after = cells(tmp_path)
+    assert kept.items() <= after.items()
+    assert len(after) < len(DIMS)
+    assert "interrupted" in run(page, first)["reason"]
+    assert page.post(f"/api/runs/{first}/stop", json={}).status_code == 400  # it runs no more
+
+    done = until(lambda: (one := run(page, second))["state"] == "finished" and one)
+    assert (done["verdict"], done["exit_status"], done["done"]) == ("holds", 0, len(DIMS))
+    assert after.items() <= cells(tmp_path).items()  # computed once
+    log = page.get(f"/api/runs/{second}/log").json()["log"]
+    assert f"{len(after)} of {len(DIMS)} cells (kept)" in log
+    assert "a claim that prints" in log
+    assert not state(page)["busy"]
+    page.app.app.state.desk.watch._seen.clear()
+    (tile,) = [one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM]
+    assert tile["verdict"] == "holds"
+
+
+def test_a_run_of_a_terminal_shows_up_and_one_that_is_killed_is_said_to_be(opened, tmp_path, until):
+    page = opened(tmp_path)
+    command = run_command(tmp_path)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(STEADY_PAUSE=4)
+    )
+    try:
+        one = until(lambda: next((one for one in state(page)["runs"] if one["done"] >= 1), None))
+        assert (one["state"], one["own"], one["claim"], one["pid"]) == ("running", False, CLAIM, process.pid)
+        # What is finished is drawn while the rest is computed.
+        picture = page.get(f"/api/results/{one['result']}/so-far.png")
+        assert picture.content.startswith(b"\x89PNG")
+        os.kill(process.pid, signal.SIGSTOP)
+        assert run(page, one["id"])["state"] == "running"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert run(page, one["id"])["state"] == "killed"
+    assert page.post(f"/api/runs/{one['id']}/stop", json={}).status_code == 404  # not ours to stop
+    # The next run takes its place, and both have ended then.
+    assert subprocess.run(command, capture_output=True, env=environment()).returncode == 0
+    ended = [one for one in state(page)["runs"] if one["claim"] == CLAIM]
+    assert {one["state"] for one in ended} == {"finished"}
+    assert ended[0]["verdict"] == "holds"
+
+
+def test_closing_the_page_stops_its_runs(opened, tmp_path, until, monkeypatch):
+    monkeypatch.setenv("STEADY_PAUSE", "0.7")
+    page = opened(tmp_path)
+    desk = page.app.app.state.desk
+    desk.start(CLAIM, "smoke")
+    desk.start(CLAIM, "smoke")
+    until(lambda: cells(tmp_path))
+    desk.close()
+    assert {job.state for job in desk.runs.jobs()} == {"stopped"}
+    assert 0 < len(cells(tmp_path)) < len(DIMS)
+
+
+def test_a_run_that_fails_says_why(opened, tmp_path, until, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "raise:4")
+    page = opened(tmp_path)
+    id = page.post("/api/runs", json=SMOKE).json()["id"]
+    one = until(lambda: (one := run(page, id))["state"] == "failed" and one)
+    assert one["exit_status"] == 4
+    assert "1 of 5 cells failed, 4 are kept" in one["reason"]
+
+
+def test_a_log_is_text(opened, tmp_path, monkeypatch):
+    page = opened(tmp_path)
+    desk = page.app.app.state.desk
+    monkeypatch.setattr(desk.runs, "_begun", lambda job: setattr(job, "state", "failed"))
+    id = page.post("/api/runs", json=SMOKE).json()["id"]
+    desk.runs.job(id).log.write_bytes(b"<script>alert(1)</script>\xff\n")
+    answer = page.get(f"/api/runs/{id}/log")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["log"] == "<script>alert(1)</script>\ufffd\n"
+
+
+@pytest.mark.parametrize(("claim", "out"), [("a claim's", "o ut")])
+def test_the_command_can_be_typed(claim, out, tmp_path):
+    """It is what a person would type for the same run, quoted where it has to be."""
+    import shlex
+
+    from icllab.page.runs import Runs
+    from icllab.page.stored import command
+
+    runs = Runs(tmp_path / out, CLAIMS)
+    try:
+        runs._begun = lambda job: setattr(job, "state", "failed")
+        job = runs.start(claim, "smoke", 2)
+        assert shlex.split(job.command)[1:] == list(job.arguments[len(ICL) : -1])
+        assert shlex.split(command(claim, "smoke", "wrong", tmp_path / out, None))[1:3] == ["run", claim]
+    finally:
+        runs.close()
