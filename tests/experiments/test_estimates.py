@@ -99,3 +99,34 @@ def test_errors_are_spread_over_the_axes_of_the_value():
     found = Estimate(value, error)
     assert found.error.dims == ("tau", "dim")
     assert found.error.values.tolist() == [[0.1, 0.2, 0.3]] * 2
+
+
+def test_degrees_of_freedom_are_those_of_welch_and_satterthwaite():
+    """A mean's are n - 1; those of a difference lie between the smaller of both and their sum."""
+    few, many = estimates.mean(samples(2, 4)), estimates.mean(samples(2, 11, seed=1))
+    np.testing.assert_array_equal(few.freedom, [3, 3])
+    part = samples(2, 4)
+    part[1, 0] = np.nan
+    np.testing.assert_array_equal(estimates.mean(part).freedom, [3, 2])
+    a, b = few.error.values**2, many.error.values**2
+    wanted = (a + b) ** 2 / (a**2 / 3 + b**2 / 10)
+    for found in (few - many, few + many, many - few):
+        np.testing.assert_allclose(found.freedom, wanted)
+    assert (wanted > 3).all()
+    assert (wanted < 13).all()
+    np.testing.assert_allclose((few - 1.0).freedom, 3)
+    np.testing.assert_allclose((few / 2.0).freedom, 3)
+    assert ((few - Estimate(few.value, 1e3)).freedom > 1e9).all()  # an error that is known outweighs that of samples
+    ratio = few / many
+    c, d = a / many.value.values**2, b * (few.value.values / many.value.values**2) ** 2
+    np.testing.assert_allclose(ratio.freedom, (c + d) ** 2 / (c**2 / 3 + d**2 / 10))
+    positive = abs(samples(2, 4))
+    logarithms = estimates.geometric_mean(positive) / estimates.geometric_mean(abs(samples(2, 4, seed=1)))
+    assert logarithms.logarithmic
+    assert ((logarithms.freedom >= 3) & (logarithms.freedom <= 6)).all()
+    np.testing.assert_array_equal(few.log().freedom, few.freedom)
+    np.testing.assert_array_equal(few.log().number().freedom, few.freedom)
+    np.testing.assert_array_equal(few.sel(tau=0).freedom, 3)
+    squares = few.error.values**2
+    np.testing.assert_allclose(few.average("tau").freedom, squares.sum() ** 2 / (squares**2 / 3).sum())
+    assert np.isinf(Estimate(1.0, 0.1).freedom)

@@ -4,7 +4,8 @@
 a finding whose standard error is within its bound either holds or fails.
 
 Every function here compares an estimate with a number and returns one finding for each element of the estimate's
-array. A finding has a stable name, ``id[axis=value,...]``, which stays when its words change; and it is phrased as the
+array. Errors that come from few samples allow as much more as Student's distribution does; see :func:`reach`. A
+finding has a stable name, ``id[axis=value,...]``, which stays when its words change; and it is phrased as the
 quantity that is compared: ``relative width / softmax's < 3``.
 """
 
@@ -16,12 +17,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
+from scipy import special
 
 from icllab.core.views import html_table
 from icllab.experiments.estimates import Estimate, Number
 
 SIGMAS = 3.0
-"""Standard errors that a comparison allows."""
+"""Standard errors that a comparison allows, of an error that is known; of one that few samples give, see `reach`."""
 
 
 class Outcome(StrEnum):
@@ -61,6 +63,7 @@ class Finding:
         advice: What would decide it, where it is undecided.
         about: ``"claim"``; ``"data"``, of what only says that the data suffice for a judgement; or ``"extent"``, of
             what only says that the size has all that the claim speaks of.
+        roughly: The outcome if the standard error were known, and not one of few samples.
     """
 
     id: str
@@ -72,6 +75,10 @@ class Finding:
     outcome: Outcome
     advice: str = ""
     about: str = "claim"
+    roughly: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roughly", self.roughly or self.outcome)
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +90,8 @@ class Verdict:
         findings: What its check found.
         notes: What else is to be said of the results.
         partial: The size, where it is smaller than the first that shows the whole effect; else empty. What such a size
-            does not include is left out of the verdict, which says so: ``holds (smoke)``.
+            does not include is left out of the verdict, and its few seeds are taken at their word: findings count as
+            they would if their errors were known. The verdict says so: ``holds (smoke)``.
     """
 
     claim: str
@@ -98,7 +106,7 @@ class Verdict:
         judged = [f for f in self.findings if f.id not in left_out]
         if left_out and all(f.about != "claim" for f in judged):
             return Outcome.UNDECIDED
-        return worst(f.outcome for f in judged)
+        return worst((f.roughly or f.outcome) if self.partial else f.outcome for f in judged)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -108,8 +116,9 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The outcome; where something is left out with the size that it is of, ``holds (smoke)``."""
-        return f"{self.outcome.value} ({self.partial})" if self.left_out else self.outcome.value
+        """The outcome; of a size that is too small for more with that size, ``holds (smoke)``."""
+        less = self.left_out or (self.partial and any(f.roughly is not f.outcome for f in self.findings))
+        return f"{self.outcome.value} ({self.partial})" if less else self.outcome.value
 
     def __repr__(self) -> str:
         return f"Verdict({self._heading})"
@@ -133,9 +142,13 @@ class Verdict:
             "claim": self.claim,
             "verdict": self.outcome.value,
             "left_out": list(self.left_out),
-            "findings": [asdict(f) | {"outcome": f.outcome.value} for f in self.findings],
+            "findings": [_plain(f) for f in self.findings],
             "notes": list(self.notes),
         }
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {name: getattr(value, "value", value) for name, value in asdict(finding).items()}
 
 
 At: TypeAlias = Mapping[str, Any]
@@ -151,7 +164,7 @@ def covers(
     sigmas: float = SIGMAS,
     at: At | None = None,
 ) -> list[Finding]:
-    r"""Does the interval of an estimate cover a prediction, :math:`|m - p| \le \sigma\,\mathrm{SE}`?
+    r"""Does the interval of an estimate cover a prediction, :math:`|m - p| \le` :func:`reach`?
 
     Args:
         id: Stable name of the finding.
@@ -159,24 +172,23 @@ def covers(
         measured: The estimate, one finding for each of its elements.
         target: The prediction.
         largest_error: Bound of the standard error: a larger (or unknown) one leaves the finding undecided, unless
-            the disagreement is plain even so.
-        sigmas: Standard errors allowed.
+            the disagreement is plain even so. One of few samples counts as what it allows, over ``sigmas``.
+        sigmas: Standard errors allowed, of an error that is known.
         at: Further coordinates of the finding.
     """
 
-    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
-        tolerance = sigmas * s
-        if not (math.isfinite(m) and math.isfinite(s)):
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        if not (math.isfinite(m) and math.isfinite(tolerance)):
             return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
         if math.isnan(p):
             return Outcome.UNDECIDED, tolerance, "no prediction"
         if abs(m - p) > tolerance:
             return Outcome.FAILS, tolerance, ""
-        if s > most:
+        if tolerance > sigmas * most:
             return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {most:.3g}; more seeds would tell"
         return Outcome.HOLDS, tolerance, ""
 
-    return _findings(id, what, "=", measured, target, judged, largest_error, at)
+    return _findings(id, what, "=", measured, target, judged, largest_error, sigmas, at)
 
 
 def near(
@@ -189,38 +201,38 @@ def near(
     sigmas: float = SIGMAS,
     at: At | None = None,
 ) -> list[Finding]:
-    r"""Is an estimate nearer to a number than a margin, :math:`|m - p| + \sigma\,\mathrm{SE} \le` margin?
+    r"""Is an estimate nearer to a number than a margin, :math:`|m - p|` + :func:`reach` :math:`\le` margin?
 
     It fails when it is as clearly farther; in between, the data cannot tell. Of a geometric mean the margin is one of
     the logarithm. Arguments as in :func:`covers`.
     """
 
-    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
-        away, reach = abs(m - p), sigmas * s
-        if away - reach > most:
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        away = abs(m - p)
+        if away - tolerance > most:
             return Outcome.FAILS, most, ""
-        if away + reach <= most:
+        if away + tolerance <= most:
             return Outcome.HOLDS, most, ""
         return Outcome.UNDECIDED, most, f"within {sigmas:g} standard errors of the margin; more data would tell"
 
-    return _findings(id, what, "near", measured, target, judged, margin, at)
+    return _findings(id, what, "near", measured, target, judged, margin, sigmas, at)
 
 
 def above(
     id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
-    """Is an estimate larger than a bound, by more than ``sigmas`` standard errors?
+    """Is an estimate larger than a bound, by more than :func:`reach`?
 
     It fails when it is as clearly smaller; in between, the data cannot tell. Arguments as in :func:`covers`.
     """
-    return _findings(id, what, ">", measured, bound, _one_sided(+1, sigmas), 0.0, at)
+    return _findings(id, what, ">", measured, bound, _one_sided(+1, sigmas), 0.0, sigmas, at)
 
 
 def below(
     id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
-    """Is an estimate smaller than a bound, by more than ``sigmas`` standard errors? See :func:`above`."""
-    return _findings(id, what, "<", measured, bound, _one_sided(-1, sigmas), 0.0, at)
+    """Is an estimate smaller than a bound, by more than :func:`reach`? See :func:`above`."""
+    return _findings(id, what, "<", measured, bound, _one_sided(-1, sigmas), 0.0, sigmas, at)
 
 
 def equal(
@@ -228,10 +240,10 @@ def equal(
 ) -> list[Finding]:
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
-    def judged(m: float, s: float, p: float, most: float) -> tuple[Outcome, float, str]:
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
-    return _findings(id, what, "=", Estimate(measured, 0.0), target, judged, 0.0, at)
+    return _findings(id, what, "=", Estimate(measured, 0.0), target, judged, 0.0, SIGMAS, at)
 
 
 def complete(id: str, what: str, there: bool, *, at: At | None = None) -> list[Finding]:
@@ -246,12 +258,36 @@ def included(id: str, what: str, there: bool, *, at: At | None = None) -> list[F
     return [replace(one, about="extent") for one in complete(id, what, there, at=at)]
 
 
+def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
+    """The findings, all of them undecided, whatever their numbers: the advice says why."""
+    undecided = Outcome.UNDECIDED
+    return [replace(one, outcome=undecided, roughly=undecided, advice=advice) for one in findings]
+
+
+def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
+    r"""How far a comparison allows an estimate to be off, :math:`t_\nu(\sigma)\,\mathrm{SE}`.
+
+    .. math:: P(|T_\nu| > t_\nu(\sigma)) = P(|Z| > \sigma)
+
+    with Student's distribution of :math:`\nu` degrees of freedom and the normal one, for which it is
+    :math:`\sigma\,\mathrm{SE}`. For 3 standard errors it is 9.2 of four samples, 4.1 of ten and 3.3 of thirty.
+
+    Args:
+        error: The standard error.
+        freedom: Degrees of freedom :math:`\nu` of the error: those of n samples are n - 1.
+        sigmas: Standard errors allowed, of an error that is known.
+    """
+    if error == 0 or math.isinf(freedom):
+        return sigmas * error
+    return float(-special.stdtrit(freedom, special.ndtr(-sigmas))) * error if freedom > 0 else math.nan
+
+
 Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
 
 
 def _one_sided(sign: int, sigmas: float) -> Judge:
-    def judged(m: float, s: float, bound: float, _: float) -> tuple[Outcome, float, str]:
-        tolerance, beyond = sigmas * s, sign * (m - bound)
+    def judged(m: float, tolerance: float, bound: float, _: float) -> tuple[Outcome, float, str]:
+        beyond = sign * (m - bound)
         if beyond > tolerance:
             return Outcome.HOLDS, tolerance, ""
         if -beyond > tolerance:
@@ -262,29 +298,38 @@ def _one_sided(sign: int, sigmas: float) -> Judge:
 
 
 def _findings(
-    id: str, what: str, sign: str, measured: Estimate, target: Number, judged: Judge, limit: Number, at: At | None
+    id: str,
+    what: str,
+    sign: str,
+    measured: Estimate,
+    target: Number,
+    judged: Judge,
+    limit: Number,
+    sigmas: float,
+    at: At | None,
 ) -> list[Finding]:
     """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
     findings = []
-    for where, (m, s, p, most) in _elements(measured, target, limit):
+    for where, (m, s, freedom, p, most) in _elements(measured, target, limit):
         coordinates = {**where, **(at or {})}
         shown = p
         if measured.logarithmic:
             with np.errstate(divide="ignore", invalid="ignore"):
                 p = float(np.log(p))
-        outcome, tolerance, advice = judged(m, s, p, most)
+        outcome, tolerance, advice = judged(m, reach(s, freedom, sigmas), p, most)
+        roughly, *_ = judged(m, sigmas * s, p, most)
         if measured.logarithmic:
             m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
         phrase = f"{what} within {most:.4g} of {shown:.4g}" if sign == "near" else f"{what} {sign} {shown:.4g}"
         name, words = _named(id, phrase, coordinates)
-        findings.append(Finding(name, words, shown, m, s, tolerance, outcome, advice))
+        findings.append(Finding(name, words, shown, m, s, tolerance, outcome, advice, roughly=roughly))
     return findings
 
 
 def _elements(measured: Estimate, *others: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
     """Coordinates and numbers of each element of the estimate, with those of what goes with it."""
     value = measured.value
-    arrays = [value, measured.error]
+    arrays = [value, measured.error, measured.freedom]
     for other in others:
         if isinstance(other, xr.DataArray):
             like, array = xr.align(value, other, join="exact")  # other coordinates are refused, not matched by place

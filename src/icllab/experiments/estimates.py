@@ -2,6 +2,13 @@ r"""Numbers with their standard errors, over named axes.
 
 .. math:: \hat m = \frac1n\sum_i x_i, \qquad \mathrm{SE}^2 = \frac{1}{n(n-1)}\sum_i(x_i - \hat m)^2
 
+The error of a mean of n samples is itself known with n - 1 degrees of freedom, and a mean of few samples over it has
+Student's distribution. Of a sum or ratio of independent estimates they are those of Welch and Satterthwaite,
+
+.. math:: \nu = \frac{(\sum_k s_k^2)^2}{\sum_k s_k^4/\nu_k},
+
+infinite where an error is known without samples.
+
 A geometric mean is kept as the mean of logarithms: its ratios and bounds are compared there, where errors of a ratio
 are symmetric, and reported as numbers.
 """
@@ -26,16 +33,18 @@ class Estimate:
         value: The estimate; a plain number is an array without axes.
         error: The standard error, over the same axes; 0 where the value is exact, NaN where it is unknown.
         logarithmic: Whether both are those of a natural logarithm.
+        freedom: Degrees of freedom of the error, over the same axes; infinite where it is not one of samples.
     """
 
     value: xr.DataArray
     error: xr.DataArray
-    logarithmic: bool = False
+    logarithmic: bool
+    freedom: xr.DataArray
 
-    def __init__(self, value: Number, error: Number, logarithmic: bool = False) -> None:
-        value, error = _array(value), _array(error)
-        error = error if error.dims == value.dims else error.broadcast_like(value).transpose(*value.dims)
-        for name, part in (("value", value), ("error", error), ("logarithmic", logarithmic)):
+    def __init__(self, value: Number, error: Number, logarithmic: bool = False, freedom: Number = np.inf) -> None:
+        value = _array(value)
+        error, freedom = (_like(_array(part), value) for part in (error, freedom))
+        for name, part in (("value", value), ("error", error), ("logarithmic", logarithmic), ("freedom", freedom)):
             object.__setattr__(self, name, part)
 
     def __sub__(self, other: "Estimate | Number") -> "Estimate":
@@ -43,40 +52,54 @@ class Estimate:
         other = _estimate(other)
         if self.logarithmic or other.logarithmic:
             raise expected("difference", "estimates of numbers", "a geometric mean", "take the ratio")
-        return Estimate(self.value - other.value, _hypot(self.error, other.error))
+        return _joined(self.value - other.value, (self.error, self.freedom), (other.error, other.freedom))
 
     def __add__(self, other: "Estimate | Number") -> "Estimate":
         """The sum of independent estimates."""
         other = _estimate(other)
-        return self - Estimate(-other.value, other.error, other.logarithmic)
+        return self - replace(other, value=-other.value)
 
     def __truediv__(self, other: "Estimate | Number") -> "Estimate":
         """The ratio of independent estimates, to first order in the errors; exact for geometric means."""
         other = _estimate(other)
         if self.logarithmic:
             below = other if other.logarithmic else other.log()
-            return Estimate(self.value - below.value, _hypot(self.error, below.error), True)
+            parts = (self.error, self.freedom), (below.error, below.freedom)
+            return replace(_joined(self.value - below.value, *parts), logarithmic=True)
         if other.logarithmic:
             raise expected("ratio", "two geometric means, or none", "one")
         ratio = self.value / other.value
-        return Estimate(ratio, _hypot(self.error / other.value, ratio * other.error / other.value))
+        own, others = np.abs(self.error / other.value), np.abs(ratio * other.error / other.value)
+        return _joined(ratio, (own, self.freedom), (others, other.freedom))
 
     def log(self) -> "Estimate":
         """The same, kept as a logarithm, to first order in the error."""
-        return self if self.logarithmic else Estimate(np.log(self.value), self.error / np.abs(self.value), True)
+        if self.logarithmic:
+            return self
+        return replace(self, value=np.log(self.value), error=self.error / np.abs(self.value), logarithmic=True)
 
     def number(self) -> "Estimate":
         """The same, kept as a number and not as a logarithm, to first order in the error."""
-        return Estimate(np.exp(self.value), np.exp(self.value) * self.error) if self.logarithmic else self
+        if not self.logarithmic:
+            return self
+        return replace(self, value=np.exp(self.value), error=np.exp(self.value) * self.error, logarithmic=False)
 
     def average(self, over: str) -> "Estimate":
         """The mean over an axis, with the elements' own errors, which are independent."""
-        count = self.error.sizes[over]
-        return replace(self, value=self.value.mean(over), error=(self.error**2).sum(over, skipna=False) ** 0.5 / count)
+        return self.combined(1 / self.value.sizes[over], over)
+
+    def combined(self, weights: Number, over: str) -> "Estimate":
+        """The sum over an axis with weights; the elements' own errors are independent."""
+        weights = _array(weights)
+        squares = (weights * self.error) ** 2
+        freedom = _satterthwaite(squares.sum(over), (squares**2 / self.freedom).sum(over))
+        error = squares.sum(over, skipna=False) ** 0.5
+        value = (weights * self.value).sum(over, skipna=False)
+        return replace(self, value=value, error=error, freedom=freedom)
 
     def sel(self, **at: Any) -> "Estimate":
         """Values at coordinates, as of a DataArray."""
-        return replace(self, value=self.value.sel(at), error=self.error.sel(at))
+        return replace(self, value=self.value.sel(at), error=self.error.sel(at), freedom=self.freedom.sel(at))
 
 
 def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
@@ -86,7 +109,8 @@ def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
     """
     like = samples.isel({over: 0}, drop=True)
     value, error = mean_and_error(samples.transpose(*like.dims, over).to_numpy())
-    return Estimate(like.copy(data=value), like.copy(data=error))
+    freedom = np.maximum(samples.notnull().sum(over) - 1.0, 0.0)
+    return Estimate(like.copy(data=value), like.copy(data=error), freedom=freedom)
 
 
 def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
@@ -103,7 +127,8 @@ def limit(finite: Estimate, along: str = "dim", *, order: int) -> Estimate:
     sizes = finite.value[along].to_numpy()
     found = np.array([extrapolate(sizes, values[at], errors[at], order=order) for at in np.ndindex(like.shape)])
     value, error = np.moveaxis(found.reshape(*like.shape, 2), -1, 0)
-    return replace(finite, value=like.copy(data=value), error=like.copy(data=error))
+    least = finite.freedom.min(along)  # that of the least certain size, so that it is not overstated
+    return replace(finite, value=like.copy(data=value), error=like.copy(data=error), freedom=least)
 
 
 def stored(dataset: xr.Dataset, name: str) -> Estimate:
@@ -120,5 +145,17 @@ def _estimate(value: Estimate | Number) -> Estimate:
     return value if isinstance(value, Estimate) else Estimate(value, xr.zeros_like(_array(value), dtype=float))
 
 
-def _hypot(one: xr.DataArray, other: xr.DataArray) -> xr.DataArray:
-    return (one**2 + other**2) ** 0.5
+def _like(part: xr.DataArray, value: xr.DataArray) -> xr.DataArray:
+    return part if part.dims == value.dims else part.broadcast_like(value).transpose(*value.dims)
+
+
+def _joined(value: xr.DataArray, *parts: tuple[xr.DataArray, xr.DataArray]) -> Estimate:
+    """A combination of independent estimates, from the errors and degrees of freedom of its parts."""
+    squares = sum(error**2 for error, _ in parts)
+    fourths = sum(error**4 / freedom for error, freedom in parts)
+    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, fourths))
+
+
+def _satterthwaite(squares: xr.DataArray, fourths: xr.DataArray) -> xr.DataArray:
+    """Degrees of freedom; infinite where there is no error of samples."""
+    return xr.where(fourths > 0, squares**2 / fourths.where(fourths > 0, 1.0), np.inf)

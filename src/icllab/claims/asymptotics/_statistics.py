@@ -49,7 +49,7 @@ def ratio_crossings(
     crossed = np.stack([crossing(above[along].values, samples, level) for level in levels])
     inside = np.isfinite(crossed).all(axis=0)
     if seeds > 1 and np.isfinite(found).all() and inside.mean() > 0.9:
-        return found, np.cov(crossed[:, inside])
+        return found, np.cov(crossed[:, inside]) * _wider(seeds)
     return found, np.full((len(levels), len(levels)), np.nan)
 
 
@@ -62,9 +62,12 @@ def resampled(values: np.ndarray) -> np.ndarray:
 def bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> Estimate:
     """A logarithm of the mean over seeds, the last axis, and its standard error over resampled ones."""
     seeds, value = values.shape[-1], statistic(values.mean(-1, keepdims=True))[0]
-    # A mean of n resampled values varies by the factor 1 - 1/n too little.
-    correction = (seeds / (seeds - 1)) ** 0.5 if seeds > 1 else np.nan
-    return Estimate(value, statistic(resampled(values)).std() * correction, True)
+    return Estimate(value, statistic(resampled(values)).std() * _wider(seeds) ** 0.5, True, max(seeds - 1, 0))
+
+
+def _wider(seeds: int) -> float:
+    """What bootstrapped variances are multiplied by: a mean of n resampled values varies by 1 - 1/n too little."""
+    return seeds / (seeds - 1) if seeds > 1 else np.nan
 
 
 def peaks(places: np.ndarray, logarithms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

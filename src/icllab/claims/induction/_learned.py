@@ -1,12 +1,11 @@
 """Accuracies in checks: their errors with few seeds, and what they say only of networks that have learned."""
 
-import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
 
-from icllab.experiments import Estimate, Finding, Outcome, checks, estimates
+from icllab.experiments import Estimate, Finding, checks, estimates
 
 LEARNED = 0.9
 """Accuracy on the training task of a network that has learned it."""
@@ -18,7 +17,7 @@ def if_learned(findings: Iterable[Finding], accuracy: xr.DataArray) -> list[Find
     if least >= LEARNED:
         return list(findings)
     advice = f"a network has an accuracy of {least:.2f} on its training task; longer training would tell"
-    return [dataclasses.replace(finding, outcome=Outcome.UNDECIDED, advice=advice) for finding in findings]
+    return checks.withheld(findings, advice)
 
 
 def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Estimate:
@@ -28,7 +27,8 @@ def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Es
     """
     found = estimates.mean(samples, over)
     least = (found.value * (1 - found.value) / (prompts * samples.sizes[over])) ** 0.5
-    return Estimate(found.value, np.maximum(found.error, least))
+    freedom = found.freedom.where(found.error >= least, np.inf)
+    return Estimate(found.value, np.maximum(found.error, least), freedom=freedom)
 
 
 def several(learned: np.ndarray) -> list[Finding]:

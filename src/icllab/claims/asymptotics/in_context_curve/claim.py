@@ -97,11 +97,13 @@ experiment = Experiment(
         # Few examples are learned first. Every network costs seconds, and longer contexts take longer training.
         "smoke": {"dim": (3,), "width": (16,), "step": (800,)}
         | {"predictor": ("ridge", "Bayes", "no positions"), "position": (0, 1), "seed": 2},
-        "small": COMMON | {"step": (1500,), "predictor": CLAIMED, "position": (*range(7), *range(8, 25, 2)), "seed": 4},
+        "small": COMMON
+        | {"step": (1500,), "predictor": CLAIMED, "position": (*range(7), *range(8, 25, 2)), "seed": 10},
         "medium": COMMON
         | {"step": (20000,), "predictor": (*ESTIMATORS, *TRANSFORMERS, "linear attention")}
         | {"position": tuple(range(25)), "seed": Seeds(8, block=1)},
     },
+    key=1,
     controls={
         "isotropic": Control("training tasks are isotropic: no prior can be learned", {"prior": "isotropic"}),
         "labels_of_noise": Control("training labels are noise, without a task", {"prior": "noise"}),

@@ -61,7 +61,7 @@ def _scaling(fresh: xr.DataArray) -> list[Finding]:
     enough = checks.complete if len(dims) >= 3 else checks.included
     findings = enough("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
     if inside >= 2:
-        found = Estimate(*slope(dims, place + 2 * np.log(dims), error))
+        found = Estimate(*slope(dims, place + 2 * np.log(dims), error), freedom=fresh.sizes["seed"] - 1)
         findings += checks.covers("slope", "slope of log n at the peak on log d", found, 2.0, largest_error=LARGEST)
         findings += checks.above("slope_not_one", "the same slope, against n growing like d", found, 1.0)
     return findings

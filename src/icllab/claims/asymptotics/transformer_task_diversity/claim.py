@@ -59,8 +59,9 @@ def _closing(part: xr.Dataset, at: dict[str, int]) -> list[Finding]:
     there = bool(enough and np.isfinite(covariance).all())
     findings = (checks.complete if enough else checks.included)("crossings", what, there, at=at)
     if there:
-        what, where = f"kappa where r crosses {CLOSED:g}", Estimate(closed, covariance[1, 1] ** 0.5, True)
-        apart = Estimate(closed - half, (covariance.trace() - 2 * covariance[0, 1]) ** 0.5, True)
+        what, few = f"kappa where r crosses {CLOSED:g}", part.sizes["seed"] - 1
+        where = Estimate(closed, covariance[1, 1] ** 0.5, True, few)
+        apart = Estimate(closed - half, (covariance.trace() - 2 * covariance[0, 1]) ** 0.5, True, few)
         findings += checks.above("closes_at", what, where, 1.0, at=at)
         findings += checks.above("gradual", f"{what} / where it crosses {HALF:g}", apart, GRADUAL, at=at)
     return findings
@@ -102,9 +103,10 @@ experiment = Experiment(
     fixed={"alpha": 1.0, "rho": 0.01, "batch": 64, "rate": 0.01, "prompts": 4096},
     sizes={
         "smoke": {"dim": (4,), "kappa": (0.25, 64.0), "step": (400,), "seed": 4},
-        "small": {"dim": (8,), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
+        "small": {"dim": (8,), "kappa": KAPPAS, "step": (1000, 4000), "seed": 10},
         "medium": {"dim": (8, 12), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
     },
+    key=1,
     controls={
         "everything": Control("every network is trained on the largest pool", {"everything": True}),
         "only_the_pool": Control("what is tested as fresh tasks are tasks of the pool", {"only_pool": True}),

@@ -66,10 +66,11 @@ experiment = Experiment(
     fixed={"layers": 2, "width": 32, "heads": 2, "batch": 64, "contexts": 8, "queries": 40},
     sizes={
         "smoke": {"dim": (4,), "length": (8,), "step": (0,), "layer": (1, 2), "reduction": REDUCTIONS, "seed": 3},
-        "small": {"dim": (4,), "length": (8,), "step": (0, 2000), "layer": (1, 2), "reduction": REDUCTIONS, "seed": 3},
+        "small": {"dim": (4,), "length": (8,), "step": (0, 2000), "layer": (1, 2), "reduction": REDUCTIONS, "seed": 10},
         "medium": {"dim": (4, 8), "length": (8, 16), "step": (0, 2000, 20_000), "layer": (1, 2)}
-        | {"reduction": REDUCTIONS, "seed": Seeds(6, block=3)},
+        | {"reduction": REDUCTIONS, "seed": Seeds(12, block=3)},
     },
+    key=1,
     controls={
         "repeated": Control("the context repeats an example of the query's own", measure={"repeated": True}),
     },

@@ -76,7 +76,7 @@ experiment = Experiment(
     ),
     conditions=(
         "Item-label networks by SGD (the classifier moves), regression transformers by Adam (dense layers; attention "
-        "where queries have three tokens). Three seeds of three contexts; two draws of each null."
+        "where queries have three tokens). Three contexts a seed; two draws of each null."
     ),
     sources=("SLT22",),
     axes=(*AXES, Axis("stage", "s", "stage of training")),

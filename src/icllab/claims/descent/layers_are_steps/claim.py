@@ -95,9 +95,10 @@ experiment = Experiment(
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.03, "clip": 1.0, "prompts": 4000, "probed": 256},
     sizes={
         "smoke": {"dim": (2,), "layers": (2,), "step": (400,), "seed": 2} | dict.fromkeys(SLOTS, range(3)),
-        "small": COMMON | {"dim": (5,), "step": (3000,), "seed": 4},
+        "small": COMMON | {"dim": (5,), "step": (3000,), "seed": 10},
         "medium": COMMON | {"dim": (5, 10), "step": (6000,), "seed": 8},
     },
+    key=1,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "inputs_change": Control("the layers may change their inputs", measure={"form": "blocks"}),

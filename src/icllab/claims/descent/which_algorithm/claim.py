@@ -97,9 +97,10 @@ experiment = Experiment(
     sizes={
         "smoke": COMMON
         | {"layers": (1,), "rho": (0.25,), "step": (0,), "candidate": ("1 step",), "tolerance": (STRICT,), "seed": 2},
-        "small": COMMON | {"layers": (1, 2, 4), "rho": (0.05, 0.25), "step": (4000,), "seed": 5},
+        "small": COMMON | {"layers": (1, 2, 4), "rho": (0.05, 0.25), "step": (4000,), "seed": 10},
         "medium": COMMON | {"layers": (1, 2, 4, 6), "rho": (0.05, 0.25, 1.0), "step": (20000,), "seed": 6},
     },
+    key=1,
     controls={
         "constructed": Control(
             "the networks take steps of gradient descent, as many as layers", measure={"constructed": True}

@@ -102,9 +102,10 @@ experiment = Experiment(
     fixed={"pairs": 4, "label_count": 16, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {"dim": (31,), "step": (0, 60), "seed": 2},
-        "small": {"dim": (31,), "step": tuple(range(0, 4001, 25)), "seed": 6},
+        "small": {"dim": (31,), "step": tuple(range(0, 4001, 25)), "seed": 10},
         "medium": {"dim": (15, 31, 63), "step": tuple(range(0, 5001, 25)), "seed": Seeds(12, block=3)},
     },
+    key=1,
     controls={
         "patterns_given": Control(
             "both attention patterns are given, and the readout alone is learned: accuracy rises smoothly",

@@ -88,9 +88,10 @@ experiment = Experiment(
     fixed={"pairs": 4, "dim": 31, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {"label_count": (4,), "step": (60,), "seed": 4},
-        "small": {"label_count": (4, 5), "step": tuple(range(200, 14001, 200)), "seed": 5},
+        "small": {"label_count": (4, 5), "step": tuple(range(200, 14001, 200)), "seed": 10},
         "medium": {"label_count": (4, 5, 6, 8, 16), "step": tuple(range(200, 40001, 200)), "seed": Seeds(12, block=3)},
     },
     theory=_transitions.guessing,
+    key=1,
     controls={"one_more": Control("both arms have one label more", measure={"more": 1})},
 )

@@ -85,10 +85,11 @@ experiment = Experiment(
     fixed={"pairs": 4, "label_count": 16, "dim": 31, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {**ALONE, "step": (0, 40), "seed": 2},
-        "small": {"attention": tuple(KINDS), "rate": (0.15, 0.3), "step": tuple(range(0, 4001, 25)), "seed": 4},
+        "small": {"attention": tuple(KINDS), "rate": (0.15, 0.3), "step": tuple(range(0, 4001, 25)), "seed": 10},
         "medium": {"attention": tuple(KINDS), "rate": (0.1, 0.2, 0.3), "seed": Seeds(8, block=2)}
         | {"step": tuple(range(0, 8001, 25))},
     },
+    key=1,
     controls={
         "zero_order": Control(
             "attention of zero order, the same to all tokens: it cannot look labels up",

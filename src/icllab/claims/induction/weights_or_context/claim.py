@@ -15,7 +15,7 @@ import xarray as xr
 from icllab.claims.induction._learned import if_learned, mean_accuracy
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
@@ -89,8 +89,7 @@ def _slope(part: xr.Dataset) -> list[Finding]:
     """Slope of the advantage on log2 K: a weighted sum of means, each with its error over seeds."""
     x, advantage = np.log2(part.classes) - np.log2(part.classes).mean(), estimates.mean(part["context_advantage"])
     weights, what = x / (x**2).sum(), "rise of the advantage of the context with every doubling of the classes"
-    slope, error = (weights * advantage.value).sum("classes"), ((weights * advantage.error) ** 2).sum("classes") ** 0.5
-    return if_learned(checks.above("slope", what, Estimate(slope, error)), _own(part))
+    return if_learned(checks.above("slope", what, advantage.combined(weights, "classes")), _own(part))
 
 
 def figure(dataset: xr.Dataset):
@@ -124,11 +123,12 @@ experiment = Experiment(
     fixed={"label_count": 16, "pairs": 4, "loss": 0.05, "prompts": 2048},
     sizes={
         "smoke": {"classes": (16,), "setting": (PLAIN,), "test_set": ("IC",), "step": (0,), "seed": 4},
-        "small": {"classes": (64, 128, 256, 512), "setting": (PLAIN, BURSTIER, NOISIER, SKEWED), "seed": 4}
+        "small": {"classes": (64, 128, 256, 512), "setting": (PLAIN, BURSTIER, NOISIER, SKEWED), "seed": 10}
         | {"test_set": TESTS, "step": (0, 6000)},
         "medium": {"classes": tuple(2**i for i in range(5, 12)), "setting": tuple(SETTINGS), "seed": Seeds(6, block=1)}
         | {"test_set": TESTS, "step": (0, 12000)},
     },
+    key=1,
     controls={
         "novel_classes": ENDS(
             "trained on classes that are new in every prompt: the weights have nothing to learn", {"trained_on": "IC"}

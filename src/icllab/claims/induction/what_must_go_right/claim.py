@@ -7,8 +7,6 @@ it was drawn; a *transplanted* part starts from the network trained without inte
 step at which the accuracy on novel classes first reaches 0.9. Runs that do not get there are censored at their last.
 """
 
-import dataclasses
-
 import numpy as np
 import xarray as xr
 
@@ -26,6 +24,7 @@ TRANSPLANTS = ("layer 1 transplanted", "layer 2 transplanted", "classifier trans
 ABLATIONS = ("no layer 1", "no layer 2", BLIND)
 INTERVENTIONS = (NONE, *CLAMPS, FROZEN, *TRANSPLANTS, *ABLATIONS)
 TIMES = ["transition_time", "observed_time", "transitioned", "median_time"]
+CENSORED = "runs were censored before they got there; longer ones would tell"
 REACHED = 0.9  # accuracy at which a network has made its transition
 # The later one first.
 ORDER = [(NONE, name) for name in (*CLAMPS, *TRANSPLANTS)] + [("previous token", "copy"), ("copy", "match")]
@@ -63,7 +62,7 @@ def _sooner(later: str, sooner: str, groups: dict[str, xr.Dataset]) -> list[Find
     (finding,) = checks.above("sooner", what, ratio, 1.0, at={"later": later, "sooner": sooner})
     # Censored on the later side the ratio is larger than it looks, on the other side smaller.
     decisive = {Outcome.HOLDS: [b], Outcome.FAILS: [a], Outcome.UNDECIDED: []}[finding.outcome]
-    return [finding if all(group["transitioned"].all() for group in decisive) else _withheld(finding)]
+    return [finding] if all(group["transitioned"].all() for group in decisive) else checks.withheld([finding], CENSORED)
 
 
 def _later(name: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
@@ -73,12 +72,7 @@ def _later(name: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
     if name in ABLATIONS:
         count = groups[name]["transitioned"].sum()
         findings += checks.equal("transitions", "transitions", count, 0, at={"intervention": name})
-    return findings if groups[NONE]["transitioned"].any() else [_withheld(one) for one in findings]
-
-
-def _withheld(finding: Finding) -> Finding:
-    advice = "runs were censored before they got there; longer ones would tell"
-    return dataclasses.replace(finding, outcome=Outcome.UNDECIDED, advice=advice)
+    return findings if groups[NONE]["transitioned"].any() else checks.withheld(findings, CENSORED)
 
 
 def figure(dataset: xr.Dataset):

@@ -75,7 +75,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     dataset = dataset.isel(draws=-1, drop=True)
     value, folds = dataset["coefficient"], dataset["multiplicity"]
     plain = slopes(dataset, 1.0).sel(model=folds.model[folds > 1])
-    missed = Estimate(value.sel(model=plain.value.model) - plain.value, plain.error)
+    missed = Estimate(value.sel(model=plain.value.model), 0.0) - plain
     sampled = dataset.isel(model=dataset["learning_coefficient"].notnull().values)
     chains, target = estimates.stored(sampled, "learning_coefficient"), sampled["learning_coefficient_theory"]
     warned = float((dataset["sampler_warnings"] + dataset["annealing_warnings"]).sum())

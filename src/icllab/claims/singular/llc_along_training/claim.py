@@ -7,13 +7,11 @@ than :math:`\gamma/n\beta`; where the checkpoint is no minimum it is a number of
 squares on prompts of fresh tasks, over d.
 """
 
-import dataclasses
-
 import numpy as np
 import xarray as xr
 
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
 RIVALS = ("dMMSE", "ridge")
@@ -61,11 +59,13 @@ def _greater(id: str, what: str, one: xr.Dataset, other: xr.Dataset, at: checks.
     """Is an estimate above another? Undecided if either warns, whatever they are."""
     apart = estimates.stored(one, "learning_coefficient") - estimates.stored(other, "learning_coefficient")
     over_seeds, own = estimates.mean(apart.value), apart.average("seed")
-    difference = Estimate(over_seeds.value, np.maximum(over_seeds.error, own.error))
+    larger = over_seeds.error >= own.error
+    error, freedom = (getattr(over_seeds, part).where(larger, getattr(own, part)) for part in ("error", "freedom"))
+    difference = Estimate(over_seeds.value, error, freedom=freedom)
     findings = checks.above(id, what, difference, at=at)
     count = int(sum(part["sampler_warnings"].fillna(0).max() for part in (one, other)))
     advice = f"{count} warnings of these estimates"
-    return [dataclasses.replace(f, outcome=Outcome.UNDECIDED, advice=advice) if count else f for f in findings]
+    return checks.withheld(findings, advice) if count else findings
 
 
 def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:

@@ -79,7 +79,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     remainder = gap - dataset["phase_gap_theory"]
     last, first = (remainder.value.isel(samples=end, drop=True) for end in (-1, 0))
     grown, own = estimates.mean(last - first), remainder.error.isel(samples=[0, -1])
-    grown = Estimate(grown.value, np.hypot(grown.error, np.sqrt((own**2).sum()) / dataset.sizes["seed"]))
+    grown = grown + Estimate(0.0, np.sqrt((own**2).sum()) / dataset.sizes["seed"])
     rich = expit(-gap.value)
     shares = {"simple": 1 - rich.isel(samples=0), "rich": rich.isel(samples=-1)}
     what, words = "sampled free energy - the integral", f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
@@ -123,7 +123,8 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     error = np.interp(place, log_n, mean.error.values) / steepness
     what = "log of the crossing n of the mean over data, the constant as measured"
     line = float(np.log(predicted[-1])) if predicted.size else 0.0
-    return findings + checks.covers("mean_crossing", what, Estimate(place, error), line, largest_error=0.2)
+    found = Estimate(place, error, freedom=dataset.sizes["seed"] - 1)
+    return findings + checks.covers("mean_crossing", what, found, line, largest_error=0.2)
 
 
 def figure(dataset: xr.Dataset):
@@ -162,10 +163,11 @@ experiment = Experiment(
     fixed={"barrier": 3.0, "effect": 0.15, "particles": 400, "repeats": 4},
     sizes={
         "smoke": COMMON | {"samples": (64, 1024), "seed": 3},
-        "small": COMMON | {"seed": 16},
-        "medium": COMMON | {"seed": Seeds(64, block=8)},
+        "small": COMMON | {"seed": 64},
+        "medium": COMMON | {"seed": Seeds(128, block=16)},
     },
     precision="float64",
+    key=1,
     controls={
         "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
         "counted": Control("every parameter of the rich phase counts a half", theory={"coefficient": counted}),
