@@ -1,0 +1,55 @@
+"""Posteriors near the points of a flow, by quadrature."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.diagnostics import Quadrature, effective_dimension, susceptibility
+from icllab.diagnostics.curves.flow_fits import loss
+from icllab.theory import induction_landscape
+
+
+class Landscape(eqx.Module):
+    """The loss of the reduced model, with a share of labels outside the context."""
+
+    share: jax.Array
+    pairs: int = eqx.field(static=True)
+    labels: int = eqx.field(static=True)
+
+    def __call__(self, w):
+        """In nats: a label outside the context has a logit of zero where the right one has xi z."""
+        return loss(w, self.pairs, self.labels) + self.share * w[2] * attention(w, self.pairs)
+
+
+def attention(w, pairs):
+    """z, from the query to the right label."""
+    y = jax.nn.sigmoid(w[0] - float(np.log(pairs)))
+    right = jnp.exp(w[1] * y)
+    return right / (right + 2 * pairs)
+
+
+def measure(point, *, key, formed=0.0, tighter=1.0):
+    """One cell: curves along the flow, which starts with both attentions ``formed``; ``tighter``: times gamma."""
+    times, gamma = np.asarray(point.time, float), tighter * point.nbeta / point.reach
+    sizes = {"pairs": point.pairs, "labels": point.labels}
+    flow = induction_landscape.flow((formed, formed, 0.0), time=times[-1] + 1, **sizes)
+    path = np.stack([np.interp(times, flow.time, row) for row in flow.parameters.T], axis=1)
+    plain, tilted = (Landscape(jnp.asarray(share), **sizes) for share in (0.0, 1.0))
+    seen = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
+    route = Quadrature(points=point.points, reach=point.span, scale=point.span * gamma**-0.5)
+    how = {"tilted": {"outside": tilted}, "observables": seen, "nbeta": point.nbeta, "localization": gamma}
+    respond = functools.partial(susceptibility, plain, route=route, key=key, **how)
+    found = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
+    dimensions = [effective_dimension(plain, jnp.asarray(w), resolution=point.resolution, key=key).value for w in path]
+    both = ("time", "observable")
+    return {
+        "label_loss": (("time",), induction_landscape.loss(*path.T, **sizes)),
+        "susceptibility": (both, np.stack([one["susceptibility"].values[:, 0] for one in found])),
+        "susceptibility_error": (both, np.stack([one["susceptibility_error"].values[:, 0] for one in found])),
+        "posterior_loss": (("time",), np.array([float(one["mean"].sel(observable="loss")) for one in found])),
+        "effective_dimension": (("time",), np.array(dimensions)),
+        "sampler_warnings": ((), sum(bool(one.attrs["warnings"]) for one in found)),
+    }
