@@ -14,6 +14,7 @@ os.environ.setdefault("JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS", 
 
 import make_api
 import make_equations
+import make_explorers
 import make_gallery
 import make_notebooks
 import make_papers
@@ -23,6 +24,7 @@ import icllab
 HERE = Path(__file__).parent
 make_api.write(HERE)
 make_equations.write(HERE)
+make_explorers.write(HERE)
 make_gallery.write(HERE)
 make_papers.write(HERE)
 make_notebooks.write(HERE)
@@ -40,8 +42,9 @@ html_theme = "furo"
 html_title = "icl-lab"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sourcelink = False
-html_static_path = ["_static"]
-html_css_files = ["style.css"]
+# Cards of claims are those of the page, and lie with their figures where its addresses say.
+html_static_path = ["_static", "figures", "../src/icllab/page/static/cards.css"]
+html_css_files = ["cards.css", "style.css"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4

@@ -8,7 +8,7 @@ const STEPS = 1000;
 // `grid` names the only values there are, of the controls that can be moved; null: all can, and have their whole range.
 export function controls(declaration, values, grid, changed) {
   const made = declaration.sliders.map((control) => {
-    const fixed = grid && !(control.name in grid);
+    const fixed = grid && !(grid[control.name]?.length > 1);
     if (fixed) return standing(declaration, control, values);
     return control.kind === "choice" ? choice(declaration, control, values, grid, changed) : slider(declaration, control, values, grid, changed);
   });

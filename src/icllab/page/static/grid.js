@@ -3,12 +3,13 @@
 
 export function precomputed(data) {
   const { declaration, grid, answers, templates, pool } = data, decoded = new Map();
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
+  const order = new Uint16Array(bytes(data.order));
   const scales = new Map(declaration.sliders.map((control) => [control.name, control.scale]));
 
-  function array(index) {
+  function array(index, exact) {
     if (!decoded.has(index)) {
-      const bytes = Uint8Array.from(atob(pool[index]), (c) => c.charCodeAt(0));
-      decoded.set(index, Array.from(new Float32Array(bytes.buffer), (value) => (Number.isFinite(value) ? value : null)));
+      decoded.set(index, Array.from(new (exact ? Float64Array : Float32Array)(bytes(pool[index])), (value) => (Number.isFinite(value) ? value : null)));
     }
     return decoded.get(index);
   }
@@ -19,7 +20,7 @@ export function precomputed(data) {
       if (template.length !== 1 || typeof template[0] !== "number") return template.map((one) => filled(one, leaves));
       const leaf = leaves[template[0]];
       if (!Array.isArray(leaf)) return leaf;
-      const [index, columns] = leaf, values = array(index);
+      const [index, columns, exact] = leaf, values = array(index, exact);
       if (!columns) return values;
       return Array.from({ length: values.length / columns }, (_, i) => values.slice(i * columns, (i + 1) * columns));
     }
@@ -28,7 +29,7 @@ export function precomputed(data) {
   }
 
   function nearest(name, value) {
-    const place = (v) => (scales.get(name)?.startsWith("log") && v > 0 ? Math.log(v) : v === 0 ? -50 : v);
+    const place = (v) => (scales.get(name).startsWith("log") ? (v > 0 ? Math.log(v) : -50) : v);
     if (typeof grid[name][0] === "string") return Math.max(grid[name].indexOf(value), 0);
     const off = grid[name].map((one) => Math.abs(place(one) - place(Number(value))));
     return off.indexOf(Math.min(...off));
@@ -46,7 +47,7 @@ export function precomputed(data) {
         at = at * grid[name].length + i;
         found[name] = grid[name][i];
       }
-      const [template, leaves] = answers[at];
+      const [template, leaves] = answers[order[at]];
       if (typeof template === "string") throw new Error(template);
       return { answer: filled(templates[template], leaves), values: found };
     },

@@ -69,7 +69,7 @@ export async function curvePlot(root, name) {
   return plot;
 }
 
-const height = (width) => Math.round(Math.max(220, Math.min(width * 0.56, 380)));
+const height = (width) => Math.round(Math.max(260, Math.min(width * 0.56, 380)));
 
 // One x for all curves, as uPlot has it; curves of another x are joined in, with the gaps that this makes spanned.
 function prepared(uPlot, { curves, axes }, points) {
@@ -89,7 +89,7 @@ function options(plot, figure, width) {
     grid: { stroke: colour.line, width: 1 },
     ticks: { stroke: colour.line, width: 1, size: 5 },
     font: "12px system-ui, sans-serif",
-    labelFont: "13px system-ui, sans-serif",
+    labelFont: (narrow ? 12 : 13) + "px system-ui, sans-serif",
     label: axis.label,
     labelSize: 22,
     size: side === 3 ? (_, values) => 16 + 7 * Math.max(4, ...(values ?? []).map((value) => value.length)) : 32,
@@ -132,7 +132,8 @@ function reach({ data, points, axes }) {
   const found = values.map((value) => along(value, scale)).filter((value) => value !== null);
   if (!found.length) return scale === "log" ? [0.1, 10] : [0, 1];
   let low = found.reduce((a, b) => Math.min(a, b)), high = found.reduce((a, b) => Math.max(a, b));
-  const margin = (high - low) * 0.06 || (scale === "log" ? 0.3 : Math.abs(high) * 0.1 || 1);
+  const flat = high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high));
+  const margin = flat ? (scale === "log" ? 0.3 : Math.abs(high) * 0.1 || 1) : (high - low) * 0.06;
   low -= margin;
   high += margin;
   return scale === "log" ? [10 ** low, 10 ** high] : [low, high];

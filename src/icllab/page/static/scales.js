@@ -18,7 +18,7 @@ export function ticks(low, high, scale, count) {
 
 function linear(low, high, count) {
   const rough = (high - low) / Math.max(count, 1);
-  if (!(rough > 0)) return [low];
+  if (!(rough > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
   const found = [];

@@ -137,7 +137,7 @@ function built({ x, y, z, axes, path, mark, points }) {
   const known = [...high, ...others].filter((v) => v !== null);
   let low = known.reduce((a, b) => Math.min(a, b), Infinity), top = known.reduce((a, b) => Math.max(a, b), -Infinity);
   if (!known.length) [low, top] = [0, 1];
-  if (top - low < 1e-9) [low, top] = [low - 0.5, top + 0.5];
+  if (top - low < 1e-9 * Math.max(1, Math.abs(low))) [low, top] = [low - 0.5, top + 0.5];
   const ends = { x: [scaled.x[0], scaled.x[x.length - 1]], y: [scaled.y[0], scaled.y[y.length - 1]], z: [low, top] };
   const into = (name, v) => (v - ends[name][0]) / (ends[name][1] - ends[name][0]);
   const places = {};

@@ -1,0 +1,217 @@
+"""Write docs/_static/explorers: the page's explorers with answers computed in advance. Made anew at each build.
+
+A page that is opened from a disk may load no modules and ask no server. So the modules become one script, and what a
+server would answer is a script of data for each explorer: its answers at all points of a grid, from the same code.
+Curves and surfaces are thinned, heights are float32, and what occurs more than once is kept once.
+"""
+
+import base64
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import icllab.page
+from icllab.core.errors import InputError
+from icllab.page.explorers import EXPLORERS
+from icllab.page.explorers.declaration import Explorer
+
+HERE = Path(__file__).parent
+STATIC = Path(icllab.page.__file__).parent / "static"
+MODULES = (
+    *("scales", "viridis", "camera", "numbers", "box", "mesh", "controls"),
+    *("vendor", "source", "plot", "surface", "grid", "explore"),
+)
+# What only the page has: where it finds the plotting library, and its server.
+INSTEAD = {
+    "vendor": "const uPlotLibrary = () => Promise.resolve(window.uPlot);\nexport { uPlotLibrary };",
+    "source": "const server = null;\nexport { server };",
+}
+COPIED = ("explore.css", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css", "vendor/uPlot.LICENSE")
+GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "linear_attention": {
+        "x": ("tau", "kappa"),
+        "tau": (0.5, 2, 8),
+        "alpha": (1, 10, 100),
+        "kappa": (0.2, 0.5, 1, 2, 5),
+        "rho": (0.01, 0.3),
+        "ridge": (0, 0.01, 0.3),
+    },
+    "induction_landscape": {
+        "surface": ("beta_alpha", "beta_xi", "alpha_xi"),
+        "third": ("flow", "fixed"),
+        "level": (2, 4, 8),
+        "moment": (0.05, 0.1, 0.2, 0.25, 0.3, 0.65, 1),
+        "pairs": (4, 8, 16),
+        "labels": (32, 128),
+        "time": (400,),
+    },
+    "preconditioner": {
+        "against": ("spectrum", "length"),
+        "spectrum": ("power", "levels"),
+        "exponent": (0.5, 1, 2),
+        "ratio": (10, 100),
+        "tasks": ("identity", "inverse", "same"),
+        "length": (5, 20, 100, 500),
+        "noise": (0, 1, 10),
+    },
+    "learning_coefficients": {
+        "model": ("layers", "crossing"),
+        "against": ("hidden", "inputs", "outputs", "rank", "n"),
+        "inputs": (2, 4, 8),
+        "hidden": (1, 2, 4, 8),
+        "outputs": (2, 4, 8),
+        "rank": (0, 1, 2),
+        "crossing_against": ("k1", "n"),
+        "k1": (1, 2, 3),
+        "k2": (1, 2),
+        "k3": (1, 2),
+    },
+    "free_energies": {
+        "model": ("expansion", "cusp"),
+        "shown": ("energies", "difference", "weights"),
+        "gap": (0.001, 0.01, 0.1),
+        "rich": (1, 2.5, 5),
+        "rich_m": (1, 5),
+        "split": (0.5, 1, 1.5),
+        "tilt": (0, 0.03, 0.1),
+        "free": (0, 4, 8),
+    },
+}
+STARTS = {"induction_landscape": {"moment": 0.25}}  # where the cliff is at this time of the flow
+_LONGEST = 64  # of a curve that is not thinned
+_RAW = re.compile(r"^import \{(?P<names>[^}]*)\} from \"\./(?P<module>\w+)\.js\";$", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const) (?P<name>\w+))", re.MULTILINE)
+_LIST = re.compile(r"^export \{(?P<names>[^}]*)\};$", re.MULTILINE)
+
+
+def bundle(static: Path = STATIC) -> str:
+    """The page's modules as one script: each a function that returns what it exports."""
+    parts = ['"use strict";', "(() => {", "const modules = {};"]
+    for name in MODULES:
+        text = INSTEAD.get(name) or (static / f"{name}.js").read_text("utf-8")
+        exported = [found["name"] for found in _EXPORT.finditer(text)]
+        exported += [one.strip() for found in _LIST.finditer(text) for one in found["names"].split(",")]
+        text = _RAW.sub(r"const {\g<names>} = modules.\g<module>;", _LIST.sub("", _EXPORT.sub("", text)))
+        if left := re.search(r"^(?:import|export)\b.*$|import\.meta", text, re.MULTILINE):
+            raise InputError(f"{name}.js: expected imports of names on one line, got {left[0]!r}")
+        parts.append(f"modules.{name} = (() => {{\n{text}\nreturn {{ {', '.join(exported)} }};\n}})();")
+    return "\n".join([*parts, (HERE / "explorers.js").read_text("utf-8"), "})();\n"])
+
+
+class Pool:
+    """Arrays in base64, each once."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+
+    def add(self, values: Sequence[Any], kind: type) -> int:
+        """The number of an array; None is kept as NaN."""
+        numbers = np.array([np.nan if value is None else value for value in values], kind)
+        return self.known.setdefault(base64.b64encode(numbers.tobytes()).decode("ascii"), len(self.known))
+
+
+def thinned(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Every second point of long curves, of paths and of both axes of a surface; ends are kept."""
+    found = dict(answer)
+    found["curves"] = [{**one, **_every_second(one, ("x", "y"))} for one in answer["curves"]]
+    if surface := answer.get("surface"):
+        rows, columns = (_kept(len(surface[name]), 0) for name in ("x", "y"))
+        less = {"x": [surface["x"][i] for i in rows], "y": [surface["y"][j] for j in columns]}
+        less["z"] = [[surface["z"][i][j] for j in columns] for i in rows]
+        if path := surface.get("path"):
+            less["path"] = {**path, **_every_second(path, ("x", "y", "z"))}
+        found["surface"] = {**surface, **less}
+    return found
+
+
+def _every_second(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    kept = _kept(len(table[names[0]]), _LONGEST)
+    return {name: [table[name][i] for i in kept] for name in names}
+
+
+def _kept(count: int, longest: int) -> list[int]:
+    return list(range(count)) if count <= longest else sorted({*range(0, count, 2), count - 1})
+
+
+def parted(value: Any, pool: Pool, leaves: list[Any], exact: bool = False) -> Any:
+    """A template of an answer, and its numbers and arrays, which go to ``leaves``.
+
+    An array is its number, its columns if it has two axes, and whether it is float64: axes are, of which closed forms
+    may be steep functions.
+    """
+    if isinstance(value, Mapping):
+        axes = ("x", "y") if "z" in value and "axes" in value else ("x",)
+        return {name: parted(one, pool, leaves, name in axes) for name, one in value.items()}
+    if isinstance(value, list) and value and not isinstance(value[0], Mapping):
+        columns = len(value[0]) if isinstance(value[0], list) else 0
+        numbers = [one for row in value for one in row] if columns else value
+        leaves.append([pool.add(numbers, np.float64 if exact else np.float32), columns, int(exact)])
+    elif isinstance(value, list):
+        return [parted(one, pool, leaves) for one in value]
+    elif isinstance(value, str):
+        return value
+    else:
+        leaves.append(value if value is None else float(f"{value:.8g}"))
+    return [len(leaves) - 1]
+
+
+def data(explorer: Explorer, grid: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Answers at all points of a grid, the last control fastest; a control that is not shown is where it starts.
+
+    An answer is the number of its template, or why there is none, and its leaves; of equal ones there is one.
+    """
+    controls = {control.name: control for control in explorer.sliders}
+    starts = {name: control.start for name, control in controls.items()}
+    pool, templates, answers, order = Pool(), {}, {}, []
+    for point in itertools.product(*grid.values()):
+        values = dict(zip(grid, point, strict=True))
+        shown = {name: value for name, value in values.items() if _is_shown(controls[name], starts | values)}
+        known = json.dumps(shown, sort_keys=True)
+        if known not in answers:
+            leaves: list[Any] = []
+            first = {name: options[0] for name, options in grid.items() if name not in shown}
+            try:
+                template = parted(thinned(explorer.answer(**{**first, **shown})), pool, leaves)
+                made = templates.setdefault(json.dumps(template, ensure_ascii=False), len(templates))
+            except InputError as error:
+                made = str(error)
+            answers[known] = (len(answers), [made, leaves])
+        order.append(answers[known][0])
+    declaration = explorer.declaration()
+    for control in declaration["sliders"]:
+        control["start"] = STARTS.get(explorer.id, {}).get(control["name"], control["start"])
+    return {
+        "declaration": declaration,
+        "grid": {name: list(values) for name, values in grid.items()},
+        "order": base64.b64encode(np.array(order, "<u2").tobytes()).decode("ascii"),
+        "answers": [answer for _, answer in answers.values()],
+        "templates": [json.loads(template) for template in templates],
+        "pool": list(pool.known),
+    }
+
+
+def _is_shown(control: Any, values: Mapping[str, Any]) -> bool:
+    return all(values[name] in options for name, options in control.when.items())
+
+
+def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS) -> None:
+    """Write scripts, data and styles into ``docs/_static/explorers``."""
+    folder = docs / "_static" / "explorers"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        shutil.copyfile(STATIC / name, folder / Path(name).name)
+    (folder / "explorers.js").write_text(bundle(), "utf-8")
+    shutil.copyfile(HERE / "explorers.css", folder / "explorers.css")
+    for id, grid in grids.items():
+        text = json.dumps(data(EXPLORERS[id], grid), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        (folder / f"{id}.js").write_text(f"window.iclExplorers.{id} = {text};\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write(HERE)

@@ -1,0 +1,508 @@
+"""Explorers in a browser: what is drawn is what `icllab.theory` says, on the page and in the documentation."""
+
+# ruff: noqa: RUF001 (Greek letters are meant)
+
+import functools
+import http.server
+import importlib.util
+import io
+import itertools
+import json
+import re
+import shutil
+import threading
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
+import pytest
+
+import icllab.page
+from icllab.page.explorers import EXPLORERS
+from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention, preconditioners
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium on the PATH")
+
+STATIC = Path(icllab.page.__file__).parent / "static"
+DOCS = Path(__file__).parents[2] / "docs"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>explorers</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/explore.css">
+<script type="module" src="/start.js"></script><main id="main"></main></html>"""
+START = """import { list, show } from "/static/explore.js";
+const root = document.getElementById("main"), id = location.hash.split("?")[0].split("/")[2];
+window.left = await (id ? show(root, id) : list(root));"""
+STORED = {"id": "a", "claim": "asymptotics/double_descent", "label": "double_descent/small", "fault": False}
+STORED |= {"control": None, "cells": 4, "of": 4}
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """The page's files, and answers as its server gives them."""
+
+    points: dict = {}  # noqa: RUF012
+
+    def do_GET(self):
+        address = urlsplit(self.path)
+        parts, values = address.path.strip("/").split("/"), dict(parse_qsl(address.query))
+        if address.path == "/favicon.ico":
+            return self.send("", "image/x-icon")
+        if address.path in ("/", "/start.js"):
+            return self.send(*((PAGE, "text/html") if address.path == "/" else (START, "text/javascript")))
+        if parts[0] == "static":
+            self.path = "/" + "/".join(parts[1:])
+            return super().do_GET()
+        if parts == ["api", "explorers"]:
+            return self.json({"explorers": [one.declaration() for one in EXPLORERS.values()]})
+        if parts == ["api", "results"]:
+            return self.json({"results": [STORED]})
+        if parts[:2] == ["api", "results"]:
+            return self.json(self.points)
+        if parts[:2] == ["api", "explorers"]:
+            try:
+                return self.json(EXPLORERS[parts[2]].answer(**values))
+            except ValueError as error:
+                return self.json({"error": str(error)}, 400)
+        return self.send("", "text/plain", 404)
+
+    def json(self, value, status=200):
+        self.send(json.dumps(value, allow_nan=False), "application/json", status)
+
+    def send(self, text, kind, status=200):
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", POLICY)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    handler = functools.partial(Handler, directory=str(STATIC))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """A tab that must have no error and no request to elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console", lambda said: wrong.append(said.text) if said.type == "error" and "400" not in said.text else None
+    )
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith(("http://127.0.0.1", "file:", "data:")) else wrong.append(asked.url),
+    )
+    yield page
+    context.close()
+    assert not wrong
+
+
+def opened(page, where, id, query=""):
+    """An explorer that has answered; its element."""
+    page.goto(f"{where}#/explore/{id}" + (f"?{query}" if query else ""))
+    page.wait_for_selector("#main[data-answered]")
+
+
+def answers(page, root="#main"):
+    return int(page.get_attribute(root, "data-answered"))
+
+
+def move(page, name, value, root="#main"):
+    """Type a value beside a slider, and wait for the answer."""
+    before = answers(page, root)
+    field = page.locator(f"{root} .control:has([name={name}]) input[type=text]")
+    field.fill(str(value))
+    field.press("Enter")
+    page.wait_for_function(
+        "([root, n]) => Number(document.querySelector(root).dataset.answered) > n", arg=[root, before]
+    )
+
+
+def curves(page, root="#main"):
+    """What uPlot was given: x, and label -> y."""
+    drawn = page.evaluate("(root) => document.querySelector(root + ' figure.curves').drawn", root)
+    x, *y = (np.array(values, float) for values in drawn["data"])
+    return x, dict(zip(drawn["labels"], y, strict=True))
+
+
+def surface(page, root="#main"):
+    return page.evaluate("(root) => document.querySelector(root + ' figure.surface').drawn", root)
+
+
+def settle(page):
+    """Until the figure has been painted."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def painted(page, selector="#main .stage"):
+    """The colours of a picture of an element, as an array [pixel, channel]."""
+    from PIL import Image
+
+    settle(page)
+    picture = page.locator(selector).screenshot()
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).reshape(-1, 3)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
+
+
+def test_the_list_has_every_explorer(tab, address):
+    tab.goto(address)
+    tab.wait_for_selector(".explorer-card")
+    links = tab.locator(".explorer-card a").evaluate_all("(all) => all.map((one) => one.getAttribute('href'))")
+    assert links == [f"#/explore/{id}" for id in EXPLORERS]
+    tab.evaluate("() => left()")
+    assert tab.locator("#main").inner_text() == ""
+
+
+def test_errors_of_linear_attention_are_drawn_as_theory_has_them_while_controls_move(tab, address):
+    opened(tab, address, "linear_attention")
+    law = {"tau": 2.0, "alpha": 10.0, "kappa": 0.5, "rho": 0.01, "ridge": 0.0}
+    for name, value in ((None, None), ("kappa", 3.7), ("ridge", 0.25)):
+        if name:
+            law[name] = value
+            move(tab, name, value)
+        x, drawn = curves(tab)
+        close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
+        close(drawn["IDG error, pretraining tasks"], linear_attention.idg_error(**{**law, "tau": x}))
+        found = surface(tab)
+        grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
+        close(found["z"], linear_attention.icl_error(**grid))
+    tab.select_option("[name=x]", "rho")
+    tab.wait_for_function("() => document.querySelector('figure.curves').drawn.axes.x.label.startsWith('ρ')")
+    x, drawn = curves(tab)
+    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "rho": x}))
+    said = tab.locator("dl.answers dd").first.inner_text()
+    assert float(said) == pytest.approx(linear_attention.icl_error(**law), rel=1e-4)
+
+
+def test_the_landscape_is_drawn_with_the_flow_and_its_loss(tab, address):
+    opened(tab, address, "induction_landscape", "pairs=4&labels=64&time=150&third=fixed&level=3")
+    sizes = {"pairs": 4, "labels": 64}
+    flow = induction_landscape.flow((0, 0, 0), time=150, levels=(0.9, 0.1), **sizes)
+    found = surface(tab)
+    beta, alpha = np.array(found["x"])[:, None], np.array(found["y"])
+    close(found["z"], induction_landscape.loss(beta, alpha, 3.0, **sizes))
+    close([found["path"][name] for name in "xyz"], [*flow.parameters.T[:2], flow.loss])
+    x, drawn = curves(tab)
+    close(x, flow.time)
+    close(drawn["loss along the flow"], flow.loss)
+    tab.select_option("[name=surface]", "alpha_xi")
+    tab.wait_for_function("() => document.querySelector('figure.surface').drawn.axes.y.label.startsWith('ξ')")
+    found = surface(tab)
+    alpha, xi = np.array(found["x"])[:, None], np.array(found["y"])
+    close(found["z"], induction_landscape.loss(3.0, alpha, xi, **sizes))
+
+
+def test_preconditioners_coefficients_and_free_energies_are_drawn_as_theory_has_them(tab, address):
+    opened(tab, address, "preconditioner", "exponent=2&dim=8&length=5&noise=1")
+    x, drawn = curves(tab)
+    matrix = preconditioners.optimal(x, length=5, noise_variance=1.0).matrix
+    close(drawn["best preconditioner A*"], np.diagonal(matrix))
+    opened(tab, address, "learning_coefficients", "rank=2&inputs=7")
+    tab.reload()
+    tab.wait_for_selector("#main[data-answered]")
+    x, drawn = curves(tab)
+    found = [learning_coefficients.reduced_rank_regression(7, int(hidden), 5, 2) for hidden in x]
+    close(drawn["λ  learning coefficient"], [one.value for one in found])
+    close(drawn["m  multiplicity"], [one.multiplicity for one in found])
+    opened(tab, address, "free_energies", "shown=energies&gap=0.1&rich=4&rich_m=2")
+    tab.reload()
+    tab.wait_for_selector("#main[data-answered]")
+    n, drawn = curves(tab)
+    simple = free_energy.Phase(0.1, learning_coefficients.LearningCoefficient(0.5, 1))
+    rich = free_energy.Phase(0.0, learning_coefficients.LearningCoefficient(4, 2))
+    close(drawn["simple phase"], free_energy.asymptotic(simple, n))
+    close(drawn["rich phase"], free_energy.asymptotic(rich, n))
+
+
+def test_a_slider_is_moved_by_keys_and_the_address_has_its_value(tab, address):
+    opened(tab, address, "linear_attention")
+    slider = tab.get_by_label("κ pretraining tasks over d", exact=True)
+    slider.focus()
+    before = float(tab.locator(".control:has([name=kappa]) input[type=text]").input_value())
+    for _ in range(5):
+        slider.press("ArrowRight")
+    after = float(tab.locator(".control:has([name=kappa]) input[type=text]").input_value())
+    assert after > before
+    assert slider.get_attribute("aria-valuetext") == tab.evaluate("(v) => String(Number(v.toPrecision(4)))", after)
+    tab.wait_for_function("() => location.hash.includes('kappa=')")
+    tab.wait_for_function("(v) => document.getElementById('main').explorer.values.kappa === v", arg=after)
+    slider.press("Home")
+    tab.get_by_label("λ ridge", exact=True).press("ArrowRight")
+    tab.wait_for_function("() => location.hash.includes('ridge=0.000001') || location.hash.includes('ridge=1e-6')")
+    tab.reload()
+    tab.wait_for_selector("#main[data-answered]")
+    assert tab.evaluate("() => document.getElementById('main').explorer.values.kappa") == 0.05
+    tab.get_by_role("button", name="reset the controls").click()
+    tab.wait_for_function("() => !location.hash.includes('?')")
+
+
+def test_of_many_moves_the_last_is_drawn_and_no_older_one_after_it(tab, address):
+    opened(tab, address, "linear_attention")
+    asked = []
+    tab.on("request", lambda request: asked.append(request.url) if "/api/explorers/" in request.url else None)
+    tab.evaluate(
+        """() => {
+          const slider = document.querySelector("[name=alpha]");
+          for (let i = 300; i <= 700; i++) {
+            slider.value = i;
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+          }
+        }"""
+    )
+    wanted = tab.evaluate("() => Number(document.querySelector('.control:has([name=alpha]) input[type=text]').value)")
+    tab.wait_for_function(
+        "(v) => Math.abs(document.getElementById('main').explorer.values.alpha / v - 1) < 1e-4", arg=wanted
+    )
+    assert len(asked) <= 4
+    law = {"alpha": tab.evaluate("() => document.getElementById('main').explorer.values.alpha")}
+    x, drawn = curves(tab)
+    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(tau=x, kappa=0.5, rho=0.01, **law))
+
+
+def test_what_is_refused_is_said_and_the_next_answer_takes_it_back(tab, address):
+    opened(tab, address, "induction_landscape", "time=20&pairs=4&labels=8")
+    move(tab, "pairs", 9)
+    problem = tab.locator("#main .problem")
+    assert problem.inner_text() == "labels: expected at least 9, one for each pair, got 8"
+    move(tab, "labels", 9)
+    assert not problem.is_visible()
+
+
+def test_the_surface_turns_by_drag_keys_and_buttons_and_the_view_is_in_the_address(tab, address):
+    opened(tab, address, "induction_landscape", "time=20")
+    assert tab.get_attribute("#main .stage", "data-renderer") == "webgl"
+    stage = tab.locator("#main .stage")
+    pictures = [painted(tab)]
+    box = stage.bounding_box()
+    tab.mouse.move(box["x"] + 200, box["y"] + 150)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 320, box["y"] + 190, steps=4)
+    tab.mouse.up()
+    pictures.append(painted(tab))
+    tab.wait_for_function("() => location.hash.includes('view=10%2C42')")
+    stage.press("ArrowLeft")
+    stage.press("ArrowDown")
+    pictures.append(painted(tab))
+    tab.wait_for_function("() => location.hash.includes('view=5%2C37')")
+    tab.get_by_role("button", name="from above").click()
+    pictures.append(painted(tab))
+    tab.wait_for_function("() => location.hash.includes('view=0%2C90')")
+    tab.get_by_role("button", name="reset view").click()
+    tab.wait_for_function("() => !location.hash.includes('view')")
+    for one, other in itertools.pairwise(pictures):
+        assert (one != other).any(axis=1).mean() > 0.05
+    assert (painted(tab) == pictures[0]).all(axis=1).mean() > 0.99
+
+
+def test_the_surface_has_the_colours_of_its_heights(tab, address):
+    """From above, low is dark violet and high yellow; without WebGL they are at the same places."""
+    query = "time=20&third=fixed&level=8&view=0,90"
+    opened(tab, address, "induction_landscape", query)
+    seen = []
+    for renderer in ("webgl", "canvas"):
+        if renderer == "canvas":
+            tab.add_init_script(
+                "const get = HTMLCanvasElement.prototype.getContext;"
+                "HTMLCanvasElement.prototype.getContext = function (kind, ...rest)"
+                " { return kind === 'webgl2' ? null : get.call(this, kind, ...rest); };"
+            )
+            tab.reload()
+            tab.wait_for_selector("#main[data-answered]")
+        assert tab.get_attribute("#main .stage", "data-renderer") == renderer
+        assert tab.get_by_text("This browser has no WebGL 2").count() == (renderer == "canvas")
+        colours = painted(tab).astype(int)
+        violet = np.abs(colours - (68, 1, 84)).sum(axis=1) < 60
+        yellow = np.abs(colours - (253, 231, 37)).sum(axis=1) < 90
+        assert violet.mean() > 0.02
+        assert yellow.mean() > 0.002
+        seen.append(violet)
+    assert (seen[0] == seen[1]).mean() > 0.93
+
+
+def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
+    opened(tab, address, "linear_attention")
+    labels = tab.locator("#main [role=img]").evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
+    assert len(labels) == 2
+    assert labels[0].startswith("Errors of linear attention, curves: squared error against τ  pretraining contexts")
+    assert "ICL error, fresh tasks: from" in labels[0]
+    assert "mark at 0.891 at τ = 2, α = 10" in labels[1]
+    assert tab.locator("#main table").count() == 1  # the legend: tables are made when they are opened
+    tab.locator("#main figure.curves summary").click()
+    rows = tab.locator("#main figure.curves details tbody tr").all_inner_texts()
+    x, drawn = curves(tab)
+    table = np.array([[float(value) for value in row.split("\t")] for row in rows])
+    close(table[:, 0], x)
+    close(table[:, 1], drawn["ICL error, fresh tasks"])
+    move(tab, "kappa", 3)
+    changed = tab.locator("#main figure.curves details tbody tr").first.inner_text().split("\t")
+    assert float(changed[1]) == pytest.approx(curves(tab)[1]["ICL error, fresh tasks"][0], rel=1e-6)
+    tab.locator("#main figure.surface summary").click()
+    assert tab.locator("#main figure.surface details tbody tr").count() == len(surface(tab)["x"])
+
+
+def test_stored_results_are_laid_over_and_the_controls_go_to_where_they_are(tab, address, monkeypatch):
+    points = {
+        "curves": [{"label": "ICL error, fresh tasks, d = 20", "x": [0.5, 2.0], "y": [0.9, 0.8], "error": [0.1, 0.2]}]
+    }
+    points |= {"surface": {"x": [2.0], "y": [10.0], "z": [0.8]}, "settings": [{"alpha": 10.0, "kappa": 2.0}]}
+    monkeypatch.setattr(Handler, "points", points)
+    opened(tab, address, "linear_attention")
+    tab.get_by_label("double_descent/small").check()
+    tab.wait_for_function("() => document.querySelector('figure.curves').drawn.points.length === 1")
+    (one,) = tab.evaluate("() => document.querySelector('figure.curves').drawn.points")
+    assert (one["x"], one["y"], one["series"], one["kind"]) == ([0.5, 2.0], [0.9, 0.8], 0, "d = 20")
+    assert surface(tab)["points"] == points["surface"]
+    assert "○ d = 20" in tab.locator("#main .shapes").inner_text()
+    assert "2 points are on this view." in tab.locator("#main .settings").inner_text()
+    tab.get_by_role("button", name="α = 10, κ = 2").click()
+    tab.wait_for_function("() => document.getElementById('main').explorer.values.kappa === 2")
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_is_wider_than_the_page(tab, address, id, width):
+    tab.set_viewport_size({"width": width, "height": 800})
+    opened(tab, address, id, "time=20" if id == "induction_landscape" else "")
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+    settle(tab)
+    drawn = tab.locator("#main figure.curves canvas").bounding_box()
+    assert drawn["width"] > 0.55 * min(width, 1000)
+    assert drawn["x"] >= 0
+    assert drawn["x"] + drawn["width"] <= width
+
+
+def test_curves_follow_the_colours_of_the_page(tab, address):
+    opened(tab, address, "free_energies")
+    light = painted(tab, "#main .canvas")
+    tab.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
+    dark = painted(tab, "#main .canvas")
+    assert light.mean() > 200
+    assert dark.mean() < 80
+    assert (np.ptp(dark.astype(int), axis=1) > 60).any()  # the curves have colours still
+
+
+def test_leaving_ends_what_is_under_way(tab, address):
+    opened(tab, address, "induction_landscape", "time=20")
+    tab.evaluate("() => { document.querySelector('[name=moment]').dispatchEvent(new Event('input')); left(); }")
+    settle(tab)
+    assert tab.locator("#main").inner_text() == ""
+    assert tab.evaluate("() => document.getElementById('main').explorer") is None
+
+
+def test_an_unknown_explorer_is_said_to_be_none(tab, address):
+    tab.goto(f"{address}#/explore/nothing")
+    tab.wait_for_selector("#main .problem:visible")
+    assert tab.locator("#main .problem").inner_text() == "expected an explorer, got nothing"
+
+
+@pytest.fixture(scope="module")
+def documentation(tmp_path_factory):
+    """The raw parts of the documentation's page, and small grids beside it."""
+    spec = importlib.util.spec_from_file_location("make_explorers", DOCS / "make_explorers.py")
+    make_explorers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_explorers)
+    folder = tmp_path_factory.mktemp("docs")
+    grids = {
+        "linear_attention": {"x": ("tau", "kappa"), "alpha": (1, 10), "kappa": (0.5, 2), "ridge": (0, 0.3)},
+        "induction_landscape": {"third": ("fixed",), "level": (2, 4), "pairs": (4,), "time": (20, 60)},
+        "preconditioner": {"length": (5, 20), "spectrum": ("power", "levels"), "ratio": (10, 100)},
+        "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
+        "free_energies": {"gap": (0.001, 0.01), "shown": ("difference", "energies")},
+    }
+    make_explorers.write(folder, grids)
+    raw = re.findall(
+        r"^```\{raw\} html\n(.*?)^```", (DOCS / "explorers.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (folder / "explorers.html").write_text('<!doctype html><meta charset="utf-8"><body>' + "\n".join(raw), "utf-8")
+    return (folder / "explorers.html").as_uri(), grids
+
+
+@pytest.fixture
+def page(tab, documentation):
+    """The documentation's page, opened from the disk without a network, and scrolled through."""
+    tab.context.set_offline(True)
+    tab.goto(documentation[0])
+    for id in EXPLORERS:
+        tab.locator(f"[data-explorer={id}]").scroll_into_view_if_needed()
+        tab.wait_for_selector(f"[data-explorer={id}][data-answered]")
+    return tab
+
+
+def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theory(page, documentation):
+    assert set(documentation[1]) == set(EXPLORERS)
+    root = "[data-explorer=linear_attention]"
+    law = {"tau": 2.0, "alpha": 10.0, "kappa": 0.5, "rho": 0.01, "ridge": 0.0}
+    x, drawn = curves(page, root)
+    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
+    move(page, "kappa", 1.4, root)  # the nearest of the grid is shown as what it is
+    assert page.locator(f"{root} .control:has([name=kappa]) input[type=text]").input_value() == "2"
+    law["kappa"] = 2.0
+    x, drawn = curves(page, root)
+    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
+    found = surface(page, root)
+    grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
+    close(found["z"], linear_attention.icl_error(**grid))
+    assert page.locator(f"{root} .control:has-text('ρ') .fixed").inner_text() == "0.01"
+
+    root = "[data-explorer=induction_landscape]"
+    move(page, "time", 25, root)
+    found, sizes = surface(page, root), {"pairs": 4, "labels": 32}
+    flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.9, 0.1), **sizes)
+    close(found["path"]["z"][-1], flow.loss[-1])
+    close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), 4.0, **sizes))
+
+    root = "[data-explorer=free_energies]"
+    page.select_option(f"{root} [name=shown]", "energies")
+    page.wait_for_function(
+        "(root) => document.querySelector(root + ' figure.curves').drawn.labels[0] === 'simple phase'", arg=root
+    )
+    n, drawn = curves(page, root)
+    simple = free_energy.Phase(0.01, learning_coefficients.LearningCoefficient(0.5, 1))
+    close(drawn["simple phase"], free_energy.asymptotic(simple, n))
+
+
+def test_where_the_grid_has_no_answer_the_documentation_says_why(page):
+    root = "[data-explorer=learning_coefficients]"
+    move(page, "hidden", 2, root)
+    before = answers(page, root)
+    move(page, "rank", 3, root)
+    assert answers(page, root) > before
+    assert page.locator(f"{root} .problem").inner_text() == "rank: expected at most 2, the smallest size, got 3"
+
+
+def test_modules_that_cannot_become_one_script_are_refused(documentation, tmp_path):
+    spec = importlib.util.spec_from_file_location("make_explorers", DOCS / "make_explorers.py")
+    make_explorers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_explorers)
+    shutil.copytree(STATIC, tmp_path / "static")
+    (tmp_path / "static" / "viridis.js").write_text('import viridis from "elsewhere";\n', "utf-8")
+    with pytest.raises(ValueError, match=r"viridis\.js: expected imports of names on one line"):
+        make_explorers.bundle(tmp_path / "static")
