@@ -1,0 +1,102 @@
+"""Transformers that learn many programs at once, and the loss of each program along training."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import icllab as icl
+from icllab.core.prompt import TokenPrompt
+from icllab.core.protocols import AbstractTask
+from icllab.models import BlockOptions, Tokens, Transformer
+from icllab.tasks import StringPrograms
+from icllab.training import Record
+
+
+class Counted(AbstractTask):
+    """Prompts of all programs; the loss of each is multiplied by the weight of its program."""
+
+    task: StringPrograms
+    weights: Float[Array, " context"]
+
+    def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """As of the task."""
+        return self.task.sample(key=key)
+
+    def loss(self, prediction: Float[Array, "position token"], prompt: TokenPrompt) -> Float[Array, " position"]:
+        """The weighted loss of the task."""
+        return self.weights[self.task.context_of(prompt)] * self.task.loss(prediction, prompt)
+
+
+def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray) -> StringPrograms:
+    """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b."""
+    programs = [[ord(letter) - ord("a") for letter in name] for name in names]
+    sizes = {
+        "functions": 1 + max(map(max, programs)),
+        "symbols": point.symbols,
+        "lengths": (point.length,),
+        "turned": True,
+    }
+    return StringPrograms.drawn(**sizes, programs=programs, exponent=exponent, key=key)
+
+
+@eqx.filter_jit
+def transformer(task: StringPrograms, *, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
+    """Pre-norm blocks, learned positions."""
+    block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
+    sizes = {"dim": task.vocabulary, "width": width, "layers": layers, "length": task.length}
+    return Transformer(Tokens(task.vocabulary), **sizes, positions="learned", block=block, key=key)
+
+
+def trained(
+    task: AbstractTask, network: Transformer, *, optimizer: Any, batch: int, steps: Sequence[int], key: PRNGKeyArray
+) -> Any:
+    """The run of a network on fresh prompts, with parameters kept at ``steps``."""
+    record = Record([0], keep=steps, progress=False)
+    return icl.fit(network, task, steps=max(steps), batch=batch, optimizer=optimizer, key=key, record=record)
+
+
+def program_losses(
+    run: Any, task: StringPrograms, *, prompts: int, key: PRNGKeyArray
+) -> Float[np.ndarray, "context step"]:
+    """The loss of each program's answers above their entropy, in nats a symbol, on so many prompts of each."""
+    return np.asarray(kept_losses(run, task, held_out(task, prompts, key))).T - task.answer_entropy()
+
+
+def held_out(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenPrompt:
+    """So many prompts of each program, [program, prompt]."""
+    count = len(task.programs)
+    of_each = [_drawn(task.only(c), prompts, jax.random.fold_in(key, c)) for c in range(count)]
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *of_each)
+
+
+def kept_losses(run: Any, task: StringPrograms, asked: TokenPrompt) -> Float[Array, "step context"]:
+    """The mean loss of a symbol of the answer after each kept step of a run of one network."""
+    params, rest = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
+    rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, rest)
+    return _losses(params, rest, task, asked)
+
+
+@eqx.filter_jit
+def _drawn(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenPrompt:
+    return task.sample_many(prompts, key=key)
+
+
+@eqx.filter_jit
+def _losses(params: Any, rest: Any, task: StringPrograms, asked: TokenPrompt) -> Float[Array, "step context"]:
+    def at(step: Any) -> Array:
+        network = eqx.combine(step, rest)
+
+        def one(prompt: TokenPrompt) -> tuple[Array, Array]:
+            answers = task.answers(prompt)
+            losses = task.loss(network(prompt), prompt)
+            return jnp.sum(jnp.where(answers, losses, 0)), jnp.sum(answers, dtype=losses.dtype)
+
+        total, count = jax.vmap(jax.vmap(one))(asked)
+        return jnp.sum(total, axis=1) / jnp.sum(count, axis=1)
+
+    return jax.lax.map(at, params)

@@ -1,0 +1,28 @@
+"""Transformers trained on programs of different frequency, and the loss of each program along training."""
+
+import equinox as eqx
+import jax
+import optax
+
+from icllab.claims.routing import _transformers
+from icllab.core.grid import tabulated
+
+OPTIMIZER = optax.adam(3e-3)
+
+
+def measure(point, *, key, reversed=False):
+    """Every seed's losses. ``reversed``: the last program comes most often."""
+
+    def of_seed(seed):
+        of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
+        task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
+        if reversed:
+            task = eqx.tree_at(lambda t: t.frequencies, task, task.frequencies[::-1])
+        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
+        network = _transformers.transformer(task, **sizes, key=of_network)
+        how = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": point.step, "key": of_prompts}
+        run = _transformers.trained(task, network, **how)
+        losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
+        return {"program_loss": (("program", "step"), losses)}
+
+    return tabulated(of_seed, seed=point.seed)

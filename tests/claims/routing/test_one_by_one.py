@@ -1,0 +1,88 @@
+"""What is measured of programs at a size of seconds, and the check on made-up losses."""
+
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.routing import _transformers
+from icllab.claims.routing.one_by_one import claim
+from icllab.claims.routing.one_by_one.measure import measure
+from icllab.experiments.checks import Outcome
+
+SIZES = {"symbols": 3, "length": 2, "width": 4, "heads": 1, "batch": 8, "prompts": 4, "zipf_exponent": 1.0}
+POINT = SimpleNamespace(**SIZES, layers=1, program=("a", "b", "ba"), step=(0, 2), seed=(0, 1))
+FIXED = {"symbols": 5, "zipf_exponent": 1.0}
+
+
+def test_losses_are_those_of_the_programs_before_and_after_training(monkeypatch):
+    tasks, trained = [], _transformers.trained
+
+    def kept(task, network, **how):
+        tasks.append(task)
+        return trained(task, network, **how)
+
+    monkeypatch.setattr(_transformers, "trained", kept)
+    (dims, losses), (_, reversed_losses) = (
+        measure(POINT, key=jax.random.key(0), **how)["program_loss"] for how in ({}, {"reversed": True})
+    )
+    assert dims == ("seed", "program", "step")
+    assert losses.shape == (2, 3, 2)
+    np.testing.assert_allclose(reversed_losses[:, :, 0], losses[:, :, 0], rtol=1e-5)
+    assert np.abs(reversed_losses - losses)[:, :, 1].min() > 1e-6
+    for task, wanted in zip(tasks, [[6, 3, 2]] * 2 + [[2, 3, 6]] * 2, strict=True):
+        np.testing.assert_allclose(task.frequencies, np.array(wanted) / 11, rtol=1e-5)
+        assert task.programs == ((0,), (1,), (1, 0))
+        assert task.lengths == (2,)
+
+
+def made_up(slope=-0.5, waits=0.4, seeds=8, last=claim.STEPS[-1], layers=2, missed=0):
+    """Logistic losses; functions at 60 steps times frequency to the slope, early compositions relative to parts."""
+    rng = np.random.default_rng(0)
+    steps = np.array([step for step in claim.STEPS if step <= last])
+    frequency = dict(zip(claim.PROGRAMS, 1 / np.arange(1, 13) / np.sum(1 / np.arange(1, 13)), strict=True))
+    times = {name: 60 * frequency[name] ** slope * np.exp(0.1 * rng.normal(size=seeds)) for name in claim.PROGRAMS}
+    for name in claim.EARLY:
+        times[name] = waits * np.maximum(times[name[0]], times[name[1]])
+    halves = np.array([times[name] for name in claim.PROGRAMS]).T
+    halves[:, 10 : 10 + missed] = 1e6
+    losses = np.log(5) / (1 + (steps / halves[..., None]) ** 6)
+    dims = ("layers", "seed", "program", "step")
+    coords = {"layers": [layers], "seed": range(seeds), "program": list(claim.PROGRAMS), "step": steps}
+    attrs = {"configuration": json.dumps({"fixed": FIXED})}
+    found = xr.Dataset({"program_loss": (dims, losses[None])}, coords=coords, attrs=attrs)
+    return claim.theory(found.sortby("program"))  # as results are
+
+
+outcomes, failing, outcome = judged(claim.check)
+
+
+def test_frequencies_are_those_of_the_ranks():
+    found = made_up().sel(program=list(claim.PROGRAMS))
+    np.testing.assert_allclose(found["frequency"] / found["frequency"][0], 1 / np.arange(1, 13))
+    assert float(found["frequency"].sum()) == pytest.approx(1)
+
+
+def test_the_check_tells_each_part_of_the_claim():
+    assert outcome(made_up()) is Outcome.HOLDS
+    assert set(failing(made_up(slope=0.3))) == {"order[layers=2]", "later[layers=2]"}
+    assert set(failing(made_up(slope=-1.4))) == {"less_than_in_proportion[layers=2]"}
+    assert set(failing(made_up(waits=1.5))) == {"does_not_wait[layers=2]"}
+
+
+def test_the_check_is_undecided_where_programs_are_not_learned():
+    assert outcome(made_up(missed=1)) is Outcome.UNDECIDED
+    assert outcomes(made_up(missed=1))["all"] is Outcome.UNDECIDED
+    for part in (made_up(last=200), made_up(layers=1)):
+        assert not failing(part)
+        assert outcome(part) is Outcome.UNDECIDED
+    assert failing(made_up(slope=0.3, last=200)) == ["ahead[layers=2]"]
+
+
+def test_waiting_is_for_the_later_part():
+    found = made_up(waits=0.7)
+    np.testing.assert_allclose(claim.waited(found, claim.EARLY), 0.7, rtol=0.02)
