@@ -1,15 +1,18 @@
-"""Write docs/gallery.md: a card for each claim. Made anew at each build, from the claims and their records."""
+"""Write docs/gallery.md: a card for each claim. Made anew at each build, from the claims and their records.
+
+The cards are those of the page and of reports, by the same code.
+"""
 
 import importlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from icllab.core.spelling import number, with_error
+from icllab.core.sources import Reference
 from icllab.experiments import cards, registry
 from icllab.experiments.cards import Card
+from icllab.page.cards import Evidence, Picture, card_html, of_record, standing_badge, words_of
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -25,17 +28,11 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def badge(verdict: str | None, stale: bool = False) -> str:
-    """A verdict, or that there is none, as a coloured word; and whether it is of measurements that have changed."""
-    kind = verdict if verdict in ("holds", "fails", "undecided") else "none"
-    mark = ' <span class="verdict stale">stale</span>' if stale else ""
-    return f'<span class="verdict {kind}">{verdict or "not recorded"}</span>{mark}'
-
-
-def of_record(card: Card) -> str:
-    """The badge of a claim's record at its largest size."""
-    size = f" at size {card.recorded}" if card.recorded else ""
-    return badge(card.verdict, card.stale) + size
+def badge(card: Card) -> str:
+    """The verdict of a claim's record at its largest size, as HTML."""
+    if card.recorded is None:
+        return standing_badge(None)
+    return standing_badge(Evidence(size=card.recorded, verdict=card.verdict, stale=card.stale))
 
 
 def command(card: Card) -> str:
@@ -56,8 +53,8 @@ def page(found: Sequence[Card], figures: Path) -> str:
         f"{len(found)} claims, each a sentence that can be false; {len(recorded)} have a record in this version, the\n"
         "verdict of a run with its numbers, its commit and its machine. A record is *stale* when what it measured\n"
         "has changed since. Every command measures a claim again and judges it anew ([Claims](claims.md)).\n"
-        "[Claims by paper](papers.md) has them by the statements that they test. Made from the claims and their\n"
-        "records by `docs/make_gallery.py`.",
+        "[Claims by paper](papers.md) has them by the statements that they test; [`icl page`](page.md) shows the same\n"
+        "cards with the results on your machine. Made from the claims and their records by `docs/make_gallery.py`.",
     ]
     for subject, ones in itertools.groupby(found, key=lambda card: card.subject):
         about = importlib.import_module(f"icllab.claims.{subject}").__doc__ or ""
@@ -67,53 +64,16 @@ def page(found: Sequence[Card], figures: Path) -> str:
 
 
 def _card(card: Card, figures: Path) -> str:
-    parts = [of_record(card), f"**{escaped(card.sentence)}**"]
-    if card.conditions:
-        parts.append(f"*Conditions:* {escaped(card.conditions)}")
-    figure = figures / f"{card.claim.split('/')[1]}.png"
-    if figure.is_file():
-        parts.append(
-            f"```{{image}} {figures.name}/{figure.name}\n:width: 480px\n:alt: Figure of the claim {card.claim}\n```"
-        )
-    cited = [f"[{escaped(one.short)}](papers.md#{slug(f'{one.short} {one.key}')})" for one in card.sources]
-    parts.append(f"*Sources:* {', '.join(cited)}.")
-    if card.controls:
-        parts.append("*Negative controls*, under which the check has to fail:")
-        parts.append("\n".join(_control(card, name) for name in card.controls))
-    parts += [_findings(size, entry["findings"]) for size, entry in card.record.items()]
-    parts.append(f"```console\n$ {command(card)}\n```")
-    parts += [_origin(size, entry) for size, entry in card.record.items()]
-    inside = "\n\n".join(parts)
-    return f"### `{card.claim}`\n\n`````{{container}} claim\n{inside}\n`````"
+    path = figures / f"{card.claim.split('/')[1]}.png"
+    picture = Picture(f"_static/{path.name}", words_of(card)) if path.is_file() else None
+    html = card_html(card, of_record(card), picture, linked=_paper, command=command(card), opened=False)
+    fence = "`" * (3 + max(map(len, re.findall("`+", html)), default=0))
+    return f"### `{card.claim}`\n\n{fence}{{raw}} html\n{html}\n{fence}"
 
 
-def _control(card: Card, name: str) -> str:
-    found = {size: entry["controls"].get(name) for size, entry in card.record.items()}
-    said = ", ".join(f"{_under_control(one['verdict'])} at size {size}" for size, one in found.items() if one)
-    return f"- `{name}`: {escaped(card.controls[name])}. {said or badge(None)}"
-
-
-def _under_control(verdict: str) -> str:
-    """To fail is what a control is for."""
-    return badge(verdict).replace('"verdict fails"', '"verdict refuted"')
-
-
-def _findings(size: str, findings: Sequence[Mapping[str, Any]]) -> str:
-    rows = ["| finding | predicted | measured ± SE | tolerance | outcome |", "|---|---:|---:|---:|---|"]
-    for finding in findings:
-        predicted, measured, error, tolerance = (
-            float(finding[name]) for name in ("predicted", "measured", "standard_error", "tolerance")
-        )
-        numbers = f"{number(predicted)} | {with_error(measured, error)} | {number(tolerance) if tolerance else 'exact'}"
-        rows.append(f"| {escaped(finding['what'])} | {numbers} | {badge(finding['outcome'])} |")
-    count = f"{len(findings)} finding{'s' if len(findings) != 1 else ''}"
-    table = "\n".join(rows)
-    return f"<details>\n<summary>{count} at size {size}</summary>\n\n{table}\n\n</details>"
-
-
-def _origin(size: str, entry: Mapping[str, Any]) -> str:
-    machine, day = escaped(entry["machine"]), entry["created"][:10]
-    return f"*Record at size {size}:* commit `{entry['commit'][:12]}`, {day}, {machine}, {entry['seconds']:.0f} s."
+def _paper(source: Reference) -> str:
+    """Where the list of papers has it."""
+    return f"papers.html#{slug(f'{source.short} {source.key}')}"
 
 
 def write(docs: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from make_gallery import command, escaped, link, of_record
+from make_gallery import badge, command, escaped, link
 
 from icllab.core.errors import InputError, unknown
 from icllab.experiments import cards, registry
@@ -82,7 +82,7 @@ def _row(row: Mapping[str, Any], known: Mapping[str, Card]) -> str:
 
 
 def _test(card: Card) -> str:
-    return f"{link(card)} {of_record(card)}\n\n`{command(card)}`"
+    return f"{link(card)} {badge(card)}\n\n`{command(card)}`"
 
 
 def missing(papers: Mapping[str, Mapping[str, Any]], known: Sequence[Card]) -> list[tuple[str, str]]:

@@ -212,13 +212,14 @@ def page(
     host: Annotated[
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",
+    token: Annotated[bool, _switch("Ask for a token here too, where others use the machine.")] = False,
     browser: Annotated[bool, Parameter(negative="--no-browser", help="Open the page in a browser.")] = True,
     common: Common = NONE,
 ) -> Report:
     """Show claims, results, runs and explorers as a local page, until Ctrl-C."""
     from icllab.cli import paging
 
-    return paging.page(out, claims=claims, port=port, host=host, browser=browser)
+    return paging.page(out, claims=claims, port=port, host=host, token=token, browser=browser)
 
 
 @app.command(sort_key=9)

@@ -19,7 +19,7 @@ _WORST_FIRST = (4, 1, 3, 0)
 _STATUS = {"holds": 0, "fails": 1, "undecided": 3}
 
 
-def page(out: Path, *, claims: Path | None, port: int | None, host: str, browser: bool) -> Report:
+def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool) -> Report:
     """Serve until Ctrl-C; the address is said on stderr as soon as it answers."""
     if port is not None and not 0 <= port < 2**16:
         raise InputError(f"--port: expected a number from 0 to 65535, got {port}")
@@ -38,7 +38,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, browser
         if browser and sys.stderr.isatty() and _has_display():
             webbrowser.open(address)
 
-    address = server.serve(out, claims=claims, host=host, port=port, opened=opened)
+    address = server.serve(out, claims=claims, host=host, port=port, guarded=token, opened=opened)
     return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
 
 
@@ -59,12 +59,13 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
         raise InputError(f"-o: expected a file that ends in .html, got {str(to)!r}")
     sections = [reports.section(name, out, claims) for name in dict.fromkeys(names)]
     stems = [f"{to.stem}-{one.card.claim.replace('/', '-')}.pdf" if one.pdf else None for one in sections]
+    text = reports.html(sections, stems).encode()
     with disk_faults(f"cannot write {to}", "the results are kept"):
         to.parent.mkdir(parents=True, exist_ok=True)
     for one, stem in zip(sections, stems, strict=True):
         if one.pdf is not None and stem is not None:
             write_atomically(to.with_name(stem), one.pdf, "the results are kept")
-    write_atomically(to, reports.html(sections, stems).encode(), "the results are kept")
+    write_atomically(to, text, "the results are kept")
     verdicts = {one.card.claim: one.standing.verdict if one.standing else None for one in sections}
     faults = [found.fault for one in sections for found in one.found if found.fault]
     statuses = [_STATUS[verdict] if verdict else 3 for verdict in verdicts.values()] + [4] * bool(faults)

@@ -150,7 +150,7 @@ def card_html(
     linked: Callable[[Reference], str | None] = lambda source: None,
     command: str | None = None,
     heading: str | None = None,
-    opened: bool = False,
+    opened: bool = True,
 ) -> Html:
     """All of a claim.
 
@@ -161,7 +161,7 @@ def card_html(
         linked: The address of a source; None for one without.
         command: What measures it again.
         heading: The element of the sentence, such as ``h1``; None where the claim has a heading already.
-        opened: Whether findings are shown at once, as in print.
+        opened: Whether the findings of the run that the badge is of are shown at once.
     """
     sources = [_source(source, linked(source)) for source in card.sources]
     listed = [part for source in sources for part in (", ", source)][1:]
@@ -172,7 +172,8 @@ def card_html(
     if card.conditions:
         parts.append(tag("p", tag("em", "Conditions: "), card.conditions, class_="conditions"))
     parts += [drawn(picture), tag("p", tag("em", "Sources: "), *listed, ".", class_="sources")]
-    parts += [_evidence(one, opened) for one in found]
+    shown = standing(found)
+    parts += [_evidence(one, opened and one is shown) for one in found]
     if card.controls:
         parts.append(tag("p", tag("em", "Negative controls"), ", under which the check has to fail:"))
         parts.append(tag("ul", *(_control(card, name, found) for name in card.controls), class_="controls"))

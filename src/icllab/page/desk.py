@@ -17,6 +17,7 @@ from icllab.page.asked import Endpoint, NotThere, Parameter, answered, computed
 from icllab.page.catalogue import Entry
 from icllab.page.index import Index, Stored
 from icllab.page.markup import joined, tag
+from icllab.page.prose import prose
 from icllab.page.runs import Runs
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Desk:
         found = cards.of_record(entry.card)
         for one in self._here(entry.card.claim):
             again = stored.command(one.claim, one.size, one.control, self.out, self.folder)
-            found.append(stored.evidence(one, entry, again))
+            shown = again != stored.command(one.claim, "small", None, self.out, self.folder)
+            found.append(stored.evidence(one, entry, again if shown else ""))
         return found
 
     # The gallery.
@@ -189,7 +191,7 @@ class Desk:
         )
         texts = catalogue.texts(entry.card.claim, self.folder)
         shown = [tag("details", tag("summary", label), tag("pre", text)) for label, text in texts.items()]
-        about = [tag("h2", "About this claim"), tag("pre", entry.about, class_="prose")] if entry.about else []
+        about = [tag("h2", "About this claim"), tag("div", prose(entry.about), class_="prose")] if entry.about else []
         report = f"/api/claims/{entry.card.claim}/report.html"
         had = tag("p", tag("a", "Report (one file)", href=report, download=True), class_="links")
         whole = joined(html, had, *about, tag("h2", "Texts"), *shown)

@@ -11,7 +11,7 @@ class Html(str):
     __slots__ = ()
 
 
-def tag(name: str, *children: str, **attributes: str | int | bool | None) -> Html:
+def tag(name: str, /, *children: str, **attributes: str | int | bool | None) -> Html:
     """An element; children that are not :class:`Html` are text, and so is every attribute.
 
     Args:

@@ -14,7 +14,7 @@ from icllab.experiments import judging, provenance, registry, requests, runner
 from icllab.experiments.cards import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence, Picture
-from icllab.page.markup import Html, joined, table, tag
+from icllab.page.markup import Html, joined, tag
 
 _STATIC = Path(__file__).parent / "static"
 _COLOURS = """
@@ -30,8 +30,8 @@ h1, h2 { font-family: var(--serif); line-height: 1.25; }
 h2 { margin-top: 3rem; overflow-wrap: anywhere; font-size: 1.05rem; }
 a { color: var(--accent); }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 0.87em; overflow-wrap: anywhere; }
-.overview td, .overview th { text-align: left; padding: 0.25rem 1rem 0.25rem 0; vertical-align: top; }
-.scroll { overflow-x: auto; }
+.overview li { margin: 0.6rem 0; }
+.claim .scroll { max-height: none; }
 """
 
 
@@ -96,7 +96,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
 
 def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
     """The whole file; ``pdfs`` are the names of the figures that lie beside it."""
-    style = Html(_COLOURS + (_STATIC / "cards.css").read_text("utf-8"))
+    style = Html((_STATIC / "cards.css").read_text("utf-8") + _COLOURS)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     title = sections[0].card.claim if len(sections) == 1 else f"{len(sections)} claims"
@@ -110,7 +110,7 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
     beside = [*pdfs, *[None] * len(sections)]
     body: list[str] = [tag("h1", f"Report: {title}"), tag("p", _made(), class_="origin")]
     if len(sections) > 1:
-        body.append(tag("div", _overview(sections), class_="scroll"))
+        body.append(_overview(sections))
     body += [_shown(one, pdf) for one, pdf in zip(sections, beside, strict=False)]
     body.append(tag("h2", "References"))
     sources = {source.key: source for one in sections for source in one.card.sources}
@@ -126,12 +126,11 @@ def _made() -> str:
 
 
 def _overview(sections: Sequence[Section]) -> Html:
-    columns = {"claim": "", "verdict": "", "sentence": ""}
-    rows: list[list[str]] = []
+    rows = []
     for one in sections:
-        name = tag("a", one.card.claim, href=f"#{_anchor(one.card.claim)}")
-        rows.append([name, cards.standing_badge(one.standing), one.card.sentence])
-    return table(columns, rows, class_="overview")
+        name = tag("a", one.card.sentence, href=f"#{_anchor(one.card.claim)}")
+        rows.append(tag("li", cards.standing_badge(one.standing), tag("br"), name))
+    return tag("ol", *rows, class_="overview")
 
 
 def _anchor(claim: str) -> str:
@@ -145,7 +144,7 @@ def _shown(one: Section, pdf: str | None) -> Html:
         address = f"data:image/png;base64,{base64.b64encode(one.png).decode()}"
         picture = Picture(address, cards.words_of(one.card), caption)
     parts: list[str] = [tag("h2", tag("code", one.card.claim), id=_anchor(one.card.claim))]
-    parts.append(cards.card_html(one.card, one.found, picture, opened=True))
+    parts.append(cards.card_html(one.card, one.found, picture))
     if pdf is not None:
         parts.append(tag("p", "The figure for print: ", tag("a", pdf, href=pdf), "."))
     return joined(*parts)

@@ -76,6 +76,7 @@ def serve(
     claims: Path | None = None,
     host: str = LOOPBACK,
     port: int | None = None,
+    guarded: bool = False,
     opened: Callable[[str], None] = lambda address: None,
 ) -> str:
     """Listen until Ctrl-C.
@@ -85,6 +86,7 @@ def serve(
         claims: A folder with claims of the user's own.
         host: Where to listen; where others can reach it, the address has a token.
         port: 0: any that is free; None: ``PORT``, or any that is free where that is taken.
+        guarded: Whether a token is asked for on this machine too.
         opened: Called with the address of the page once the server listens.
 
     Returns:
@@ -94,7 +96,7 @@ def serve(
         EnvironmentFault: The address cannot be listened at.
     """
     listening = _listening(host, port)
-    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+    token = secrets.token_urlsafe(24) if guarded or not is_loopback(host) else None
     named = f"[{host}]" if ":" in host else socket.getfqdn() if host == "0.0.0.0" else host
     address = f"http://{named}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
     settings = uvicorn.Config(
@@ -106,7 +108,7 @@ def serve(
         timeout_graceful_shutdown=1,
     )
     server = _Server(settings, lambda: opened(address))
-    with contextlib.suppress(KeyboardInterrupt):
+    with listening, contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     return address
 

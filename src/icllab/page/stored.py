@@ -177,10 +177,10 @@ def comparison(first: Stored, second: Stored) -> Html:
         "div",
         tag("h2", "Configuration"),
         _difference(first, second),
-        tag("h2", "Findings"),
-        _findings(first, second),
         tag("h2", "Figures"),
         tag("div", *(_column(one) for one in pair), class_="pair"),
+        tag("h2", "Findings"),
+        _findings(first, second),
         class_="comparison",
     )
 

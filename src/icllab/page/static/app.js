@@ -25,7 +25,7 @@ async function show() {
     link.toggleAttribute("aria-current", here);
     if (here) link.setAttribute("aria-current", "page");
   }
-  const root = element("div", { class: "view " + view });
+  const root = element("div", { class: "view view-" + view });
   main.replaceChildren(root);
   main.setAttribute("aria-busy", "true");
   try {

@@ -5,6 +5,8 @@ import { ask, follow, tell } from "./server.js";
 
 const VERDICTS = [["holds", "holds"], ["fails", "fails"], ["undecided", "undecided"], ["none", "not yet run"], ["stale", "stale"]];
 
+const PLURAL = { holds: "hold", fails: "fail", undecided: "are undecided" };
+
 // What the server has made of text that it escaped.
 function card(html) {
   const holder = document.createElement("template");
@@ -77,7 +79,7 @@ export async function list(root) {
   }
   function head() {
     const tally = VERDICTS.map(([value, text]) => [answer.claims.filter((one) => (value === "stale" ? one.stale : one.verdict === value)).length, text]).filter(([n]) => n);
-    lead.textContent = answer.claims.length + " sentences that can be false: " + tally.map(([n, text]) => n + " " + text).join(", ") +
+    lead.textContent = answer.claims.length + " sentences that can be false: " + tally.map(([n, text]) => n + " " + (n > 1 ? PLURAL[text] ?? text : text)).join(", ") +
       ". Results in " + answer.out + "." + (answer.links ? " " + answer.links + " symbolic links there are not followed." : "");
   }
   head();

@@ -27,7 +27,7 @@ export async function list(root) {
     element("label", { for: "size" }, element("span", {}, "Size"), size),
     element("label", { for: "workers" }, element("span", {}, "Processes"), workers),
     element("button", { class: "go" }, "Start"));
-  const runs = element("div", { class: "runs" }), training = element("div", { class: "runs" });
+  const runs = element("div", { class: "going-on" }), training = element("div", { class: "going-on" });
   const empty = element("p", { class: "none" }, "Nothing runs in " + out + ". What is started here waits for what was started before it; what a terminal runs in the same directory shows up as well.");
   root.append(form, said, empty, runs, element("h2", {}, "Training runs"),
     element("p", { class: "about" }, "Those with a store in the same directory; their losses are those of the newest checkpoint."), training);

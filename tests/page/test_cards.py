@@ -1,0 +1,121 @@
+"""A card shows what a claim and its runs say, and nothing of it is markup."""
+
+import math
+import re
+
+import pytest
+
+from icllab.experiments.cards import Card
+from icllab.page import cards
+from icllab.page.cards import Evidence
+from icllab.page.markup import Html, joined, table, tag
+from icllab.page.prose import prose
+
+FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", "standard_error": 0.5, "tolerance": 0.0}
+
+
+def card(record=None, **other):
+    said = {"sentence": "Things fall.", "conditions": "", "sources": (), "sizes": ("smoke", "small"), "controls": {}}
+    return Card(claim="descent/toy", **said | other, record=record or {})
+
+
+def entry(verdict, *, stale=False, controls=None):
+    finding = FINDING | {"outcome": verdict}
+    origin = {"commit": "0123456789abcdef", "created": "2026-01-02T03:04:05+00:00", "machine": "cpu: a", "seconds": 7.4}
+    return {"verdict": verdict, "stale": stale, "findings": [finding], "controls": controls or {}, **origin}
+
+
+def shown(one, *more, picture=None):
+    return cards.card_html(one, [*cards.of_record(one), *more], picture)
+
+
+@pytest.mark.parametrize("verdict", ["holds", "fails", "undecided"])
+def test_the_badge_is_the_verdict_at_the_largest_size(verdict):
+    text = shown(card({"smoke": entry("undecided"), "small": entry(verdict)}))
+    badge = f'<span class="verdict {verdict}">{verdict}</span> <span class="where">small, recorded</span>'
+    assert text.startswith(f'<div class="claim"><p class="status">{badge}</p>')
+    assert "stale</span>" not in text
+
+
+def test_results_here_come_before_the_record_and_controls_never():
+    record = card({"medium": entry("holds")})
+    assert "medium, recorded" in shown(record)
+    here = Evidence(size="smoke", verdict="fails", here=True)
+    assert 'fails</span> <span class="where">smoke, run here' in shown(record, here)
+    assert "medium, recorded" in shown(record, Evidence(size="full", verdict="fails", here=True, control="wrong"))
+    assert "medium, recorded" in shown(record, Evidence(size="full", here=True))  # not judged
+
+
+def test_a_stale_record_is_marked_and_none_is_said_to_be_none():
+    text = shown(card({"small": entry("holds", stale=True)}))
+    assert '<span class="verdict holds">holds</span> <span class="verdict stale">stale</span>' in text
+    assert '<span class="verdict none">not yet run</span>' in shown(card())
+
+
+def test_a_control_has_its_verdict_from_the_record_and_from_here():
+    known = {"small": entry("holds", controls={"a": {"verdict": "fails"}, "b": {"verdict": "holds"}})}
+    one = card(known, controls={"a": "first", "b": "second", "c": "third", "d": "fourth"})
+    text = shown(one, Evidence(size="smoke", verdict="fails", here=True, control="d"))
+    assert '<code>a</code>: first. <span class="verdict refuted">fails</span> small' in text
+    assert '<code>b</code>: second. <span class="verdict holds">holds</span> small' in text
+    assert '<code>c</code>: third. <span class="verdict none">not yet run</span>' in text
+    assert '<code>d</code>: fourth. <span class="verdict refuted">fails</span> smoke, run here' in text
+
+
+def test_numbers_have_their_errors_also_where_they_are_none():
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", shown(card({"small": entry("fails")})))
+    assert cells == ["x &lt; 1 | y", "1", "inf ± 0.5", "exact", '<span class="verdict fails">fails</span>']
+
+
+@pytest.mark.parametrize("value", [None, "x", [1], {}, 10**400, True])
+def test_numbers_of_a_file_from_elsewhere_need_not_be_numbers(value):
+    row = cards.finding({"measured": value, "standard_error": value, "tolerance": value, "outcome": value})
+    assert row[1] == "nan"
+    assert len(row) == 5
+
+
+def test_findings_of_the_run_that_the_badge_is_of_are_open():
+    text = shown(card({"smoke": entry("holds"), "small": entry("fails")}))
+    assert re.findall(r"<details( open)?><summary><span class=\"verdict (\w+)", text) == [
+        ("", "holds"),
+        (" open", "fails"),
+    ]
+
+
+def test_all_that_a_claim_says_is_text():
+    said = "<b>\"x\" & 'y'</b> <script>"
+    picture = cards.Picture("/a.png", said, said)
+    one = card(sentence=said, conditions=said, controls={said: said})
+    text = shown(one, Evidence(size="small", here=True, notes=[said], links=[(said, "/b")], fault=""), picture=picture)
+    text += shown(one, Evidence(size="small", here=True, fault=said)) + cards.tile(one, [], picture, "/c")
+    assert "<script>" not in text
+    assert "<b>" not in text
+    assert text.count("&lt;script&gt;") >= 12
+    assert f'alt="{tag("p", said)[3:-4]}"' in text  # quotes do not end it
+
+
+def test_markup_is_text_unless_it_was_made_here():
+    assert tag("p", "<b>", tag("b", "&"), data_id=1, class_="a", hidden=True, open=False) == (
+        '<p data-id="1" class="a" hidden>&lt;b&gt;<b>&amp;</b></p>'
+    )
+    assert isinstance(joined("<", tag("br")), Html)
+    assert joined("<", tag("br")) == "&lt;<br>"
+    assert not isinstance(tag("p") + "<b>", Html)  # what is put together by hand is text again
+    assert '<th scope="col">&lt;a&gt;</th>' in table({"<a>": ""}, [["<b>"]])
+
+
+def test_prose_is_paragraphs_code_and_formulas():
+    text = prose("A ``<code>`` and :math:`x < y`, :func:`~a.b`.\n\n.. math:: a\n    b\n\n    c\n\nNext *one*.")
+    assert text == (
+        '<p>A <code>&lt;code&gt;</code> and <code class="math">x &lt; y</code>, <code>a.b</code>.</p>'
+        '<pre class="formula">a\nb\n\nc</pre><p>Next <em>one</em>.</p>'
+    )
+
+
+def test_every_figure_of_the_library_belongs_to_a_claim_and_has_words():
+    path = cards.recorded_figure("asymptotics/double_descent")
+    assert path is not None
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert cards.recorded_figure("asymptotics/none") is None
+    assert "Things fall." in cards.words_of(card())
+    assert math.isnan(cards._float("x"))
