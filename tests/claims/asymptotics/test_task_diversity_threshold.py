@@ -16,7 +16,7 @@ TASKS = np.array([2, 4, 8, 16, 64])
 STEPS = np.array([0, 500, 1000, 2000, 4000, 8000])
 
 
-def placed(logistic, seeds=4, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03), other=1.5):
+def placed(logistic, seeds=10, noise=0.02, error=(2.0, 0.3, 0.2, 0.12, 0.06, 0.03), other=1.5):
     """Results in which the network is at the relative distance ``logistic(log2 k, step)``, off the line by ``error``.
 
     Distances follow from it: (1 - p)^2 S + e from dMMSE and p^2 S + e from ridge.

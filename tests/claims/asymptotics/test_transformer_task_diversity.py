@@ -16,7 +16,7 @@ KAPPAS, STEPS = np.array(claim.KAPPAS), np.array([1000, 4000])
 FIXED = {"alpha": 1.0, "rho": 0.01}
 
 
-def made_up(half=1.5, width=1.8, moves=1.5, noise=0.03, seeds=6, fresh=1.6, learned=0.85):
+def made_up(half=1.5, width=1.8, moves=1.5, noise=0.03, seeds=10, fresh=1.6, learned=0.85):
     """r as a logistic curve in log kappa: 1/2 at ``half``, 0.9 a log ``width`` later, both ``moves`` times that later.
 
     The error on fresh tasks over that of answering 0 goes from ``fresh`` to ``learned``.

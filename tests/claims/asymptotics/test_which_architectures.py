@@ -32,7 +32,7 @@ REACHED = {  # excess errors at few parameters, at the better rate
 }
 
 
-def made_up(seeds=3, noise=0.02, used=0.9, fall=0.6, steps=3000, **changed):
+def made_up(seeds=10, noise=0.02, used=0.9, fall=0.6, steps=3000, **changed):
     """Excess errors that fall by the factor ``fall``; ``changed`` replaces some (names with underscores)."""
     rng = np.random.default_rng(0)
     reached = REACHED | {name.replace("_", " "): value for name, value in changed.items()}

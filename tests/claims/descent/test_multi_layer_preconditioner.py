@@ -12,7 +12,7 @@ from icllab.theory import preconditioners
 STEPS, LAYERS = (0, 1000, 6000), 3
 
 
-def made_up(near=0.05, other=0.3, contraction=0.05, seeds=6, settings=("whitened", "anisotropic"), spread=0.05):
+def made_up(near=0.05, other=0.3, contraction=0.05, seeds=10, settings=("whitened", "anisotropic"), spread=0.05):
     """Matrices that go from random ones to the family, up to a part that is as far from it as is asked for."""
     rng, dim = np.random.default_rng(0), 4
     sigma = claim.covariance(dim)

@@ -15,7 +15,7 @@ SETTINGS, RHOS = ("isotropic", "anisotropic", "whitened"), (0.0, 0.5)
 FIXED = {"length": 20, "smallest": 0.25}
 
 
-def made_up(off=0.01, ratio=1.001, spread=3e-4, error=3e-4, seeds=4, settings=SETTINGS):
+def made_up(off=0.01, ratio=1.001, spread=3e-4, error=3e-4, seeds=10, settings=SETTINGS):
     """Matrices ``off`` the closed form by a random direction, and ratios around ``ratio``."""
     rng, dim = np.random.default_rng(0), 3
     matrices = np.empty((1, len(settings), len(RHOS), 1, seeds, dim, dim))

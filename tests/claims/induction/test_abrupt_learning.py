@@ -14,7 +14,7 @@ from icllab.diagnostics.behaviour import heads
 from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(0, 4001, 25)
-TIMES = np.array([1275.0, 1450.0, 1675.0, 1125.0, 2250.0, 3200.0])
+TIMES = np.array([1275.0, 1450.0, 1675.0, 1125.0, 2250.0, 3200.0, 1325.0, 1500.0, 1850.0, 2600.0])
 
 
 def rise(time, width):

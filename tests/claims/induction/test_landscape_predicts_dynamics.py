@@ -19,7 +19,7 @@ FIXED = {"fixed": {"pairs": N, "label_count": L}}
 
 
 def made_up(
-    lead=700.0, off=0.6, misfit=(0.3, 0.03, 0.02), flat=2.0, begin=3.2, learned=True, seeds=4, forms=claim.FITTED
+    lead=700.0, off=0.6, misfit=(0.3, 0.03, 0.02), flat=2.0, begin=3.2, learned=True, seeds=10, forms=claim.FITTED
 ):
     """A reader that grows ``lead`` steps before both attentions, and a loss ``off`` what the landscape states."""
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ MOVES = {claim.PLAIN: 0.0, claim.BURSTIER: 1.5, claim.NOISIER: 1.0, claim.SKEWED
 FIXED = {"label_count": 16, "pairs": 4, "prompts": 2048}
 
 
-def made_up(moves=MOVES, both=0.4, centre=7.5, width=0.6, own=0.99, start=0.0625, noise=0.02, seeds=4):
+def made_up(moves=MOVES, both=0.4, centre=7.5, width=0.6, own=0.99, start=0.0625, noise=0.02, seeds=10):
     """Accuracies that cross at log2 K = ``centre``, earlier by what a setting ``moves``; ``both``: of Zipf's."""
     rng = np.random.default_rng(0)
     shape = (len(CLASSES), len(SETTINGS), len(claim.TESTS), 2, seeds)

@@ -15,7 +15,7 @@ NBETA = np.array([20.0, 60.0, 180.0])
 def made_up(rises=100.0, growth=1.0, cliff=700.0, back=0.0, scatter=1.0, last=None, warned=()):
     """A plateau and a fall; estimates that rise with step and temperature; distances that fall, and come back."""
     rng = np.random.default_rng(0)
-    seeds = 3
+    seeds = 10
     loss = np.where(cliff > STEPS, 3.0, 1.0) if cliff else 3 * (1 + STEPS) ** -0.2
     loss = loss * np.exp(0.02 * rng.normal(size=(seeds, len(STEPS)))) + 2 * (STEPS == 0)
     estimate = np.full((3, len(CHECKPOINTS), seeds), np.nan)
