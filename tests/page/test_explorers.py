@@ -227,7 +227,7 @@ def test_the_landscape(seed, third):
     values |= {"beta": min(values["beta"], 5), "alpha": min(values["alpha"], 5), "xi": min(values["xi"], 5)}
     sizes = {"pairs": values["pairs"], "labels": values["labels"]}
     start = [values[name] for name in ("beta", "alpha", "xi")]
-    flow = induction_landscape.flow(start, time=values["time"], levels=(0.9, 0.1), **sizes)
+    flow = induction_landscape.flow(start, time=values["time"], levels=(0.5,), **sizes)
     first, other = values["surface"].split("_")
     order = ["beta", "alpha", "xi"]
     (left,) = set(order) - {first, other}
@@ -246,9 +246,8 @@ def test_the_landscape(seed, third):
         if at[left] is not None:
             np.testing.assert_allclose(surface["z"][i][j], induction_landscape.loss(**at, **sizes), **NEAR)
     assert surface["mark"]["z"] == pytest.approx(induction_landscape.loss(**now, **sizes), rel=1e-12)
-    for level, name in ((0.9, "time at 0.9 ln N"), (0.1, "time at 0.1 ln N")):
-        when = flow.crossings[level]
-        assert answer["numbers"][name] == ("not in this time" if math.isnan(when) else pytest.approx(when, rel=1e-9))
+    when, said = flow.crossings[0.5], answer["numbers"]["time of the cliff, at ln N / 2"]
+    assert said == ("not in this time" if math.isnan(when) else pytest.approx(when, rel=1e-9))
     curves = by_label(answer)
     if values["against"] == "loss":
         np.testing.assert_allclose(curves["loss along the flow"], (flow.time, flow.loss), **NEAR)
@@ -288,7 +287,7 @@ def test_fewer_labels_than_pairs_are_refused_and_the_saddle_is_drawn():
     with pytest.raises(ValueError, match="labels: expected at least 8"):
         explorer.answer(labels=4)
     saddle = explorer.answer(labels=8)
-    assert saddle["numbers"]["time at 0.9 ln N"] == "not in this time"
+    assert saddle["numbers"]["time of the cliff, at ln N / 2"] == "not in this time"
     np.testing.assert_allclose(saddle["surface"]["path"]["z"], math.log(8), rtol=1e-12)
 
 

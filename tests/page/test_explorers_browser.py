@@ -205,7 +205,7 @@ def test_errors_of_linear_attention_are_drawn_as_theory_has_them_while_controls_
 def test_the_landscape_is_drawn_with_the_flow_and_its_loss(tab, address):
     opened(tab, address, "induction_landscape", "pairs=4&labels=64&time=150&third=fixed&level=3")
     sizes = {"pairs": 4, "labels": 64}
-    flow = induction_landscape.flow((0, 0, 0), time=150, levels=(0.9, 0.1), **sizes)
+    flow = induction_landscape.flow((0, 0, 0), time=150, levels=(0.5,), **sizes)
     found = surface(tab)
     beta, alpha = np.array(found["x"])[:, None], np.array(found["y"])
     close(found["z"], induction_landscape.loss(beta, alpha, 3.0, **sizes))
@@ -475,7 +475,7 @@ def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theor
     root = "[data-explorer=induction_landscape]"
     move(page, "time", 25, root)
     found, sizes = surface(page, root), {"pairs": 4, "labels": 32}
-    flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.9, 0.1), **sizes)
+    flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.5,), **sizes)
     close(found["path"]["z"][-1], flow.loss[-1])
     close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), 4.0, **sizes))
 

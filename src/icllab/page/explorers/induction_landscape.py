@@ -23,7 +23,7 @@ _SURFACES = {
     "beta_xi": "β and ξ; α is the third",
     "alpha_xi": "α and ξ; β is the third",
 }
-_LEVELS = theory.LEVELS[0], theory.LEVELS[-1]  # the end of the plateau, and the foot of the cliff
+_HALF = 0.5  # of ln N, on the cliff: each level that is timed makes the flow slower by a third
 _POINTS = 61
 _LEAST, _MOST = -1.0, 8.0  # of an axis, unless the flow goes farther
 
@@ -59,7 +59,7 @@ def compute(
     path = {"label": "gradient flow", "x": flow.parameters[:, first], "y": flow.parameters[:, other], "z": flow.loss}
     axes = {"x": axis(_SYMBOLS[_ORDER[first]]), "y": axis(_SYMBOLS[_ORDER[other]]), "z": axis("loss in nats")}
     mark = {"x": now[first], "y": now[other], "z": height}
-    crossed = {f"time at {share:g} ln N": flow.crossings[share] for share in _LEVELS}
+    cliff = flow.crossings[_HALF]
     return {
         "surface": {"x": x, "y": y, "z": theory.loss(*at, **sizes), "axes": axes, "path": path, "mark": mark},
         "curves": _curves(flow, pairs) if against == "loss" else _parameters(flow),
@@ -71,7 +71,7 @@ def compute(
         "numbers": {
             "loss at the moment": height,
             **{f"{_SYMBOLS[name][0]} at the moment": value for name, value in zip(_ORDER, now, strict=True)},
-            **{what: "not in this time" if np.isnan(when) else when for what, when in crossed.items()},
+            "time of the cliff, at ln N / 2": "not in this time" if np.isnan(cliff) else cliff,
             "ln N": np.log(pairs),
             "ln L": np.log(labels),
         },
@@ -80,7 +80,7 @@ def compute(
 
 @functools.lru_cache(maxsize=64)
 def _flow(start: tuple[float, float, float], pairs: int, labels: int, time: float) -> theory.Flow:
-    return theory.flow(start, pairs=pairs, labels=labels, time=time, levels=_LEVELS)
+    return theory.flow(start, pairs=pairs, labels=labels, time=time, levels=[_HALF])
 
 
 def _range(path: np.ndarray) -> np.ndarray:

@@ -211,7 +211,7 @@ function overlay(declaration, source, gone, changed, move) {
           settings.replaceChildren();
           changed();
         } });
-        root.append(element("label", {}, box, " ", one.label ?? one.claim));
+        root.append(element("label", {}, box, element("span", {}, one.label + (one.stale ? " (stale)" : ""))));
       }
       root.append(settings);
     }).catch(() => {});
@@ -223,6 +223,7 @@ function overlay(declaration, source, gone, changed, move) {
     async points(values) {
       const name = key(values);
       if (!known.has(name)) {
+        if (!settings.firstChild) settings.replaceChildren(element("p", {}, "Reading …"));
         const parts = await Promise.all([...chosen].map((one) => source.points(one, declaration.id, values, gone)));
         const surface = { x: [], y: [], z: [] };
         for (const part of parts) for (const axis of ["x", "y", "z"]) surface[axis].push(...(part.surface?.[axis] ?? []));
