@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE
+from starlette.applications import Starlette
 from starlette.websockets import WebSocketDisconnect
 
 from icllab.core.errors import InputError
@@ -200,7 +201,7 @@ def test_other_machines_need_the_token(opened, results):
 
 def test_an_address_that_others_reach_has_a_token():
     with pytest.raises(ValueError, match="expected a token"):
-        security.Guard(lambda *_: None, host="0.0.0.0")
+        security.Guard(Starlette(), host="0.0.0.0")
     assert [security.is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
         True,
         True,

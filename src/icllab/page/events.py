@@ -1,6 +1,7 @@
 """What goes on, told to the browser as it changes: server-sent events."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -16,13 +17,16 @@ BUSY, IDLE = 1.0, 3.0
 _SILENCE = 15.0
 
 
-def stream(request: Request, state: Callable[[], dict[str, Any]]) -> Response:
-    """An answer that goes on: ``state()`` whenever it has changed, as JSON; ``"busy"`` in it says how often to look."""
+def stream(request: Request, state: Callable[[], dict[str, Any]], ending: asyncio.Event) -> Response:
+    """An answer that goes on until ``ending``: ``state()`` whenever it has changed, as JSON.
+
+    ``"busy"`` in it says how often to look.
+    """
 
     async def told() -> AsyncIterator[str]:
         last, silent = "", 0.0
         yield "retry: 2000\n\n"
-        while not await request.is_disconnected():
+        while not (ending.is_set() or await request.is_disconnected()):
             now = await run_in_threadpool(state)
             said = json.dumps(strict(now), allow_nan=False)
             if said != last:
@@ -33,6 +37,7 @@ def stream(request: Request, state: Callable[[], dict[str, Any]]) -> Response:
                 yield ": still here\n\n"
             pause = BUSY if now["busy"] else IDLE
             silent += pause
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), pause)
 
     return StreamingResponse(told(), media_type="text/event-stream")

@@ -15,7 +15,7 @@ def tag(name: str, /, *children: str, **attributes: str | int | bool | None) -> 
     """An element; children that are not :class:`Html` are text, and so is every attribute.
 
     Args:
-        name: Of the element.
+        name: Name of the element.
         children: In their order.
         attributes: ``class_`` is ``class``, ``data_id`` is ``data-id``. True: without a value. None, False: left out.
     """

@@ -15,9 +15,10 @@ import socket
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 LOOPBACK = "127.0.0.1"
 COOKIE = "icl-page"
@@ -54,7 +55,7 @@ class Guard:
         token: What has to be shown; None: nothing, which needs a loopback address.
     """
 
-    def __init__(self, app: ASGIApp, host: str = LOOPBACK, token: str | None = None) -> None:
+    def __init__(self, app: Starlette, host: str = LOOPBACK, token: str | None = None) -> None:
         if token is None and not is_loopback(host):
             raise ValueError(f"host: expected a token with an address that others reach, got none with {host!r}")
         self.app, self.host, self.token = app, host, token

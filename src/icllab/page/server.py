@@ -1,5 +1,6 @@
 """The server of the page: Starlette's routes on one side, the library on the other, and the socket it listens at."""
 
+import asyncio
 import contextlib
 import secrets
 import socket
@@ -39,11 +40,13 @@ def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token:
     @contextlib.asynccontextmanager
     async def living(app: Starlette) -> AsyncIterator[None]:
         threading.Thread(target=desk.open, name="claims", daemon=True).start()
+        app.state.ending = asyncio.Event()
         yield
+        app.state.ending.set()
         desk.close()
 
     async def events(request: Request) -> Response:
-        return stream(request, desk.state)
+        return stream(request, desk.state, request.app.state.ending)
 
     routes = [Route("/", _file(STATIC / "index.html")), *_static_routes()]
     routes += [Route("/api/events", events), *(endpoint.route() for endpoint in desk.endpoints)]
@@ -99,31 +102,36 @@ def serve(
     token = secrets.token_urlsafe(24) if guarded or not is_loopback(host) else None
     named = f"[{host}]" if ":" in host else socket.getfqdn() if host == "0.0.0.0" else host
     address = f"http://{named}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    guard = build(out, claims=claims, host=host, token=token)
     settings = uvicorn.Config(
-        build(out, claims=claims, host=host, token=token),
+        guard,
         log_level="warning",
         access_log=False,
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=1,
     )
-    server = _Server(settings, lambda: opened(address))
+    server = _Server(settings, guard, lambda: opened(address))
     with listening, contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     return address
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it listens."""
+    """A server that says when it listens, and tells streams of events that it ends."""
 
-    def __init__(self, settings: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, settings: uvicorn.Config, guard: Guard, ready: Callable[[], None]) -> None:
         super().__init__(settings)
-        self._ready = ready
+        self._ready, self._guard = ready, guard
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._guard.app.state.ending.set()  # streams of events would go on
+        await super().shutdown(sockets)
 
 
 def _listening(host: str, port: int | None) -> socket.socket:

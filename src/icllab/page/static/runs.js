@@ -4,7 +4,7 @@ import { element } from "./numbers.js";
 import { curvePlot } from "./plot.js";
 import { ask, follow, tell } from "./server.js";
 
-const ACTIVE = ["queued", "running", "stopping"];
+const GOING = ["running", "stopping"];
 const WORDS = { queued: "waits", running: "runs", stopping: "is stopping", finished: "finished", stopped: "stopped", failed: "failed", killed: "was killed" };
 
 export async function list(root) {
@@ -114,7 +114,7 @@ function runCard(first) {
       state.textContent = WORDS[run.state] ?? run.state;
       const where = run.own ? "asked for here" : "started in a terminal" + (run.host ? " on " + run.host + ", process " + run.pid : "");
       about.textContent = "at size " + run.size + (run.control ? " under the control " + run.control : "") + ", " + where + (run.verdict ? "; verdict: " + run.verdict : "");
-      bar.hidden = !ACTIVE.includes(run.state);
+      bar.hidden = !GOING.includes(run.state);
       if (run.total) bar.value = run.done / run.total;
       else bar.removeAttribute("value");
       bar.setAttribute("aria-label", run.done + " of " + run.total + " cells");
