@@ -124,6 +124,7 @@ def tab(browser):
 
 def opened(page, where, id, query=""):
     """An explorer that has answered; its element."""
+    page.goto("about:blank")  # an address that differs after its # alone would not be loaded
     page.goto(f"{where}#/explore/{id}" + (f"?{query}" if query else ""))
     page.wait_for_selector("#main[data-answered]")
 
@@ -161,11 +162,15 @@ def settle(page):
 
 def painted(page, selector="#main .stage"):
     """The colours of a picture of an element, as an array [pixel, channel]."""
+    settle(page)
+    return image(page.locator(selector)).reshape(-1, 3)
+
+
+def image(locator):
+    """A picture of an element, [row, column, channel]."""
     from PIL import Image
 
-    settle(page)
-    picture = page.locator(selector).screenshot()
-    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).reshape(-1, 3)
+    return np.asarray(Image.open(io.BytesIO(locator.screenshot())).convert("RGB"))
 
 
 def close(found, wanted):
@@ -194,6 +199,9 @@ def test_errors_of_linear_attention_are_drawn_as_theory_has_them_while_controls_
         found = surface(tab)
         grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
         close(found["z"], linear_attention.icl_error(**grid))
+    tab.select_option("[name=x]", "alpha")
+    tab.get_by_text("A surface needs a second axis").wait_for()
+    assert tab.locator("#main figure.surface").count() == 0
     tab.select_option("[name=x]", "rho")
     tab.wait_for_function("() => document.querySelector('figure.curves').drawn.axes.x.label.startsWith('ρ')")
     x, drawn = curves(tab)
@@ -226,15 +234,11 @@ def test_preconditioners_coefficients_and_free_energies_are_drawn_as_theory_has_
     matrix = preconditioners.optimal(x, length=5, noise_variance=1.0).matrix
     close(drawn["best preconditioner A*"], np.diagonal(matrix))
     opened(tab, address, "learning_coefficients", "rank=2&inputs=7")
-    tab.reload()
-    tab.wait_for_selector("#main[data-answered]")
     x, drawn = curves(tab)
     found = [learning_coefficients.reduced_rank_regression(7, int(hidden), 5, 2) for hidden in x]
     close(drawn["λ  learning coefficient"], [one.value for one in found])
     close(drawn["m  multiplicity"], [one.multiplicity for one in found])
     opened(tab, address, "free_energies", "shown=energies&gap=0.1&rich=4&rich_m=2")
-    tab.reload()
-    tab.wait_for_selector("#main[data-answered]")
     n, drawn = curves(tab)
     simple = free_energy.Phase(0.1, learning_coefficients.LearningCoefficient(0.5, 1))
     rich = free_energy.Phase(0.0, learning_coefficients.LearningCoefficient(4, 2))
@@ -347,6 +351,31 @@ def test_the_surface_has_the_colours_of_its_heights(tab, address):
     assert (seen[0] == seen[1]).mean() > 0.93
 
 
+def test_from_above_the_first_axis_goes_to_the_right_and_the_second_up(tab, address):
+    """The ridge of high errors at tau = 1 is a vertical line at its place, and grows with alpha."""
+    opened(tab, address, "linear_attention", "view=0,90&kappa=0.2")
+    settle(tab)
+    picture = image(tab.locator("#main .stage")).astype(int)
+    coloured = (np.ptp(picture, axis=2) > 40) & (np.arange(picture.shape[1]) < picture.shape[1] * 0.85)
+    rows, columns = np.flatnonzero(coloured.sum(axis=1) > 50), np.flatnonzero(coloured.sum(axis=0) > 50)
+    (top, bottom), (left, right) = rows[[0, -1]], columns[[0, -1]]
+    assert (bottom - top) / (right - left) == pytest.approx(1, abs=0.05)
+    high = coloured & (picture[..., 1] > 130)  # green is large from the middle of the colours on
+    _, at_column = np.nonzero(high[top : bottom + 1, left : right + 1])
+    wanted = np.log(1 / 0.05) / np.log(50 / 0.05)
+    assert np.median(at_column) / (right - left) == pytest.approx(wanted, abs=0.02)
+    assert np.std(at_column) < 0.1 * (right - left)
+    ridge = left + round(wanted * (right - left))
+    upper, lower = (picture[rows, ridge - 2 : ridge + 3, 1].mean() for rows in _ends(top, bottom))
+    assert upper > lower + 20
+
+
+def _ends(top, bottom):
+    """The upper and the lower fifth."""
+    share = (bottom - top) // 5
+    return slice(top + 5, top + share), slice(bottom - share, bottom - 5)
+
+
 def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
     opened(tab, address, "linear_attention")
     labels = tab.locator("#main [role=img]").evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
@@ -386,17 +415,18 @@ def test_stored_results_are_laid_over_and_the_controls_go_to_where_they_are(tab,
     tab.wait_for_function("() => document.getElementById('main').explorer.values.kappa === 2")
 
 
-@pytest.mark.parametrize("id", EXPLORERS)
 @pytest.mark.parametrize("width", [1280, 400])
-def test_nothing_is_wider_than_the_page(tab, address, id, width):
+def test_nothing_is_wider_than_the_page(tab, address, width):
     tab.set_viewport_size({"width": width, "height": 800})
-    opened(tab, address, id, "time=20" if id == "induction_landscape" else "")
-    assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
-    settle(tab)
-    drawn = tab.locator("#main figure.curves canvas").bounding_box()
-    assert drawn["width"] > 0.55 * min(width, 1000)
-    assert drawn["x"] >= 0
-    assert drawn["x"] + drawn["width"] <= width
+    for id in EXPLORERS:
+        opened(tab, address, id, "time=20" if id == "induction_landscape" else "")
+        settle(tab)
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= width, id
+        for kind in ("curves", "surface") if "surface" in EXPLORERS[id].answer() else ("curves",):
+            drawn = tab.locator(f"#main figure.{kind} canvas").first.bounding_box()
+            assert drawn["width"] > 0.55 * min(width, 1000), id
+            assert drawn["x"] >= 0, id
+            assert drawn["x"] + drawn["width"] <= width, id
 
 
 def test_curves_follow_the_colours_of_the_page(tab, address):

@@ -5,7 +5,8 @@ An answer is a dict that is ready for JSON: floats, lists and text, None where a
 - ``curves``: a list of ``{"label", "x", "y"}``, with ``axes``: ``{"x": axis, "y": axis, "mark": x or None}``;
 - ``surface``: ``{"x", "y", "z", "axes"}`` with ``z[i][j]`` the height at ``x[i]``, ``y[j]``, and where there is one
   ``path``, ``{"label", "x", "y", "z"}``, and ``mark``, ``{"x", "y", "z"}``: the point that the controls are at;
-- ``numbers``: label -> number or text.
+- ``numbers``: label -> number or text;
+- ``note``, where there is one: a sentence on what is not drawn.
 
 An axis is ``{"label", "scale"}`` with the scale ``"linear"`` or ``"log"``. Either figure may be missing.
 """
@@ -101,6 +102,7 @@ class Explorer:
         compute: Values of all controls by name -> answer, with arrays where it has lists.
         overlay: Claims of which stored results can be laid over.
         place: A claim's Dataset and the controls' values -> its points, with arrays.
+        placed: What these points are, in a sentence.
         more: Page of the documentation on the theory.
     """
 
@@ -112,6 +114,7 @@ class Explorer:
     compute: Callable[..., dict[str, Any]]
     overlay: tuple[str, ...] = ()
     place: Callable[..., dict[str, Any]] | None = None
+    placed: str = ""
     more: str = ""
 
     def read(self, values: Mapping[str, object]) -> dict[str, float | str]:
@@ -148,7 +151,7 @@ class Explorer:
             for control in self.sliders
         ]
         shown = {"id": self.id, "title": self.title, "about": self.about, "view": self.view, "more": self.more}
-        return listed({**shown, "sliders": controls, "overlay": list(self.overlay)})
+        return listed({**shown, "sliders": controls, "overlay": list(self.overlay), "placed": self.placed})
 
 
 def listed(value: Any) -> Any:

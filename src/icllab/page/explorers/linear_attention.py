@@ -54,7 +54,7 @@ def compute(*, x: str, second: str, error: str, **law: float) -> dict[str, Any]:
         },
     }
     if second == x:
-        return answer
+        return answer | {"note": "A surface needs a second axis that is not the first."}
     rows, columns = _line(x, 45, _NEAR[[4, 8, 11]]), _line(second, 45, _NEAR[[4, 8, 11]])
     formula = theory.icl_error if error == "icl" else theory.idg_error
     heights = formula(**{**law, x: rows[:, None], second: columns})
@@ -135,5 +135,6 @@ EXPLORER = Explorer(
     compute=compute,
     overlay=tuple(_CLAIMS),
     place=place,
+    placed="Geometric means over seeds with their standard errors, at finite d; the curves are of infinite d.",
     more="asymptotics",
 )

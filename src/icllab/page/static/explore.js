@@ -77,7 +77,8 @@ function started(root, declaration, source, problem, gone) {
 
   let plot = null, surface = null, under = null, began = 0, next = null, waiting = 0, answered = 0, latest = null;
   const first = element("div", { class: "first" }), second = element("div", { class: "second" });
-  figures.append(first, second);
+  const note = element("p", { class: "note remark" });
+  figures.append(first, note, second);
 
   function move(changes) {
     Object.assign(values, changes);
@@ -139,6 +140,7 @@ function started(root, declaration, source, problem, gone) {
     plot ??= await curvePlot(where.curves, declaration.title + ", curves");
     if (gone.aborted) return;
     plot.draw(answer, matched(answer, points));
+    note.textContent = answer.note ?? "";
     numbers.replaceChildren(...Object.entries(answer.numbers ?? {}).flatMap(([name, value]) => [
       element("dt", {}, name), element("dd", {}, typeof value === "string" ? value : value === null ? "infinite" : spelled(value, 5))]));
   }
@@ -213,7 +215,7 @@ function overlay(declaration, source, gone, changed, move) {
         } });
         root.append(element("label", {}, box, element("span", {}, one.label + (one.stale ? " (stale)" : ""))));
       }
-      root.append(settings);
+      root.append(element("p", { class: "note" }, declaration.placed), settings);
     }).catch(() => {});
   }
   return {

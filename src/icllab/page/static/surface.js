@@ -14,7 +14,7 @@ import { disclosure, element, table } from "./numbers.js";
 import { marker } from "./plot.js";
 
 const KEYS = { ArrowLeft: [-5, 0], ArrowRight: [5, 0], ArrowUp: [0, 5], ArrowDown: [0, -5] };
-const TURNS = [["←", "turn left", [-15, 0]], ["→", "turn right", [15, 0]], ["↑", "tilt up", [0, 10]], ["↓", "tilt down", [0, -10]]];
+const TURNS = [["←", "turn left", [-15, 0]], ["→", "turn right", [15, 0]], ["↑", "look from higher", [0, 10]], ["↓", "look from lower", [0, -10]]];
 const PATH = [[[1, 1, 1], 6.5], [[0.835, 0.369, 0], 3.5]]; // colour and width in pixels: a white edge, vermilion within
 
 export function surfaceFigure(root, name, start, turned = () => {}) {
