@@ -94,6 +94,7 @@ CONTRACT = {
         "free_energy_slope",
         "phase_weights",
         "sampled_crossings",
+        "context_coefficients",
         "restricted_coefficient",
         "singular_fluctuation",
         "susceptibility",

@@ -19,7 +19,7 @@ from icllab.diagnostics.singular.free_energies import MULTIPLICITIES
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 
 SIDES = ("few_shot", "zero_shot", "pushed_forward")
-SHIFT = 2.0  # of log nbeta, in the logarithm's logarithm: of the order of what the prior's scale puts there
+SHIFTS = (0.0, 2.0)  # of log nbeta in its own logarithm: between them the prior's scale puts a constant there
 UNEQUAL = 0.1  # nats that the losses at the two points may differ by, times nbeta
 USUAL = SMC(particles=1000, repeats=16)
 
@@ -61,7 +61,8 @@ def context_coefficients(
 
     Each coefficient is the slope of a free energy on :math:`\log n\beta`, with :math:`(m-1)\log\log n\beta` taken out.
     A multiplicity is allowed if the slope that is left does not change between the lower and the upper half of the
-    temperatures by more than three standard errors; if several are, the sign must be the same for all.
+    temperatures by more than three standard errors; if several are, the sign must be the same for all. With m > 1 a
+    constant beside :math:`\log n\beta` in the double logarithm is unknown: 1, between 0 and 2, is taken.
 
     Args:
         few_shot: :math:`K(w)`, a function of parameters in nats per sample: the loss with the context.
@@ -77,7 +78,7 @@ def context_coefficients(
     Returns:
         Over ``side`` (``few_shot``, ``zero_shot``, ``pushed_forward``): ``estimate``, :math:`\lambda` at the
         ``multiplicity`` that leaves the slope most constant, and ``estimate_error``: the standard error over
-        populations and, with m > 1, what another constant beside :math:`\log n\beta` would change; ``baseline``, the
+        populations and, with m > 1, that of a constant anywhere between 0 and 2; ``baseline``, the
         loss at the point. Over ``side`` and ``candidate_multiplicity``: ``slope``, ``slope_error`` and ``allowed``.
         Over ``side`` and ``nbeta``: ``mean_estimate``, :math:`n\beta(E[K]-K^*)`, with its ``_error``.
         ``difference``, :math:`\lambda_a^c-\lambda_a`, and ``density_exponent``, :math:`\lambda_f` less half the
@@ -149,15 +150,19 @@ def _fitted(found: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
         values = energies[:, part] + (m - 1) * np.log(x + shift)
         return values @ (x - x.mean()) / np.sum((x - x.mean()) ** 2)
 
+    def spread(of: Callable[[float], np.ndarray]) -> tuple[float, float]:
+        """In the middle of the shifts, with the errors of populations and of a shift anywhere between the two."""
+        (low, high), (value, error) = (of(shift).mean() for shift in SHIFTS), mean_and_error(of(sum(SHIFTS) / 2))
+        return float(value), float(np.hypot(error, (low - high) / 12**0.5))
+
     rows = []
     for m in candidates:
-        (value, error), shifted = mean_and_error(slopes(m, 0.0)), slopes(m, SHIFT).mean()
-        changes = [slopes(m, shift, halves[0]) - slopes(m, shift, halves[1]) for shift in (0.0, SHIFT)]
-        (change, of_change), other = mean_and_error(changes[0]), changes[1].mean()
-        rows.append((value, np.hypot(error, value - shifted), abs(change) / np.hypot(of_change, (change - other) / 2)))
-    value, error, away = np.array(rows, float).T
-    best = int(np.argmin(away))
-    allowed = away <= errors_of_few(repeats)
+        value, error = spread(lambda shift, m=m: slopes(m, shift))
+        change, of_change = spread(lambda shift, m=m: slopes(m, shift, halves[0]) - slopes(m, shift, halves[1]))
+        rows.append((value, error, abs(change), of_change))
+    value, error, change, of_change = np.array(rows, float).T
+    best = int(np.argmin(change))
+    allowed = change <= errors_of_few(repeats) * of_change
     allowed[best] = True
     above, above_error = mean_and_error(
         (t * (found["repeat_mean_loss"] - baseline)).transpose("nbeta", "repeat").values

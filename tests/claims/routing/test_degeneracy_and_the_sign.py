@@ -1,0 +1,89 @@
+"""The maps of this claim, its closed forms and its check on made-up numbers."""
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.routing.degeneracy_and_the_sign import claim
+from icllab.claims.routing.degeneracy_and_the_sign.measure import map_of
+from icllab.experiments.checks import Outcome
+
+EXACT = {
+    "BAh, 1 unit": (0.5, 1.5),
+    "BAh, 2 units": (1.0, 1.5),
+    "BAh, 3 units": (1.5, 1.5),
+    "BAh, 4 units": (1.5, 1.5),
+    "w1 w2": (0.5, 0.5),
+    "|w|^2": (0.75, 0.5),
+}
+
+
+def made_up(error=0.002, warned=0.0, maps=claim.MAPS, signs=None, **shifts):
+    """The closed forms with a scatter; ``shifts``: what is added to the coefficient of one side."""
+    values = np.array([[EXACT[name][side == "zero_shot"] for side in claim.SIDES] for name in maps])
+    values = values + np.array([shifts.get(side, 0.0) for side in claim.SIDES])
+    sign = np.array([np.sign(EXACT[name][0] - EXACT[name][1]) for name in maps]) if signs is None else np.array(signs)
+    rows = {
+        "learning_coefficient": (("map", "side"), values + error / 2),
+        "learning_coefficient_error": (("map", "side"), np.full(values.shape, error)),
+        "coefficient_difference": ("map", values[:, 1] - values[:, 0] + error),
+        "coefficient_difference_error": ("map", np.full(len(maps), error)),
+        "coefficient_sign": ("map", sign),
+        "density_sign": ("map", sign),
+        "annealing_warnings": ("map", np.full(len(maps), warned)),
+    }
+    whole = xr.Dataset(rows, coords={"map": list(maps), "side": list(claim.SIDES)})
+    return claim.theory(whole).expand_dims(particles=[1000])
+
+
+_, failing, outcome = judged(claim.check)
+
+
+def names(dataset):
+    return {name.split("[")[0] for name in failing(dataset)}
+
+
+def test_the_closed_forms_are_those_of_the_exact_toys():
+    for name, (few, zero) in EXACT.items():
+        found = [one.value for one in claim.exact_coefficients(name)]
+        assert found == [few, zero]
+    # A tie with a logarithm has another multiplicity.
+    assert claim.exact_coefficients("w1 w2")[0].multiplicity == 2
+    assert claim.exact_coefficients("BAh, 3 units")[0].multiplicity == 2
+
+
+def test_maps_have_no_slope_at_zero_and_are_regular_away_from_it():
+    """By differences, on the host."""
+    for name in ("BAh, 2 units", "w1 w2", "|w|^2"):
+        for away, full in ((0.0, False), (1.0, True)):
+            context_map, at = map_of(name, away)
+            leaves, tree = jax.tree.flatten(at)
+            flat = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(np.float64)
+            ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+            def value(w, leaves=leaves, tree=tree, ends=ends, context_map=context_map):
+                parts = [p.reshape(leaf.shape) for p, leaf in zip(np.split(w, ends), leaves, strict=True)]
+                return np.ravel(context_map(jax.tree.unflatten(tree, parts)))
+
+            columns = [(value(flat + 1e-3 * row) - value(flat - 1e-3 * row)) / 2e-3 for row in np.eye(len(flat))]
+            found = np.linalg.matrix_rank(np.array(columns), tol=1e-2)
+            assert found == (len(value(flat)) if full else 0), name
+
+
+def test_the_check_tells_each_part_of_the_claim():
+    assert outcome(made_up()) is Outcome.HOLDS
+    assert names(made_up(few_shot=0.12)) == {"coefficient"}
+    assert "sign" in names(made_up(signs=[-1, -1, 0, 0, 0, -1]))
+    assert names(made_up(few_shot=0.4)) == {"coefficient", "tie"}
+
+
+@pytest.mark.parametrize("made", [{"error": 0.05}, {"warned": 1.0}, {"maps": claim.MAPS[:3]}])
+def test_the_check_is_undecided_where_the_data_cannot_tell(made):
+    assert outcome(made_up(**made)) is Outcome.UNDECIDED
+
+
+def test_a_context_that_could_only_lower_is_told_from_one_that_raises():
+    dataset = made_up().isel(particles=0)
+    assert {"coefficient", "sign"} <= names(claim.theory(dataset, never_above=True).expand_dims(particles=[1000]))
