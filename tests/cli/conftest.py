@@ -1,10 +1,29 @@
-"""``icl`` inside the test's process."""
+"""``icl`` inside the test's process, and a finished run."""
+
+import shutil
 
 import pytest
-from faults.processes import ICL, inside
+from faults.processes import ICL, inside, run_command
+
+from icllab.cli import main
 
 
 @pytest.fixture
 def icl(capfd):
     """``icl words...``: its status, stdout and stderr."""
     return lambda *words: inside(capfd, [*ICL, *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """Where a finished run of the toy claim is, which no test changes."""
+    out = tmp_path_factory.mktemp("finished")
+    assert main(run_command(out)[len(ICL) :]) == 0
+    return out
+
+
+@pytest.fixture
+def ran(finished_run, tmp_path):
+    """A copy of the finished run, for one test to change."""
+    shutil.copytree(finished_run, tmp_path, dirs_exist_ok=True)
+    return tmp_path

@@ -18,36 +18,14 @@ from faults.processes import (
     check_command,
     environment,
     finished,
-    inside,
     run_command,
     strictly,
 )
 
-from icllab.cli import commands, main, progress, reports
-from icllab.experiments import records, registry, requests
+from icllab.cli import commands, progress, reports
+from icllab.experiments import requests
 
 HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
-
-
-@pytest.fixture
-def icl(capfd):
-    """``icl words...`` inside this process."""
-    return lambda *words: inside(capfd, [*ICL, *map(str, words)])
-
-
-@pytest.fixture(scope="module")
-def finished_run(tmp_path_factory):
-    """Where a finished run of the toy claim is, which no test changes."""
-    out = tmp_path_factory.mktemp("finished")
-    assert main(run_command(out)[len(ICL) :]) == 0
-    return out
-
-
-@pytest.fixture
-def ran(finished_run, tmp_path):
-    """A copy of the finished run, for one test to change."""
-    shutil.copytree(finished_run, tmp_path, dirs_exist_ok=True)
-    return tmp_path
 
 
 # What is loaded, and how fast it answers.
@@ -245,72 +223,6 @@ def test_the_command_line_beats_the_file(tmp_path, icl):
     assert answer["size"] == "smoke"
     answer = strictly(icl("run", CLAIM, "--config", path, "--json", "--set", "dim=8", "--seeds", "2")[1])
     assert answer["cells"] == {"computed": 1, "kept": 0}
-
-
-def test_list_has_one_line_a_claim_with_what_was_found_here(ran, icl):
-    def line():
-        status, out, _ = icl("list", "--claims", CLAIMS, "--out", ran)
-        assert status == 0
-        assert len(out.splitlines()) == 1 + len(registry.claims(CLAIMS))
-        return next(line for line in out.splitlines() if line.startswith(CLAIM)).split(maxsplit=2)
-
-    assert line() == [CLAIM, "none", "smoke: holds"]
-    (ran / STORE / "cells" / "dim=2.nc").unlink()
-    assert line() == [CLAIM, "none", "smoke: 4 of 5 cells"]
-    rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
-    assert set(rows) == set(registry.claims(CLAIMS))
-    (found,) = rows[CLAIM]["results"]
-    assert (found["size"], found["control"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
-    assert (found["verdict"], found["stale"]) == ("holds", False)
-    assert rows[CLAIM]["controls"] == {"wrong": "nine tenths instead of one half"}
-
-
-def test_list_says_which_verdicts_are_stale(ran, icl, monkeypatch):
-    monkeypatch.setattr("icllab.experiments.digests.measurement", lambda path: "changed")
-    assert "smoke: holds, stale" in icl("list", "--claims", CLAIMS, "--out", ran)[1]
-
-
-def test_list_has_the_verdicts_of_records(icl):
-    lines = icl("list", "ridge_tames")[1].splitlines()[1:]
-    record = records.read("asymptotics/ridge_tames_the_peak")
-    assert [line.replace(", stale", "").split()[:3] for line in lines] == [
-        ["asymptotics/ridge_tames_the_peak", record["small"]["verdict"], "(small)"]
-    ]
-
-
-def test_list_filters_by_subject_paper_and_word(icl):
-    def names(*words):
-        return {row["claim"] for row in strictly(icl("list", *words, "--json")[1])["claims"]}
-
-    assert names() == set(registry.claims())
-    assert names("--subject", "descent") == {name for name in registry.claims() if name.startswith("descent/")}
-    assert (
-        names("--paper", "Ahn23")
-        == {name for name in registry.claims() if "Ahn23" in registry.load(name).sources}
-        != set()
-    )
-    assert names("SADDLE", "--subject", "induction") == {"induction/cliff"}
-
-
-def test_long_list_has_all_that_one_asks_before_a_run(ran, icl):
-    out = icl("list", "steady", "--long", "--claims", CLAIMS, "--out", ran)[1]
-    for said in (CLAIM, "smoke: 5 of 5 cells, holds in", "negative controls  wrong", "Lu24"):
-        assert said in out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--subject", "asymptotic"], "unknown subject 'asymptotic'; did you mean 'asymptotics'?"),
-        (["--paper", "Lu2"], "unknown paper 'Lu2'; did you mean 'Lu24'?"),
-        (["zebra"], "icl list: expected a word of a claim, got 'zebra'; none of"),
-    ],
-    ids=["subject", "paper", "word"],
-)
-def test_a_filter_that_fits_nothing_is_refused(words, said, icl):
-    status, out, err = icl("list", *words)
-    assert (status, out) == (2, "")
-    assert said in err
 
 
 def test_draw_takes_a_claim_as_every_command_does(ran, tmp_path, icl):

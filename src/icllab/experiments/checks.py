@@ -90,8 +90,8 @@ class Verdict:
         findings: What its check found.
         notes: What else is to be said of the results.
         partial: The size, where it is smaller than the first that shows the whole effect; else empty. What such a size
-            does not include is left out of the verdict, and its few seeds are taken at their word: findings count as
-            they would if their errors were known. The verdict says so: ``holds (smoke)``.
+            does not include is left out of the verdict, and its few seeds are taken at their word: what they leave
+            undecided counts as it would if their errors were known. The verdict says so: ``holds (smoke)``.
     """
 
     claim: str
@@ -106,7 +106,7 @@ class Verdict:
         judged = [f for f in self.findings if f.id not in left_out]
         if left_out and all(f.about != "claim" for f in judged):
             return Outcome.UNDECIDED
-        return worst((f.roughly or f.outcome) if self.partial else f.outcome for f in judged)
+        return worst(self._counted(f) for f in judged)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -117,8 +117,12 @@ class Verdict:
     @property
     def words(self) -> str:
         """The outcome; of a size that is too small for more with that size, ``holds (smoke)``."""
-        less = self.left_out or (self.partial and any(f.roughly is not f.outcome for f in self.findings))
+        less = self.left_out or any(self._counted(f) is not f.outcome for f in self.findings)
         return f"{self.outcome.value} ({self.partial})" if less else self.outcome.value
+
+    def _counted(self, finding: Finding) -> Outcome:
+        roughly = self.partial and finding.outcome is Outcome.UNDECIDED
+        return (finding.roughly or finding.outcome) if roughly else finding.outcome
 
     def __repr__(self) -> str:
         return f"Verdict({self._heading})"
