@@ -111,6 +111,23 @@ def test_values_may_be_text_and_others_are_refused_in_one_line(id):
             assert "\n" not in str(caught.value)
 
 
+def test_marks_stand_where_the_controls_are():
+    """And at the last crossing of two free energies, where one is shown."""
+    at = {
+        ("linear_attention", "rho", 0.3): {"x": "rho"},
+        ("induction_landscape", "moment", 0.75): {"time": 40},
+        ("preconditioner", "length", 7): {"against": "length"},
+        ("learning_coefficients", "rank", 2): {"against": "rank"},
+    }
+    for (id, name, value), others in at.items():
+        mark = EXPLORERS[id].answer(**{name: value}, **others)["axes"]["mark"]
+        assert mark == pytest.approx(0.75 * 40 if name == "moment" else value)
+    assert EXPLORERS["linear_attention"].answer(x="ridge")["axes"]["mark"] is None  # zero is not on the axis
+    answer = EXPLORERS["free_energies"].answer()
+    assert answer["axes"]["mark"] == answer["numbers"]["crossing 1 at n"]
+    assert EXPLORERS["free_energies"].answer(most=100)["axes"]["mark"] is None
+
+
 @pytest.mark.parametrize("id", EXPLORERS)
 def test_the_page_of_the_theory_is_there(id):
     assert (Path(__file__).parents[2] / "docs" / f"{EXPLORERS[id].more}.md").is_file()
