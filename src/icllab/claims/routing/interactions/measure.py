@@ -1,0 +1,37 @@
+"""The loss of each program in runs where all programs count, and in runs where it counts alone."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from icllab.claims.routing import _transformers
+from icllab.core.grid import tabulated
+
+OPTIMIZER = optax.sgd(0.1, momentum=0.9)
+
+
+def measure(point, *, key, apart=False):
+    """Every seed's losses. ``apart``: in no run does a program count for another."""
+
+    def of_seed(seed):
+        of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
+        task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
+        # Functions that replace symbols and turn no strings.
+        task = eqx.tree_at(lambda t: t.turns, task, jnp.zeros_like(task.turns))
+        network = _transformers.transformer(
+            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
+        )
+        how = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": point.step, "key": of_prompts}
+
+        def losses(weights):
+            run = _transformers.trained(_transformers.Counted(task, jnp.asarray(weights)), network, **how)
+            return _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
+
+        each = np.eye(len(point.program), dtype=np.float32)
+        alone = np.stack([losses(weights)[c] for c, weights in enumerate(each)])
+        found = {"alone": alone, "together": alone if apart else losses(each.sum(axis=0))}
+        return {"program_loss": (("training", "program", "step"), np.stack([found[kind] for kind in point.training]))}
+
+    return tabulated(of_seed, seed=point.seed)
