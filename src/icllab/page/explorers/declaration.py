@@ -159,8 +159,11 @@ def listed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): listed(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
-        fine = value.dtype.kind in "iu" or np.isfinite(value)
-        return (value if np.all(fine) else np.where(fine, value.astype(object), None)).tolist()
+        if np.isfinite(value).all():
+            return value.tolist()
+        gaps = value.astype(object)
+        gaps[~np.isfinite(value)] = None
+        return gaps.tolist()
     if isinstance(value, list | tuple):
         return [listed(one) for one in value]
     if isinstance(value, np.generic):

@@ -93,7 +93,8 @@ def _measured(dataset: "xr.Dataset") -> list[dict[str, float]]:
     errors = errors or {"icl": dataset["icl_error"]}
     table = {}
     for kind, values in errors.items():
-        logs = np.log(values.where(dataset["converged"] == 1))
+        solved = values.where(dataset["converged"] == 1)
+        logs = solved.copy(data=np.log(solved.values))
         table[kind] = np.exp(logs.mean("seed"))
         table[f"{kind}_error"] = table[kind] * logs.std("seed", ddof=1) / np.sqrt(logs.count("seed"))
     points = []
