@@ -84,6 +84,35 @@ def test_a_spectrum_is_one_value_and_is_not_swept(icl):
     assert "test: expected a covariance of dimension 2" in err
 
 
+def test_the_landscape_steps_preconditioners_and_free_energies_are_asked_too(icl):
+    from icllab.theory import descent, free_energy, induction_landscape, preconditioners
+    from icllab.theory.learning_coefficients import LearningCoefficient
+
+    def asked(*words):
+        return strictly(icl("theory", *words, "--json")[1])["values"]
+
+    words = ["induction_landscape.loss", "beta=0,3", "alpha=2", "xi=1:2:3", "pairs=4", "labels=16", "leak_corrected=1"]
+    wanted = [
+        [induction_landscape.loss(b, 2.0, x, pairs=4, labels=16, leak_corrected=True) for x in (1.0, 1.5, 2.0)]
+        for b in (0.0, 3.0)
+    ]
+    assert asked(*words)["loss"] == wanted
+    flow_words = ["induction_landscape.flow", "start=0,0,0", "pairs=4", "labels=16"]
+    flow = asked(*flow_words, "time=60")
+    path = induction_landscape.flow([0.0, 0.0, 0.0], pairs=4, labels=16, time=60.0)
+    assert flow["crossings.0.1"] == path.crossings[0.1]
+    assert flow["parameters"] == path.parameters.tolist()
+    steps = asked("descent.tied_steps", "dim=3", "length=8", "layers=1,3")
+    assert [len(rates) for rates in steps["rates"]] == [1, 3]
+    assert steps["loss"][1] == descent.tied_steps(dim=3, length=8, layers=3).loss
+    best = asked("preconditioners.optimal", "covariance=1,2", "length=5", "noise_variance=0.1")
+    assert best["matrix"] == preconditioners.optimal([1.0, 2.0], length=5, noise_variance=0.1).matrix.tolist()
+    crossing = asked("free_energy.crossings", "first=0.01,1", "second=0,3,2,0.5")["crossings"]
+    phases = free_energy.Phase(0.01, LearningCoefficient(1.0)), free_energy.Phase(0.0, LearningCoefficient(3.0, 2), 0.5)
+    assert crossing == free_energy.crossings(*phases).tolist()
+    assert " values: 0 to 100" in icl("theory", *flow_words, "time=100")[1]
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -117,6 +146,11 @@ def test_what_is_no_number_is_refused(text):
         ),
         (["wishart.stieltjes", "q=1", "kappa"], "wishart.stieltjes: expected key=value, got 'kappa'"),
         (["wishart.stieltjes", "q=1", "q=2"], "q: expected each parameter once"),
+        (
+            ["induction_landscape.escape_rate", "pairs=4", "leak_corrected=2"],
+            "leak_corrected: expected 0 or 1, got 2.0",
+        ),
+        (["free_energy.asymptotic", "phase=1", "n=10"], "phase: expected a list of loss, learning coefficient[, mult"),
         (["wishart.stieltjes", "q=-1", "kappa=1"], "q: expected a finite number >= 0, got -1.0"),
         (["wishart.stieltjes", "q=0:1:2000", "kappa=1:2:2000"], "expected at most 1000000 combinations, got 4000000"),
     ],
@@ -127,3 +161,12 @@ def test_a_question_that_has_no_answer(words, said, icl):
     assert (status, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_axes_of_a_run_take_ranges_as_formulas_do():
+    from icllab.cli import options
+
+    given = options.typed(set=["step=0:8000:5,9000", "tau=log:0.01:1:3", "name=a:b,c"], seeds=None)["set"]
+    assert given["step"] == ["0", "2000", "4000", "6000", "8000", "9000"]
+    assert [float(tau) for tau in given["tau"]] == pytest.approx([0.01, 0.1, 1.0])
+    assert given["name"] == ["a:b", "c"]

@@ -99,7 +99,10 @@ def run(
     size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None,
     set: Annotated[
         list[str] | None,
-        Parameter(help="axis=v1,v2: other values of an axis, or one of a fixed number. Repeatable.", negative=""),
+        Parameter(
+            help="axis=v1,v2 or axis=start:stop:count: other values of an axis, or one of a fixed number. Repeatable.",
+            negative="",
+        ),
     ] = None,
     seeds: Annotated[int | None, Parameter(help="Number of independent repetitions.")] = None,
     out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None,

@@ -19,11 +19,15 @@ from icllab.core.errors import InputError, expected, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NUMBERS = ("Numbers", "npt.ArrayLike", "ArrayLike", "float")
+_NUMBERS = ("Numbers", "ArrayLike", "float")
 _WHOLE = ("Covariance",)  # a list of numbers is one value: a spectrum
 _COUNTS = ("int",)
+_FLAGS = ("bool",)
 _LISTS = ("Sequence[int]", "Sequence[float]", "Sequence[float] | None", "Sequence[float] | np.ndarray")
-_ANSWERS = ("float", "Number", "Estimate", "LearningCoefficient")  # of formulas of counts, which do not broadcast
+_LISTS += ("npt.ArrayLike", "npt.ArrayLike | None")
+_PHASES = ("Phase",)  # a list: loss, learning coefficient, multiplicity, constant
+_MATRICES = ("matrices", "preconditioner")  # what no list of numbers can be
+_ANSWERS = ("float", "Number", "Array", "Estimate", "LearningCoefficient", "Steps", "Search", "Optimum", "Flow")
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _MOST_ROWS = 1_000_000
 
@@ -32,8 +36,8 @@ _MOST_ROWS = 1_000_000
 class Formula:
     """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written.
 
-    ``whole`` are the parameters that take a list as one value, which is not swept. Where there are ``counts`` or
-    ``lists``, which do not broadcast, every point of a grid is asked for itself.
+    ``whole`` are the parameters that take a list as one value, which is not swept. Where there are ``counts``,
+    ``flags``, ``lists`` or ``phases``, which do not broadcast, every point of a grid is asked for itself.
     """
 
     module: str
@@ -43,7 +47,14 @@ class Formula:
     summary: str
     whole: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether every point of a grid is asked for itself."""
+        return bool(self.counts or self.flags or self.lists or self.phases)
 
     @property
     def name(self) -> str:
@@ -76,12 +87,14 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
     a = node.args
     arguments = [*a.args, *a.kwonlyargs]
     kinds = [ast.unparse(p.annotation) if p.annotation else "" for p in arguments]
-    known = (*_NUMBERS, *_WHOLE, *_COUNTS, *_LISTS)
+    known = (*_NUMBERS, *_WHOLE, *_COUNTS, *_FLAGS, *_LISTS, *_PHASES)
+    if any(p.arg in _MATRICES for p in arguments):
+        return None
     if a.posonlyargs or a.vararg or a.kwarg or not kinds or not all(kind in known for kind in kinds):
         return None
-    pointwise = any(kind in (*_COUNTS, *_LISTS) for kind in kinds)
+    pointwise = any(kind in (*_COUNTS, *_FLAGS, *_LISTS, *_PHASES) for kind in kinds)
     answer = ast.unparse(node.returns) if node.returns else ""
-    if not (answer in _ANSWERS and "Covariance" not in kinds if pointwise else any(kind in _NUMBERS for kind in kinds)):
+    if not (answer in _ANSWERS if pointwise else any(kind in _NUMBERS for kind in kinds)):
         return None
     given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
     defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
@@ -92,7 +105,10 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
         return tuple(p.arg for p, kind in zip(arguments, kinds, strict=True) if kind in some)
 
     names = tuple(p.arg for p in arguments)
-    return Formula(module, node.name, names, defaults, summary, of(_WHOLE) + of(_LISTS), of(_COUNTS), of(_LISTS))
+    lists = of((*_LISTS, *_WHOLE)) if pointwise else ()
+    whole = (*lists, *of(_PHASES)) if pointwise else of(_WHOLE)
+    kinds_of = {"counts": of(_COUNTS), "flags": of(_FLAGS), "lists": lists, "phases": of(_PHASES)}
+    return Formula(module, node.name, names, defaults, summary, whole, **kinds_of)
 
 
 def overview() -> Report:
@@ -129,16 +145,18 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
     function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
-    if formula.counts or formula.lists:
+    if formula.pointwise:
         points = itertools.product(*(given[p] if p in swept else [given[p]] for p in given))
-        found = [_columns(formula, function(**_arguments(formula, dict(zip(given, x, strict=True))))) for x in points]
-        columns = {c: np.reshape([one[c] for one in found], shape) for c in found[0]}
+        asked = [_arguments(formula, dict(zip(given, point, strict=True))) for point in points]
+        found = [dict(_columns(formula.function, function(**arguments))) for arguments in asked]
+        columns = {c: _table([np.asarray(one[c]).tolist() for one in found], shape) for c in found[0]}
     else:
         arguments = {
             p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else _single(values)
             for p, values in given.items()
         }
-        columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula, function(**arguments)).items()}
+        answer = function(**arguments)
+        columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula.function, answer)}
     data = {
         "name": name,
         "parameters": {p: values if p in swept else _single(values) for p, values in given.items()},
@@ -160,18 +178,53 @@ def _arguments(formula: Formula, point: Mapping[str, float | list[float]]) -> di
         broken = [x for x in values if not float(x).is_integer()]
         if name in formula.counts and broken:
             raise expected(name, "a whole number", broken[0])
+        if name in formula.flags and values[0] not in (0, 1):
+            raise expected(name, "0 or 1", values[0])
         plain = [int(x) for x in values] if name in (*formula.counts, *formula.lists) and not broken else values
-        found[name] = plain if name in formula.whole and name in formula.lists else _single(plain)
+        if name in formula.phases:
+            found[name] = _phase(name, values)
+        elif name in formula.flags:
+            found[name] = bool(values[0])
+        else:
+            found[name] = plain if name in formula.lists else _single(plain)
     return found
+
+
+def _phase(name: str, values: Sequence[float]) -> Any:
+    from icllab.theory.free_energy import Phase
+    from icllab.theory.learning_coefficients import LearningCoefficient
+
+    if not 2 <= len(values) <= 4:
+        raise expected(name, "a list of loss, learning coefficient[, multiplicity[, constant]]", list(values))
+    loss, value, multiplicity, constant = (*values, *(1.0, 0.0)[len(values) - 2 :])
+    if not multiplicity.is_integer():
+        raise expected(name, "a whole number as multiplicity", multiplicity)
+    return Phase(loss, LearningCoefficient(value, int(multiplicity)), constant)
+
+
+def _table(values: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Values of a grid; lists, which may have different lengths, stay lists."""
+    import numpy as np
+
+    table = np.empty(len(values), dtype=object)
+    table[:] = values
+    return table.reshape(shape)
 
 
 def _single(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def _columns(formula: Formula, value: Any) -> dict[str, Any]:
+def _columns(name: str, value: Any, within: str = "") -> Iterator[tuple[str, Any]]:
+    """Every number or array of an answer by name; those of a part of it after the part's name and a dot."""
     fields = getattr(value, "_fields", None)
-    return dict(zip(fields, value, strict=True)) if fields else {formula.function: value}
+    parts = dict(zip(fields, value, strict=True)) if fields else value
+    if not isinstance(parts, Mapping):
+        yield name, value
+        return
+    for part, one in parts.items():
+        named = f"{part:g}" if isinstance(part, float) else str(part)
+        yield from _columns(f"{within}{named}", one, within=f"{within}{named}.")
 
 
 def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
@@ -233,11 +286,21 @@ def _write(
     if fixed:
         console.print(Padding(Text("at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in fixed.items())), (0, 0, 0, 2)))
     rows = [
-        [f"{v:.6g}" for v in (*point, *(c.flat[i] for c in columns.values()))]
+        [_cell(v) for v in (*point, *(c.flat[i] for c in columns.values()))]
         for i, point in enumerate(itertools.product(*swept.values()))
     ]
     for line in _aligned([*swept, *columns], rows):
         console.out(line, highlight=False)
+
+
+def _cell(value: Any) -> str:
+    """A number; a short list or matrix as it is, of a long one how much there is."""
+    if not isinstance(value, list):
+        return f"{value:.6g}"
+    if len(value) <= 6:
+        return f"[{', '.join(map(_cell, value))}]"
+    ends = "" if isinstance(value[0], list) else f": {value[0]:.6g} to {value[-1]:.6g}"
+    return f"{len(value)} {'rows' if isinstance(value[0], list) else 'values'}{ends}"
 
 
 def _spelled(values: Sequence[float]) -> str:

@@ -1,11 +1,15 @@
 """The options of ``icl run``, from the command line and from a TOML file with the same names."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from icllab.cli.formulas import numbers
 from icllab.core.errors import InputError, expected, unknown
+
+_RANGE = re.compile(r"(log:)?[-+.\de]+:[-+.\de]+:\d+")
 
 _KINDS: dict[str, tuple[type, str]] = {
     "size": (str, "a name"),
@@ -62,5 +66,12 @@ def _axes(texts: Sequence[str]) -> dict[str, list[str]]:
             raise expected("--set", "axis=value or axis=value,value", text)
         if name in axes:
             raise expected(f"--set {name}", "each axis once", text, "join its values with commas")
-        axes[name] = [value.strip() for value in values.split(",")]
+        axes[name] = [one for value in values.split(",") for one in _values(name, value.strip())]
     return axes
+
+
+def _values(axis: str, text: str) -> list[str]:
+    """A value; or those of a range, ``start:stop:count`` or ``log:start:stop:count``."""
+    if not _RANGE.fullmatch(text):
+        return [text]
+    return [str(int(number)) if number.is_integer() else repr(number) for number in numbers(axis, text)]
