@@ -79,7 +79,7 @@ function height(context, view, marks, place, title, colour) {
   const [px, py] = view.project(...corner, TALL);
   context.font = "13px system-ui, sans-serif";
   context.textAlign = "left";
-  context.fillText(title, Math.max(px - 40, 4), Math.max(py - 18, 10));
+  context.fillText(title, Math.max(px + 14 - context.measureText(title).width, 4), Math.max(py - 18, 10));
 }
 
 function bar(context, view, range, marks, place, colour, title) {
