@@ -192,6 +192,9 @@ def test_a_verdict_is_its_worst_finding_and_plain_values():
     assert verdict.outcome is FAILS
     assert Verdict("room/finding", ()).outcome is UNDECIDED
     assert repr(verdict) == "Verdict(room/finding: fails, 1 of 2 findings hold)"
+    sound = Verdict("room/finding", (*findings, *checks.complete("c", "c", True), *checks.included("d", "d", False)))
+    assert sound.counts == "1 of 2 findings hold; 1 of 2 conditions for judging are met"
+    assert Verdict("room/finding", ()).counts == "no findings"
     assert verdict._repr_html_().count("<tr>") == 1 + len(findings)
     plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
     assert plain["verdict"] == "fails"

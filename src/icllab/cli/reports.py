@@ -56,10 +56,8 @@ def write_verdict(console: "Console", sentence: str, size: str, control: str | N
     console.print(Padding(Text(sentence), (0, 0, 1, 2)))
     if verdict.findings:
         console.print(_findings(verdict.findings))
-    agreed = sum(f.outcome == "holds" for f in verdict.findings)
-    count = f"{agreed} of {len(verdict.findings)} findings hold" if verdict.findings else "no findings"
     said = verdict.words.replace(verdict.outcome, verdict.outcome.upper())
-    console.print(Text.assemble("  ", (said, STYLES[verdict.outcome]), f"  {count}"))
+    console.print(Text.assemble("  ", (said, STYLES[verdict.outcome]), f"  {verdict.counts}"))
     for finding in verdict.findings:
         if finding.advice:
             console.print(Padding(Text(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))

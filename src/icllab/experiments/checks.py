@@ -136,9 +136,20 @@ class Verdict:
         return html_table(self._heading, columns, rows)
 
     @property
+    def counts(self) -> str:
+        """How many findings about the claim hold, and how many of the conditions for judging it are met."""
+        parts = []
+        for what, some in (
+            ("findings hold", [f for f in self.findings if f.about == "claim"]),
+            ("conditions for judging are met", [f for f in self.findings if f.about != "claim"]),
+        ):
+            if some:
+                parts.append(f"{sum(f.outcome is Outcome.HOLDS for f in some)} of {len(some)} {what}")
+        return "; ".join(parts) or "no findings"
+
+    @property
     def _heading(self) -> str:
-        held = sum(f.outcome is Outcome.HOLDS for f in self.findings)
-        return f"{self.claim}: {self.words}, {held} of {len(self.findings)} findings hold"
+        return f"{self.claim}: {self.words}, {self.counts}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
