@@ -370,6 +370,32 @@ def test_from_above_the_first_axis_goes_to_the_right_and_the_second_up(tab, addr
     assert upper > lower + 20
 
 
+def test_from_above_the_path_and_the_mark_are_where_they_are(tab, address):
+    opened(tab, address, "induction_landscape", "time=150&moment=0.64&view=0,90")
+    settle(tab)
+    found, picture = surface(tab), image(tab.locator("#main .stage")).astype(int)
+    inside = np.arange(picture.shape[1]) < picture.shape[1] * 0.85
+    coloured = (np.ptp(picture, axis=2) > 40) & inside
+    rows, columns = np.flatnonzero(coloured.sum(axis=1) > 50), np.flatnonzero(coloured.sum(axis=0) > 50)
+    (top, bottom), (left, right) = rows[[0, -1]], columns[[0, -1]]
+
+    def placed(colour):
+        """Values of both axes at the pixels of a colour."""
+        row, column = np.nonzero((np.abs(picture - colour).sum(axis=2) < 12) & inside)
+        (x0, x1), (y0, y1) = (np.array(found[name])[[0, -1]] for name in "xy")
+        return x0 + (column - left) / (right - left) * (x1 - x0), y0 + (bottom - row) / (bottom - top) * (y1 - y0)
+
+    near = 0.15  # a line's width
+    beta, alpha = placed((213, 94, 0))
+    path = found["path"]
+    assert beta.max() == pytest.approx(max(path["x"]), abs=near)
+    assert alpha.max() == pytest.approx(max(path["y"]), abs=near)
+    assert alpha.max() > beta.max() + 1
+    beta, alpha = placed((240, 228, 66))
+    assert np.mean(beta) == pytest.approx(found["mark"]["x"], abs=near)
+    assert np.mean(alpha) == pytest.approx(found["mark"]["y"], abs=near)
+
+
 def _ends(top, bottom):
     """The upper and the lower fifth."""
     share = (bottom - top) // 5
