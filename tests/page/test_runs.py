@@ -1,11 +1,14 @@
 """Runs of the page and of others in the same directory: started, watched, stopped; finished cells stay."""
 
 import os
+import shutil
 import signal
 import subprocess
 
 import pytest
-from faults.processes import CLAIM, CLAIMS, DIMS, ICL, cells, environment, run_command
+from faults.processes import CLAIM, CLAIMS, DIMS, ICL, STORE, cells, environment, run_command
+
+from icllab.cli import main
 
 SMOKE = {"claim": CLAIM, "size": "smoke"}
 
@@ -51,9 +54,19 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     assert f"{len(after)} of {len(DIMS)} cells (kept)" in log
     assert "a claim that prints" in log
     assert not state(page)["busy"]
-    page.app.app.state.desk.watch._seen.clear()
     (tile,) = [one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM]
     assert tile["verdict"] == "holds"
+
+    # The page ends, and what runs or waits with it.
+    for path in (tmp_path / STORE / "cells").iterdir():
+        path.unlink()
+    for _ in range(2):
+        page.post("/api/runs", json=SMOKE)
+    until(lambda: cells(tmp_path))
+    desk = page.app.app.state.desk
+    desk.close()
+    assert [job.state for job in desk.runs.jobs()[:2]] == ["stopped", "stopped"]
+    assert 0 < len(cells(tmp_path)) < len(DIMS)
 
 
 def test_a_run_of_a_terminal_shows_up_and_one_that_is_killed_is_said_to_be(opened, tmp_path, until):
@@ -76,31 +89,21 @@ def test_a_run_of_a_terminal_shows_up_and_one_that_is_killed_is_said_to_be(opene
     assert run(page, one["id"])["state"] == "killed"
     assert page.post(f"/api/runs/{one['id']}/stop", json={}).status_code == 404  # not ours to stop
     # The next run takes its place, and both have ended then.
-    assert subprocess.run(command, capture_output=True, env=environment()).returncode == 0
+    assert main(command[len(ICL) :]) == 0
     ended = [one for one in state(page)["runs"] if one["claim"] == CLAIM]
     assert {one["state"] for one in ended} == {"finished"}
     assert ended[0]["verdict"] == "holds"
 
 
-def test_closing_the_page_stops_its_runs(opened, tmp_path, until, monkeypatch):
-    monkeypatch.setenv("STEADY_PAUSE", "0.7")
-    page = opened(tmp_path)
-    desk = page.app.app.state.desk
-    desk.start(CLAIM, "smoke")
-    desk.start(CLAIM, "smoke")
-    until(lambda: cells(tmp_path))
-    desk.close()
-    assert {job.state for job in desk.runs.jobs()} == {"stopped"}
-    assert 0 < len(cells(tmp_path)) < len(DIMS)
-
-
-def test_a_run_that_fails_says_why(opened, tmp_path, until, monkeypatch):
-    monkeypatch.setenv("STEADY_FAULT", "raise:4")
-    page = opened(tmp_path)
+def test_a_run_that_fails_says_why(opened, tmp_path, until):
+    folder = shutil.copytree(CLAIMS, tmp_path / "own" / "claims")
+    page = opened(tmp_path / "out", claims=folder)
+    page.get("/api/claims")
+    shutil.rmtree(folder)
     id = page.post("/api/runs", json=SMOKE).json()["id"]
     one = until(lambda: (one := run(page, id))["state"] == "failed" and one)
-    assert one["exit_status"] == 4
-    assert "1 of 5 cells failed, 4 are kept" in one["reason"]
+    assert one["exit_status"] == 2
+    assert "expected a folder of claims" in one["reason"]
 
 
 def test_a_log_is_text(opened, tmp_path, monkeypatch):

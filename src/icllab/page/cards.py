@@ -1,6 +1,7 @@
 """What is shown of a claim, as HTML: the same on the page, in a report and in the documentation's gallery."""
 
 import math
+import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,11 @@ from icllab.page.markup import Html, joined, table, tag
 
 VERDICTS = ("holds", "fails", "undecided")
 NOT_RUN = "not yet run"
-_PACKAGE = Path(icllab.__file__).parent
-# In a wheel the figures lie in the package, in a checkout with the documentation.
-_FIGURES = (_PACKAGE / "page" / "figures", _PACKAGE.parents[1] / "docs" / "figures")
+# Of a checkout the figures lie with the documentation, and a wheel brings them along.
+_FIGURES = (
+    Path(icllab.__file__).parents[2] / "docs" / "figures",
+    Path(sysconfig.get_path("data")) / "share" / "icl-lab" / "figures",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,9 @@ def _docstring(path: Path) -> str:
 
 def _fingerprint() -> str:
     """Which sources and records there are, by their sizes and times: nothing is read."""
-    files = sorted(path for path in _PACKAGE.rglob("*") if path.suffix in (".py", ".json", ".bib"))
+    parts = [part for part in _PACKAGE.iterdir() if part.name not in ("page", "cli")]  # which no claim is about
+    within = (path for part in parts for path in ([part] if part.is_file() else part.rglob("*")))
+    files = sorted(path for path in within if path.suffix in (".py", ".json", ".bib"))
     said = [f"{icllab.__version__} {_PACKAGE}"]
     for path in files:
         with contextlib.suppress(OSError):

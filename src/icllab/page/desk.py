@@ -23,7 +23,7 @@ from icllab.page.runs import Runs
 if TYPE_CHECKING:
     from icllab.page.explorers import Explorer
 
-_PATIENCE = 60.0
+_PATIENCE, _READING = 60.0, 300.0
 _WORKERS = 64
 
 
@@ -79,7 +79,7 @@ class Desk:
 
     def claims(self) -> dict[str, Entry]:
         """Claim -> entry, once they are read."""
-        self._ready.wait(_PATIENCE)
+        self._ready.wait(_READING)
         if self._fault is not None:
             raise self._fault
         if not self._ready.is_set():
@@ -119,7 +119,11 @@ class Desk:
         """Every claim as a tile, with what it is found by; then files that are no claim's."""
         self.index.refresh()
         tiles = [self._tile(entry) for entry in self.claims().values()]
-        others = [self._other(one) for one in self.index.present().values() if self._is_apart(one)]
+        apart = [one for one in self.index.present().values() if self._is_apart(one)]
+        others = [self._other(one) for one in apart]
+        unknown = [one for one in apart if one.kind == "file" and (one.id, one.updated) not in self._faults]
+        if unknown:
+            threading.Thread(target=self._examine, args=[unknown], daemon=True).start()
         papers = {s.key: s.short for e in self.claims().values() for s in e.card.sources}
         return answered(
             {
@@ -158,22 +162,24 @@ class Desk:
 
     def _other(self, one: Stored) -> dict[str, str]:
         fault = one.fault or self._faults.get((one.id, one.updated), "")
-        if one.kind == "file" and not fault:
-            threading.Thread(target=self._examine, args=[one], daemon=True).start()
         name = tag("h3", tag("a", one.label, href=f"#/result/{one.id}"))
         about = cards.fault(fault) if fault else tag("p", one.claim or "A netCDF file.", class_="name")
         return {"id": one.id, "label": one.label, "html": tag("article", name, about, class_="tile file")}
 
-    def _examine(self, one: Stored) -> None:
-        """Whether a file from elsewhere can be read; the gallery says so the next time."""
-        with self._examining:
-            if (one.id, one.updated) not in self._faults:
+    def _examine(self, files: list[Stored]) -> None:
+        """Whether files from elsewhere can be read; the gallery says so the next time."""
+        if not self._examining.acquire(blocking=False):
+            return  # others are; these are asked for again with the next gallery
+        try:
+            for one in files:
                 said = ""
                 try:
                     reading.dataset(one.path)
                 except (IclError, OSError) as error:
                     said = stored.reason(error, one)
                 self._faults[(one.id, one.updated)] = said
+        finally:
+            self._examining.release()
 
     def claim(self, subject: str, finding: str) -> Response:
         """All of a claim, with its texts."""

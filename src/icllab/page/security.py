@@ -59,7 +59,8 @@ class Guard:
         if token is None and not is_loopback(host):
             raise ValueError(f"host: expected a token with an address that others reach, got none with {host!r}")
         self.app, self.host, self.token = app, host, token
-        self.names = _LOCAL if is_loopback(host) else _LOCAL | {host, socket.gethostname(), socket.getfqdn()}
+        named = {f"[{host}]" if ":" in host else host}
+        self.names = _LOCAL | named | (set() if is_loopback(host) else {socket.gethostname(), socket.getfqdn()})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -100,7 +100,7 @@ def serve(
     """
     listening = _listening(host, port)
     token = secrets.token_urlsafe(24) if guarded or not is_loopback(host) else None
-    named = f"[{host}]" if ":" in host else socket.getfqdn() if host == "0.0.0.0" else host
+    named = socket.getfqdn() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{named}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
     guard = build(out, claims=claims, host=host, token=token)
     settings = uvicorn.Config(

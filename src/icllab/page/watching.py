@@ -69,8 +69,8 @@ def _of_job(job: Job, seen: dict[tuple[str, int, str], Seen], results: dict[str,
     progress = _progress(of, results)
     if place is not None:
         progress["result"] = place.id
-    if job.state == "finished":
-        progress["done"] = progress["total"]
+    if job.state == "finished" and place is not None:
+        progress |= {"done": place.cells, "total": place.of}
     return {**said, **progress, "control": None, "own": True}
 
 

@@ -64,7 +64,7 @@ function keep(shown, root, states, make) {
 }
 
 function runCard(first) {
-  let run = first, heard = Date.now(), done = null;
+  let run = first, heard = Date.now(), drawn = null;
   const state = element("strong"), about = element("span"), bar = element("progress", { max: 1, value: 0 });
   const left = element("p", { class: "left" }), what = element("p", { class: "what" }), reason = element("p", { class: "note" });
   const button = element("button", { type: "button", class: "quiet", onclick: () => tell("/api/runs/" + run.id + "/stop").catch((error) => (reason.textContent = error.message)) }, "Stop");
@@ -97,11 +97,11 @@ function runCard(first) {
     } else left.textContent = run.ended && run.started ? (run.total ? run.done + " of " + run.total + " cells, " : "") + "after " + lasting(run.ended - run.started) : "";
   }
   function draw() {
-    if (!run.result || !run.total || run.done === done || !run.done) return;
-    if (run.state === "finished" && done === null && !run.own) return;
-    done = run.done;
-    const whole = run.state === "finished";
-    const made = element("img", { alt: "Figure of " + run.claim + ", of " + run.done + " of " + run.total + " cells", src: "/api/results/" + run.result + "/so-far.png?v=" + run.done });
+    const whole = run.state === "finished", now = (whole ? "whole " : "") + run.done;
+    if (!run.result || !run.done || now === drawn || !(whole || run.state === "running")) return;
+    drawn = now;
+    const what = whole ? "figure.png?v=" + Math.round(run.ended ?? 0) : "so-far.png?v=" + run.done;
+    const made = element("img", { alt: "Figure of " + run.claim + ", of " + run.done + " of " + run.total + " cells", src: "/api/results/" + run.result + "/" + what });
     made.addEventListener("load", () => image.replaceChildren(element("figure", { class: "drawing" }, element("div", { class: "mat" }, made), element("figcaption", {}, whole ? "All cells." : "The cells that are finished: " + run.done + " of " + run.total + "."))));
     made.addEventListener("error", () => image.children.length || image.replaceChildren(element("p", { class: "note" }, "No figure of a part: this claim's needs all cells.")));
   }
