@@ -21,7 +21,7 @@ BROWSER = next(
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium on the PATH")
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/compare", "#/explore", "#/explore/linear-attention")
+VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/compare", "#/explore", "#/explore/linear_attention")
 
 
 @pytest.fixture(scope="module")

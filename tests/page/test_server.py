@@ -143,7 +143,7 @@ def test_a_start_is_read_before_anything_runs(page):
 def file_card(page):
     (other,) = page.get("/api/claims").json()["others"]
     html = page.get(f"/api/results/{other['id']}").json()["html"]
-    for what in ("data.csv", "points?explorer=linear-attention"):
+    for what in ("data.csv", "points?explorer=linear_attention"):
         assert 400 <= page.get(f"/api/results/{other['id']}/{what}").status_code < 500
     return html
 
@@ -216,7 +216,7 @@ def test_an_explorer_answers_and_refuses(page):
         assert (refused.status_code, "unknown control" in refused.json()["error"]) == (400, True)
     values = {"tau": "nan", "x": "<script>"}
     for name, value in values.items():
-        assert page.get(f"/api/explorers/linear-attention?{name}={value}").status_code in (400, 404)
+        assert page.get(f"/api/explorers/linear_attention?{name}={value}").status_code in (400, 404)
 
 
 # No JAX.
@@ -285,7 +285,7 @@ def fuzzed(page, monkeypatch, count):
     known = [
         only(page)["id"],
         "run-1",
-        "linear-attention",
+        "linear_attention",
         "figure.png",
         "data.csv",
         "claims",

@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
 
 
 def _listening(host: str, port: int | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family, reason = socket.AF_INET6 if ":" in host else socket.AF_INET, ""
     for one in [PORT, 0] if port is None else [port]:
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1 if sys.platform != "win32" else 0)

@@ -50,7 +50,6 @@ toggle.addEventListener("click", () => {
   document.documentElement.dataset.theme = dark() ? "light" : "dark";
   localStorage.setItem("theme", document.documentElement.dataset.theme);
   labelled();
-  window.dispatchEvent(new Event("theme"));
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", labelled);
 labelled();

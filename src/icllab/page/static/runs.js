@@ -64,7 +64,7 @@ function keep(shown, root, states, make) {
 }
 
 function runCard(first) {
-  let run = first, heard = Date.now(), drawn = null;
+  let run = first, heard = Date.now(), drawn = null, drawing = false;
   const state = element("strong"), about = element("span"), bar = element("progress", { max: 1, value: 0 });
   const left = element("p", { class: "left" }), what = element("p", { class: "what" }), reason = element("p", { class: "note" });
   const button = element("button", { type: "button", class: "quiet", onclick: () => tell("/api/runs/" + run.id + "/stop").catch((error) => (reason.textContent = error.message)) }, "Stop");
@@ -98,12 +98,24 @@ function runCard(first) {
   }
   function draw() {
     const whole = run.state === "finished", now = (whole ? "whole " : "") + run.done;
-    if (!run.result || !run.done || now === drawn || !(whole || run.state === "running")) return;
+    if (drawing || !run.result || !run.done || now === drawn || !(whole || run.state === "running")) return;
     drawn = now;
+    drawing = true; // a figure takes seconds: of those asked for meanwhile the last one is drawn next
+    const then = () => {
+      drawing = false;
+      draw();
+    };
     const what = whole ? "figure.png?v=" + Math.round(run.ended ?? 0) : "so-far.png?v=" + run.done;
     const made = element("img", { alt: "Figure of " + run.claim + ", of " + run.done + " of " + run.total + " cells", src: "/api/results/" + run.result + "/" + what });
-    made.addEventListener("load", () => image.replaceChildren(element("figure", { class: "drawing" }, element("div", { class: "mat" }, made), element("figcaption", {}, whole ? "All cells." : "The cells that are finished: " + run.done + " of " + run.total + "."))));
-    made.addEventListener("error", () => image.children.length || image.replaceChildren(element("p", { class: "note" }, "No figure of a part: this claim's needs all cells.")));
+    const caption = whole ? "All cells." : "The cells that are finished: " + run.done + " of " + run.total + ".";
+    made.addEventListener("load", () => {
+      image.replaceChildren(element("figure", { class: "drawing" }, element("div", { class: "mat" }, made), element("figcaption", {}, caption)));
+      then();
+    });
+    made.addEventListener("error", () => {
+      if (!image.children.length) image.replaceChildren(element("p", { class: "note" }, "No figure of a part: this claim's needs all cells."));
+      then();
+    });
   }
   return {
     root, tick,
@@ -132,6 +144,9 @@ function lossCard(first) {
   const said = element("p"), place = element("div");
   const root = element("article", { class: "run" }, element("header", {}, element("h2", {}, first.label)), said, place);
   let plot = null, seen = null, gone = false;
+  const restyle = () => plot?.restyle(), themes = new MutationObserver(restyle), dark = matchMedia("(prefers-color-scheme: dark)");
+  themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  dark.addEventListener("change", restyle);
   return {
     root, tick() {},
     async update(now) {
@@ -151,6 +166,8 @@ function lossCard(first) {
     },
     end() {
       gone = true;
+      themes.disconnect();
+      dark.removeEventListener("change", restyle);
       plot?.destroy();
     },
   };
