@@ -256,6 +256,8 @@ QUANTITIES = _table(
     Quantity("time_resolution", r"\delta t", "distance of the records around the transition"),
     Quantity("plateau_level", "p", "level of the plateau"),
     Quantity("end_level", "e", "level at the end"),
+    Quantity("concavity", "A", "mean distance from the chord before the transition, on the plateau's side"),
+    Quantity("abrupt", "a", "transition that waits before it comes"),
     Quantity("plateau_mean", r"\bar p", "mean level of the plateau"),
     Quantity("plateau_interval", r"\bar p", "interval of the mean level of the plateau"),
     Quantity("survival", "S", "share of the members without a transition so far"),

@@ -164,3 +164,77 @@ def test_names_are_in_the_table_of_axes():
 def test_what_is_no_curve_is_refused(given, fields, message):
     with pytest.raises(InputError, match=message):
         transitions(given, **fields)
+
+
+RECORDED = np.unique(np.round(np.geomspace(1, 4000, 120)))
+
+
+def convex(rng):
+    """A power law, or one to five exponentials."""
+    if rng.random() < 0.5:
+        return 0.3 + 3 * (RECORDED + 1) ** -rng.uniform(0.2, 1.5)
+    rates = np.exp(-rng.uniform(np.log(20), np.log(1500), rng.integers(1, 6)))
+    return (rng.uniform(0.2, 1, (len(rates), 1)) * np.exp(-rates[:, None] * RECORDED)).sum(0)
+
+
+def smooth(rng):
+    """One to five falls of which 10 to 90 per cent take a factor of ten in time or more."""
+    parts = []
+    for tau in np.exp(rng.uniform(np.log(20), np.log(1500), rng.integers(1, 6))):
+        stretched = np.exp(-((RECORDED / tau) ** rng.uniform(0.5, 1.34)))
+        parts.append(rng.uniform(0.2, 1) * (stretched if rng.random() < 0.5 else 1 / (1 + (RECORDED / tau) ** 1.9)))
+    return np.sum(parts, axis=0)
+
+
+def planted(rng, width):
+    """A logistic fall of so many times its own time from a tenth to nine tenths."""
+    time = rng.uniform(600, 2500)
+    return 0.3 + 1 / (1 + np.exp(np.clip(4.394 * (RECORDED - time) / (width * time), -50, 50)))
+
+
+def noisy(rng, curve, correlation, size):
+    noise = rng.normal(size=len(curve))
+    for i in range(1, len(curve)):
+        noise[i] = correlation * noise[i - 1] + (1 - correlation**2) ** 0.5 * noise[i]
+    return curve + size * np.ptp(curve) * noise
+
+
+def found_abrupt(draw, correlation, size, count):
+    rng = np.random.default_rng([int(10 * correlation), int(100 * size)])
+    curves = (xr.DataArray(noisy(rng, draw(rng), correlation, size), {"step": RECORDED}, "step") for _ in range(count))
+    return np.mean([bool(transitions(curve)["abrupt"][0]) for curve in curves])
+
+
+MANY = [pytest.param(c, s, 300, marks=pytest.mark.slow) for c in (0.0, 0.7) for s in (0.01, 0.03)]
+
+
+@pytest.mark.parametrize(("correlation", "size", "count"), [(0.7, 0.03, 20), *MANY])
+def test_smooth_falls_have_times_but_are_not_abrupt_and_planted_jumps_are(correlation, size, count):
+    """At most one null curve in twenty is called abrupt; of jumps of three widths nearly all are."""
+    for null in (convex, smooth):
+        assert found_abrupt(null, correlation, size, count) <= 0.05
+    for width, power in ((0.1, 1.0), (0.5, 1.0), (1.0, 0.85)):
+        assert found_abrupt(lambda rng, width=width: planted(rng, width), correlation, size, count) >= power
+
+
+def test_concavity_is_a_half_for_a_jump_nothing_for_a_line_and_negative_for_an_exponential():
+    t = np.arange(0.0, 2001.0)
+    jump, line = np.where(t < 1000, 1.0, 0.0), np.maximum(1 - t / 1000, 0.0)
+    # From T/5 to T = 1000 ln 2: the mean of exp(-t/1000) less that of its ends, over the fall.
+    ends = np.log(2) * np.array([0.2, 1.0])
+    fall = -np.diff(np.exp(-ends))[0]
+    exponential = (fall / np.diff(ends)[0] - np.exp(-ends).mean()) / fall
+    for curve, value, tolerance in ((jump, 0.5, 2e-3), (line, 0.0, 1e-12), (np.exp(-t / 1000), exponential, 2e-2)):
+        found = transitions(xr.DataArray(curve, {"step": t}, "step"), plateau=1.0, end=0.0)
+        assert float(found["concavity"][0]) == pytest.approx(value, abs=tolerance)
+    assert exponential < -0.04
+    assert found.attrs["warnings"] == "1 of 1 curves with a time do not wait before it: a smooth fall has one too"
+    rising = transitions(xr.DataArray(1 - jump, {"step": t}, "step"), plateau=0.0, end=1.0)
+    assert float(rising["concavity"][0]) == pytest.approx(0.5, abs=2e-3)
+    assert rising.attrs["warnings"] == ""
+
+
+def test_what_comes_before_anything_is_recorded_is_not_called_abrupt():
+    found = transitions(xr.DataArray([1.0, 0.4, 0.1, 0.0], {"step": [0, 10, 20, 30]}, "step"), plateau=1.0, end=0.0)
+    assert np.isnan(found["concavity"][0])
+    assert not found["abrupt"][0]

@@ -7,8 +7,15 @@ A curve v(t) goes from a plateau p to an end e. On the scale of the two it is
 and the *transition time* T is the first t at which u is ``level``, 1/2 by default. The *width* is the time from the
 last t before T at which u is 0.1 to the first one after it at which u is 0.9. Between recorded steps v is
 interpolated linearly in the step, or in its logarithm. A run that never crosses has no time: it is censored at its last
-step, and the times of all are a survival function. Whether there is a transition at all is asked by
-:func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>`.
+step, and the times of all are a survival function.
+
+Every curve that gets from p to e has a time, a power law too. What tells an abrupt one is that it waits first. On the
+way from t = T/5 to T it lies on the plateau's side of its own chord s(t), by the *concavity*
+
+.. math:: A = \frac{1}{T - T/5}\int_{T/5}^T \frac{v(t) - s(t)}{v(T/5) - v(T)}\,dt,
+
+which is 1/2 for a jump and at most 0 for every convex fall: power laws, exponentials and their sums.
+:func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>` asks for breaks against smooth curves.
 """
 
 from typing import Any, NamedTuple, cast
@@ -21,6 +28,8 @@ from icllab.core.errors import expected, unknown
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
 
+EARLY, AROUND = 0.2, 0.25  # where a chord begins, over the transition time; what is averaged there, over that
+ABRUPT = 0.1  # concavity above which a curve waits: a stretched exponential of 10 to 90 % in a factor of ten has .04
 NOISE = 5.0  # a change of fewer standard deviations of what neighbouring steps differ by is none
 SCALES = ("linear", "log")
 
@@ -65,8 +74,9 @@ def transitions(
         Over members: ``transitioned``; ``transition_time``, ``transition_width``, ``relative_width`` (width over
         time), NaN where censored; ``observed_time``, the time or the last step; ``time_resolution``, the distance of
         the recorded steps on both sides of T; ``plateau_level`` and ``end_level`` (the mean of the last tenth of its
-        records). ``plateau_mean`` with ``plateau_interval``, and the survival function with its median and
-        restricted mean. Attributes: the ``plateau`` and ``end`` that were used.
+        records); ``concavity`` and ``abrupt``, whether it exceeds 0.1 (a curve with a time and without waiting is none:
+        ``warnings`` in the attributes say how many). ``plateau_mean`` with ``plateau_interval``, and the survival
+        function with its median and restricted mean. Attributes: the ``plateau`` and ``end`` that were used.
 
     Raises:
         InputError: The curve has other axes or no values, or levels and edges are out of order.
@@ -91,6 +101,8 @@ def transitions(
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = widths / times
     observed = np.where(crossed, times, [curve.t[-1] for curve in curves])
+    concave = np.array([curve.concavity(time, at, level) for curve, time in zip(curves, times, strict=True)])
+    abrupt = concave > ABRUPT
     mean, error = mean_and_error(levels)
     reach = float(student.ppf(0.5 + confidence / 2, max(len(levels) - 1, 1)) * error)
     of_members = {
@@ -102,16 +114,26 @@ def transitions(
         "time_resolution": np.array([one.resolution for one in found]),
         "plateau_level": levels,
         "end_level": ends,
+        "concavity": concave,
+        "abrupt": abrupt,
     }
     own = xr.Dataset(
         {name: (over, some) for name, some in of_members.items()}
         | {"plateau_mean": float(mean), "plateau_interval": ("bound", [float(mean) - reach, float(mean) + reach])},
         coords={over: values[over], "bound": ["low", "high"]},
-        attrs={"plateau": at[0], "end": at[1], "level": level, "scale": scale, "confidence": confidence},
+        attrs={"plateau": at[0], "end": at[1], "level": level, "scale": scale, "confidence": confidence}
+        | {"warnings": _warnings(crossed, abrupt)},
     )
     # A curve that is beyond the level when it begins has made its transition by then; zero is no time of survival.
     survival = kaplan_meier(np.maximum(observed, np.finfo(float).tiny), crossed, confidence=confidence)
     return own.merge(survival, combine_attrs="drop_conflicts")
+
+
+def _warnings(crossed: np.ndarray, abrupt: np.ndarray) -> str:
+    smooth = int((crossed & ~abrupt).sum())
+    if not smooth:
+        return ""
+    return f"{smooth} of {crossed.sum()} curves with a time do not wait before it: a smooth fall has one too"
 
 
 class _Crossing(NamedTuple):
@@ -172,6 +194,21 @@ class _Curve(NamedTuple):
         if scale == "log" and a > 0:
             return float(np.exp((1 - share) * np.log(a) + share * np.log(b)))
         return float((1 - share) * a + share * b)
+
+    def concavity(self, time: float, levels: tuple[float, float], level: float) -> float:
+        """How far the curve is on the plateau's side of its chord; NaN where too little is recorded before ``time``."""
+        start, last = EARLY * time, levels[0] + level * (levels[1] - levels[0])
+        near = np.abs(self.t - start) <= AROUND * start
+        inside = (self.t > start) & (self.t < time)
+        if np.isnan(time) or inside.sum() < 3 or not self.t[0] <= start:
+            return np.nan
+        first = float(self.v[near].mean()) if near.any() else float(np.interp(start, self.t, self.v))
+        if (first - last) * (levels[0] - levels[1]) <= 0:
+            return np.nan
+        t = np.concatenate([[start], self.t[inside], [time]])
+        v = np.concatenate([[first], self.v[inside], [last]])
+        chord = first + (last - first) * (t - start) / (time - start)
+        return float(np.trapezoid(v - chord, t) / ((time - start) * (first - last)))
 
     def plateau(self, time: float, window: tuple[float, float]) -> float:
         """The mean over the time of the window, by trapezoids; NaN where the curve has no plateau before ``time``."""
