@@ -267,3 +267,24 @@ def test_a_coarse_grid_and_a_short_one_warn_and_so_does_a_slope():
     )
     beside = susceptibility(bowl(), jnp.ones(3), route=LinearResponse(), **how)
     assert "no minimum" in beside.attrs["warnings"][0]
+
+
+def root(w):
+    """An observable whose gradient is no number where the chains start."""
+    return jnp.sqrt(w[0] ** 2)
+
+
+def test_the_stated_error_of_chains_is_their_scatter():
+    """Of 24 keys the root mean square error is the stated one, to a third: four standard errors of it are 0.58."""
+    how = {"nbeta": NBETA, "localization": GAMMA, "route": HMC(chains=8, warm_up=100, draws=200)}
+    with jax.enable_x64(True):
+        named = {"tilted": {"bowl": bowl(TILTED, AWAY)}, "observables": {"first": first, "root": root}}
+        runs = [susceptibility(bowl(), jnp.zeros(3), key=jax.random.key(i), **named, **how) for i in range(24)]
+    values, errors = (
+        np.array([run[name].values[:, 0] for run in runs]) for name in ("susceptibility", "susceptibility_error")
+    )
+    ratio = np.mean(((values[:, 0] - gaussian()[0]) / errors[:, 0]) ** 2) ** 0.5
+    assert 1 / 1.6 < ratio < 1.6
+    # E sqrt(w^2) of a normal variable.
+    mean = np.mean([float(run["mean"][1]) for run in runs])
+    np.testing.assert_allclose(mean, (2 / np.pi / (NBETA * H[0] + GAMMA)) ** 0.5, rtol=0.02)

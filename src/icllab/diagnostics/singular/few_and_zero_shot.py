@@ -100,7 +100,8 @@ def context_coefficients(
     if not image.size or not bool(jnp.isfinite(image).all()):
         raise expected("context_map", "a function of parameters with finite numbers", np.asarray(image).tolist())
     losses = (few_shot, zero_shot, SquaredDistance(context_map, there))
-    rows, said = [], []
+    rows: list[xr.Dataset] = []
+    said: list[str] = []
     for i, (name, loss, point) in enumerate(zip(SIDES, losses, (at, there, at), strict=True)):
         own = jax.random.fold_in(key, i)
         how: dict[str, Any] = {"n": nbeta, "nbeta": nbeta, "localization": localization, "sampler": sampler}
@@ -113,10 +114,10 @@ def context_coefficients(
     few, zero, pushed = (_allowed(one) for one in rows)
     signs = {_sign(b - a, np.hypot(p, q), most) for a, p in few for b, q in zero}
     densities = {_sign(half - a, p, most) for a, p in pushed}
-    value, error = whole["estimate"].values, whole["estimate_error"].values
+    value, error, baseline = (np.asarray(whole[name]) for name in ("estimate", "estimate_error", "baseline"))
     numbers = {"difference": value[1] - value[0], "difference_error": float(np.hypot(error[0], error[1]))}
     numbers |= {"density_exponent": value[2] - half, "density_exponent_error": error[2]}
-    gap = nbeta * abs(float(whole["baseline"][0] - whole["baseline"][1]))
+    gap = nbeta * abs(float(baseline[0] - baseline[1]))
     if gap > UNEQUAL:
         said.append(f"the losses at the two points differ by {gap:.2g}/nbeta: the energies are not equal")
     told = {"sign": ("above", "tie", "below"), "density": ("vanishes", "tie", "diverges")}
@@ -164,9 +165,8 @@ def _fitted(found: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
     best = int(np.argmin(change))
     allowed = change <= errors_of_few(repeats) * of_change
     allowed[best] = True
-    above, above_error = mean_and_error(
-        (t * (found["repeat_mean_loss"] - baseline)).transpose("nbeta", "repeat").values
-    )
+    means = found["repeat_mean_loss"].transpose("nbeta", "repeat").values
+    above, above_error = mean_and_error(t[:, None] * (means - baseline))
     return xr.Dataset(
         {
             "estimate": value[best],

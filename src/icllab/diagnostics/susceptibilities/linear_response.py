@@ -78,7 +78,7 @@ class LinearResponse:
         """Of every observable with every other."""
         require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
         flat, centre = vector_loss(loss, at, None)
-        both = tuple(vector_loss(some, at, None)[0] for some in (observables, others))
+        both = (vector_loss(observables, at, None)[0], vector_loss(others, at, None)[0])
         written = centre.size <= self.dense
         if self.curvature is None and not written:
             raise expected("curvature", f"products above {self.dense} parameters", None, "GaussNewton(...) has them")

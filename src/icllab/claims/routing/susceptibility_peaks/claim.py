@@ -54,9 +54,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """The peak, its lead over the loss and the effective dimension, and what has the same lead."""
     times = dataset["time"].values
     found, fine = leads(dataset), float(np.diff(times).min()) / 12**0.5
-    height = np.abs(dataset["susceptibility"].sel(observable="loss", drop=True))
+    height = abs(dataset["susceptibility"].sel(observable="loss", drop=True))
     ends = xr.concat([height.isel(time=0, drop=True), height.isel(time=-1, drop=True)], "end").max("end")
-    highest = np.abs(dataset["susceptibility"]).max("time")
+    highest = abs(dataset["susceptibility"]).max("time")
     worst = (dataset["susceptibility_error"].max("time") / highest).max("observable")
     lead, reach = found["peak_lead"], dataset["reach"]
     later = Estimate(found["dimension_time"] - found["peak_time"], fine)
