@@ -52,8 +52,7 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
         if not enough:
             continue
         top, second = np.argsort(np.where(np.isnan(mean), -np.inf, mean))[:-3:-1]
-        few = dataset.sizes["seed"] - 1
-        margin = Estimate(mean[top] - mean[second], np.hypot(error[top], error[second]), freedom=few)
+        margin = Estimate(mean[top] - mean[second], np.hypot(error[top], error[second]), freedom=len(dataset.seed) - 1)
         clear = bool(margin.value > 3 * margin.error)
         otherwise = Outcome.FAILS if clear else Outcome.UNDECIDED
         findings += checks.equal("peak", "n/(d(d+1)) of the peak", taus[top], 1.0, otherwise=otherwise, at=at)
