@@ -82,6 +82,8 @@ experiment = Experiment(
     key=23,
     controls={
         "independent": Control("contexts keep directions drawn at random", measure={"independent": True}),
-        "untrained": Control("the network is hardly trained", measure={"trained": False}, size="small"),
+        "untrained": Control(
+            "the network is hardly trained", measure={"trained": False}, axes={"seed": tuple(range(4))}, size="small"
+        ),
     },
 )
