@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icllab.experiments.store import read_dataset
-from icllab.page import stored
+from icllab.page import reading, stored
 
 
 def only(page):
@@ -79,6 +79,16 @@ def test_data_are_what_is_stored(page, finished):
         at = {name: type(data[name].values.tolist()[0])(row[name]) for name in axes if row[name] != ""}
         assert float(row["value"]) == data[row["quantity"]].sel(at).item()
     assert {row["ridge"] for row in rows if row["quantity"] == "icl_theory"} == {""}
+
+
+def test_a_table_has_no_formulas():
+    """Text of a file that a spreadsheet would run is marked as text; numbers are as they are."""
+    import xarray as xr
+
+    data = xr.Dataset({"=1+1": ("@axis", [-1.5, float("nan")])}, coords={"@axis": ["+x", "y,z"]})
+    rows = list(csv.reader(b"".join(reading.as_csv(data)).decode().splitlines()))
+    assert rows == [["quantity", "'@axis", "value"], ["'=1+1", "'+x", "-1.5"], ["'=1+1", "y,z", "nan"]]
+    assert reading.rows(data) == 2
 
 
 def test_two_results_are_compared(opened, results):
