@@ -9,7 +9,7 @@ export function drawBox(context, view, axes, ranges, places, colour) {
   const back = backs(view), front = { x: -back.x, y: -back.y };
   const side = view.pitch < 78;
   const marks = {};
-  for (const name of ["x", "y", "z"]) marks[name] = ticks(...ranges[name], axes[name].scale, view.scale / (name === "z" ? 32 : 28));
+  for (const name of ["x", "y", "z"]) marks[name] = ticks(...ranges[name], axes[name].scale, view.scale / (name === "z" ? 26 : view.narrow ? 18 : 28));
   context.lineWidth = 1;
   context.strokeStyle = colour.line;
   const stroke = (points) => {
