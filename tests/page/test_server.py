@@ -5,8 +5,8 @@ import json
 import shutil
 import subprocess
 import sys
+from urllib.parse import quote
 
-import httpx2
 import numpy as np
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE
@@ -256,7 +256,7 @@ print(*sorted({{name.split(".")[0] for name in sys.modules}}))
 
 # Whatever is asked, no answer is a fault of the server's.
 
-TEXT = st.text(max_size=20)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXT, st.lists(TEXT, max_size=2))
 
 
@@ -275,8 +275,7 @@ def requests(draw, endpoints, known):
     endpoint = draw(st.sampled_from(endpoints))
     path = endpoint.path
     for part in ("id", "what", "subject", "finding"):
-        text = draw(st.one_of(st.sampled_from(known), TEXT)).replace("/", "%2F").replace("#", "").replace("?", "")
-        path = path.replace("{" + part + "}", text)
+        path = path.replace("{" + part + "}", quote(draw(st.one_of(st.sampled_from(known), TEXT)), safe=""))
     query = {name: draw(values(p, known)) for name, p in endpoint.query.items() if draw(st.integers(0, 5))}
     query |= draw(st.dictionaries(TEXT, TEXT, max_size=1)) if draw(st.booleans()) else {}
     if endpoint.others and draw(st.booleans()):
@@ -317,10 +316,7 @@ def fuzzed(page, monkeypatch, count):
         method, path, query, body = request
         content = None if body is None and method == "GET" else json.dumps(body)
         headers = {"content-type": "application/json"} if method == "POST" else {}
-        try:
-            answer = page.request(method, path, params=query, content=content, headers=headers)
-        except (httpx2.InvalidURL, UnicodeEncodeError):  # no address at all: the client refuses it
-            return
+        answer = page.request(method, path, params=query, content=content, headers=headers)
         codes.append(answer.status_code)
         assert answer.status_code < 500
 
@@ -336,6 +332,6 @@ def test_no_request_from_the_schema_is_a_fault(page, monkeypatch):
 @pytest.mark.slow
 def test_no_request_of_two_thousand_is_a_fault(page, monkeypatch):
     codes = fuzzed(page, monkeypatch, 2000)
-    assert len(codes) >= 1900
+    assert len(codes) >= 2000
     assert {200, 400, 404} <= set(codes)
     assert np.mean(np.asarray(codes) == 200) > 0.02
