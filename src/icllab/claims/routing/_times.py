@@ -32,7 +32,7 @@ def concordance(found: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:
 
 def slope(found: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
     r"""The line :math:`\ln T = a + b \ln \pi` by least squares for each seed, over the programs that are learned."""
-    x, y = xr.broadcast(np.log(frequency), np.log(found["transition_time"]))
+    x, y = xr.broadcast(*(xr.DataArray(np.log(one)) for one in (frequency, found["transition_time"])))
     x = x.where(y.notnull())
     away = x - x.mean("program")
     b = (away * y).sum("program") / (away**2).sum("program")

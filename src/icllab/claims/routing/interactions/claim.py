@@ -44,7 +44,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings = checks.complete("learned", "every program is learned alone", learned)
     mean = estimates.geometric_mean(ratio)
     findings += checks.above("later", "T beside others / alone", mean, 1.0)
-    alone = np.log(dataset["transition_time"].sel(training=ALONE, drop=True))
+    alone = xr.DataArray(np.log(dataset["transition_time"].sel(training=ALONE, drop=True)))
     beyond = mean / np.exp(alone.std("seed", ddof=1))
     return findings + checks.above("beyond_spread", "T beside others / alone, over the spread alone", beyond, 1.0)
 

@@ -69,8 +69,10 @@ def functions(dataset: xr.Dataset) -> xr.Dataset:
 def waited(dataset: xr.Dataset, compositions: tuple[str, ...]) -> xr.DataArray:
     """Geometric mean over compositions of their time over that of the later of their parts."""
     times = dataset["transition_time"]
-    parts = [np.log(times.sel(program=name) / times.sel(program=list(name)).max("program")) for name in compositions]
-    return np.exp(sum(part.drop_vars("program") for part in parts) / len(parts))
+    whole = times.sel(program=list(compositions))
+    later = [times.sel(program=list(name)).max("program") for name in compositions]
+    ratio = whole / xr.concat(later, dim=whole.program)
+    return ratio.prod("program", skipna=False) ** (1 / len(compositions))
 
 
 def figure(dataset: xr.Dataset):
