@@ -1,0 +1,122 @@
+r"""Does the transition of one context show in the loss of the whole, when all others are known?
+
+The loss of the whole is that of its programs, :math:`L = \sum_c \pi_c L_c`. A network has learned all programs but
+the rarest, c, which did not come; now it comes. If the others stay as they are, the whole falls by :math:`\pi_c L_c`,
+and at the time T at which :math:`L_c` is half that of guessing a symbol, L is :math:`\frac12 \pi_c \ln V`. They need
+not: a gradient step for one program changes the answers of all. The whole is measured on prompts of its own, in which
+programs come as often as in training.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.routing import _times
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
+from icllab.experiments.results import fixed_values
+from icllab.figures.curves import Panel, panels
+
+PROGRAMS = ("a", "b", "c", "d", "e", "f")
+STEPS = (0, *(int(step) for step in np.unique(np.geomspace(2, 800, 24).astype(int))))
+WHOLE = "whole"
+NEARLY_ALL, FACTOR = 0.1, 1.5
+MOST = 0.25  # of the first loss of the whole, of others
+KNOWN = 0.05  # nats a symbol
+ENOUGH = 6  # networks
+
+
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """Times of the program that joins and of the whole, the share of the program in the fall, and the others' loss."""
+    numbers, losses = fixed_values(dataset), dataset["program_loss"].isel(layers=0, updates=0)
+    rank = [1.0 + PROGRAMS.index(name) for name in dataset.program.values]
+    frequency = xr.DataArray(rank, coords={"program": dataset.program}) ** -numbers["zipf_exponent"]
+    frequency = frequency / frequency.sum("program")
+    joins = PROGRAMS[dataset.sizes["program"] - 1]
+    pi, own = frequency.sel(program=joins, drop=True), losses.sel(program=joins, drop=True)
+    whole = dataset["whole_loss"].isel(layers=0, updates=0)
+    both = xr.concat([own, whole / pi], dim="program").assign_coords(program=[joins, WHOLE])
+    times = _times.times(both, plateau=np.log(numbers["symbols"]))["transition_time"]
+    others = (frequency * losses).sum("program") - pi * own
+    fall = whole.isel(step=0, drop=True) - whole.isel(step=-1, drop=True)
+    return dataset.assign(
+        own_loss=pi * own,
+        time_ratio=times.sel(program=WHOLE, drop=True) / times.sel(program=joins, drop=True),
+        joining_time=times.sel(program=joins, drop=True),
+        share=pi * (own.isel(step=0, drop=True) - own.isel(step=-1, drop=True)) / fall,
+        others_loss=others,
+        others_first=others.isel(step=0, drop=True),
+        others_most=others.max("step") / whole.isel(step=0, drop=True),
+    )
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """The whole falls as the program does, by as much and at that time; the others stay."""
+    share = dataset["share"]
+    if dataset.sizes["program"] < len(PROGRAMS):
+        away = float((abs(share - 1) > 2 * NEARLY_ALL).sum())
+        what = f"networks where the share of the fall is not within {2 * NEARLY_ALL:g} of 1"
+        return [*checks.equal("nearly_all", what, away, 0), *checks.included("all", "all programs", False)]
+    known = dataset["others_first"] < KNOWN
+    what = f"at least {ENOUGH} networks that know all others when the program joins"
+    findings = checks.complete("known", what, bool((known.sum("seed") >= ENOUGH).all()))
+    learned = bool(dataset["time_ratio"].notnull().where(known, True).all())
+    findings += checks.complete("learned", "the program is learned, and seen in the whole", learned)
+    share, ratio, most = (dataset[name].where(known) for name in ("share", "time_ratio", "others_most"))
+    what = "share of the program in the fall of the whole"
+    findings += checks.near("share", what, estimates.mean(share), 1.0, margin=NEARLY_ALL)
+    time = estimates.geometric_mean(ratio)
+    findings += checks.near("time", "T of the whole / of the program", time, 1.0, margin=np.log(FACTOR))
+    what = "largest loss of the others / first loss of the whole"
+    return findings + checks.below("others", what, estimates.mean(most), MOST)
+
+
+def figure(dataset: xr.Dataset):
+    """The loss of the whole, the part of the program in it, and that of the others, after the program joins."""
+    later = dataset.isel(layers=0, updates=0, drop=True).isel(step=slice(1, None))
+    parts = xr.concat([later[name] for name in ("whole_loss", "own_loss", "others_loss")], dim="part")
+    parts = parts.assign_coords(part=["whole", "program that joins", "others"])
+    return panels(
+        xr.Dataset({"part_loss": parts}, attrs=dataset.attrs), [Panel("part_loss")], x="step", hue="part", xscale="log"
+    )
+
+
+experiment = Experiment(
+    claim=(
+        "When a context joins known ones, its transition is the whole's: it makes nine tenths of the loss's fall, "
+        "at the same time within a factor of 1.5."
+    ),
+    conditions=(
+        "Transformers of two layers trained by Adam on five of six programs, then on all; frequencies 1/rank, the "
+        "rarest joins. The sentence and its bounds were chosen on two other seeds."
+    ),
+    sources=("SLT22",),
+    axes=(
+        Axis("program", "c", "program"),
+        Axis("updates", "t_0", "updates before the program joins", least=0),
+        Axis("part", "p", "part of the loss"),
+    ),
+    quantities=(
+        Quantity("program_loss", "L_c", "loss of the program's answers above their entropy", "nats"),
+        Quantity("whole_loss", "L", "loss of all answers above their entropy", "nats"),
+        Quantity("own_loss", r"\pi_c L_c", "part of the program in the loss", "nats"),
+        Quantity("others_loss", r"\sum\pi L", "part of the others in the loss", "nats"),
+        Quantity("part_loss", "L", "loss above the entropy", "nats"),
+        Quantity("others_first", r"\sum\pi L_0", "first part of the others in the loss", "nats"),
+        Quantity("others_most", r"\max\sum\pi L/L_0", "largest part of the others over the first loss of the whole"),
+        Quantity("share", r"\pi_c\Delta L_c/\Delta L", "share of the program in the fall of the loss"),
+        Quantity("joining_time", "T_c", "time of half the loss of the program that joins", "updates"),
+        Quantity("time_ratio", "T/T_c", "time of the whole over that of the program"),
+    ),
+    static=("layers", "updates"),
+    outputs=("program", "step"),
+    fixed={"symbols": 5, "length": 2, "zipf_exponent": 1.0, "width": 16, "heads": 2}
+    | {"batch": 64, "prompts": 512, "together": 8192},
+    sizes={
+        "smoke": {"layers": (1,), "updates": (100,), "program": ("a", "b"), "step": (0, 70), "seed": 1},
+        "small": {"layers": (2,), "updates": (1500,), "program": PROGRAMS, "step": STEPS, "seed": 16},
+        "medium": {"layers": (2,), "updates": (1500,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
+    },
+    key=24,
+    controls={"unknown": Control("the others are not known when the program joins", measure={"known": False})},
+)

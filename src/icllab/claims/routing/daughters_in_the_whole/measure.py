@@ -1,0 +1,39 @@
+"""Losses of programs and of the whole while one is learned that was left out before."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+
+from icllab.claims.routing import _transformers
+from icllab.core.grid import tabulated
+
+BEFORE, AFTER = optax.adam(3e-3), optax.adam(1e-3)
+
+
+def measure(point, *, key, known=True):
+    """Every seed's losses from the step on at which the last program joins. ``known``: others are learned before."""
+
+    def of_seed(seed):
+        of_task, of_network, of_others, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 5)
+        task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
+        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
+        network = _transformers.transformer(task, **sizes, key=of_network)
+        if known:
+            others = task.only(*range(len(point.program) - 1))
+            how = {"optimizer": BEFORE, "batch": point.batch, "steps": (point.updates,), "key": of_others}
+            network = _transformers.trained(others, network, **how).members.member(0)
+        how = {"optimizer": AFTER, "batch": point.batch, "steps": point.step, "key": of_prompts}
+        run = _transformers.trained(task, network, **how)
+        losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
+        asked = jax.tree.map(lambda leaf: leaf[None], drawn(task, point.together, of_losses))
+        whole = np.asarray(_transformers.kept_losses(run, task, asked))[:, 0] - task.answer_entropy()
+        return {"program_loss": (("program", "step"), losses), "whole_loss": (("step",), whole)}
+
+    return tabulated(of_seed, seed=point.seed)
+
+
+@eqx.filter_jit
+def drawn(task, count, key):
+    """So many prompts of all programs, as often as they come."""
+    return task.sample_many(count, key=key)
