@@ -104,8 +104,17 @@ def test_two_results_are_compared(opened, results):
     assert "<td><code>fixed.rho</code></td><td>0.25</td><td>0.5</td>" in html
     assert html.count("<td><code>") == 1
     assert html.count("error = 0.5, dim=") == 5
+    assert "first: measured" in html
+    assert "second: measured" in html
     same = page.get("/api/compare", params={"first": first["id"], "second": first["id"]}).json()["html"]
     assert "The same in both" in same
+    (results / STORE / "verdict.json").unlink()
+    page.get("/api/results")  # which looks again
+    html = page.get("/api/compare", params={"first": first["id"], "second": second["id"]}).json()["html"]
+    assert "Of the second there are none." in html
+    assert "second: measured" not in html
+    assert html.count("error = 0.5, dim=") == 5
+    assert "not judged</span>" in html
 
 
 @pytest.mark.parametrize(

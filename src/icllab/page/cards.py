@@ -15,7 +15,7 @@ from icllab.experiments.experiment import SIZES
 from icllab.page.markup import Html, joined, table, tag
 
 VERDICTS = ("holds", "fails", "undecided")
-NOT_RUN = "not yet run"
+NOT_RUN, NOT_JUDGED = "not yet run", "not judged"
 # Of a checkout the figures lie with the documentation, and a wheel brings them along.
 _FIGURES = (
     Path(icllab.__file__).parents[2] / "docs" / "figures",
@@ -91,15 +91,15 @@ def standing(found: Iterable[Evidence]) -> Evidence | None:
     return max(judged, key=lambda one: (one.here, SIZES.index(one.size)), default=None)
 
 
-def badge(verdict: str | None, stale: bool = False, *, refuted: bool = False) -> Html:
+def badge(verdict: str | None, stale: bool = False, *, refuted: bool = False, none: str = NOT_RUN) -> Html:
     """A verdict, or that there is none, as a word in a frame; and whether it is of what has changed since.
 
-    ``refuted``: whether it is of a negative control, under which to fail is right.
+    ``refuted``: whether it is of a negative control, under which to fail is right. ``none``: what none is called.
     """
     kind = verdict if verdict in VERDICTS else "none"
     kind = "refuted" if refuted and kind == "fails" else kind
     mark = [" ", tag("span", "stale", class_="verdict stale")] if stale else []
-    return joined(tag("span", verdict or NOT_RUN, class_=f"verdict {kind}"), *mark)
+    return joined(tag("span", verdict or none, class_=f"verdict {kind}"), *mark)
 
 
 def standing_badge(one: Evidence | None) -> Html:
@@ -221,7 +221,7 @@ def _evidence(one: Evidence, opened: bool) -> Html:
     if one.command:
         inside.append(console(one.command))
     refuted = one.control is not None
-    summary = tag("summary", badge(one.verdict, one.stale, refuted=refuted), about)
+    summary = tag("summary", badge(one.verdict, one.stale, refuted=refuted, none=NOT_JUDGED), about)
     return tag("details", summary, *inside, open=opened)
 
 

@@ -25,6 +25,7 @@ DATA = {
     "data.csv": "Data (CSV)",
 }
 _FILES = {"figure.png": "figure.png", "figure.pdf": "figure.pdf", "data.nc": "results.nc", "data.csv": "results.nc"}
+_NOTHING = ["", "–", "–", "", "–"]  # noqa: RUF001
 _HIDDEN = ("names", "configuration")
 
 
@@ -105,8 +106,8 @@ def result_html(one: Stored) -> Html:
     if one.fault:
         return tag("div", title, where, cards.fault(one.fault), class_="claim")
     parts: list[str] = [title, where]
-    if one.verdict:
-        parts.append(tag("p", cards.badge(one.verdict), class_="status"))
+    if one.kind == "claim":
+        parts.append(tag("p", cards.badge(one.verdict, none=cards.NOT_JUDGED), class_="status"))
     if "figure.png" in one.files:
         parts.append(cards.drawn(Picture(address(one, "figure.png"), f"Figure of the results {one.label}")))
     path = file_of(one, "data.nc")
@@ -229,26 +230,25 @@ def _said(values: Mapping[str, Any], name: str) -> str:
 
 def _findings(first: Stored, second: Stored) -> Html:
     """Findings by their ids, one row for both."""
-    by_id = [{str(row.get("id", "")): row for row in one.findings} for one in (first, second)]
-    ids = list(dict.fromkeys([*by_id[0], *by_id[1]]))
-    if not ids:
-        return tag("p", "Neither was judged: `icl run` and `icl check` note a verdict beside results.")
+    sides = {"first": first, "second": second}
+    judged = {name: {str(row.get("id", "")): row for row in one.findings} for name, one in sides.items()}
+    lacking = [name for name, rows in judged.items() if not rows]
+    note = tag("p", f"Of the {' and the '.join(lacking)} there are none.", class_="note") if lacking else Html("")
     columns = {"finding": ""}
-    for name in ("first", "second"):
+    for name in (name for name in sides if judged[name]):
         columns |= {f"{name}: predicted": "number", f"{name}: measured ± SE": "number", f"{name}: outcome": ""}
-    rows: list[list[str]] = []
-    for id in ids:
-        row: list[str] = []
-        for side in by_id:
-            what, predicted, measured, _, outcome = cards.finding(side[id]) if id in side else ["", "–", "–", "", "–"]  # noqa: RUF001
-            row = row or [what or str(by_id[1].get(id, {}).get("what", id))]
-            row += [predicted, measured, outcome]
-        rows.append(row)
-    return tag("div", table(columns, rows, class_="findings"), class_="scroll")
+    by_id: dict[str, list[str]] = {}
+    for id in dict.fromkeys(id for rows in judged.values() for id in rows):
+        there = [cards.finding(rows[id]) if id in rows else _NOTHING for rows in judged.values() if rows]
+        what = next(row[0] for row in there if row is not _NOTHING)
+        by_id[id] = [what, *(cell for _, predicted, measured, _, out in there for cell in (predicted, measured, out))]
+    if not by_id:
+        return note
+    return joined(note, tag("div", table(columns, list(by_id.values()), class_="findings"), class_="scroll"))
 
 
 def _column(one: Stored) -> Html:
-    badge = cards.badge(one.verdict) if one.kind == "claim" else Html("")
+    badge = cards.badge(one.verdict, none=cards.NOT_JUDGED) if one.kind == "claim" else Html("")
     parts: list[str] = [tag("h3", tag("a", one.label, href=f"#/result/{one.id}")), tag("p", badge, class_="status")]
     if one.fault:
         parts.append(cards.fault(one.fault))
