@@ -83,7 +83,7 @@ def test_scores_count_standard_deviations_of_the_records_before():
 
 
 def made_up(delays=(300.0, None, 100.0), jumps=0.5, seeds=64, wrong=0.0, smooth=0.0):
-    """Noise of one per cent, less of smooth falls, and a jump of every detector so long after the onset; None: there is none."""
+    """Noise of one per cent, less of smooth falls, and a jump of every detector so long after the onset, or none."""
     rng, steps = np.random.default_rng(0), np.arange(50.0, 3001, 50)
     shape = (len(claim.KINDS), seeds, len(steps), 3)
     logs, onset = 0.01 * rng.normal(size=shape), rng.uniform(900, 1800, (len(claim.KINDS), seeds))
