@@ -113,7 +113,7 @@ experiment = Experiment(
     fixed={"symbols": 5, "length": 2, "zipf_exponent": 1.0, "width": 16, "heads": 2}
     | {"batch": 64, "prompts": 512, "together": 8192},
     sizes={
-        "smoke": {"layers": (1,), "updates": (100,), "program": ("a", "b"), "step": (0, 70), "seed": 1},
+        "smoke": {"layers": (1,), "updates": (100,), "program": ("a", "b"), "step": (0, 70), "seed": (1,)},
         "small": {"layers": (2,), "updates": (1500,), "program": PROGRAMS, "step": STEPS, "seed": 16},
         "medium": {"layers": (2,), "updates": (1500,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },

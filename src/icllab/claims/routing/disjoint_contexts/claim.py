@@ -75,7 +75,7 @@ experiment = Experiment(
     fixed={"programs": "abcdef", "contexts": "abf", "symbols": 5, "length": 2, "zipf_exponent": 1.0, "heads": 2}
     | {"batch": 64, "updates": 1000, "prompts": 64},
     sizes={
-        "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": 1},
+        "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": (1,)},
         "small": {"layers": (2,), "width": (16,), "stage": (BEFORE, AFTER), "seed": 10},
         "medium": {"layers": (2,), "width": (16, 32), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=4)},
     },
