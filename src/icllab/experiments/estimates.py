@@ -69,7 +69,7 @@ class Estimate:
         if other.logarithmic:
             raise expected("ratio", "two geometric means, or none", "one")
         ratio = self.value / other.value
-        own, others = np.abs(self.error / other.value), np.abs(ratio * other.error / other.value)
+        own, others = abs(self.error / other.value), abs(ratio * other.error / other.value)
         return _joined(ratio, (own, self.freedom), (others, other.freedom))
 
     def log(self) -> "Estimate":
@@ -149,11 +149,14 @@ def _like(part: xr.DataArray, value: xr.DataArray) -> xr.DataArray:
     return part if part.dims == value.dims else part.broadcast_like(value).transpose(*value.dims)
 
 
-def _joined(value: xr.DataArray, *parts: tuple[xr.DataArray, xr.DataArray]) -> Estimate:
-    """A combination of independent estimates, from the errors and degrees of freedom of its parts."""
-    squares = sum(error**2 for error, _ in parts)
-    fourths = sum(error**4 / freedom for error, freedom in parts)
-    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, fourths))
+_Part: TypeAlias = tuple[xr.DataArray, xr.DataArray]  # an error and its degrees of freedom
+
+
+def _joined(value: xr.DataArray, first: _Part, second: _Part) -> Estimate:
+    """A combination of two independent estimates."""
+    (one, of_one), (other, of_other) = first, second
+    squares = one**2 + other**2
+    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, one**4 / of_one + other**4 / of_other))
 
 
 def _satterthwaite(squares: xr.DataArray, fourths: xr.DataArray) -> xr.DataArray:
