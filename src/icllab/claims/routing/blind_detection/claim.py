@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
 from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
@@ -142,6 +143,7 @@ experiment = Experiment(
     sizes={
         "smoke": COMMON | {"kind": ("planted", "never"), "seed": 6, "step": tuple(range(100, 3001, 100))},
         "small": COMMON | {"kind": KINDS, "seed": 64},
+        "medium": COMMON | {"kind": KINDS, "seed": Seeds(256, block=32)},
     },
     precision="float64",
     controls={

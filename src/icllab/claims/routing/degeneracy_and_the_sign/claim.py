@@ -104,6 +104,7 @@ experiment = Experiment(
     sizes={
         "smoke": {"particles": (100,), "map": ("|w|^2",), "side": SIDES},
         "small": {"particles": (1000,), "map": MAPS, "side": SIDES},
+        "medium": {"particles": (1000, 4000), "map": MAPS, "side": SIDES},
     },
     precision="float64",
     controls={

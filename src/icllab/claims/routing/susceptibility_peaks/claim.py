@@ -132,6 +132,7 @@ experiment = Experiment(
         }
         | {"observable": OBSERVABLES},
         "small": {"reach": (1.0, 2.0, 4.0), "nbeta": (20.0, 50.0), "time": DENSE, "observable": OBSERVABLES},
+        "medium": {"reach": (1.0, 2.0, 4.0), "nbeta": (10.0, 20.0, 50.0), "time": DENSE, "observable": OBSERVABLES},
     },
     precision="float64",
     controls={
