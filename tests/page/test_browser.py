@@ -121,7 +121,7 @@ def test_a_claim_shows_its_numbers_and_its_data(tab, out):
 
 
 def test_a_run_is_started_watched_and_stopped(tab, out, monkeypatch):
-    monkeypatch.setenv("STEADY_PAUSE", "0.6")
+    monkeypatch.setenv("STEADY_PAUSE", "2")  # longer than the page waits between looks
     shutil.rmtree(out / STORE.parent / "small", ignore_errors=True)
     page = tab("#/runs")
     page.select_option("#claim", CLAIM)

@@ -1,5 +1,6 @@
 """What the server answers: claims, results, data, refusals of one line; and that it never needs JAX."""
 
+import asyncio
 import csv
 import json
 import shutil
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from icllab.experiments.store import read_dataset
 from icllab.page import reading, stored
+from icllab.page.asked import sent
 
 
 def only(page):
@@ -79,6 +81,22 @@ def test_data_are_what_is_stored(page, finished):
         at = {name: type(data[name].values.tolist()[0])(row[name]) for name in axes if row[name] != ""}
         assert float(row["value"]) == data[row["quantity"]].sel(at).item()
     assert {row["ridge"] for row in rows if row["quantity"] == "icl_theory"} == {""}
+
+
+def test_a_file_that_is_replaced_while_it_is_sent_is_sent_whole(tmp_path):
+    """A run writes its figure anew, and the page may be reading the one before."""
+    path = tmp_path / "figure.png"
+    path.write_bytes(b"a" * 1_000_000)
+    answer = sent(path, "image/png", {})
+    (tmp_path / "new").write_bytes(b"b" * 10)
+    (tmp_path / "new").replace(path)
+
+    async def content():
+        return b"".join([chunk async for chunk in answer.body_iterator])
+
+    assert asyncio.run(content()) == b"a" * 1_000_000
+    assert answer.headers["content-length"] == "1000000"
+    asyncio.run(answer.background())
 
 
 def test_a_table_has_no_formulas():

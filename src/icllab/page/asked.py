@@ -1,13 +1,16 @@
 """What may be asked of the server: every address with its parameters, declared as data, and how they are read."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from icllab.core.errors import CellsMissing, IclError, InputError, expected, unknown
@@ -122,6 +125,17 @@ def answered(value: Any, status: int = 200) -> Response:
 def computed(value: Any) -> Response:
     """An answer of an explorer, which is ready for JSON."""
     return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+
+
+def sent(path: Path, kind: str, headers: Mapping[str, str]) -> Response:
+    """A file as it is now, also where another takes its place while it is sent."""
+    file = path.open("rb")
+    size = os.fstat(file.fileno()).st_size
+    chunks = iter(lambda: file.read(1 << 18), b"")
+    length = {"Content-Length": str(size)}
+    return StreamingResponse(
+        chunks, media_type=kind, headers={**headers, **length}, background=BackgroundTask(file.close)
+    )
 
 
 async def _body(request: Request) -> dict[str, Any]:

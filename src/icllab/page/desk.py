@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
 from icllab.experiments.experiment import SIZES
 from icllab.page import cards, catalogue, reading, stored, training_runs, watching
-from icllab.page.asked import Endpoint, NotThere, Parameter, answered, computed
+from icllab.page.asked import Endpoint, NotThere, Parameter, answered, computed, sent
 from icllab.page.catalogue import Entry
 from icllab.page.index import Index, Stored
 from icllab.page.markup import joined, tag
@@ -208,7 +208,7 @@ class Desk:
         path = cards.recorded_figure(self.entry(subject, finding).card.claim)
         if path is None:
             raise NotThere("figure: this claim has none in the library")
-        return FileResponse(path, media_type="image/png", headers=_KEPT)
+        return sent(path, "image/png", _KEPT)
 
     def report(self, subject: str, finding: str) -> Response:
         """The report of one claim, made by the command that makes it elsewhere: it opens files of results."""
@@ -254,10 +254,10 @@ class Desk:
             raise NotThere("download: this result has none")
         name = f"{one.label.removesuffix('.nc').replace('/', '-')}.{what.split('.')[1]}"
         if what == "figure.png":
-            return FileResponse(path, media_type="image/png", headers=_KEPT)
+            return sent(path, "image/png", _KEPT)
         if what != "data.csv":
             kind = "application/pdf" if what.endswith("pdf") else "application/x-netcdf"
-            return FileResponse(path, media_type=kind, headers=_attached(name))
+            return sent(path, kind, _attached(name))
         data = reading.dataset(path)
         if reading.rows(data) > reading.MOST_ROWS:
             raise expected(

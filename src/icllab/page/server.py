@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from icllab.core.errors import EnvironmentFault
@@ -64,7 +64,7 @@ def _static_routes() -> list[Route]:
 
 def _file(path: Path) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
-        return FileResponse(path, media_type=_KINDS[path.suffix], headers={"Cache-Control": "no-cache"})
+        return Response(path.read_bytes(), media_type=_KINDS[path.suffix], headers={"Cache-Control": "no-cache"})
 
     return answer
 
