@@ -96,7 +96,6 @@ def test_a_file_that_is_replaced_while_it_is_sent_is_sent_whole(tmp_path):
 
     assert asyncio.run(content()) == b"a" * 1_000_000
     assert answer.headers["content-length"] == "1000000"
-    asyncio.run(answer.background())
 
 
 def test_a_table_has_no_formulas():

@@ -2,12 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -130,12 +129,14 @@ def computed(value: Any) -> Response:
 def sent(path: Path, kind: str, headers: Mapping[str, str]) -> Response:
     """A file as it is now, also where another takes its place while it is sent."""
     file = path.open("rb")
-    size = os.fstat(file.fileno()).st_size
-    chunks = iter(lambda: file.read(1 << 18), b"")
-    length = {"Content-Length": str(size)}
-    return StreamingResponse(
-        chunks, media_type=kind, headers={**headers, **length}, background=BackgroundTask(file.close)
-    )
+    length = {"Content-Length": str(os.fstat(file.fileno()).st_size)}
+
+    def chunks() -> Iterator[bytes]:
+        with file:
+            while chunk := file.read(1 << 18):
+                yield chunk
+
+    return StreamingResponse(chunks(), media_type=kind, headers={**headers, **length})
 
 
 async def _body(request: Request) -> dict[str, Any]:
