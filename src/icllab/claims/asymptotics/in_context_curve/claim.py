@@ -96,7 +96,7 @@ experiment = Experiment(
     sizes={
         # Few examples are learned first. Every network costs seconds, and longer contexts take longer training.
         "smoke": {"dim": (3,), "width": (16,), "step": (800,)}
-        | {"predictor": ("ridge", "Bayes", "no positions"), "position": (0, 1), "seed": 2},
+        | {"predictor": ("ridge", "Bayes", "no positions"), "position": (0, 1), "seed": 5},
         "small": COMMON
         | {"step": (1500,), "predictor": CLAIMED, "position": (*range(7), *range(8, 25, 2)), "seed": 10},
         "medium": COMMON
