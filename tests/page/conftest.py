@@ -32,7 +32,7 @@ def apart(folder):
         return catalogue.entries(folder)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Where a finished run of the toy claim is, which no test changes."""
     out = tmp_path_factory.mktemp("finished")
@@ -46,7 +46,7 @@ def results(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "results")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """Few claims, and a cache of the tests' own."""
     with pytest.MonkeyPatch.context() as patch:
@@ -72,7 +72,7 @@ def opened(quick):
         client.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def page(quick, finished):
     """A client of the page over a finished run, which no test changes."""
     with TestClient(server.build(finished, claims=CLAIMS), base_url=ADDRESS, follow_redirects=False) as client:

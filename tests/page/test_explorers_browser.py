@@ -426,7 +426,9 @@ def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
     assert "mark at 0.891 at τ = 2, α = 10" in labels[1]
     assert tab.locator("#main table").count() == 1  # the legend: tables are made when they are opened
     tab.locator("#main figure.curves summary").click()
-    rows = tab.locator("#main figure.curves details tbody tr").all_inner_texts()
+    lines = tab.locator("#main figure.curves details tbody tr")
+    lines.first.wait_for()  # filled once it is open
+    rows = lines.all_inner_texts()
     x, drawn = curves(tab)
     table = np.array([[float(value) for value in row.split("\t")] for row in rows])
     close(table[:, 0], x)
@@ -435,7 +437,9 @@ def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
     changed = tab.locator("#main figure.curves details tbody tr").first.inner_text().split("\t")
     assert float(changed[1]) == pytest.approx(curves(tab)[1]["ICL error, fresh tasks"][0], rel=1e-6)
     tab.locator("#main figure.surface summary").click()
-    assert tab.locator("#main figure.surface details tbody tr").count() == len(surface(tab)["x"])
+    lines = tab.locator("#main figure.surface details tbody tr")
+    lines.first.wait_for()
+    assert lines.count() == len(surface(tab)["x"])
 
 
 def test_stored_results_are_laid_over_and_the_controls_go_to_where_they_are(tab, address, monkeypatch):
