@@ -77,7 +77,8 @@ def test_every_verdict_is_that_of_the_record(make_papers, papers, known):
 def test_a_stale_record_is_marked(make_papers):
     row = {"says": "Things fall.", "claims": ["descent/toy"]}
     page = make_papers.page({"Ahn23": {"row": [row]}}, toy({"small": {"verdict": "fails", "stale": True}}))
-    assert '<span class="verdict fails">fails</span> <span class="verdict stale">stale</span> <span class="where">small, recorded' in page
+    badges = '<span class="verdict fails">fails</span> <span class="verdict stale">stale</span>'
+    assert f'{badges} <span class="where">small, recorded' in page
 
 
 def test_what_nobody_tests_is_said_to_be_so(make_papers):
