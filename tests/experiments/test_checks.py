@@ -239,3 +239,13 @@ def test_a_partial_verdict_takes_few_seeds_at_their_word_and_says_so():
     assert said("", 1.0) == "undecided"
     assert said("smoke", 3.0) == "fails (smoke)"
     assert said("smoke", -100.0) == said("", -100.0) == "holds"
+
+
+@pytest.mark.parametrize("partial", ["", "smoke"])
+def test_findings_that_are_withheld_are_undecided_at_every_size(partial):
+    found = checks.withheld([*checks.equal("a", "a", 1, 1), *checks.equal("b", "b", 1, 2)], "train longer")
+    assert [(one.id, one.outcome, one.advice) for one in found] == [
+        ("a", UNDECIDED, "train longer"),
+        ("b", UNDECIDED, "train longer"),
+    ]
+    assert Verdict("room/finding", tuple(found), partial=partial).outcome is UNDECIDED

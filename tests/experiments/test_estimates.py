@@ -130,3 +130,15 @@ def test_degrees_of_freedom_are_those_of_welch_and_satterthwaite():
     squares = few.error.values**2
     np.testing.assert_allclose(few.average("tau").freedom, squares.sum() ** 2 / (squares**2 / 3).sum())
     assert np.isinf(Estimate(1.0, 0.1).freedom)
+
+
+def test_a_weighted_sum_is_that_of_independent_estimates():
+    """A slope, which is one: its value, error and degrees of freedom by their definitions."""
+    found = estimates.mean(samples(3, 5))
+    weights = xr.DataArray([-0.5, 0.25, 2.0], dims="tau")
+    slope = found.combined(weights, "tau")
+    squares = (weights.values * found.error.values) ** 2
+    assert float(slope.value) == pytest.approx(float(weights.values @ found.value.values))
+    assert float(slope.error) == pytest.approx(math.sqrt(squares.sum()))
+    assert float(slope.freedom) == pytest.approx(squares.sum() ** 2 / (squares**2 / 4).sum())
+    assert np.isnan(Estimate(found.value, np.nan).combined(weights, "tau").error)
