@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from icllab.claims.asymptotics import _statistics
 from icllab.claims.asymptotics._statistics import best_for_others
@@ -83,3 +84,18 @@ def test_the_slope_is_exact_on_a_power_law_and_has_the_error_of_least_squares():
     np.testing.assert_allclose(error, np.sqrt(np.linalg.inv((design.T / errors**2) @ design)[1, 1]), rtol=1e-12)
     places = np.append(0.3 + 1.7 * np.log(dims), np.nan)
     assert _statistics.slope(np.append(dims, 20.0), places, np.append(errors, np.nan)) == (found, error)
+
+
+def test_the_variance_of_a_crossing_from_few_seeds_is_that_of_repetitions():
+    """Of 600 repetitions with three seeds the ratio of both is 1, to three of its relative errors of .065."""
+    rng = np.random.default_rng(0)
+    below = xr.DataArray(np.ones((4, 3)), {"kappa": [1.0, 2.0, 4.0, 8.0]}, ("kappa", "seed"))
+    mean = np.array([0.1, 0.3, 0.7, 0.9])[:, None]
+    found, stated = [], []
+    for _ in range(600):
+        above = below.copy(data=mean + 0.01 * rng.normal(size=(4, 3)))
+        (place,), covariance = _statistics.ratio_crossings(above, below, "kappa", [0.5])
+        found.append(place)
+        stated.append(covariance[0, 0])
+    assert np.mean(found) == pytest.approx(np.log(8) / 2, abs=0.01)
+    assert np.mean(stated) / np.var(found, ddof=1) == pytest.approx(1.0, abs=0.2)

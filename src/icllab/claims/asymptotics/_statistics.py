@@ -49,7 +49,7 @@ def ratio_crossings(
     crossed = np.stack([crossing(above[along].values, samples, level) for level in levels])
     inside = np.isfinite(crossed).all(axis=0)
     if seeds > 1 and np.isfinite(found).all() and inside.mean() > 0.9:
-        return found, np.cov(crossed[:, inside]) * _wider(seeds)
+        return found, np.atleast_2d(np.cov(crossed[:, inside])) * _wider(seeds)
     return found, np.full((len(levels), len(levels)), np.nan)
 
 
