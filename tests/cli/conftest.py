@@ -3,23 +3,19 @@
 import shutil
 
 import pytest
-from faults.processes import ICL, inside, run_command
-
-from icllab.cli import main
+from faults import processes
 
 
 @pytest.fixture
 def icl(capfd):
     """``icl words...``: its status, stdout and stderr."""
-    return lambda *words: inside(capfd, [*ICL, *map(str, words)])
+    return lambda *words: processes.inside(capfd, [*processes.ICL, *map(str, words)])
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
     """Where a finished run of the toy claim is, which no test changes."""
-    out = tmp_path_factory.mktemp("finished")
-    assert main(run_command(out)[len(ICL) :]) == 0
-    return out
+    return processes.finished_run(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture

@@ -52,6 +52,14 @@ def run_command(out, *more):
     return [*ICL, "run", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
 
 
+def finished_run(out):
+    """Where the toy claim has run to its end, in this process."""
+    from icllab.cli import main
+
+    assert main(run_command(out)[len(ICL) :]) == 0
+    return out
+
+
 def check_command(out, *more):
     return [*ICL, "check", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
 

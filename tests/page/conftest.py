@@ -5,10 +5,9 @@ import threading
 import time
 
 import pytest
-from faults.processes import CLAIMS, ICL, run_command
+from faults.processes import CLAIMS, finished_run
 from starlette.testclient import TestClient
 
-from icllab.cli import main
 from icllab.experiments import registry
 from icllab.page import catalogue, server
 
@@ -35,9 +34,7 @@ def apart(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Where a finished run of the toy claim is, which no test changes."""
-    out = tmp_path_factory.mktemp("finished")
-    assert main(run_command(out)[len(ICL) :]) == 0
-    return out
+    return finished_run(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture
