@@ -82,6 +82,10 @@ def test_it_fails_where_the_network_answers_pools_of_all_sizes_as_ridge_does():
     assert {"few_on_fresh[dim=4,tasks=2]", "few_on_pool[dim=4,tasks=2]"} <= set(found)
 
 
+def test_it_fails_where_the_network_is_only_nearer_to_dmmse_of_few_tasks():
+    assert failing(placed(lambda x, t: 0.85 * falls_at(3.0)(x, t))) == ["few_on_pool[dim=4,tasks=2]"]
+
+
 def test_it_fails_where_the_network_memorises_pools_of_all_sizes():
     found = failing(placed(lambda x, t: 0.95 + 0 * x * t))
     assert "many_on_fresh[dim=4,tasks=64]" in found
@@ -126,11 +130,18 @@ def test_it_is_undecided_where_the_data_cannot_tell():
     assert worst(outcomes(placed(falls_at(3.0), noise=1.0)).values()) is not Outcome.HOLDS
 
 
-def test_the_crossing_is_interpolated_and_ends_with_the_grid():
+def test_the_crossing_is_interpolated_and_unknown_outside_the_grid():
     relative = np.array([0.9, 0.8, 0.6, 0.2, 0.1])[:, None]
     assert claim.crossing(TASKS, relative) == pytest.approx(3.25 * np.log(2))
-    assert claim.crossing(TASKS, relative - 0.5) == np.log(2)
-    assert claim.crossing(TASKS, relative + 0.5) == np.log(64)
+    assert np.isnan(claim.crossing(TASKS, relative - 0.5))
+    assert np.isnan(claim.crossing(TASKS, relative + 0.5))
+
+
+@pytest.mark.parametrize("end", [7.0, 2.5])
+def test_a_threshold_that_leaves_the_grid_is_not_said_to_grow(end):
+    """At the end of training it is above 64 tasks, or after a quarter of it below 2."""
+    found = outcomes(placed(falls_at(end, slope=1.0)))
+    assert found["threshold_grows_pool[dim=4]"] is Outcome.UNDECIDED
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
 
 PREDICTORS = ("dMMSE", "ridge", "dMMSE of another pool")
+AT_DMMSE = 0.9  # relative distance from which a network is nearly at dMMSE
 LEARNED = 2.0  # factor by which training brings the network nearer to ridge, at least
 NEARER = 1.5  # factor by which dMMSE of some pool is further from ridge than the network, at least
 TRAINED = 2000  # steps from which it is judged on many tasks, beside dMMSE, and where the threshold is
@@ -63,7 +64,7 @@ def _ends(part: xr.Dataset) -> list[Finding]:
     what = "distance to dMMSE of another pool / to that of its own"
     findings = [
         *checks.above("few_on_fresh", f"{where} on fresh tasks", mean(few["fresh_relative_distance"]), 0.5),
-        *checks.above("few_on_pool", f"{where} on tasks of the pool", mean(few["pool_relative_distance"]), 0.5),
+        *checks.above("few_on_pool", f"{where} on tasks of the pool", mean(few["pool_relative_distance"]), AT_DMMSE),
         *checks.above("learned", "distance to ridge on fresh tasks, before / after training", closer, LEARNED),
         *checks.above("own_pool", what, geometric_mean(other / own), 1.0),
     ]
@@ -76,19 +77,17 @@ def _ends(part: xr.Dataset) -> list[Finding]:
 
 
 def _thresholds(part: xr.Dataset) -> list[Finding]:
-    """Where p = 1/2 at the end of training; on tasks of the pool it is at more of them than after a part of it."""
+    """The size of pool at which p = 1/2 grows, on tasks of the pool, from a part of the training to its end.
+
+    Where a resampled curve does not cross inside the grid its error is unknown.
+    """
     findings, at, steps, tasks = [], {"dim": int(part.dim)}, part.step.values, part.tasks.values
     early = int(np.argmin(np.abs(steps - steps[-1] / EARLY)))
-    for kind in ("fresh", "pool"):
+    for kind in ("fresh", "pool") if steps[-1] >= LONG else ("pool",):
         relative = part[f"{kind}_relative_distance"].transpose("step", "tasks", "seed").values
-        last = bootstrapped(lambda means: crossing(tasks, means[-1]), relative)
-        what = f"threshold on {kind} tasks"
-        findings += checks.above(f"threshold_inside_{kind}", what, last, tasks[0], at=at)
-        findings += checks.below(f"threshold_below_largest_{kind}", what, last, tasks[-1], at=at)
-        if kind == "pool" or steps[-1] >= LONG:
-            growth = bootstrapped(lambda means: crossing(tasks, means[-1]) - crossing(tasks, means[early]), relative)
-            what = f"{what} after {steps[-1]} steps / after {steps[early]}"
-            findings += checks.above(f"threshold_grows_{kind}", what, growth, 1.0, at=at)
+        growth = bootstrapped(lambda means: crossing(tasks, means[-1]) - crossing(tasks, means[early]), relative)
+        what = f"threshold on {kind} tasks after {steps[-1]} steps / after {steps[early]}"
+        findings += checks.above(f"threshold_grows_{kind}", what, growth, 1.0, at=at)
     return findings
 
 
@@ -113,8 +112,9 @@ def _chosen(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
 
 
 def crossing(tasks: np.ndarray, relative: np.ndarray) -> np.ndarray:
-    """The log number of tasks at which each column of distances falls through 1/2 for the last time, or an end."""
-    return np.clip(_statistics.crossing(tasks, -relative, -0.5), *np.log(tasks[[0, -1]]))
+    """The log number of tasks at which each column of distances falls through 1/2 for the last time, NaN outside."""
+    found = _statistics.crossing(tasks, -relative, -0.5)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def figure(dataset: xr.Dataset):
@@ -136,7 +136,8 @@ experiment = Experiment(
     ),
     conditions=(
         "Two layers, d = 4, prompts of 8 examples; Adam on fresh prompts of pools of 2 to 64 tasks, up to 4000 steps. "
-        "Nearer to dMMSE holds on fresh tasks and on the pool's; nearer to ridge on fresh tasks."
+        "Nearer to dMMSE holds on fresh tasks and on the pool's, there at a relative distance above 0.9 (a bound "
+        "set after four seeds of another key); nearer to ridge on fresh tasks."
     ),
     sources=("Raventos23",),
     quantities=(
@@ -152,10 +153,11 @@ experiment = Experiment(
     fixed={"alpha": 2.0, "width": 32, "batch": 64, "rate": 5e-3, "prompts": 1024, "longest": 1024},
     sizes={
         "smoke": COMMON | {"dim": (2,), "layers": (1,), "tasks": (2, 32), "step": (0, 400), "seed": 4},
-        "small": COMMON | {"tasks": (2, 4, 8, 16, 64), "step": (0, 250, 500, 1000, 2000, 4000), "seed": 4},
+        "small": COMMON | {"tasks": (2, 4, 8, 16, 64), "step": (0, 250, 500, 1000, 2000, 4000), "seed": 10},
         "medium": COMMON
         | {"tasks": (4, 8, 16, 64), "step": (0, 500, 1000, 2000, 4000, 8000, 16000), "seed": Seeds(4, block=2)},
     },
+    key=1,
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
         "another_pool": Control("dMMSE is that of a pool which training never saw", {"foreign": True}),

@@ -108,7 +108,7 @@ experiment = Experiment(
         "within-class noise favour context, Zipfian frequencies allow both."
     ),
     conditions=(
-        "N = 4 pairs, 16 labels, 64 to 512 classes, SGD until the training loss is 0.05 nats, 4 seeds. B from 1 to 2, "
+        "N = 4 pairs, 16 labels, 64 to 512 classes, SGD until the training loss is 0.05 nats, 10 seeds. B from 1 to 2, "
         "noise from 0.1 to 0.5, Zipf exponent from 0 to 1."
     ),
     sources=("Reddy24",),
@@ -123,11 +123,12 @@ experiment = Experiment(
     fixed={"label_count": 16, "pairs": 4, "loss": 0.05, "prompts": 2048},
     sizes={
         "smoke": {"classes": (16,), "setting": (PLAIN,), "test_set": ("IC",), "step": (0,), "seed": 4},
-        "small": {"classes": (64, 128, 256, 512), "setting": (PLAIN, BURSTIER, NOISIER, SKEWED), "seed": 4}
+        "small": {"classes": (64, 128, 256, 512), "setting": (PLAIN, BURSTIER, NOISIER, SKEWED), "seed": 10}
         | {"test_set": TESTS, "step": (0, 6000)},
         "medium": {"classes": tuple(2**i for i in range(5, 12)), "setting": tuple(SETTINGS), "seed": Seeds(6, block=1)}
         | {"test_set": TESTS, "step": (0, 12000)},
     },
+    key=1,
     controls={
         "novel_classes": ENDS(
             "trained on classes that are new in every prompt: the weights have nothing to learn", {"trained_on": "IC"}
