@@ -11,6 +11,7 @@ from icllab.claims.asymptotics.real_table.measure import measure
 from icllab.experiments.checks import Outcome, worst
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
+LENGTHS_THERE = xr.DataArray(LENGTHS, {"length": LENGTHS}, "length")
 PREDICTORS = [*FITTED, "least squares", "ridge"]
 RIDGE = np.array([1.0, 0.8, 0.7, 0.7, 0.6])
 
@@ -58,7 +59,13 @@ def test_it_fails_where_ridge_explains_nothing():
 
 
 def test_it_fails_where_another_predictor_is_better():
-    assert outcomes(made_up(lead=-0.3))["ridge_leads[predictor=5 neighbours]"] is Outcome.FAILS
+    """With few examples or with many."""
+    for part, lengths in (("few", [5, 10, 11]), ("many", [12, 40])):
+        worlds = made_up(), made_up(lead=-0.3)
+        errors = xr.where(LENGTHS_THERE.isin(lengths), *(world["table_error"] for world in worlds[::-1]))
+        found = outcomes(worlds[0].assign(table_error=errors))
+        assert found[f"ridge_leads_{part}[predictor=5 neighbours]"] is Outcome.FAILS
+        assert list(found.values()).count(Outcome.FAILS) == len(FITTED)
 
 
 def test_an_answer_that_is_exactly_right_has_a_logarithm():

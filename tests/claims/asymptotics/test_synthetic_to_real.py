@@ -62,7 +62,7 @@ def failing(dataset):
 def test_it_holds_where_all_is_as_claimed():
     found = outcomes(made_up())
     assert set(found.values()) == {Outcome.HOLDS}
-    assert len(found) == 4 + len(FITTED) + 1
+    assert len(found) == 5 + len(FITTED) + 1
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -79,6 +79,13 @@ def test_it_fails_where_ridge_is_far_better():
 def test_it_fails_where_the_network_has_the_peak_too():
     found = failing(made_up(least_squares=np.array([0.0, 0.0, 0.0, 0.2])))
     assert found == ["peak[dim=5,length=6]"]
+
+
+def test_it_fails_where_the_network_rises_at_the_peak_of_least_squares():
+    dataset = made_up()
+    errors = dataset["table_error"].copy()
+    errors.loc[{"length": 6}] += 0.4  # of all predictors, so that comparisons stay as they are
+    assert failing(dataset.assign(table_error=errors)) == ["no_peak[dim=5,length=6]"]
 
 
 def test_it_fails_where_least_squares_is_better_in_the_end():

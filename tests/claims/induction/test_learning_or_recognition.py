@@ -17,7 +17,7 @@ RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
 FIXED = {"label_count": 16, "pairs": 4, "prompts": 2048}
 
 
-def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=4, recognition=None):
+def made_up(lost=0.8, learned=2.5, width=0.5, own=0.99, noise=0.01, seeds=10, recognition=None):
     """The recognised fraction falls through 1/2 at log2 M = ``lost``; the learned one rises at ``learned``."""
     rng = np.random.default_rng(0)
     x = np.log2(RELATIONS)
@@ -62,6 +62,20 @@ def test_it_fails_where_one_relation_is_learned_or_many_are_recognised():
     assert {"recognised[relations=1]", "learned[relations=1]"} <= set(found)
     found = failing(made_up(lost=99.0, learned=99.0))
     assert {"learned[relations=1024]", "recognised[relations=1024]"} <= set(found)
+
+
+def test_it_fails_where_a_relation_is_recognised_or_learned_in_part():
+    """Three quarters is not all, and a quarter is not nothing."""
+    whole = made_up()
+    for name, at, value in (
+        ("recognised", 1, 0.75),
+        ("learned", 1, 0.25),
+        ("learned", 1024, 0.75),
+        ("recognised", 1024, 0.25),
+    ):
+        fractions = whole[f"{name}_fraction"].copy()
+        fractions.loc[{"relations": at}] += value - fractions.sel(relations=at).mean("seed")
+        assert f"{name}[relations={at}]" in failing(whole.assign({f"{name}_fraction": fractions}))
 
 
 def test_it_fails_where_recognition_outlasts_learning_and_where_learning_takes_many_relations():

@@ -14,10 +14,10 @@ from icllab.claims.induction.two_of_nine import claim, measure
 from icllab.diagnostics.behaviour import interactions
 from icllab.experiments.checks import Outcome
 
-KEPT = {"all": 0.98, "two": 0.9, "three": 0.97, "without the first": 0.5, "without the second": 0.26}
+KEPT = {"all": 0.98, "two": 0.9, "three": 0.97, "without the first": 0.5, "without the second": 0.25}
 
 
-def made_up(kept=KEPT, contrasts=None, spread=0.2, learned=1.0, seeds=4):
+def made_up(kept=KEPT, contrasts=None, spread=0.2, learned=1.0, seeds=10):
     """Contrasts of the named terms, the others a hundredth; small differences between seeds."""
     rng = np.random.default_rng(0)
     named = {"previous": {claim.ONE: 4.0}, "match": {claim.TWO: 4.0}, "label": {claim.THIRD: 2.0, claim.TWO: 0.4}}
@@ -71,7 +71,7 @@ def test_it_holds_where_all_is_as_claimed():
         ({"kept": KEPT | {"two": 0.6}}, "two_alone"),
         ({"kept": KEPT | {"three": 0.8}}, "third_helps"),
         ({"kept": KEPT | {"without the first": 0.9}}, "loss_without[kept=without the first]"),
-        ({"kept": KEPT | {"without the second": 0.6}}, "left_without"),
+        ({"kept": KEPT | {"without the second": 0.33}}, "left_without"),  # above chance, if not by much
         ({"spread": 0.05}, "spread"),
         ({"spread": 0.0}, "spread"),  # all overlaps are the same
     ],

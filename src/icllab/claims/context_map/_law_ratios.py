@@ -20,6 +20,7 @@ EXACT = "fast_weights"
 ANSWERED = ("context", "map", "other map", "neither")
 LEAST, LEAST_NULL, LARGEST_NULL = 1e-12, 1e-6, 0.5
 LAW = "worse of both tests / least null"
+FIXED = {"dim": 2, "length": 8, "batch": 64, "transformer_updates": 1000, "queries": 48, "directions": 2, "draws": 2}
 
 AXES = (
     Axis("family", "F", "networks and the weights that move"),

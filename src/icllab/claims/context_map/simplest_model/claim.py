@@ -9,7 +9,16 @@ there is one.
 
 import xarray as xr
 
-from icllab.claims.context_map._law_ratios import ANSWERED, AXES, EXACT, LAW, QUANTITIES, of_contexts, with_ratios
+from icllab.claims.context_map._law_ratios import (
+    ANSWERED,
+    AXES,
+    EXACT,
+    FIXED,
+    LAW,
+    QUANTITIES,
+    of_contexts,
+    with_ratios,
+)
 from icllab.core.axes import Axis
 from icllab.core.grid import Seeds
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
@@ -65,15 +74,7 @@ experiment = Experiment(
     quantities=QUANTITIES,
     static=("family", "layers", "heads", "width"),
     outputs=("context", "answered_by"),
-    fixed={
-        "dim": 2,
-        "length": 8,
-        "batch": 64,
-        "transformer_updates": 1000,
-        "queries": 48,
-        "directions": 2,
-        "draws": 2,
-    },
+    fixed=FIXED,
     sizes={
         "smoke": {"family": (EXACT,), "layers": (1,), "heads": (1,), "width": (8,), "seed": 2, **ASKED},
         "medium": {"family": FAMILIES, "layers": (1, 2), "heads": (1, 4), "width": (8, 32), **ASKED}

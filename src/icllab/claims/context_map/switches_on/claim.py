@@ -17,7 +17,16 @@ accuracy, or the fraction of variance explained.
 
 import xarray as xr
 
-from icllab.claims.context_map._law_ratios import ANSWERED, AXES, EXACT, LAW, QUANTITIES, of_contexts, with_ratios
+from icllab.claims.context_map._law_ratios import (
+    ANSWERED,
+    AXES,
+    EXACT,
+    FIXED,
+    LAW,
+    QUANTITIES,
+    of_contexts,
+    with_ratios,
+)
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.experiments import Control, Experiment, Finding, checks, estimates
@@ -83,22 +92,7 @@ experiment = Experiment(
     quantities=(*QUANTITIES, Quantity("stage_step", "t", "updates")),
     static=("family",),
     outputs=("stage", "context", "answered_by"),
-    fixed={
-        "item_dim": 31,
-        "updates": 4000,
-        "every": 50,
-        "loss": 0.1,
-        "dim": 2,
-        "length": 8,
-        "width": 16,
-        "layers": 2,
-        "heads": 2,
-        "batch": 64,
-        "transformer_updates": 1000,
-        "queries": 48,
-        "directions": 2,
-        "draws": 2,
-    },
+    fixed=FIXED | {"width": 16, "layers": 2, "heads": 2, "item_dim": 31, "updates": 4000, "every": 50, "loss": 0.1},
     sizes={
         "smoke": {"family": (EXACT,), "seed": 2, **ASKED, "stage": ("start",)},
         "small": {"family": (*FAMILIES, EXACT), "seed": 3, **ASKED},

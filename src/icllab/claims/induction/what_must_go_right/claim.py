@@ -93,7 +93,8 @@ experiment = Experiment(
     ),
     conditions=(
         "N = 4, L = 16, novel classes in every prompt, SGD at rate 0.1. Of the parts of a trained network, layer 2 "
-        "brings it forward most and the classifier least. With a frozen classifier it comes later."
+        "brings it forward most and the classifier least. With a frozen classifier it comes later. "
+        "The order was read off ten seeds of another key."
     ),
     sources=("Reddy24",),
     quantities=("accuracy", *TIMES, Quantity("blind_accuracy", "1/L", "accuracy without attention")),
@@ -105,6 +106,7 @@ experiment = Experiment(
         "small": COMMON | {"seed": 10},
         "medium": COMMON | {"step": tuple(range(0, 8001, 50)), "seed": Seeds(20, block=1)},
     },
+    key=1,
     controls={
         "unablated": Control(
             "the match is supplied where attention should add nothing", measure={"instead": {BLIND: "match"}}

@@ -28,7 +28,7 @@ CHECKED = 5  # of so many recorded steps one has its coefficient estimated
 LATE = 1000  # updates before which descents are not asked for coefficients: they are nowhere yet
 SETTLED = 30  # updates after which the noise of the start is gone
 PRESENT = 0.6  # length of a column from which a feature counts as a corner
-FEW = 100.0  # samples at which five corners have more of the posterior than six
+FEW, MANY = 100.0, 400.0  # samples at which five corners have more of the posterior than six, and less
 
 EXACT = {name: superposition.polygon(k, features=FEATURES, positive=p) for name, (k, p) in POLYGONS.items()}
 
@@ -97,7 +97,7 @@ def _posterior(dataset: xr.Dataset) -> list[Finding]:
     for fewer, more in itertools.pairwise(n[n >= FEW / 4]):
         gain = six.sel(nbeta=more) - six.sel(nbeta=fewer)
         findings += checks.above("gain", what, gain, at={"nbeta": float(more)})
-    few, many = n[np.argmin(np.abs(n - FEW))], n[-1]
+    few, many = (n[np.argmin(np.abs(n - where))] for where in (FEW, MANY))
     findings += checks.above("five_first", "share of five corners - that of six", (five - six).sel(nbeta=few))
     return findings + checks.above("six_last", "share of six corners - that of five", (six - five).sel(nbeta=many))
 
