@@ -1,0 +1,176 @@
+"""Which plausible bugs the tests notice: one change at a time in ``theory``, ``diagnostics`` and every ``measure``.
+
+    python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
+
+The changes are those of ``mutations.py``. They are drawn by a rule: in each room functions and constants in a random
+order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
+the files that name the function (else its module) most often, slow tests left out; of a ``measure`` also its claim at
+smoke. Those that survive are printed with file and line, and belong into docs/mutants.md with a reason, or get a test.
+"""
+
+import argparse
+import ast
+import collections
+import importlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import machine
+from mutations import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
+SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
+NEAREST, LIMIT = 4, 240  # files of tests, and seconds of them
+BROKEN = 70  # exit status of a child that did not get to its tests
+QUIETLY = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider"]
+QUIETLY += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
+FUNCTIONS = (ast.FunctionDef, ast.ClassDef)
+IMPORTED = ("pytest", "jax", "equinox", "optax", "xarray", "scipy.stats", "matplotlib")  # once, for all
+
+
+def drawn(count: int, seed: int) -> list[Mutant]:
+    """As many changes as asked for, at most one of a function or constant."""
+    chosen = []
+    for room, pattern in ROOMS.items():
+        rng, places = random.Random(f"{seed} {room}"), collections.defaultdict(list)
+        for file in sorted((ROOT / "src/icllab" / room).rglob(pattern)):
+            for mutant in mutants(file):
+                places[file, mutant.where].append(mutant)
+        order = sorted(places)
+        rng.shuffle(order)
+        chosen += [rng.choice(places[place]) for place in order[: round(count * SHARES[room])]]
+    return chosen
+
+
+def nearest(mutant: Mutant) -> list[str]:
+    """Files of tests, those that name what has changed most often first; of a measure, those of its claim."""
+    files = (path for path in sorted((ROOT / "tests").rglob("test_*.py")) if ROOT / "tests/page" not in path.parents)
+    tests = {path: path.read_text("utf-8") for path in files}
+    if mutant.file.name == "measure.py":
+        claim = mutant.file.parent.name
+        near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
+    else:
+        own = f"test_{mutant.file.stem}"
+        tree = ast.parse(mutant.file.read_text("utf-8"))
+        public = [node.name for node in tree.body if isinstance(node, FUNCTIONS) and not node.name.startswith("_")]
+        first = re.compile(rf"\b{mutant.where}\b")
+        others = re.compile(rf"\b({'|'.join([mutant.file.stem, *public])})\b")
+        counts = {path: (path.stem == own, len(first.findall(t)), len(others.findall(t))) for path, t in tests.items()}
+        near = sorted((path for path in tests if any(counts[path])), key=counts.__getitem__, reverse=True)[:NEAREST]
+    return [str(path.relative_to(ROOT)) for path in near]
+
+
+def noticed(mutant: Mutant, copy: Path) -> str:
+    """The test that fails, or why there is none; of a measure the claim at smoke is asked too."""
+    file, near = copy / mutant.file.relative_to(ROOT), nearest(mutant)
+    stages = [near] if near else []
+    if mutant.file.name == "measure.py":
+        claim = "/".join(mutant.file.parent.parts[-2:])
+        stages.append(
+            ["-m", "claims and not slow", f"tests/claims/test_every_claim.py::test_the_claim_holds_at_smoke[{claim}]"]
+        )
+    source = file.read_text("utf-8")
+    file.write_text(mutant.applied(source), "utf-8")
+    try:
+        for arguments in stages:
+            failed = tested(arguments, copy)
+            if failed:
+                return failed
+    finally:
+        file.write_text(source, "utf-8")
+    return ""
+
+
+def tested(arguments: list[str], copy: Path) -> str:
+    """The first test that fails, in a process of its own that has JAX already; empty if all pass."""
+    printed = copy / "printed.txt"
+    child = os.fork()
+    if child == 0:
+        try:
+            _test(arguments, copy, printed)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(BROKEN)
+    until = time.monotonic() + LIMIT
+    while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return f"longer than {LIMIT} s"
+        time.sleep(0.05)
+    code, said = os.waitstatus_to_exitcode(status[1]), printed.read_text("utf-8")
+    if code == BROKEN:
+        raise RuntimeError(f"the tests did not start: {said[-500:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return "" if code == 0 else failed[1] if failed else f"exit status {code}"
+
+
+def _test(arguments: list[str], copy: Path, printed: Path) -> None:
+    """What the child does; it does not return."""
+    os.setsid()
+    with printed.open("w") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    os.chdir(copy)
+    sys.path.insert(0, str(copy / "src"))
+    import pytest
+
+    os._exit(int(pytest.main([*QUIETLY, *arguments])))
+
+
+def main():
+    """Tries all that are drawn, and says which survive."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="text in the path of a file")
+    parser.add_argument("--report", type=Path, help="a file of JSON lines; what it has already is not tried again")
+    asked = parser.parse_args()
+    report, known = asked.report, {}
+    if report is not None and report.exists():
+        known = {(one["file"], one["line"], one["after"]): one for one in map(json.loads, report.open())}
+    chosen = [one for one in drawn(asked.count, asked.seed) if asked.only in str(one.file)]
+    print(f"{len(chosen)} changes, seed {asked.seed}; {machine.described('jax', 'pytest')}", flush=True)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    counts = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        ignored = shutil.ignore_patterns(".git", ".venv*", "_build", "__pycache__", ".*_cache", "icl-results")
+        shutil.copytree(ROOT, copy, ignore=ignored)
+        for mutant in chosen:
+            place, room = str(mutant.file.relative_to(ROOT)), mutant.file.relative_to(ROOT / "src/icllab").parts[0]
+            row = known.get((place, mutant.line, mutant.text))
+            if row is None:
+                began = time.monotonic()
+                row = {"file": place, "line": mutant.line, "where": mutant.where, "kind": mutant.kind}
+                row |= {"before": mutant.before, "after": mutant.text, "noticed": noticed(mutant, copy)}
+                row["seconds"] = round(time.monotonic() - began, 1)
+                if report is not None:
+                    with report.open("a") as stream:
+                        stream.write(json.dumps(row) + "\n")
+            counts[room, bool(row["noticed"])] += 1
+            if not row["noticed"]:
+                what = f"{row['where']}, {row['kind']}: {row['before']}  ->  {row['after']}"
+                print(f"survives: {place}:{row['line']} {what}", flush=True)
+    for room in ROOMS:
+        known, all_of = counts[room, True], counts[room, True] + counts[room, False]
+        print(f"{room}: {known} of {all_of} noticed")
+    found, lost = (sum(n for (_, seen), n in counts.items() if seen is which) for which in (True, False))
+    print(f"all: {found} of {found + lost} noticed, {found / max(found + lost, 1):.1%}; target 95 %")
+    raise SystemExit(found < 0.95 * (found + lost))
+
+
+if __name__ == "__main__":
+    main()
