@@ -12,6 +12,7 @@ from icllab.core.errors import (
     InputError,
     expected,
     require_integer,
+    require_known,
     require_number,
     unknown,
 )
@@ -29,6 +30,12 @@ from icllab.core.errors import (
 )
 def test_an_unknown_name(name, known, said):
     assert str(unknown("axis", name, known)) == said
+
+
+def test_a_name_is_refused_unless_it_is_known():
+    require_known("axis", "tau", iter(["alpha", "tau"]))
+    with pytest.raises(InputError, match=r"unknown axis 'taau'; did you mean 'tau'\? \(see the table\)"):
+        require_known("axis", "taau", iter(["alpha", "tau"]), "(see the table)")
 
 
 def test_a_hint_stands_at_the_end():

@@ -180,6 +180,8 @@ def test_a_claim_may_have_names_and_sources_of_its_own():
     assert own.vocabulary.axis("temper").meaning == "temper"
     assert own.vocabulary.quantity("mood_error").meaning == "standard error of the mood"
     assert own.vocabulary.described() == {"temper": ("T", "temper", ""), "mood": ("m", "mood", "")}
+    assert own.vocabulary.row("temper_line").label == "temper, $T$"  # along which a line has its points
+    assert own.vocabulary.row("tau_line").symbol == own.vocabulary.row("tau").symbol
     with pytest.raises(InputError, match="temper: expected a number > 0, got 0"):
         own.grid("smoke", {"temper": [0.0]})
     with pytest.raises(InputError, match="unknown quantity of the claim 'idg_error'"):

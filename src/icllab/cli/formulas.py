@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import icllab
 from icllab.cli.reports import Report
-from icllab.core.errors import InputError, expected, unknown
+from icllab.core.errors import InputError, expected, require_known, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NUMBERS = ("Numbers", "ArrayLike", "float")
-_WHOLE = ("Covariance",)  # a list of numbers is one value: a spectrum
-_COUNTS = ("int",)
-_FLAGS = ("bool",)
-_LISTS = ("Sequence[int]", "Sequence[float]", "Sequence[float] | None", "Sequence[float] | np.ndarray")
-_LISTS += ("npt.ArrayLike", "npt.ArrayLike | None")
-_PHASES = ("Phase",)  # a list: loss, learning coefficient, multiplicity, constant
+# What stands at a parameter -> what is asked for. A spectrum is a list that is one value; a phase is a list of loss,
+# learning coefficient, multiplicity, constant.
+_KINDS = {
+    **dict.fromkeys(("Numbers", "ArrayLike", "float"), "number"),
+    **dict.fromkeys(("Sequence[int]", "Sequence[float]", "Sequence[float] | None"), "list"),
+    **dict.fromkeys(("Sequence[float] | np.ndarray", "npt.ArrayLike", "npt.ArrayLike | None"), "list"),
+    **{"Covariance": "spectrum", "int": "count", "bool": "flag", "Phase": "phase"},
+}
+_POINTWISE = {"count", "flag", "list", "phase"}  # they do not broadcast
 _MATRICES = ("matrices", "preconditioner")  # what no list of numbers can be
 _ANSWERS = ("float", "Number", "Array", "Estimate", "LearningCoefficient", "Steps", "Search", "Optimum", "Flow")
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
@@ -34,27 +36,29 @@ _MOST_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class Formula:
-    """A public function of ``icllab.theory`` that takes numbers; ``defaults`` as they are written.
+    """A public function of ``icllab.theory`` that takes numbers.
 
-    ``whole`` are the parameters that take a list as one value, which is not swept. Where there are ``counts``,
-    ``flags``, ``lists`` or ``phases``, which do not broadcast, every point of a grid is asked for itself.
+    Attributes:
+        module: Its module in ``icllab.theory``, and ``function`` its name there.
+        kinds: Parameter -> ``number``, ``spectrum``, ``count``, ``flag``, ``list`` or ``phase``.
+        defaults: Parameter -> default, as it is written.
+        summary: The first sentence of its docstring.
     """
 
     module: str
     function: str
-    parameters: tuple[str, ...]
+    kinds: Mapping[str, str]
     defaults: Mapping[str, str]
     summary: str
-    whole: tuple[str, ...] = ()
-    counts: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
 
     @property
     def pointwise(self) -> bool:
-        """Whether every point of a grid is asked for itself."""
-        return bool(self.counts or self.flags or self.lists or self.phases)
+        """Whether every point of a grid is asked for itself: a parameter does not broadcast."""
+        return not _POINTWISE.isdisjoint(self.kinds.values())
+
+    def whole(self, parameter: str) -> bool:
+        """Whether a list is one value of the parameter, which is not swept."""
+        return self.kinds[parameter] in ("spectrum", "list", "phase")
 
     @property
     def name(self) -> str:
@@ -65,7 +69,7 @@ class Formula:
     def usage(self) -> str:
         """``name key=value ...`` with what may be left out in brackets."""
         given = {p: value if value != "None" else "" for p, value in self.defaults.items()}
-        words = (f"[{p}={given[p]}]" if p in given else f"{p}=" for p in self.parameters)
+        words = (f"[{p}={given[p]}]" if p in given else f"{p}=" for p in self.kinds)
         return " ".join([self.name, *words])
 
 
@@ -85,44 +89,28 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
     if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
         return None
     a = node.args
-    arguments = [*a.args, *a.kwonlyargs]
-    kinds = [ast.unparse(p.annotation) if p.annotation else "" for p in arguments]
-    known = (*_NUMBERS, *_WHOLE, *_COUNTS, *_FLAGS, *_LISTS, *_PHASES)
-    if any(p.arg in _MATRICES for p in arguments):
-        return None
-    if a.posonlyargs or a.vararg or a.kwarg or not kinds or not all(kind in known for kind in kinds):
-        return None
-    pointwise = any(kind in (*_COUNTS, *_FLAGS, *_LISTS, *_PHASES) for kind in kinds)
-    answer = ast.unparse(node.returns) if node.returns else ""
-    if not (answer in _ANSWERS if pointwise else any(kind in _NUMBERS for kind in kinds)):
+    written = {p.arg: ast.unparse(p.annotation) if p.annotation else "" for p in [*a.args, *a.kwonlyargs]}
+    if a.posonlyargs or a.vararg or a.kwarg or not written or not _KINDS.keys() >= set(written.values()):
         return None
     given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
     defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
     first = (ast.get_docstring(node) or "").partition("\n\n")[0]
     summary = " ".join(_ROLE.sub(r"\1", first).split())
-
-    def of(some: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(p.arg for p, kind in zip(arguments, kinds, strict=True) if kind in some)
-
-    names = tuple(p.arg for p in arguments)
-    lists = of((*_LISTS, *_WHOLE)) if pointwise else ()
-    whole = (*lists, *of(_PHASES)) if pointwise else of(_WHOLE)
-    kinds_of = {"counts": of(_COUNTS), "flags": of(_FLAGS), "lists": lists, "phases": of(_PHASES)}
-    return Formula(module, node.name, names, defaults, summary, whole, **kinds_of)
+    kinds = {name: _KINDS[annotation] for name, annotation in written.items()}
+    found = Formula(module, node.name, kinds, defaults, summary)
+    answer = ast.unparse(node.returns) if node.returns else ""
+    asked = answer in _ANSWERS if found.pointwise else "number" in kinds.values()
+    return found if asked and kinds.keys().isdisjoint(_MATRICES) else None
 
 
 def overview() -> Report:
     """What can be asked."""
     formulas = listing().values()
-    data = {"formulas": [{"name": f.name, "parameters": f.parameters, "summary": f.summary} for f in formulas]}
+    data = {"formulas": [{"name": f.name, "parameters": [*f.kinds], "summary": f.summary} for f in formulas]}
 
     def plain(console: "Console") -> None:
-        from rich.padding import Padding
-        from rich.text import Text
-
         for f in formulas:
-            console.print(Text(f.usage, "bold"))
-            console.print(Padding(Text(f.summary), (0, 0, 0, 2)))
+            _headed(console, f.usage, f.summary)
 
     return Report(data, plain)
 
@@ -140,7 +128,7 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
         raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
     formula = formulas[name]
     given = _assigned(formula, words)
-    swept = [p for p, values in given.items() if len(values) > 1 and p not in formula.whole]
+    swept = [p for p, values in given.items() if len(values) > 1 and not formula.whole(p)]
     shape = tuple(len(given[p]) for p in swept)
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
@@ -174,19 +162,19 @@ def _arguments(formula: Formula, point: Mapping[str, float | list[float]]) -> di
     """One point of a grid as a formula of counts takes it: whole numbers as integers, lists as lists."""
     found: dict[str, Any] = {}
     for name, value in point.items():
-        values = value if isinstance(value, list) else [value]
+        kind, values = formula.kinds[name], value if isinstance(value, list) else [value]
         broken = [x for x in values if not float(x).is_integer()]
-        if name in formula.counts and broken:
+        if kind == "count" and broken:
             raise expected(name, "a whole number", broken[0])
-        if name in formula.flags and values[0] not in (0, 1):
+        if kind == "flag" and values[0] not in (0, 1):
             raise expected(name, "0 or 1", values[0])
-        plain = [int(x) for x in values] if name in (*formula.counts, *formula.lists) and not broken else values
-        if name in formula.phases:
+        plain = values if kind == "number" or broken else [int(x) for x in values]
+        if kind == "phase":
             found[name] = _phase(name, values)
-        elif name in formula.flags:
+        elif kind == "flag":
             found[name] = bool(values[0])
         else:
-            found[name] = plain if name in formula.lists else _single(plain)
+            found[name] = plain if kind in ("list", "spectrum") else _single(plain)
     return found
 
 
@@ -234,18 +222,17 @@ def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
         name, sign, text = word.partition("=")
         if not sign:
             raise expected(formula.name, "key=value", word, f"usage: icl theory {formula.usage}")
-        if name not in formula.parameters:
-            raise unknown(f"parameter of {formula.name}:", name, formula.parameters)
+        require_known(f"parameter of {formula.name}:", name, formula.kinds)
         if name in given:
             raise expected(name, "each parameter once", word, "join its values with commas")
         given[name] = numbers(name, text)
-    lacking = [p for p in formula.parameters if p not in given and p not in formula.defaults]
+    lacking = [p for p in formula.kinds if p not in given and p not in formula.defaults]
     if lacking:
         raise InputError(
             f"{formula.name}: expected {', '.join(lacking)} too, got {', '.join(given) or 'no parameters'}; "
             f"usage: icl theory {formula.usage}"
         )
-    return {p: given[p] for p in formula.parameters if p in given}
+    return {p: given[p] for p in formula.kinds if p in given}
 
 
 def numbers(name: str, text: str) -> list[float]:
@@ -278,19 +265,23 @@ def _write(
     fixed: Mapping[str, Sequence[float]],
     columns: Mapping[str, Any],
 ) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Text(formula.name, "bold"))
-    console.print(Padding(Text(formula.summary), (0, 0, 0, 2)))
-    if fixed:
-        console.print(Padding(Text("at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in fixed.items())), (0, 0, 0, 2)))
+    at = ["at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in fixed.items())] if fixed else []
+    _headed(console, formula.name, formula.summary, *at)
     rows = [
         [_cell(v) for v in (*point, *(c.flat[i] for c in columns.values()))]
         for i, point in enumerate(itertools.product(*swept.values()))
     ]
     for line in _aligned([*swept, *columns], rows):
         console.out(line, highlight=False)
+
+
+def _headed(console: "Console", title: str, *lines: str) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(title, "bold"))
+    for line in lines:
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _cell(value: Any) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines
-from icllab.core.errors import InputError, unknown
+from icllab.core.errors import InputError, require_known
 from icllab.experiments import cards, records, registry, requests, store
 from icllab.experiments.judging import noted
 
@@ -18,8 +18,10 @@ def listed(
 ) -> Report:
     """The claims that fit the filters; a filter that nothing could ever fit is refused."""
     known = {name: registry.load(name, claims) for name in registry.claims(claims)}
-    _require("subject", subject, {name.split("/")[0] for name in known})
-    _require("paper", paper, {key for experiment in known.values() for key in experiment.sources})
+    if subject is not None:
+        require_known("subject", subject, {name.split("/")[0] for name in known})
+    if paper is not None:
+        require_known("paper", paper, {key for experiment in known.values() for key in experiment.sources})
     fitting = [
         name
         for name, experiment in known.items()
@@ -31,11 +33,6 @@ def listed(
         raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(known)} claims has it")
     rows = [_row(cards.card(name, claims), out, claims) for name in fitting]
     return Report({"claims": rows}, lambda console: (_write_long if long else _write)(console, rows))
-
-
-def _require(kind: str, value: str | None, known: set[str]) -> None:
-    if value is not None and value not in known:
-        raise unknown(kind, value, known)
 
 
 def _row(card: cards.Card, out: Path, claims: Path | None) -> dict[str, Any]:

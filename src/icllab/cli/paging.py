@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, worst
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.files import disk_faults, write_atomically
 from icllab.experiments import registry
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_WORST_FIRST = (4, 1, 3, 0)
-_STATUS = {"holds": 0, "fails": 1, "undecided": 3}
 
 
 def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool) -> Report:
@@ -49,6 +46,7 @@ def _has_display() -> bool:
 
 def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) -> Report:
     """Write the report; its exit status is the worst of the verdicts in it, 3 for a claim without one."""
+    from icllab.experiments.checks import Outcome
     from icllab.page import report as reports
 
     if not names:
@@ -68,7 +66,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
     write_atomically(to, text, "the results are kept")
     verdicts = {one.card.claim: one.standing.verdict if one.standing else None for one in sections}
     faults = [found.fault for one in sections for found in one.found if found.fault]
-    statuses = [_STATUS[verdict] if verdict else 3 for verdict in verdicts.values()] + [4] * bool(faults)
+    statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
 
     def plain(console: "Console") -> None:
@@ -80,4 +78,4 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
         lines(console, [("fault", fault) for fault in faults])
 
     data = {"report": to, "figures": figures, "verdicts": verdicts, "faults": faults}
-    return Report(data, plain, min(statuses, key=_WORST_FIRST.index))
+    return Report(data, plain, worst(statuses))

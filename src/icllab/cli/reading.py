@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, worst
 from icllab.core.errors import CellsMissing, IclError, InputError, unknown
 from icllab.core.sources import bibliography
 from icllab.experiments import records, registry, requests, runner, store
@@ -12,8 +12,6 @@ from icllab.experiments import records, registry, requests, runner, store
 if TYPE_CHECKING:
     import xarray as xr
     from rich.console import Console
-
-_WORST_FIRST = (4, 1, 3, 0)
 
 
 def check(
@@ -26,7 +24,6 @@ def check(
         registry.load(name, claims).under(control)
     how = {"size": size, "out": out, "control": control, "claims": claims}
     parts = [_checked(name, record=record, **how) for name in names]
-    status = min((part.exit_status for part in parts), key=_WORST_FIRST.index)
 
     def plain(console: "Console") -> None:
         for i, part in enumerate(parts):
@@ -34,7 +31,7 @@ def check(
                 console.print()
             part.plain(console)
 
-    return Report({"claims": [part.data for part in parts]}, plain, status)
+    return Report({"claims": [part.data for part in parts]}, plain, worst(part.exit_status for part in parts))
 
 
 def _checked(name: str, *, record: bool, **how: Any) -> Report:
@@ -81,7 +78,7 @@ def draw(
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
     experiment = registry.load(claim, claims)
     for name in dataset.dims:
-        experiment.vocabulary.axis(str(name))
+        experiment.vocabulary.axis(str(name).removesuffix("_line"))
     try:
         figure = picture(experiment, dataset)
     except Exception as error:

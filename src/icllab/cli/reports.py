@@ -38,6 +38,11 @@ class Report:
         return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
+def worst(statuses: Iterable[int]) -> int:
+    """The exit status of several claims."""
+    return min(statuses, key=(4, 1, 3, 0).index)
+
+
 def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:
     """``name  value`` lines, the values never broken: paths are for copying."""
     pairs = [(name, str(value)) for name, value in pairs]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,10 @@ AXES = _table(
     Axis("split", "p", "split of the wells"),
     Axis("position", "i", "position of the query", "examples seen", least=0),
     Axis("tau", r"\tau", "pretraining contexts per parameter", above=0),
-    Axis("tau_line", r"\tau", "pretraining contexts per parameter, where a theory line is drawn"),
     Axis("epochs", "E", "training length", "epochs of d^2 prompts", above=0),
     Axis("alpha", r"\alpha", "context length over dimension", above=0),
     Axis("test_alpha", r"\tilde\alpha", "context length of the test over dimension", above=0),
     Axis("kappa", r"\kappa", "pretraining tasks over dimension", above=0),
-    Axis("kappa_line", r"\kappa", "pretraining tasks over dimension, where a theory line is drawn"),
     Axis("rho", r"\rho", "label-noise variance", least=0),
     Axis("ridge", r"\lambda", "ridge", least=0),
     Axis("seed", "s", "independent repetition", least=0),
@@ -296,5 +294,4 @@ QUANTITIES = _table(
 def require_axes(names: Iterable[str]) -> None:
     """Refuse any dimension that is not in the axis table."""
     for name in names:
-        if name not in AXES:
-            raise unknown("axis", name, AXES)
+        require_known("axis", name, AXES)

@@ -58,6 +58,13 @@ def require_key(value: Any) -> None:
         raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
 
 
+def require_known(kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    """Refuse a name that is not among the known ones; the error is that of :func:`unknown`."""
+    known = list(known)
+    if name not in known:
+        raise unknown(kind, name, known, hint)
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
     known = sorted(known)

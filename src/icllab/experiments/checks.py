@@ -157,13 +157,9 @@ class Verdict:
             "claim": self.claim,
             "verdict": self.outcome.value,
             "left_out": list(self.left_out),
-            "findings": [_plain(f) for f in self.findings],
+            "findings": [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings],
             "notes": list(self.notes),
         }
-
-
-def _plain(finding: Finding) -> dict[str, Any]:
-    return {name: getattr(value, "value", value) for name, value in asdict(finding).items()}
 
 
 At: TypeAlias = Mapping[str, Any]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from icllab.core.axes import Axis, Quantity
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_known, unknown
 from icllab.core.grid import Coordinates, Grid, Named, Seeds, Value, canonical
 from icllab.core.sources import Reference, parsed, references
 from icllab.experiments.vocabulary import Vocabulary
@@ -48,8 +48,7 @@ class Control:
     def __post_init__(self) -> None:
         if not self.measure and self.theory is None:
             raise expected("control", "another measurement or another formula", self.meaning)
-        if self.size not in SIZES:
-            raise unknown("size", self.size, SIZES)
+        require_known("size", self.size, SIZES)
 
     @property
     def simulated(self) -> bool:
@@ -66,7 +65,7 @@ class Experiment:
         conditions: Where it was found: sizes, seeds, optimiser.
         sources: Keys of ``references.bib`` or of ``references``.
         references: BibTeX of the sources that only this claim has.
-        axes: The axes that only this claim has.
+        axes: The axes that only this claim has. That of a line (``width_line``) needs no row of its own.
         quantities: What is measured and predicted: names that are shared, and the rows of those that only this claim
             has. A standard error, a closed form or a line (``width_error``, ``width_theory``, ``width_line``) needs no
             row of its own.
@@ -111,16 +110,14 @@ class Experiment:
     def __post_init__(self) -> None:
         if len(self.claim.split()) > WORDS:
             raise expected("claim", f"a sentence of at most {WORDS} words", len(self.claim.split()))
-        if self.shows not in SIZES:
-            raise unknown("size", self.shows, SIZES)
+        require_known("size", self.shows, SIZES)
         vocabulary = self.vocabulary
         for name in self.outputs:
             vocabulary.axis(name)
         if both := set(self.outputs) & set(self.static):
             raise expected("outputs", "axes that are not swept", sorted(both))
         for size, axes in self.sizes.items():
-            if size not in SIZES:
-                raise unknown("size", size, SIZES)
+            require_known("size", size, SIZES)
             for name in (*self.static, *self.outputs):
                 if name not in axes:
                     raise expected(f"size {size!r}", f"values of the axis {name!r}", list(axes))
@@ -146,8 +143,7 @@ class Experiment:
     def reference(self, key: str) -> Reference:
         """One of the claim's sources; an unknown key is refused."""
         known = {**references(), **parsed(self.references, "references")}
-        if key not in known:
-            raise unknown("source", key, known)
+        require_known("source", key, known)
         return known[key]
 
     def _admit(self, name: str, values: "Sequence[Value] | int | Seeds", row: Axis | None) -> None:
@@ -164,8 +160,7 @@ class Experiment:
 
     def grid(self, size: str, chosen: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
         """The cells of a size, with some axes' values replaced by ``chosen`` and the number of seeds by ``seeds``."""
-        if size not in self.sizes:
-            raise unknown(f"size of {self.name}", size, self.sizes)
+        require_known(f"size of {self.name}", size, self.sizes)
         axes = {name: _listed(values) for name, values in self.sizes[size].items()}
         for name, values in (chosen or {}).items():
             if name in axes:
@@ -202,8 +197,7 @@ class Experiment:
         """The experiment under one of its negative controls."""
         if control is None:
             return self
-        if control not in self.controls:
-            raise unknown(f"control of {self.name}", control, self.controls)
+        require_known(f"control of {self.name}", control, self.controls)
         other = self.controls[control]
         if isinstance(other.theory, Mapping):
             raise expected("control", "a claim with a theory to give other arguments to", other.meaning)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import CellsMissing, expected, unknown
+from icllab.core.errors import CellsMissing, expected, require_known
 from icllab.experiments import registry
 from icllab.experiments.experiment import SIZES, Experiment
 
@@ -79,8 +79,8 @@ def stored_request(
     """The request that reads what is under ``out``."""
     folder = None if claims is None else str(Path(claims).resolve())
     registry.load(claim, folder).under(control)
-    if size is not None and size not in SIZES:
-        raise unknown("size", size, SIZES)
+    if size is not None:
+        require_known("size", size, SIZES)
     present = sizes_present(out, claim, control)
     if not present or (size is not None and size not in present):
         wanted = claim + (f" at size {size}" if size else "")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from icllab.core.axes import AXES, QUANTITIES, Axis, Quantity, derived
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_known, unknown
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,25 @@ class Vocabulary:
 
     def axis(self, name: str) -> Axis:
         """The axis called ``name``; an unknown name is refused with the nearest known one."""
-        if name not in self.axes:
-            raise unknown("axis", name, self.axes)
+        require_known("axis", name, self.axes)
         return self.axes[name]
 
     def quantity(self, name: str) -> Quantity:
         """The quantity called ``name``, or derived from one by its suffix; an unknown name is refused."""
-        found = derived(name, self.quantities)
-        if found is None:
-            raise unknown("quantity of the claim", name, self.quantities)
-        return found
+        return _found(name, self.quantities)
 
     def row(self, name: str) -> Quantity:
-        """The axis or the quantity called ``name``."""
-        return self.axes[name] if name in self.axes else self.quantity(name)
+        """The axis or the quantity called ``name``, or derived from one: a line has its points along ``tau_line``."""
+        return _found(name, {**self.quantities, **self.axes})
 
     def described(self) -> dict[str, tuple[str, str, str]]:
         """Symbol, meaning and unit of the claim's own names, as results carry them."""
         rows = {name: self.axes[name] if name in self.axes else self.quantities[name] for name in self.own}
         return {name: (row.symbol, row.meaning, row.unit) for name, row in rows.items()}
+
+
+def _found(name: str, known: Mapping[str, Quantity]) -> Quantity:
+    found = derived(name, known)
+    if found is None:
+        raise unknown("quantity of the claim", name, known)
+    return found

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from icllab.core.axes import Quantity
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.figures import style
 from icllab.figures.labels import named, told_apart, valued
@@ -67,8 +67,7 @@ class Panel:
     def of(self, dataset: xr.Dataset) -> xr.Dataset:
         """The part of the dataset that the panel shows."""
         for name, value in self.at.items():
-            if name not in dataset.dims:
-                raise unknown("dimension", name, map(str, dataset.dims))
+            require_known("dimension", name, map(str, dataset.dims))
             if value not in dataset[name].values:
                 raise expected(name, f"one of {dataset[name].values.tolist()}", value)
         return dataset.sel(dict(self.at))
@@ -154,8 +153,7 @@ def panels(
         raise expected("panels", "at least one panel", list(rows))
     rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
     for name in {name for row in rows for name in (row.x, row.hue)} - {None}:
-        if name not in dataset.dims:
-            raise unknown("dimension", str(name), map(str, dataset.dims))
+        require_known("dimension", str(name), map(str, dataset.dims))
     shown = [row.of(dataset) for row in rows]
     points = [_points(part, row, over) if row.y else [] for row, part in zip(rows, shown, strict=True)]
     lines = [_lines(part, row, line_x) if row.line else [] for row, part in zip(rows, shown, strict=True)]
@@ -189,8 +187,7 @@ def panels(
 
 def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.DataArray:
     """The variable over exactly the dimensions a figure can show; a dimension of length 1 falls away."""
-    if name not in dataset.data_vars:
-        raise unknown("variable", name, map(str, dataset.data_vars))
+    require_known("variable", name, map(str, dataset.data_vars))
     values = dataset[name].astype(float)
     values = values.squeeze([d for d in values.dims if d not in dims and values.sizes[d] == 1], drop=True)
     left = [str(d) for d in values.dims if d not in dims]
@@ -221,8 +218,7 @@ def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
 
 def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
     line = str(row.line)
-    if line not in dataset.data_vars:
-        raise unknown("variable", line, map(str, dataset.data_vars))
+    require_known("variable", line, map(str, dataset.data_vars))
     own = [str(d) for d in dataset[line].dims if d != row.hue]
     line_x = line_x or next((name for name in (str(row.x), *own) if name in own), "")
     if line_x not in own:
@@ -235,8 +231,7 @@ def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.Dat
     """Where any part of a point cannot be relied upon."""
     if name is None:
         return xr.zeros_like(like, dtype=bool)
-    if name not in dataset.data_vars:
-        raise unknown("variable", name, map(str, dataset.data_vars))
+    require_known("variable", name, map(str, dataset.data_vars))
     told = dataset[name] > 0
     told = told.any([dim for dim in told.dims if dim not in like.dims])
     return told.broadcast_like(like).transpose(*like.dims)

@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
-from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error, means_and_errors
+from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
 from icllab.diagnostics.cases import Cases
 from icllab.training.ensembles import Ensemble
 
@@ -183,9 +184,8 @@ def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prom
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         found = answers(_Measures(), members, task, key=key, prompts=prompts)
-        pairs = np.array([[_mean_of_defined(column) for column in one.T] for one in found])
-        names = [f"{name}{end}" for name in MEASURES for end in ("", "_error")]
-        return dict(zip(names, pairs.reshape(len(found), -1).T, strict=True))
+        parts = zip(("", "_error"), mean_and_error(found, axis=1), strict=True)
+        return {f"{name}{end}": part[:, i] for end, part in parts for i, name in enumerate(MEASURES)}
 
     return cases.dataset(cases.measured(measure), prompts=prompts)
 
@@ -311,12 +311,6 @@ def _above_even(values: Array, right: Array, wrong: Array) -> Array:
 def _mean_where(values: Array, where: Array) -> Array:
     inside = jnp.where(jnp.broadcast_to(where, values.shape), values, 0)
     return jnp.sum(inside, axis=-1) / jnp.sum(where).astype(values.dtype)
-
-
-def _mean_of_defined(samples: Float[np.ndarray, " prompt"]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over prompts where there is a number, and its standard error; NaN where there is none."""
-    defined = samples[~np.isnan(samples)]
-    return mean_and_error(defined) if defined.size else (np.array(np.nan), np.array(np.nan))
 
 
 def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import expected, require_integer, require_number, unknown
+from icllab.core.errors import expected, require_integer, require_known, require_number
 from icllab.diagnostics.curves.segments import PER_BREAK, PER_SEGMENT, Fit, Segments, bic
 from icllab.diagnostics.curves.smooth_rivals import CHANCE, Rivals
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
@@ -87,8 +87,7 @@ def change_points(
 
     Derived: docs/singular-training.md, Change points.
     """
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
+    require_known("scale", scale, SCALES)
     require_integer("most", most)
     require_integer("resamples", resamples, least=100)
     require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)

@@ -24,7 +24,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import t as student
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
 
@@ -83,8 +83,7 @@ def transitions(
 
     Derived: docs/transitions.md, Time and width.
     """
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
+    require_known("scale", scale, SCALES)
     if not 0 <= edges[0] < level < edges[1] <= 1:
         raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
     if not 0 <= window[0] < window[1] <= 1:
@@ -253,8 +252,7 @@ def member_curves(given: Any, variable: str | None, along: str) -> tuple[xr.Data
         if variable is None and len(names) != 1:
             raise expected("variable", "the name of one, since there are several", names)
         variable = variable or names[0]
-        if variable not in names:
-            raise unknown("variable", variable, names)
+        require_known("variable", variable, names)
         given = given[variable]
     if not isinstance(given, xr.DataArray):
         raise expected("curve", "a run, a Dataset or a DataArray", type(given).__name__)

@@ -21,7 +21,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.errors import expected, require_integer, require_known
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error, means_and_errors
 from icllab.diagnostics.behaviour.lengths import counts_of
@@ -83,8 +83,7 @@ class LearningMachine(eqx.Module):
 
     def samples(self, count: str = "windows") -> float:
         """n, in windows or in prefixes."""
-        if count not in COUNTS:
-            raise unknown("count", count, COUNTS)
+        require_known("count", count, COUNTS)
         return float(self.size if count == "windows" else self.size * self.often.sum())
 
     def losses(self) -> xr.Dataset:

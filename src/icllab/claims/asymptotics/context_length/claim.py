@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.asymptotics._fitted import solved
-from icllab.core.axes import Axis, Quantity
+from icllab.core.axes import Quantity
 from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
@@ -90,7 +90,6 @@ experiment = Experiment(
         "with alpha, the error tends to the noise with more tasks than dimensions, and to a level above it with fewer."
     ),
     sources=("Lu24", "Letey24"),
-    axes=(Axis("alpha_line", r"\alpha", "context length over dimension, where a theory line is drawn"),),
     quantities=(
         *("icl_error", "converged", "icl_theory", "icl_line"),
         Quantity("icl_limit", r"e_{\mathrm{ICL}}", "error on fresh tasks, limit of long contexts and many of them"),

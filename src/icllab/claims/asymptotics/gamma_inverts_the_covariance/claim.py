@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.asymptotics._fitted import ratio, solved, titled, written
-from icllab.core.axes import Axis, Quantity
+from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
 from icllab.experiments import Control, Experiment, Finding, checks
 from icllab.figures.curves import Panel, panels
@@ -88,7 +88,6 @@ experiment = Experiment(
     ),
     conditions="A pool of tasks, a ridge and correlated inputs (covariance Sigma/d) in turn; in the limit of large d.",
     sources=("Letey24", "Lu24"),
-    axes=(Axis("eigenvalue_line", "r", "eigenvalue, where a theory line is drawn"),),
     quantities=(
         Quantity("gamma_diagonal", r"u^\top\Gamma u", "fitted matrix along an eigenvector"),
         Quantity("fitted_ridge", r"\nu", "ridge that fits the fitted matrix best"),

@@ -86,10 +86,7 @@ experiment = Experiment(
     ),
     conditions="Three sets of parameters; covariances of one trace; closed forms for large d, order at the largest d.",
     sources=("LeteyTask25",),
-    axes=(
-        Axis("exponent_line", "p", "exponent of the power law, where a theory line is drawn"),
-        Axis("test_covariance", r"\tilde C", "covariance of the test tasks"),
-    ),
+    axes=(Axis("test_covariance", r"\tilde C", "covariance of the test tasks"),),
     quantities=(
         Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"),
         *("idg_error", "converged"),

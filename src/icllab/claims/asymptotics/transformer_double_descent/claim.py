@@ -85,10 +85,7 @@ experiment = Experiment(
         "zero. The interval of the slope of log n at the peak on log d holds 2 and not 1."
     ),
     sources=("Lu24",),
-    axes=(
-        Axis("prompt_ratio", "n/d^2", "training prompts over dimension squared", above=0),
-        Axis("prompt_ratio_line", "n/d^2", "training prompts over dimension squared, where a line is drawn"),
-    ),
+    axes=(Axis("prompt_ratio", "n/d^2", "training prompts over dimension squared", above=0),),
     quantities=(
         "icl_error",
         "training_error",
