@@ -97,6 +97,25 @@ def test_it_is_undecided_where_networks_have_not_learned_or_the_data_cannot_tell
     assert outcome(made_up().isel(relations=[0])) is Outcome.UNDECIDED
 
 
+def test_errors_of_three_seeds_are_those_of_their_scatter():
+    """Where both fractions are lines of slope 1/4 and cross half-way between two points, to first order in the noise.
+
+    Resampled as they are, three seeds vary by a third of the variance too little.
+    """
+    dataset, slope, noise = made_up(noise=0.0, seeds=3), 0.25, 0.005
+    x = xr.DataArray(np.log2(RELATIONS), {"relations": list(RELATIONS)}, "relations")
+    scatter = noise * np.random.default_rng(0).normal(size=(2, len(x), 3))
+    learned, recognised = (xr.zeros_like(dataset["learned_fraction"]).copy(data=some) for some in scatter)
+    dataset["learned_fraction"] = 0.5 + slope * (x - 2.5) + learned
+    dataset["recognised_fraction"] = 0.5 - slope * (x - 0.5) + recognised
+    of_learned = learned.sel(relations=[4, 8]).var("seed", ddof=1).sum() / 3 / (2 * slope) ** 2
+    of_lost = recognised.sel(relations=[1, 2]).var("seed", ddof=1).sum() / 3 / (2 * slope) ** 2
+    found = {finding.id: finding.standard_error**2 for finding in claim.check(dataset)}
+    reached = {"rel": 4 * (2 / claim.RESAMPLED) ** 0.5}  # standard errors of a variance over resampled seeds
+    assert found["learned_from"] == pytest.approx(float(of_learned), **reached)
+    assert found["neither"] == pytest.approx(float(of_learned + of_lost), **reached)
+
+
 def test_fractions_are_zero_and_one_for_who_recognises_and_who_learns():
     dataset = made_up(noise=0.0)
     recognition = dataset["recognition_accuracy_theory"].broadcast_like(dataset["accuracy"])
