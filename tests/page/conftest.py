@@ -12,6 +12,8 @@ from icllab.experiments import registry
 from icllab.page import catalogue, server
 
 ADDRESS = "http://127.0.0.1:8765"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
 _all = registry.claims
 
@@ -89,3 +91,35 @@ def until():
         raise AssertionError(f"not within {seconds} s")
 
     return until
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window; what needs one is skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("needs Chromium on the PATH")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """A tab that must have no error and no request to elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console", lambda said: wrong.append(said.text) if said.type == "error" and "400" not in said.text else None
+    )
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith(("http://127.0.0.1", "file:", "data:")) else wrong.append(asked.url),
+    )
+    yield page
+    context.close()
+    assert not wrong

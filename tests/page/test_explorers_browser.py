@@ -1,126 +1,24 @@
-"""Explorers in a browser: what is drawn is what `icllab.theory` says, on the page and in the documentation."""
+"""Explorers of the page in a browser: what is drawn is what `icllab.theory` says."""
 
 # ruff: noqa: RUF001 (Greek letters are meant)
 
-import functools
-import http.server
-import importlib.util
 import io
 import itertools
-import json
-import re
-import shutil
-import threading
-from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import matplotlib
 import numpy as np
 import pytest
+from page.explorer_server import Handler, served
+from page.explorer_tab import close, curves, move, surface
 
-import icllab.page
 from icllab.page.explorers import EXPLORERS
 from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention, preconditioners
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium on the PATH")
-
-STATIC = Path(icllab.page.__file__).parent / "static"
-DOCS = Path(__file__).parents[2] / "docs"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>explorers</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/explore.css">
-<script type="module" src="/start.js"></script><main id="main"></main></html>"""
-START = """import { list, show } from "/static/explore.js";
-const root = document.getElementById("main"), id = location.hash.split("?")[0].split("/")[2];
-window.left = await (id ? show(root, id) : list(root));"""
-STORED = {"id": "a", "claim": "asymptotics/double_descent", "label": "double_descent/small", "fault": False}
-STORED |= {"control": None, "cells": 4, "of": 4}
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """The page's files, and answers as its server gives them."""
-
-    points: dict = {}  # noqa: RUF012
-
-    def do_GET(self):
-        address = urlsplit(self.path)
-        parts, values = address.path.strip("/").split("/"), dict(parse_qsl(address.query))
-        if address.path == "/favicon.ico":
-            return self.send("", "image/x-icon")
-        if address.path in ("/", "/start.js"):
-            return self.send(*((PAGE, "text/html") if address.path == "/" else (START, "text/javascript")))
-        if parts[0] == "static":
-            self.path = "/" + "/".join(parts[1:])
-            return super().do_GET()
-        if parts == ["api", "explorers"]:
-            return self.json({"explorers": [one.declaration() for one in EXPLORERS.values()]})
-        if parts == ["api", "results"]:
-            return self.json({"results": [STORED]})
-        if parts[:2] == ["api", "results"]:
-            return self.json(self.points)
-        if parts[:2] == ["api", "explorers"]:
-            try:
-                return self.json(EXPLORERS[parts[2]].answer(**values))
-            except ValueError as error:
-                return self.json({"error": str(error)}, 400)
-        return self.send("", "text/plain", 404)
-
-    def json(self, value, status=200):
-        self.send(json.dumps(value, allow_nan=False), "application/json", status)
-
-    def send(self, text, kind, status=200):
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", POLICY)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="module")
 def address():
-    handler = functools.partial(Handler, directory=str(STATIC))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def tab(browser):
-    """A tab that must have no error and no request to elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    wrong = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda said: wrong.append(said.text) if said.type == "error" and "400" not in said.text else None
-    )
-    page.on(
-        "request",
-        lambda asked: None if asked.url.startswith(("http://127.0.0.1", "file:", "data:")) else wrong.append(asked.url),
-    )
-    yield page
-    context.close()
-    assert not wrong
+    with served() as where:
+        yield where
 
 
 def opened(page, where, id, query=""):
@@ -128,32 +26,6 @@ def opened(page, where, id, query=""):
     page.goto("about:blank")  # an address that differs after its # alone would not be loaded
     page.goto(f"{where}#/explore/{id}" + (f"?{query}" if query else ""))
     page.wait_for_selector("#main[data-answered]")
-
-
-def answers(page, root="#main"):
-    return int(page.get_attribute(root, "data-answered"))
-
-
-def move(page, name, value, root="#main"):
-    """Type a value beside a slider, and wait for the answer."""
-    before = answers(page, root)
-    field = page.locator(f"{root} .control:has([name={name}]) input[type=text]")
-    field.fill(str(value))
-    field.press("Enter")
-    page.wait_for_function(
-        "([root, n]) => Number(document.querySelector(root).dataset.answered) > n", arg=[root, before]
-    )
-
-
-def curves(page, root="#main"):
-    """What uPlot was given: x, and label -> y."""
-    drawn = page.evaluate("(root) => document.querySelector(root + ' figure.curves').drawn", root)
-    x, *y = (np.array(values, float) for values in drawn["data"])
-    return x, dict(zip(drawn["labels"], y, strict=True))
-
-
-def surface(page, root="#main"):
-    return page.evaluate("(root) => document.querySelector(root + ' figure.surface').drawn", root)
 
 
 def settle(page):
@@ -172,10 +44,6 @@ def image(locator):
     from PIL import Image
 
     return np.asarray(Image.open(io.BytesIO(locator.screenshot())).convert("RGB"))
-
-
-def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
 
 
 def test_the_list_has_every_explorer(tab, address):
@@ -513,88 +381,3 @@ def test_an_unknown_explorer_is_said_to_be_none(tab, address):
     tab.goto(f"{address}#/explore/nothing")
     tab.wait_for_selector("#main .problem:visible")
     assert tab.locator("#main .problem").inner_text() == "expected an explorer, got nothing"
-
-
-@pytest.fixture(scope="module")
-def documentation(tmp_path_factory):
-    """The raw parts of the documentation's page, and small grids beside it."""
-    spec = importlib.util.spec_from_file_location("make_explorers", DOCS / "make_explorers.py")
-    make_explorers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_explorers)
-    folder = tmp_path_factory.mktemp("docs")
-    grids = {
-        "linear_attention": {"x": ("tau", "kappa"), "alpha": (1, 10), "kappa": (0.5, 2), "ridge": (0, 0.3)},
-        "induction_landscape": {"third": ("fixed",), "level": (2, 4), "pairs": (4,), "time": (20, 60)},
-        "preconditioner": {"length": (5, 20), "spectrum": ("power", "levels"), "ratio": (10, 100)},
-        "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
-        "free_energies": {"gap": (0.001, 0.01), "shown": ("difference", "energies")},
-    }
-    make_explorers.write(folder, grids)
-    raw = re.findall(
-        r"^```\{raw\} html\n(.*?)^```", (DOCS / "explorers.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    (folder / "explorers.html").write_text('<!doctype html><meta charset="utf-8"><body>' + "\n".join(raw), "utf-8")
-    return (folder / "explorers.html").as_uri(), grids
-
-
-@pytest.fixture
-def page(tab, documentation):
-    """The documentation's page, opened from the disk without a network, and scrolled through."""
-    tab.context.set_offline(True)
-    tab.goto(documentation[0])
-    for id in EXPLORERS:
-        tab.locator(f"[data-explorer={id}]").scroll_into_view_if_needed()
-        tab.wait_for_selector(f"[data-explorer={id}][data-answered]")
-    return tab
-
-
-def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theory(page, documentation):
-    assert set(documentation[1]) == set(EXPLORERS)
-    root = "[data-explorer=linear_attention]"
-    law = {"tau": 2.0, "alpha": 10.0, "kappa": 0.5, "rho": 0.01, "ridge": 0.0}
-    x, drawn = curves(page, root)
-    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
-    move(page, "kappa", 1.4, root)  # the nearest of the grid is shown as what it is
-    assert page.locator(f"{root} .control:has([name=kappa]) input[type=text]").input_value() == "2"
-    law["kappa"] = 2.0
-    x, drawn = curves(page, root)
-    close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
-    found = surface(page, root)
-    grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
-    close(found["z"], linear_attention.icl_error(**grid))
-    assert page.locator(f"{root} .control:has-text('ρ') .fixed").inner_text() == "0.01"
-
-    root = "[data-explorer=induction_landscape]"
-    move(page, "time", 25, root)
-    found, sizes = surface(page, root), {"pairs": 4, "labels": 32}
-    flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.5,), **sizes)
-    close(found["path"]["z"][-1], flow.loss[-1])
-    close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), 4.0, **sizes))
-
-    root = "[data-explorer=free_energies]"
-    page.select_option(f"{root} [name=shown]", "energies")
-    page.wait_for_function(
-        "(root) => document.querySelector(root + ' figure.curves').drawn.labels[0] === 'simple phase'", arg=root
-    )
-    n, drawn = curves(page, root)
-    simple = free_energy.Phase(0.01, learning_coefficients.LearningCoefficient(0.5, 1))
-    close(drawn["simple phase"], free_energy.asymptotic(simple, n))
-
-
-def test_where_the_grid_has_no_answer_the_documentation_says_why(page):
-    root = "[data-explorer=learning_coefficients]"
-    move(page, "hidden", 2, root)
-    before = answers(page, root)
-    move(page, "rank", 3, root)
-    assert answers(page, root) > before
-    assert page.locator(f"{root} .problem").inner_text() == "rank: expected at most 2, the smallest size, got 3"
-
-
-def test_modules_that_cannot_become_one_script_are_refused(documentation, tmp_path):
-    spec = importlib.util.spec_from_file_location("make_explorers", DOCS / "make_explorers.py")
-    make_explorers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_explorers)
-    shutil.copytree(STATIC, tmp_path / "static")
-    (tmp_path / "static" / "viridis.js").write_text('import viridis from "elsewhere";\n', "utf-8")
-    with pytest.raises(ValueError, match=r"viridis\.js: expected imports of names on one line"):
-        make_explorers.bundle(tmp_path / "static")

@@ -13,12 +13,12 @@ An axis is ``{"label", "scale"}`` with the scale ``"linear"`` or ``"log"``. Eith
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icllab.core.errors import InputError, expected, unknown
+from icllab.core.errors import InputError, expected, require_known, unknown
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 When = Mapping[str, tuple[str, ...]]  # choice -> the options under which a control has an effect
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Slider:
     """A number that is moved.
 
@@ -46,6 +46,7 @@ class Slider:
     low: float
     high: float
     start: float
+    _: KW_ONLY
     scale: str = "linear"
     zero: bool = False
     when: When = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Slider:
         return int(number) if whole else number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Choice:
     """One of several options.
 
@@ -80,6 +81,7 @@ class Choice:
     label: str
     options: Mapping[str, str]
     start: str
+    _: KW_ONLY
     when: When = field(default_factory=dict)
 
     def read(self, value: object) -> str:
@@ -125,8 +127,7 @@ class Explorer:
         """
         known = {control.name: control for control in self.sliders}
         for name in values:
-            if name not in known:
-                raise unknown(f"control of {self.id}", name, known)
+            require_known(f"control of {self.id}", name, known)
         return {name: control.read(values.get(name, control.start)) for name, control in known.items()}
 
     def answer(self, **values: object) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from icllab.theory.learning_coefficients import LearningCoefficient
 
 _LEAST = 3.0
 _CUSP_N = np.geomspace(_LEAST, 1e4, 70)  # the quadrature's step resolves the wells up to here
+_MODELS = {"expansion": "the expansion, two phases", "cusp": "a tilted cusp, exact integrals"}
 _SHOWN = {"energies": "both free energies", "difference": "their difference", "weights": "shares of the posterior"}
 _EXPANSION, _CUSP = {"model": ("expansion",)}, {"model": ("cusp",)}
 
@@ -46,10 +47,7 @@ def _expansion(
         crossings = []
     numbers = {f"crossing {i} at n": one for i, one in enumerate(crossings, 1)} or {"crossing": "at no n"}
     inside = [one for one in crossings if _LEAST <= one <= most]
-    return _figure(shown, n, energies, shares) | {
-        "axes": _axes(shown) | {"mark": inside[-1] if inside else None},
-        "numbers": numbers,
-    }
+    return _figure(shown, n, energies, shares, inside[-1] if inside else None) | {"numbers": numbers}
 
 
 def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]:
@@ -60,11 +58,8 @@ def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]
     }
     left, right = halves.values()
     share = expit(right - left)
-    numbers: dict[str, Any] = {}
-    for n in (100.0, 1000.0):
-        numbers[f"tilt of equal shares at n = {n:g}"] = _line(n, split, free)
-    figure = _figure(shown, _CUSP_N, halves, np.stack([share, 1 - share]))
-    return figure | {"axes": _axes(shown) | {"mark": None}, "numbers": numbers}
+    numbers = {f"tilt of equal shares at n = {n:g}": _line(n, split, free) for n in (100.0, 1000.0)}
+    return _figure(shown, _CUSP_N, halves, np.stack([share, 1 - share]), None) | {"numbers": numbers}
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,18 +70,17 @@ def _line(n: float, split: float, free: int) -> float | str:
         return "beyond -2 to 3"
 
 
-def _figure(shown: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray) -> dict[str, Any]:
+def _figure(
+    shown: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray, mark: float | None
+) -> dict[str, Any]:
     (first, second), (one, other) = energies, energies.values()
-    if shown == "energies":
-        return {"curves": [curve(name, n, values) for name, values in energies.items()]}
-    if shown == "weights":
-        return {"curves": [curve(name, n, values) for name, values in zip(energies, shares, strict=True)]}
-    return {"curves": [curve(f"{second} minus {first}", n, other - one), curve("equal", n, 0.0)]}
-
-
-def _axes(shown: str) -> dict[str, Any]:
-    label = {"energies": "free energy in nats", "difference": "difference in nats", "weights": "share of the posterior"}
-    return {"x": axis("n  samples", "log"), "y": axis(label[shown])}
+    label, drawn = {
+        "energies": ("free energy in nats", energies),
+        "difference": ("difference in nats", {f"{second} minus {first}": other - one, "equal": 0.0}),
+        "weights": ("share of the posterior", dict(zip(energies, shares, strict=True))),
+    }[shown]
+    axes = {"x": axis("n  samples", "log"), "y": axis(label), "mark": mark}
+    return {"curves": [curve(name, n, values) for name, values in drawn.items()], "axes": axes}
 
 
 EXPLORER = Explorer(
@@ -98,49 +92,27 @@ EXPLORER = Explorer(
         "of which one well determines more directions than the other."
     ),
     sliders=(
-        Choice(
-            name="model",
-            label="model",
-            options={"expansion": "the expansion, two phases", "cusp": "a tilted cusp, exact integrals"},
-            start="expansion",
-        ),
-        Choice(name="shown", label="shown", options=_SHOWN, start="difference"),
-        Slider(name="most", label="n  largest shown", low=100, high=1e8, start=3000, scale="log", when=_EXPANSION),
+        Choice("model", "model", _MODELS, "expansion"),
+        Choice("shown", "shown", _SHOWN, "difference"),
+        Slider("most", "n  largest shown", 100, 1e8, 3000, scale="log", when=_EXPANSION),
         Slider(
-            name="gap",
-            label="loss of the simple phase above the rich one",
-            low=1e-6,
-            high=1,
-            start=0.01125,
+            "gap",
+            "loss of the simple phase above the rich one",
+            1e-6,
+            1,
+            0.01125,
             scale="log",
             zero=True,
             when=_EXPANSION,
         ),
-        Slider(name="simple", label="λ of the simple phase", low=0, high=20, start=0.5, when=_EXPANSION),
-        Slider(
-            name="simple_m", label="m of the simple phase", low=1, high=10, start=1, scale="integer", when=_EXPANSION
-        ),
-        Slider(name="rich", label="λ of the rich phase", low=0, high=20, start=2.5, when=_EXPANSION),
-        Slider(name="rich_m", label="m of the rich phase", low=1, high=10, start=5, scale="integer", when=_EXPANSION),
-        Slider(
-            name="constant",
-            label="c  constant of the rich phase less the simple one's",
-            low=-10,
-            high=10,
-            start=0,
-            when=_EXPANSION,
-        ),
-        Slider(name="split", label="p  split of the wells", low=-1, high=2, start=1, when=_CUSP),
-        Slider(name="tilt", label="q  tilt to the right", low=-0.5, high=0.5, start=0.03, when=_CUSP),
-        Slider(
-            name="free",
-            label="directions that only the right well determines",
-            low=0,
-            high=8,
-            start=4,
-            scale="integer",
-            when=_CUSP,
-        ),
+        Slider("simple", "λ of the simple phase", 0, 20, 0.5, when=_EXPANSION),
+        Slider("simple_m", "m of the simple phase", 1, 10, 1, scale="integer", when=_EXPANSION),
+        Slider("rich", "λ of the rich phase", 0, 20, 2.5, when=_EXPANSION),
+        Slider("rich_m", "m of the rich phase", 1, 10, 5, scale="integer", when=_EXPANSION),
+        Slider("constant", "c  constant of the rich phase less the simple one's", -10, 10, 0, when=_EXPANSION),
+        Slider("split", "p  split of the wells", -1, 2, 1, when=_CUSP),
+        Slider("tilt", "q  tilt to the right", -0.5, 0.5, 0.03, when=_CUSP),
+        Slider("free", "directions that only the right well determines", 0, 8, 4, scale="integer", when=_CUSP),
     ),
     view="curves",
     compute=compute,

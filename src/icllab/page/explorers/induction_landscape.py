@@ -23,6 +23,11 @@ _SURFACES = {
     "beta_xi": "β and ξ; α is the third",
     "alpha_xi": "α and ξ; β is the third",
 }
+_THIRD = {
+    "flow": "follows the flow along the first axis",
+    "moment": "is the flow's at the moment",
+    "fixed": "is fixed",
+}
 _HALF = 0.5  # of ln N, on the cliff: each level that is timed makes the flow slower by a third
 _POINTS = 61
 _LEAST, _MOST = -1.0, 8.0  # of an axis, unless the flow goes farther
@@ -35,17 +40,15 @@ def compute(
     level: float,
     pairs: int,
     labels: int,
-    beta: float,
-    alpha: float,
-    xi: float,
     time: float,
     moment: float,
     against: str,
+    **start: float,
 ) -> dict[str, Any]:
     """The loss over two parameters, and along the flow."""
     if labels < pairs:
         raise expected("labels", f"at least {pairs}, one for each pair", labels)
-    flow = _flow((beta, alpha, xi), pairs, labels, time)
+    flow = _flow(tuple(start[name] for name in _ORDER), pairs, labels, time)
     sizes = {"pairs": pairs, "labels": labels}
     now = np.array([np.interp(moment * time, flow.time, values) for values in flow.parameters.T])
     height = theory.loss(*now, **sizes)
@@ -62,7 +65,7 @@ def compute(
     cliff = flow.crossings[_HALF]
     return {
         "surface": {"x": x, "y": y, "z": theory.loss(*at, **sizes), "axes": axes, "path": path, "mark": mark},
-        "curves": _curves(flow, pairs) if against == "loss" else _parameters(flow),
+        "curves": _curves(flow, against, pairs),
         "axes": {
             "x": axis("time"),
             "y": axis("loss in nats" if against == "loss" else "strength"),
@@ -79,7 +82,7 @@ def compute(
 
 
 @functools.lru_cache(maxsize=64)
-def _flow(start: tuple[float, float, float], pairs: int, labels: int, time: float) -> theory.Flow:
+def _flow(start: tuple[float, ...], pairs: int, labels: int, time: float) -> theory.Flow:
     return theory.flow(start, pairs=pairs, labels=labels, time=time, levels=[_HALF])
 
 
@@ -100,16 +103,11 @@ def _along(leader: np.ndarray, follower: np.ndarray, x: np.ndarray) -> np.ndarra
     return np.interp(x, leader[order], follower[order])
 
 
-def _curves(flow: theory.Flow, pairs: int) -> list[dict[str, Any]]:
-    return [
-        curve("loss along the flow", flow.time, flow.loss),
-        curve("ln N, a guess among the context's labels", flow.time, np.log(pairs)),
-    ]
-
-
-def _parameters(flow: theory.Flow) -> list[dict[str, Any]]:
-    labels = _SYMBOLS.values()
-    return [curve(label, flow.time, values) for label, values in zip(labels, flow.parameters.T, strict=True)]
+def _curves(flow: theory.Flow, against: str, pairs: int) -> list[dict[str, Any]]:
+    drawn = dict(zip(_SYMBOLS.values(), flow.parameters.T, strict=True))
+    if against == "loss":
+        drawn = {"loss along the flow": flow.loss, "ln N, a guess among the context's labels": np.log(pairs)}
+    return [curve(label, flow.time, values) for label, values in drawn.items()]
 
 
 EXPLORER = Explorer(
@@ -121,31 +119,17 @@ EXPLORER = Explorer(
         "until all three are large enough to help each other, and then falls off the cliff."
     ),
     sliders=(
-        Choice(name="surface", label="surface over", options=_SURFACES, start="beta_alpha"),
-        Choice(
-            name="third",
-            label="the third parameter",
-            options={
-                "flow": "follows the flow along the first axis",
-                "moment": "is the flow's at the moment",
-                "fixed": "is fixed",
-            },
-            start="flow",
-        ),
-        Slider(name="level", label="its fixed value", low=-2, high=20, start=4, when={"third": ("fixed",)}),
-        Slider(name="moment", label="moment, as a fraction of the time", low=0, high=1, start=0.5),
-        Slider(name="pairs", label="N  pairs in the context", low=2, high=64, start=8, scale="log integer"),
-        Slider(name="labels", label="L  labels, at least N", low=2, high=512, start=32, scale="log integer"),
-        Slider(name="beta", label="β  at the start", low=-1, high=5, start=0),
-        Slider(name="alpha", label="α  at the start", low=-1, high=5, start=0),
-        Slider(name="xi", label="ξ  at the start", low=-1, high=5, start=0),
-        Slider(name="time", label="time of the flow", low=10, high=1e5, start=200, scale="log"),
-        Choice(
-            name="against",
-            label="against time",
-            options={"loss": "the loss", "parameters": "the parameters"},
-            start="loss",
-        ),
+        Choice("surface", "surface over", _SURFACES, "beta_alpha"),
+        Choice("third", "the third parameter", _THIRD, "flow"),
+        Slider("level", "its fixed value", -2, 20, 4, when={"third": ("fixed",)}),
+        Slider("moment", "moment, as a fraction of the time", 0, 1, 0.5),
+        Slider("pairs", "N  pairs in the context", 2, 64, 8, scale="log integer"),
+        Slider("labels", "L  labels, at least N", 2, 512, 32, scale="log integer"),
+        Slider("beta", "β  at the start", -1, 5, 0),
+        Slider("alpha", "α  at the start", -1, 5, 0),
+        Slider("xi", "ξ  at the start", -1, 5, 0),
+        Slider("time", "time of the flow", 10, 1e5, 200, scale="log"),
+        Choice("against", "against time", {"loss": "the loss", "parameters": "the parameters"}, "loss"),
     ),
     view="surface",
     compute=compute,

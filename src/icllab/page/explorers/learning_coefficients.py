@@ -80,51 +80,19 @@ EXPLORER = Explorer(
         "K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ."
     ),
     sliders=(
-        Choice(
-            name="model",
-            label="model",
-            options={"layers": "two linear layers", "crossing": "normal crossing"},
-            start="layers",
-        ),
-        Choice(
-            name="against",
-            label="against",
-            options={**_SIZES, "n": "nβ  inverse temperature"},
-            start="hidden",
-            when=_LAYERS,
-        ),
-        Slider(name="inputs", label=_SIZES["inputs"], low=1, high=_LARGEST, start=6, scale="integer", when=_LAYERS),
-        Slider(name="hidden", label=_SIZES["hidden"], low=1, high=_LARGEST, start=4, scale="integer", when=_LAYERS),
-        Slider(name="outputs", label=_SIZES["outputs"], low=1, high=_LARGEST, start=5, scale="integer", when=_LAYERS),
-        Slider(name="rank", label=_SIZES["rank"], low=0, high=_LARGEST, start=1, scale="integer", when=_LAYERS),
-        Choice(
-            name="crossing_against",
-            label="against",
-            options={"k1": "k₁", "n": "nβ  inverse temperature"},
-            start="k1",
-            when=_CROSSING,
-        ),
+        Choice("model", "model", {"layers": "two linear layers", "crossing": "normal crossing"}, "layers"),
+        Choice("against", "against", {**_SIZES, "n": "nβ  inverse temperature"}, "hidden", when=_LAYERS),
+        Slider("inputs", _SIZES["inputs"], 1, _LARGEST, 6, scale="integer", when=_LAYERS),
+        Slider("hidden", _SIZES["hidden"], 1, _LARGEST, 4, scale="integer", when=_LAYERS),
+        Slider("outputs", _SIZES["outputs"], 1, _LARGEST, 5, scale="integer", when=_LAYERS),
+        Slider("rank", _SIZES["rank"], 0, _LARGEST, 1, scale="integer", when=_LAYERS),
+        Choice("crossing_against", "against", {"k1": "k₁", "n": "nβ  inverse temperature"}, "k1", when=_CROSSING),
         *(
-            Slider(
-                name=f"k{i}",
-                label=f"k{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]}",
-                low=0,
-                high=12,
-                start=k,
-                scale="integer",
-                when=_CROSSING,
-            )
+            Slider(f"k{i}", f"k{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]}", 0, 12, k, scale="integer", when=_CROSSING)
             for i, k in ((1, 2), (2, 1), (3, 1))
         ),
         *(
-            Slider(
-                name=f"h{i}",
-                label=f"h{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]} in the prior",
-                low=0,
-                high=6,
-                start=0,
-                when=_CROSSING,
-            )
+            Slider(f"h{i}", f"h{'₁₂₃'[i - 1]}  power of w{'₁₂₃'[i - 1]} in the prior", 0, 6, 0, when=_CROSSING)
             for i in (1, 2, 3)
         ),
     ),

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _AXES = (
-    Slider(name="tau", label="τ  pretraining contexts over d²", low=0.05, high=50, start=2, scale="log"),
-    Slider(name="alpha", label="α  context length over d", low=0.1, high=1000, start=10, scale="log"),
-    Slider(name="kappa", label="κ  pretraining tasks over d", low=0.05, high=20, start=0.5, scale="log"),
-    Slider(name="rho", label="ρ  variance of the label noise", low=1e-3, high=10, start=0.01, scale="log", zero=True),
-    Slider(name="ridge", label="λ  ridge", low=1e-6, high=10, start=0, scale="log", zero=True),
+    Slider("tau", "τ  pretraining contexts over d²", 0.05, 50, 2, scale="log"),
+    Slider("alpha", "α  context length over d", 0.1, 1000, 10, scale="log"),
+    Slider("kappa", "κ  pretraining tasks over d", 0.05, 20, 0.5, scale="log"),
+    Slider("rho", "ρ  variance of the label noise", 1e-3, 10, 0.01, scale="log", zero=True),
+    Slider("ridge", "λ  ridge", 1e-6, 10, 0, scale="log", zero=True),
 )
 _SLIDERS = {slider.name: slider for slider in _AXES}
 _NAMES = {slider.name: slider.label for slider in _AXES}
 _ERRORS = {"icl": "ICL error, fresh tasks", "idg": "IDG error, pretraining tasks"}
+_FORMULAS = {"icl": theory.icl_error, "idg": theory.idg_error}
 _NEAR = np.geomspace(1e-3, 0.1, 12)  # distances from tau = 1, where errors without a ridge diverge
 _CLAIMS = {
     "asymptotics/double_descent": {},
@@ -38,11 +39,10 @@ def compute(*, x: str, second: str, error: str, **law: float) -> dict[str, Any]:
     at = _line(x, 160, _NEAR)
     along = {**law, x: at}
     ridge = theory.ridge_error(alpha=along["alpha"], rho=along["rho"])
-    here = {"icl": theory.icl_error(**law), "idg": theory.idg_error(**law)}
+    here = {kind: formula(**law) for kind, formula in _FORMULAS.items()}
     answer: dict[str, Any] = {
         "curves": [
-            curve(_ERRORS["icl"], at, theory.icl_error(**along)),
-            curve(_ERRORS["idg"], at, theory.idg_error(**along)),
+            *(curve(_ERRORS[kind], at, formula(**along)) for kind, formula in _FORMULAS.items()),
             curve("ridge regression on one context", at, ridge),
         ],
         "axes": {"x": axis(_NAMES[x], "log"), "y": axis("squared error", "log"), "mark": law[x] or None},
@@ -56,8 +56,7 @@ def compute(*, x: str, second: str, error: str, **law: float) -> dict[str, Any]:
     if second == x:
         return answer | {"note": "A surface needs a second axis that is not the first."}
     rows, columns = _line(x, 45, _NEAR[[4, 8, 11]]), _line(second, 45, _NEAR[[4, 8, 11]])
-    formula = theory.icl_error if error == "icl" else theory.idg_error
-    heights = formula(**{**law, x: rows[:, None], second: columns})
+    heights = _FORMULAS[error](**{**law, x: rows[:, None], second: columns})
     axes = {"x": axis(_NAMES[x], "log"), "y": axis(_NAMES[second], "log"), "z": axis(_ERRORS[error], "log")}
     mark = {"x": law[x], "y": law[second], "z": here[error]} if law[x] and law[second] else None
     return answer | {"surface": {"x": rows, "y": columns, "z": heights, "axes": axes, "mark": mark}}
@@ -89,11 +88,9 @@ def _measured(dataset: "xr.Dataset") -> list[dict[str, float]]:
     from icllab.experiments.results import fixed_values
 
     renamed, fixed = _CLAIMS[dataset.attrs["claim"]], {"ridge": 0.0, **fixed_values(dataset)}
-    errors = {"icl": dataset["icl_error"], "idg": dataset["idg_error"]} if "idg_error" in dataset else {}
-    errors = errors or {"icl": dataset["icl_error"]}
     table = {}
-    for kind, values in errors.items():
-        solved = values.where(dataset["converged"] == 1)
+    for kind in (kind for kind in _ERRORS if f"{kind}_error" in dataset):
+        solved = dataset[f"{kind}_error"].where(dataset["converged"] == 1)
         logs = solved.copy(data=np.log(solved.values))
         table[kind] = np.exp(logs.mean("seed"))
         table[f"{kind}_error"] = table[kind] * logs.std("seed", ddof=1) / np.sqrt(logs.count("seed"))
@@ -127,9 +124,9 @@ EXPLORER = Explorer(
         "pretraining tasks than dimensions; below, longer contexts make the error on them larger."
     ),
     sliders=(
-        Choice(name="x", label="horizontal axis", options=_NAMES, start="tau"),
-        Choice(name="second", label="second axis of the surface", options=_NAMES, start="alpha"),
-        Choice(name="error", label="height of the surface", options=_ERRORS, start="icl"),
+        Choice("x", "horizontal axis", _NAMES, "tau"),
+        Choice("second", "second axis of the surface", _NAMES, "alpha"),
+        Choice("error", "height of the surface", _ERRORS, "icl"),
         *_AXES,
     ),
     view="curves",

@@ -10,26 +10,16 @@ from icllab.core.errors import expected
 from icllab.page.explorers.declaration import Choice, Explorer, Slider, axis, curve
 from icllab.theory import preconditioners as theory
 
+_AGAINST = {"spectrum": "the eigenvalues of Σ", "length": "the length of the context"}
 _SPECTRA = {"power": "power law, i to the minus a", "levels": "two levels, k of them raised"}
 _TASKS = {"identity": "identity", "inverse": "Σ⁻¹", "same": "Σ"}
 _BEST, _STEP, _INVERSE = "best preconditioner A*", "best multiple of the identity", "best multiple of Σ⁻¹"
 _LENGTHS = np.unique(np.round(np.geomspace(1, 1000, 19)).astype(int))
 
 
-def compute(
-    *,
-    against: str,
-    spectrum: str,
-    dim: int,
-    exponent: float,
-    raised: int,
-    ratio: float,
-    tasks: str,
-    length: int,
-    noise: float,
-) -> dict[str, Any]:
+def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any) -> dict[str, Any]:
     """The eigenvalues of three preconditioners, or their errors against the length of the context."""
-    sigma = _spectrum(spectrum, dim, exponent, raised, ratio)
+    sigma = _spectrum(**shape)
     of_tasks = {"identity": None, "inverse": 1 / sigma, "same": sigma}[tasks]
     law = {"task_covariance": of_tasks, "noise_variance": noise}
     total = float(np.sum(sigma * (1.0 if of_tasks is None else of_tasks)))
@@ -68,12 +58,12 @@ def _scaled(shape: np.ndarray, sigma: np.ndarray, length: int, law: dict[str, An
     return theory.loss(factor * shape, sigma, length=length, **law), factor
 
 
-def _spectrum(kind: str, dim: int, exponent: float, raised: int, ratio: float) -> np.ndarray:
+def _spectrum(*, spectrum: str, dim: int, exponent: float, raised: int, ratio: float) -> np.ndarray:
     """Eigenvalues in falling order, of mean 1."""
-    if kind == "levels" and raised >= dim:
+    if spectrum == "levels" and raised >= dim:
         raise expected("raised", f"fewer than the {dim} dimensions", raised)
     order = np.arange(1, dim + 1)
-    values = order**-exponent if kind == "power" else np.where(order <= raised, ratio, 1.0)
+    values = order**-exponent if spectrum == "power" else np.where(order <= raised, ratio, 1.0)
     return values / values.mean()
 
 
@@ -86,38 +76,15 @@ EXPLORER = Explorer(
         "those where it is too short: longer contexts bring it nearer to Σ⁻¹."
     ),
     sliders=(
-        Choice(
-            name="against",
-            label="against",
-            options={"spectrum": "the eigenvalues of Σ", "length": "the length of the context"},
-            start="spectrum",
-        ),
-        Choice(name="spectrum", label="spectrum of Σ", options=_SPECTRA, start="power"),
-        Slider(name="dim", label="d  dimensions", low=2, high=32, start=16, scale="integer"),
-        Slider(name="exponent", label="a  exponent", low=0, high=3, start=1, when={"spectrum": ("power",)}),
-        Slider(
-            name="raised",
-            label="k  raised eigenvalues",
-            low=1,
-            high=31,
-            start=2,
-            scale="integer",
-            when={"spectrum": ("levels",)},
-        ),
-        Slider(
-            name="ratio",
-            label="ratio of the two levels",
-            low=1,
-            high=1000,
-            start=20,
-            scale="log",
-            when={"spectrum": ("levels",)},
-        ),
-        Choice(name="tasks", label="covariance of the tasks", options=_TASKS, start="identity"),
-        Slider(name="length", label="n  examples in the context", low=1, high=1000, start=20, scale="log integer"),
-        Slider(
-            name="noise", label="ρ  variance of the label noise", low=1e-3, high=100, start=0, scale="log", zero=True
-        ),
+        Choice("against", "against", _AGAINST, "spectrum"),
+        Choice("spectrum", "spectrum of Σ", _SPECTRA, "power"),
+        Slider("dim", "d  dimensions", 2, 32, 16, scale="integer"),
+        Slider("exponent", "a  exponent", 0, 3, 1, when={"spectrum": ("power",)}),
+        Slider("raised", "k  raised eigenvalues", 1, 31, 2, scale="integer", when={"spectrum": ("levels",)}),
+        Slider("ratio", "ratio of the two levels", 1, 1000, 20, scale="log", when={"spectrum": ("levels",)}),
+        Choice("tasks", "covariance of the tasks", _TASKS, "identity"),
+        Slider("length", "n  examples in the context", 1, 1000, 20, scale="log integer"),
+        Slider("noise", "ρ  variance of the label noise", 1e-3, 100, 0, scale="log", zero=True),
     ),
     view="curves",
     compute=compute,

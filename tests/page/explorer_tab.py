@@ -1,0 +1,33 @@
+"""What a browser's tab shows of an explorer: which answer, and the numbers that are drawn."""
+
+import numpy as np
+
+
+def answers(page, root="#main"):
+    return int(page.get_attribute(root, "data-answered"))
+
+
+def move(page, name, value, root="#main"):
+    """Type a value beside a slider, and wait for the answer."""
+    before = answers(page, root)
+    field = page.locator(f"{root} .control:has([name={name}]) input[type=text]")
+    field.fill(str(value))
+    field.press("Enter")
+    page.wait_for_function(
+        "([root, n]) => Number(document.querySelector(root).dataset.answered) > n", arg=[root, before]
+    )
+
+
+def curves(page, root="#main"):
+    """What uPlot was given: x, and label -> y."""
+    drawn = page.evaluate("(root) => document.querySelector(root + ' figure.curves').drawn", root)
+    x, *y = (np.array(values, float) for values in drawn["data"])
+    return x, dict(zip(drawn["labels"], y, strict=True))
+
+
+def surface(page, root="#main"):
+    return page.evaluate("(root) => document.querySelector(root + ' figure.surface').drawn", root)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)

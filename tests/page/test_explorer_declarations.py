@@ -1,0 +1,135 @@
+"""Explorers as data: controls with their ranges, what is refused, and answers that are ready for JSON."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import icllab.page
+from icllab.core.errors import InputError
+from icllab.experiments import registry
+from icllab.page.explorers import EXPLORERS
+from icllab.page.explorers.declaration import Choice, listed
+
+VENDOR = Path(icllab.page.__file__).parent / "static" / "vendor"
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_a_declaration_and_an_answer_are_ready_for_json(id):
+    explorer = EXPLORERS[id]
+    declared = json.loads(json.dumps(explorer.declaration(), allow_nan=False))
+    assert declared["id"] == id == explorer.id
+    assert [control["name"] for control in declared["sliders"]] == [control.name for control in explorer.sliders]
+    answer = explorer.answer()
+    assert json.loads(json.dumps(answer, allow_nan=False)) == answer
+    for curve in answer["curves"]:
+        assert len(curve["x"]) == len(curve["y"]) > 1
+        assert (np.diff(curve["x"]) > 0).all()
+    if "surface" in answer:
+        surface = answer["surface"]
+        assert np.shape(surface["z"]) == (len(surface["x"]), len(surface["y"]))
+        assert (np.diff(surface["x"]) > 0).all()
+        assert (np.diff(surface["y"]) > 0).all()
+    assert explorer.view in answer or explorer.view + "s" in answer
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_every_control_changes_the_answer_where_it_is_shown(id):
+    explorer = EXPLORERS[id]
+    for control in explorer.sliders:
+        values = {other.name: other.start for other in explorer.sliders}
+        values |= {name: options[0] for name, options in control.when.items()}
+        others = control.options if isinstance(control, Choice) else (control.low, control.high)
+        before = explorer.answer(**values)
+        for other in others:
+            try:
+                after = explorer.answer(**{**values, control.name: other})
+            except InputError:
+                continue  # an end that the other controls exclude
+            if after != before:
+                break
+        else:
+            pytest.fail(f"{control.name} has no effect")
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_values_may_be_text_and_others_are_refused_in_one_line(id):
+    explorer = EXPLORERS[id]
+    starts = {control.name: control.start for control in explorer.sliders}
+    assert explorer.answer(**{name: str(value) for name, value in starts.items()}) == explorer.answer()
+    with pytest.raises(ValueError, match=f"unknown control of {id} 'nothing'"):
+        explorer.answer(nothing=1)
+    for control in explorer.sliders:
+        wrong = ["", "nothing", None, [1]]
+        if not isinstance(control, Choice):
+            outside = (control.low - 1, control.high + 1, control.high * (1 + 1e-9))
+            wrong += [*outside, math.nan, "inf", "-inf", True, 10**400]
+            wrong += [] if control.zero or control.low <= 0 else [0]
+            wrong += [control.low + 0.5] if control.scale.endswith("integer") else []
+        for value in wrong:
+            with pytest.raises(ValueError, match=control.name) as caught:
+                explorer.answer(**{control.name: value})
+            assert "\n" not in str(caught.value)
+
+
+def test_marks_stand_where_the_controls_are():
+    """And at the last crossing of two free energies, where one is shown."""
+    at = {
+        ("linear_attention", "rho", 0.3): {"x": "rho"},
+        ("induction_landscape", "moment", 0.75): {"time": 40},
+        ("preconditioner", "length", 7): {"against": "length"},
+        ("learning_coefficients", "rank", 2): {"against": "rank"},
+    }
+    for (id, name, value), others in at.items():
+        mark = EXPLORERS[id].answer(**{name: value}, **others)["axes"]["mark"]
+        assert mark == pytest.approx(0.75 * 40 if name == "moment" else value)
+    assert EXPLORERS["linear_attention"].answer(x="ridge")["axes"]["mark"] is None  # zero is not on the axis
+    answer = EXPLORERS["free_energies"].answer()
+    assert answer["axes"]["mark"] == answer["numbers"]["crossing 1 at n"]
+    assert EXPLORERS["free_energies"].answer(most=100)["axes"]["mark"] is None
+
+
+@pytest.mark.parametrize("id", EXPLORERS)
+def test_the_page_of_the_theory_is_there(id):
+    assert (Path(__file__).parents[2] / "docs" / f"{EXPLORERS[id].more}.md").is_file()
+
+
+def test_claims_that_are_laid_over_are_there_and_measure_what_is_placed():
+    for explorer in EXPLORERS.values():
+        for claim in explorer.overlay:
+            names = {getattr(one, "name", one) for one in registry.load(claim).quantities}
+            assert names >= {"icl_error", "converged"}
+    with pytest.raises(ValueError, match="stored results to lay over"):
+        EXPLORERS["free_energies"].points(xr.Dataset())
+
+
+def test_what_is_not_finite_is_none_throughout():
+    given = {"a": np.array([[1.0, np.inf]]), "b": (np.float64(np.nan), 2), "c": "text"}
+    assert listed(given) == {"a": [[1.0, None]], "b": [None, 2], "c": "text"}
+
+
+def test_explorers_never_import_jax():
+    script = (
+        "import sys; from icllab.page.explorers import EXPLORERS\n"
+        "for one in EXPLORERS.values(): one.declaration(); one.answer()\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'jax', 'jaxlib', 'equinox', 'xarray', 'pandas'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_vendored_files_are_those_that_are_named():
+    manifest = json.loads((VENDOR / "manifest.json").read_text("utf-8"))
+    named = {name: digest for one in manifest.values() for name, digest in one["files"].items()}
+    assert set(named) == {path.name for path in VENDOR.iterdir()} - {"manifest.json"}
+    for name, digest in named.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
+    for library, one in manifest.items():
+        assert any(name.endswith("LICENSE") for name in one["files"]), library
+        assert f"(v{one['version']})" in (VENDOR / "uPlot.iife.min.js").read_text("utf-8")[:200]
