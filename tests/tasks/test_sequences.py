@@ -73,6 +73,18 @@ def test_a_chain_of_two_states_in_closed_form():
         np.testing.assert_allclose(chain.entropies(), [chain.entropy_rate()] * 4)
 
 
+def test_probabilities_are_as_exact_as_they_are_given(getkey):
+    """A matrix of NumPy without float64 in JAX: the rate in closed form to 1e-13; sequences are drawn all the same."""
+    a, b = 0.3, 0.05
+    entropy = [-(p * np.log(p) + (1 - p) * np.log1p(-p)) for p in (a, b)]
+    chain = MarkovChain(np.array([[1 - a, a], [b, 1 - b]]), 5)
+    assert chain.entropy_rate() == pytest.approx((b * entropy[0] + a * entropy[1]) / (a + b), rel=1e-13)
+    tokens = many(chain, 2000, getkey())
+    assert abs(np.mean(tokens[:, 0] == 1) - a / (a + b)) < 4 * np.sqrt(a * b / (a + b) ** 2 / 2000)
+    drawn = MarkovChain.drawn(vocabulary=4, tokens=5, key=getkey()).transition
+    np.testing.assert_allclose(np.sum(drawn, axis=1), 1, rtol=1e-15)
+
+
 def test_a_cycle_is_foreseen_and_a_uniform_chain_is_not():
     assert MarkovChain(jnp.roll(jnp.eye(4), 1, axis=1), 3).entropy_rate() == 0
     assert MarkovChain(jnp.full((4, 4), 0.25), 3).entropy_rate() == pytest.approx(np.log(4))

@@ -172,6 +172,9 @@ class MarkovChain(AbstractSequences):
 
     .. math:: x_0 \sim \pi, \qquad P(x_{i+1} = b \mid x_i = a) = T_{ab}, \qquad \pi T = \pi
 
+    What is computed of T on the host, as the entropy rate, is as exact as T is given: a matrix of NumPy is kept in
+    float64. Sequences are drawn with it rounded to the precision of JAX.
+
     Attributes:
         transition: T, whose rows sum to one.
         tokens: Number of tokens of a sequence (static).
@@ -180,13 +183,13 @@ class MarkovChain(AbstractSequences):
         InputError: T is no square matrix of probabilities, or has more than one stationary distribution.
     """
 
-    transition: Float[Array, "state state"]
+    transition: Float[Array | np.ndarray, "state state"]
     tokens: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         require_integer("tokens", self.tokens, least=2)
         given = self.transition
-        if isinstance(given, Tracer) or not isinstance(given, jax.Array):
+        if isinstance(given, Tracer) or not isinstance(given, jax.Array | np.ndarray):
             return
         matrix = np.asarray(given, float)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
@@ -200,7 +203,7 @@ class MarkovChain(AbstractSequences):
         require_integer("vocabulary", vocabulary, least=2)
         require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
         rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
-        return cls(rows / jnp.sum(rows, axis=1, keepdims=True), tokens)
+        return cls(rows_of(rows), tokens)
 
     @property
     def vocabulary(self) -> int:
@@ -227,7 +230,7 @@ class MarkovChain(AbstractSequences):
     @eqx.filter_jit
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence, by the inverse of the distribution functions of the rows."""
-        below = jnp.cumsum(self.transition, axis=1)
+        below = jnp.cumsum(jnp.asarray(self.transition, float), axis=1)
         u = jax.random.uniform(key, (self.tokens,), below.dtype)
 
         def step(state: Array, height: Array) -> tuple[Array, Array]:
@@ -240,6 +243,6 @@ class MarkovChain(AbstractSequences):
 
     def _start(self) -> Array:
         """The stationary distribution as an array, by linear equations that can be traced."""
-        size = self.vocabulary
-        system = jnp.eye(size, dtype=self.transition.dtype) - self.transition.T + 1
-        return jnp.linalg.solve(system, jnp.ones(size, self.transition.dtype))
+        size, matrix = self.vocabulary, jnp.asarray(self.transition, float)
+        system = jnp.eye(size, dtype=matrix.dtype) - matrix.T + 1
+        return jnp.linalg.solve(system, jnp.ones(size, matrix.dtype))
