@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from icllab.core.sources import Reference
-from icllab.experiments import digests, records, registry
+from icllab.experiments import records, registry
 from icllab.experiments.experiment import SIZES
 
 
@@ -48,11 +48,6 @@ class Card:
     def stale(self) -> bool:
         """Whether the record at that size is stale."""
         return bool(self.recorded and self.record[self.recorded]["stale"])
-
-
-def digest(claim: str, folder: str | Path | None = None) -> str:
-    """The digest of what the claim measures now; results with another one are stale."""
-    return digests.measurement(registry.measure_file(registry.claims(folder)[claim]))
 
 
 def card(claim: str, folder: str | Path | None = None) -> Card:

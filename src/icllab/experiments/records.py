@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import expected
 from icllab.core.files import disk_faults, write_atomically
-from icllab.experiments import digests, registry
+from icllab.experiments import registry
 from icllab.experiments.requests import Request
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
 
 def is_stale(claim: str, entry: Mapping[str, Any], folder: str | Path | None = None) -> bool:
     """Whether what the entry's results depend on has changed since."""
-    return entry["digest"] != digests.measurement(registry.measure_file(registry.claims(folder)[claim]))
+    return entry["digest"] != registry.digest(claim, folder)
 
 
 def write(request: Request, dataset: "xr.Dataset", verdict: "Verdict") -> Path:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from icllab.core.errors import InputError, unknown
+from icllab.core.errors import InputError, require_known
+from icllab.experiments import digests
 from icllab.experiments.experiment import Experiment, Measure
 
 BUILT_IN = Path(__file__).parents[1] / "claims"
@@ -57,8 +58,7 @@ def _within(subject: Path) -> dict[str, Path]:
 def load(name: str, folder: str | Path | None = None) -> Experiment:
     """The experiment of a claim, named, with the functions of its file and the ``measure`` of the file beside it."""
     known = claims(folder)
-    if name not in known:
-        raise unknown("claim", name, known, "" if folder else "(claims of your own: --claims DIR)")
+    require_known("claim", name, known, "" if folder else "(claims of your own: --claims DIR)")
     path = known[name]
     module = _module(path)
     experiment = getattr(module, "experiment", None)
@@ -77,6 +77,11 @@ def measure_file(path: Path) -> Path:
     """The file in which a claim is measured: ``measure.py`` beside it, or its own."""
     beside = path.with_name("measure.py")
     return beside if path.name == "claim.py" and beside.is_file() else path
+
+
+def digest(name: str, folder: str | Path | None = None) -> str:
+    """The digest of what a claim measures now; results with another one are stale."""
+    return digests.measurement(measure_file(claims(folder)[name]))
 
 
 def _beside(path: Path) -> Measure:

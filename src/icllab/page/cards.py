@@ -166,7 +166,8 @@ def card_html(
         heading: The element of the sentence, such as ``h1``; None where the claim has a heading already.
         opened: Whether the findings of the run that the badge is of are shown at once.
     """
-    sources = [_source(source, linked(source)) for source in card.sources]
+    found_at = [(source, linked(source) or None) for source in card.sources]
+    sources = [tag("a" if at else "span", source.short, href=at, title=source.text) for source, at in found_at]
     listed = [part for source in sources for part in (", ", source)][1:]
     parts: list[str] = [
         tag("p", standing_badge(standing(found)), class_="status"),
@@ -187,11 +188,6 @@ def card_html(
 def console(command: str) -> Html:
     """A command to be copied."""
     return tag("div", tag("pre", tag("code", command)), class_="command highlight")
-
-
-def _source(source: Reference, address: str | None) -> Html:
-    inside = source.short
-    return tag("a", inside, href=address, title=source.text) if address else tag("span", inside, title=source.text)
 
 
 def _control(card: Card, name: str, found: Sequence[Evidence]) -> Html:
@@ -217,7 +213,7 @@ def _evidence(one: Evidence, opened: bool) -> Html:
     if one.origin:
         inside.append(tag("p", ", ".join(one.origin), class_="origin"))
     if one.links:
-        inside.append(tag("p", *_links(one.links), class_="links"))
+        inside.append(downloads(one.links))
     if one.command:
         inside.append(console(one.command))
     refuted = one.control is not None
@@ -225,8 +221,10 @@ def _evidence(one: Evidence, opened: bool) -> Html:
     return tag("details", summary, *inside, open=opened)
 
 
-def _links(links: Sequence[tuple[str, str]]) -> list[Html]:
-    return [joined(tag("a", label, href=address, download=True), " ") for label, address in links]
+def downloads(links: Sequence[tuple[str, str]]) -> Html:
+    """What can be had, by label and address."""
+    listed = (joined(tag("a", label, href=address, download=True), " ") for label, address in links)
+    return tag("p", *listed, class_="links")
 
 
 def findings(rows: Sequence[Mapping[str, Any]]) -> Html:

@@ -89,7 +89,7 @@ def _entry(claim: str, folder: Path | None) -> Entry:
     try:
         card, about = cards.card(claim, folder), _docstring(path)
         subject = _docstring(_PACKAGE / "claims" / card.subject / "__init__.py")
-        return Entry(card, about, " ".join(subject.split()), cards.digest(claim, folder))
+        return Entry(card, about, " ".join(subject.split()), registry.digest(claim, folder))
     except (IclError, OSError, ValueError, KeyError, SyntaxError) as error:
         return Entry(Card(claim, "", "", (), (), {}, {}), fault=f"{path.name}: {error}")
 

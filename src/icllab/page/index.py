@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from icllab.page.cards import VERDICTS
 DEPTH = 8
 ENTRIES = 50_000
 LARGEST_JSON = 16 << 20
+_TRAINED = re.compile(r"finished\.icl|checkpoint-.*\.icl", re.DOTALL)
 _WATCHED = ("configuration.json", "verdict.json", "results.nc", "figure.png", "figure.pdf", "cells", "grids")
 
 
@@ -112,7 +114,7 @@ class Index:
         if "configuration.json" in names:
             yield folder, "claim"
             return
-        if any(name == "finished.icl" or _is_checkpoint(name) for name in names):
+        if any(_TRAINED.fullmatch(name) for name in names):
             yield folder, "training"
             return
         for entry in entries:
@@ -182,10 +184,6 @@ class Index:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _is_checkpoint(name: str) -> bool:
-    return name.startswith("checkpoint-") and name.endswith(".icl")
 
 
 def _plain(path: Path) -> bool:

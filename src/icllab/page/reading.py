@@ -45,7 +45,7 @@ def as_csv(of: "xr.Dataset") -> Iterator[bytes]:
     writer.writerow(["quantity", *map(_cell, axes), "value"])
     for name, variable in of.data_vars.items():
         places = [variable.dims.index(axis) if axis in variable.dims else None for axis in axes]
-        labels = [[_cell(v) for v in _labels(of, str(axis))] for axis in variable.dims]
+        labels = [[_cell(v) for v in of[axis].values.tolist()] for axis in variable.dims]
         for at in np.ndindex(*variable.shape):
             coordinates = ["" if place is None else labels[place][at[place]] for place in places]
             writer.writerow([_cell(str(name)), *coordinates, _cell(variable.values[at].item())])
@@ -59,10 +59,6 @@ def _taken(buffer: io.StringIO) -> bytes:
     buffer.seek(0)
     buffer.truncate()
     return content
-
-
-def _labels(of: "xr.Dataset", axis: str) -> list[object]:
-    return of[axis].values.tolist() if axis in of.coords else list(range(of.sizes[axis]))
 
 
 def _cell(value: object) -> object:

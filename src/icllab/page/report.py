@@ -80,7 +80,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
                 size=size,
                 verdict=verdict.outcome.value,
                 findings=said["findings"],
-                stale=dataset.attrs["sources_digest"] != claims.digest(claim, folder),
+                stale=dataset.attrs["sources_digest"] != registry.digest(claim, folder),
                 here=True,
                 origin=cards.origin(commit, created, machine, float(dataset.attrs["seconds"])),
                 notes=said["notes"],
@@ -108,7 +108,9 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
         tag("style", style),
     ]
     beside = [*pdfs, *[None] * len(sections)]
-    body: list[str] = [tag("h1", f"Report: {title}"), tag("p", _made(), class_="origin")]
+    day, commit = datetime.datetime.now(datetime.UTC).date().isoformat(), provenance.commit()
+    made = f"Made on {day} by icl-lab {icllab.__version__}" + (f", commit {commit[:12]}." if commit else ".")
+    body: list[str] = [tag("h1", f"Report: {title}"), tag("p", made, class_="origin")]
     if len(sections) > 1:
         body.append(_overview(sections))
     body += [_shown(one, pdf) for one, pdf in zip(sections, beside, strict=False)]
@@ -117,12 +119,6 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
     body.append(tag("ul", *(tag("li", sources[key].text) for key in sorted(sources))))
     page = tag("html", tag("head", *head), tag("body", *body), lang="en")
     return f"<!doctype html>\n{page}\n"
-
-
-def _made() -> str:
-    day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    commit = provenance.commit()
-    return f"Made on {day} by icl-lab {icllab.__version__}" + (f", commit {commit[:12]}." if commit else ".")
 
 
 def _overview(sections: Sequence[Section]) -> Html:

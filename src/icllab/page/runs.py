@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icllab.core.errors import InputError, expected
+from icllab.page.asked import NotThere
 
 State = Literal["queued", "running", "stopping", "finished", "stopped", "failed"]
 PATIENCE = 20.0
@@ -113,7 +114,7 @@ class Runs:
     def job(self, id: str) -> Job:
         """One of the runs."""
         if id not in self._jobs:
-            raise InputError("run: expected one of this page, it has none of that name")
+            raise NotThere("run: expected one of this page, it has none of that id")
         return self._jobs[id]
 
     def jobs(self) -> list[Job]:

@@ -115,11 +115,11 @@ def result_html(one: Stored) -> Html:
         parts.append(tag("p", f"{one.cells} of {one.of} cells are finished; data are written at the end of a run."))
     else:
         try:
-            parts += [_data(reading.dataset(path)), tag("p", *_had(one), class_="links")]
+            parts += [_data(reading.dataset(path)), cards.downloads(links(one))]
         except (InputError, EnvironmentFault, OSError) as error:
             parts.append(cards.fault(reason(error, one)))
     if one.configuration:
-        parts += [tag("h2", "Configuration"), configuration(one.configuration)]
+        parts += [tag("h2", "Configuration"), fields(flat(one.configuration))]
     return tag("div", *parts, class_="claim")
 
 
@@ -127,10 +127,6 @@ def reason(error: Exception, one: Stored) -> str:
     """Why a file cannot be read, without where it lies."""
     said = str(error) if isinstance(error, IclError) else f"{type(error).__name__}: {error}"
     return " ".join(said.replace(str(one.path), one.label).split())[:500]
-
-
-def _had(one: Stored) -> list[str]:
-    return [joined(tag("a", label, href=where, download=True), " ") for label, where in links(one)]
 
 
 def _data(of: "xr.Dataset") -> Html:
@@ -153,11 +149,6 @@ def fields(values: Mapping[str, Any]) -> Html:
     """Names and values, one a row."""
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", spelled(value))) for name, value in values.items()]
     return tag("div", tag("table", tag("tbody", *rows), class_="fields"), class_="scroll")
-
-
-def configuration(values: Mapping[str, Any]) -> Html:
-    """A configuration, flat."""
-    return fields(flat(values))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -214,14 +205,11 @@ def axes(one: Stored) -> dict[str, Any]:
             grid = json.loads(path.read_bytes())
             for part in ("static", "traced"):
                 for name, values in grid[part].items():
-                    found.setdefault(str(name), set()).update(map(_hashable, values))
+                    plain = (v if isinstance(v, int | float | str) else spelled(v) for v in values)
+                    found.setdefault(str(name), set()).update(plain)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
     return {name: sorted(values, key=lambda v: (isinstance(v, str), v)) for name, values in found.items()}
-
-
-def _hashable(value: Any) -> Any:
-    return value if isinstance(value, int | float | str) else spelled(value)
 
 
 def _said(values: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,11 +63,13 @@ def losses(root: Path) -> Losses:
 
 def _losses(path: Path, *, finished: bool) -> Losses:
     header, arrays = _read(path, ("dataset.", "records."))
+    held: tuple[Any, Any] = [], None
     try:
         if finished:
             steps, own = arrays["dataset.step"], arrays["dataset.training_loss"]  # member, step, position
             table = np.moveaxis(own, 0, 1)
-            held = (steps, np.moveaxis(arrays["dataset.held_out_loss"], 0, 1)) if _held(arrays) else ([], None)
+            if "dataset.held_out_loss" in arrays:
+                held = steps, np.moveaxis(arrays["dataset.held_out_loss"], 0, 1)
         else:
             steps, table = arrays["records.losses.step"], arrays["records.losses.value"]  # step, member, position
             held = arrays["records.held_out.step"], arrays["records.held_out.value"]
@@ -89,10 +90,6 @@ def _losses(path: Path, *, finished: bool) -> Losses:
         )
     except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
         raise InputError(f"{path.name}: expected recorded losses, got {type(error).__name__}: {error}") from error
-
-
-def _held(arrays: Mapping[str, np.ndarray]) -> bool:
-    return "dataset.held_out_loss" in arrays
 
 
 def _mean(values: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
