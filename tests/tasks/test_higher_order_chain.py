@@ -64,13 +64,6 @@ def test_order_one_is_the_markov_chain():
         np.testing.assert_allclose(chain.conditionals()[0][0], plain.stationary(), rtol=1e-10)
 
 
-def test_probabilities_are_kept_in_float64():
-    """Without float64 in JAX: with rows of p and 1 - p after any two tokens the rate is the entropy of p to 1e-13."""
-    p = 0.3
-    chain = HigherOrderChain(np.tile([p, 1 - p], (4, 1)), order=2, tokens=5)
-    np.testing.assert_allclose(chain.least_losses(), -p * np.log(p) - (1 - p) * np.log(1 - p), rtol=1e-13)
-
-
 def test_windows_come_as_often_as_they_should(getkey):
     chain = chain_of(2, 2, 4)
     drawn = np.asarray(jax.jit(lambda key: chain.sample_many(4000, key=key))(getkey()).tokens)

@@ -35,8 +35,8 @@ class HigherOrderChain(AbstractSequences):
         InputError: T has another shape, rows that are no probabilities, or more than one stationary distribution.
     """
 
-    transition: Float[Array | np.ndarray, "context state"]  # in float64
-    start: Float[Array | np.ndarray, " context"]
+    transition: Float[Array, "context state"]
+    start: Float[Array, " context"]
     order: int = eqx.field(static=True)
     tokens: int = eqx.field(static=True)
 
@@ -51,8 +51,8 @@ class HigherOrderChain(AbstractSequences):
         if len(matrix) > MOST_CONTEXTS:
             raise expected("transition", f"at most {MOST_CONTEXTS} contexts", len(matrix))
         require_probabilities(matrix)
-        # Of NumPy, which keeps float64: the least losses are as exact as T is given.
-        self.transition, self.start = matrix, _stationary(rows_of(matrix))
+        self.transition = jnp.asarray(transition, float)
+        self.start = jnp.asarray(_stationary(rows_of(matrix)), self.transition.dtype)
 
     @classmethod
     def drawn(
@@ -128,14 +128,14 @@ class HigherOrderChain(AbstractSequences):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence, by the inverse of the distribution functions of the rows."""
-        below, size = jnp.cumsum(jnp.asarray(self.transition, float), axis=1), self.vocabulary
+        below, size = jnp.cumsum(self.transition, axis=1), self.vocabulary
         u = jax.random.uniform(key, (self.tokens - self.order + 1,), below.dtype)
 
         def step(context: Array, height: Array) -> tuple[Array, Array]:
             following = draw(below[context], height)
             return (context * size + following) % size**self.order, following
 
-        first = draw(jnp.cumsum(jnp.asarray(self.start, float)), u[0])
+        first = draw(jnp.cumsum(self.start), u[0])
         rest = jax.lax.scan(step, first, u[1:])[1]
         powers = size ** jnp.arange(self.order - 1, -1, -1)
         return TokenPrompt(jnp.concatenate([first // powers % size, rest]))
