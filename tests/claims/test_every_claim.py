@@ -16,11 +16,8 @@ from icllab.experiments.results import fixed_values, judge
 pytestmark = pytest.mark.claims
 FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
-EACH = [pytest.param(claim, marks=pytest.mark.xdist_group(claim)) for claim in CLAIMS]
 CONTROLS = [
-    pytest.param(
-        claim, name, marks=[pytest.mark.xdist_group(claim), *([pytest.mark.slow] if control.size != "smoke" else [])]
-    )
+    pytest.param(claim, name, marks=[pytest.mark.slow] if control.size != "smoke" else [])
     for claim in CLAIMS
     for name, control in registry.load(claim).controls.items()
 ]
@@ -43,7 +40,7 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("results")
 
 
-@pytest.mark.parametrize("claim", EACH)
+@pytest.mark.parametrize("claim", CLAIMS)
 def test_the_claim_holds_at_smoke(claim, out):
     dataset = icl.run(claim, "smoke", out=out)
     verdict = icl.check(claim, "smoke", out=out)
@@ -71,7 +68,7 @@ def test_the_claim_fails_under_a_negative_control(claim, control, out):
     assert verdict.outcome is Outcome.FAILS, verdict.findings
 
 
-@pytest.mark.parametrize("claim", EACH)
+@pytest.mark.parametrize("claim", CLAIMS)
 def test_the_claim_says_what_it_needs_to(claim):
     experiment = registry.load(claim)
     assert experiment.claim.endswith(".")
@@ -80,7 +77,7 @@ def test_the_claim_says_what_it_needs_to(claim):
     assert len(experiment.grid("medium")) >= FEWEST_CELLS
 
 
-@pytest.mark.parametrize("claim", EACH)
+@pytest.mark.parametrize("claim", CLAIMS)
 def test_a_control_is_simulated_by_an_argument_of_the_measurement(claim):
     controls = registry.load(claim).controls.values()
     assert any(control.simulated for control in controls)
@@ -91,7 +88,7 @@ def test_a_control_is_simulated_by_an_argument_of_the_measurement(claim):
         assert set(control.measure) <= known - {"point", "key"}
 
 
-@pytest.mark.parametrize("claim", EACH)
+@pytest.mark.parametrize("claim", CLAIMS)
 def test_the_figure_is_a_pure_function_of_the_results(claim, out):
     from icllab.figures import png_bytes
 
@@ -103,7 +100,7 @@ def test_the_figure_is_a_pure_function_of_the_results(claim, out):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("claim", EACH)
+@pytest.mark.parametrize("claim", CLAIMS)
 def test_the_claim_is_at_small_what_its_record_says(claim, tmp_path):
     """Or, where it has none since a larger size is the first that shows the effect, is not refuted."""
     icl.run(claim, "small", out=tmp_path)

@@ -100,7 +100,7 @@ experiment = Experiment(
     static=("dim",),
     fixed={"explained": 0.5},
     sizes={
-        "smoke": {"dim": (10,), "length": (5, 10, 11, 12, 40), "predictor": COMPILED, "seed": 500},
+        "smoke": {"dim": (10,), "length": (5, 10, 11, 12, 40), "predictor": COMPILED, "seed": 1000},
         "small": {"dim": (5, 10), "length": (5, 6, 7, 8, 10, 11, 12, 20, 40), "predictor": ALL, "seed": 1000},
         "medium": {"dim": (5, 7, 10), "length": (*range(5, 16), 20, 25, 30, 40), "predictor": ALL}
         | {"seed": Seeds(4000, block=1000)},
