@@ -366,4 +366,4 @@ def test_a_scheduler_that_is_not_there(tmp_path, icl):
     assert "expected a dask scheduler at 'nonsense://nowhere:1'" in err
     status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--scheduler", "tcp://nowhere:1", "--workers", "2")
     assert status == 2
-    assert "expected --workers or --scheduler, got both" in err
+    assert "expected workers or a scheduler, got both" in err

@@ -47,10 +47,10 @@ def test_a_disk_that_refuses_it_stops_no_run(tmp_path):
 
 
 def test_it_writes_now_and_then_and_always_at_the_ends(tmp_path):
-    with heartbeat.beating(tmp_path, 3) as heart:
+    with heartbeat.beating(tmp_path) as heart:
         said = []
         for done in range(101):
-            heart.tell(done, 100, f"cell {done}", 100.0 - done)
+            heart.tell(done, 100, f"cell {done}", 100.0 - done, workers=3)
             said.append(heartbeat.beats(tmp_path)[0].done)
         assert (said[0], said[50], said[-1]) == (0, 0, 100)
         assert heartbeat.beats(tmp_path)[0].workers == 3
@@ -64,17 +64,17 @@ def ended():
 
 
 def test_a_killed_run_is_known_and_the_next_one_removes_what_it_left(tmp_path):
-    here = heartbeat.Heart(tmp_path, 1).beat
+    here = heartbeat.Heart(tmp_path).beat
     assert here.alive
     killed = replace(here, pid=ended())
-    reused = replace(here, born="1")  # another process has the number
+    reused = replace(here, born=here.born.rpartition(" ")[0] + " 1")  # another process has the number
     assert not killed.alive
     assert not reused.alive
     (tmp_path / heartbeat.FOLDER).mkdir()
-    for i, beat in enumerate((killed, reused, replace(here, host="elsewhere"))):
+    for i, beat in enumerate((killed, reused, replace(here, host="elsewhere", born="another 1"))):
         (tmp_path / heartbeat.FOLDER / f"{i}.json").write_text(json.dumps(asdict(beat)))
     assert [beat.alive for beat in heartbeat.beats(tmp_path)] == [False, False, True]
-    with heartbeat.beating(tmp_path, 1) as heart:
+    with heartbeat.beating(tmp_path) as heart:
         heart.tell(0, 1, "", None)
         assert [beat.host for beat in heartbeat.beats(tmp_path)].count("elsewhere") == 1
         assert len(heartbeat.beats(tmp_path)) == 2

@@ -10,6 +10,7 @@ import icllab as icl
 from icllab.core.errors import CellsMissing, EnvironmentFault, InputError
 from icllab.experiments import digests, provenance, requests, runner
 from icllab.experiments.checks import Outcome
+from icllab.experiments.leases import Leases
 from icllab.experiments.store import read_dataset, write_dataset
 from icllab.figures import png_bytes
 
@@ -127,9 +128,13 @@ def test_results_of_other_sources_are_stale(steady, monkeypatch):
     assert (outcome.computed, outcome.kept) == (0, 5)
 
 
+def unleased(monkeypatch):
+    """Runs that do not see each other's leases, as where a lease was taken over by mistake."""
+    monkeypatch.setattr(Leases, "take", lambda self, cell: True)
+
+
 def test_a_run_that_is_overtaken_leaves_the_file_that_is_there(steady, monkeypatch):
     """Two processes measure one cell: the file of the first to finish stays, bit for bit."""
-    request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
     steady(axes={"dim": [4]})
     path = steady.out / STORE / "cells" / "dim=4.nc"
     stored = read_dataset(path)
@@ -140,25 +145,28 @@ def test_a_run_that_is_overtaken_leaves_the_file_that_is_there(steady, monkeypat
         write_dataset(path, stored.assign_attrs(created="earlier"))
         return original()
 
+    unleased(monkeypatch)
     monkeypatch.setattr(provenance, "machine", overtaken)
-    runner.compute_cell(request, {"dim": 4}, {"ridge": (0,), "seed": tuple(range(6))})
+    request = requests.requested(CLAIM, "smoke", axes={"dim": [4]}, out=steady.out, claims=CLAIMS)
+    done = runner.compute(request)
+    assert (done.computed, done.kept, done.missing) == (0, 1, 0)
     assert read_dataset(path).attrs["created"] == "earlier"
 
 
 def test_values_that_another_process_added_meanwhile_are_kept(steady, monkeypatch):
     """Two processes grow one cell along different axes: both find theirs in it."""
     steady(axes={"dim": [4]})
-    request = requests.requested(CLAIM, "smoke", out=steady.out, claims=CLAIMS)
     original, calls = provenance.machine, []
 
     def overtaken():
         calls.append(True)
         if len(calls) == 1:
-            runner.compute_cell(request, {"dim": 4}, {"ridge": (0, 1), "seed": tuple(range(6))})
+            steady(axes={"dim": [4], "ridge": [0, 1]})
         return original()
 
+    unleased(monkeypatch)
     monkeypatch.setattr(provenance, "machine", overtaken)
-    runner.compute_cell(request, {"dim": 4}, {"ridge": (0,), "seed": tuple(range(8))})
+    steady(axes={"dim": [4]}, seeds=8)
     cell = read_dataset(steady.out / STORE / "cells" / "dim=4.nc")
     assert dict(cell.sizes) == {"ridge": 2, "seed": 8}
     assert cell["icl_error"].notnull().all()
@@ -180,10 +188,13 @@ def test_a_failure_is_counted_and_the_rest_computed(steady, monkeypatch):
         EnvironmentFault, match=r"1 of 5 cells failed, 4 are kept; the first, dim=8: RuntimeError: no such"
     ):
         steady()
-    assert steady.log() == list(DIMS)
+    assert steady.log() == sorted([*DIMS, 8, 8])  # tried again twice
+    failure = steady.out / STORE / "failures" / "dim=8.txt"
+    assert 'raise RuntimeError("no such luck' in failure.read_text()
     monkeypatch.delenv("STEADY_FAULT")
     steady()
     assert steady.log() == [8]
+    assert not failure.parent.exists()
 
 
 def test_drawing_needs_results_of_a_claim(steady):

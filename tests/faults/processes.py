@@ -109,6 +109,27 @@ def cells(out):
     return found
 
 
+def assert_same(out, undisturbed):
+    """Bit for bit; what says when and where it was computed may differ."""
+    import xarray as xr
+
+    from icllab.experiments.store import read_dataset
+
+    here = read_dataset(Path(out) / STORE / "results.nc")
+    xr.testing.assert_equal(here, undisturbed)
+    for name in undisturbed.variables:
+        assert here[name].values.tobytes() == undisturbed[name].values.tobytes()
+        assert here[name].attrs == undisturbed[name].attrs
+    for name in ("claim", "configuration", "key", "precision", "device"):
+        assert here.attrs[name] == undisturbed.attrs[name]
+
+
+def leftovers(out):
+    """Files of a store that only runs under way should have."""
+    store = Path(out) / STORE
+    return [*store.rglob("*.partial"), *store.glob("leases*"), *store.glob("running*"), *store.glob("failures*")]
+
+
 def measured(log):
     """``(dim, pid)`` of each measurement that began, in order."""
     lines = Path(log).read_text().splitlines() if Path(log).exists() else []

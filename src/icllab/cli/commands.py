@@ -109,6 +109,12 @@ def run(
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
     workers: Annotated[int | None, Parameter(help="Number of processes; 1 unless said otherwise.")] = None,
     scheduler: Annotated[str | None, Parameter(help="Address of a dask scheduler to hand cells to.")] = None,
+    limit: Annotated[
+        float | None, Parameter(help="Seconds that a cell may take; then another worker gets it. None unless said.")
+    ] = None,
+    shard: Annotated[
+        str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
+    ] = None,
     fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False,
     control: Control = None,
     claims: ClaimsFolder = None,
@@ -124,6 +130,8 @@ def run(
         out=out,
         workers=workers,
         scheduler=scheduler,
+        limit=limit,
+        shard=shard,
         fresh=fresh or None,
         control=control,
         claims=claims,

@@ -4,20 +4,23 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from icllab.cli.formulas import numbers
-from icllab.core.errors import InputError, expected, unknown
+from icllab.core.errors import InputError, expected, require_known
 
 _RANGE = re.compile(r"(log:)?[-+.\de]+:[-+.\de]+:\d+")
 
-_KINDS: dict[str, tuple[type, str]] = {
+_KINDS: dict[str, tuple[type | UnionType, str]] = {
     "size": (str, "a name"),
     "set": (dict, "a table of axes"),
     "seeds": (int, "an integer"),
     "out": (str, "a path"),
     "workers": (int, "an integer"),
     "scheduler": (str, "an address"),
+    "limit": (int | float, "a number of seconds"),
+    "shard": (str, "i/N"),
     "fresh": (bool, "true or false"),
     "control": (str, "a name"),
     "claims": (str, "a path"),
@@ -40,10 +43,9 @@ def from_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"--config: expected TOML in {path}, got a file that is not: {error}") from error
     for name, value in table.items():
-        if name not in _KINDS:
-            raise unknown(f"option in {path}:", name, _KINDS)
+        require_known(f"option in {path}:", name, _KINDS)
         kind, wanted = _KINDS[name]
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise expected(f"{path}: {name}", wanted, value)
     for axis, values in table.get("set", {}).items():
         values = values if isinstance(values, list) else [values]
@@ -54,8 +56,17 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def merged(command_line: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
-    """The command line beats the file, axis by axis in ``set``."""
-    return {**file, **command_line, "set": {**file.get("set", {}), **command_line.get("set", {})}}
+    """The command line beats the file, axis by axis in ``set``; ``shard`` as two numbers."""
+    both = {**file, **command_line, "set": {**file.get("set", {}), **command_line.get("set", {})}}
+    return both | ({"shard": _shard(both["shard"])} if "shard" in both else {})
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """``2/8`` as two numbers."""
+    number, _, shards = text.partition("/")
+    if not (number.isdecimal() and shards.isdecimal() and 1 <= int(number) <= int(shards)):
+        raise expected("--shard", "i/N with i from 1 to N", text, "--shard 2/8 is the second of eight")
+    return int(number), int(shards)
 
 
 def _axes(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli import progress
 from icllab.cli.reports import Report, lines, write_verdict
-from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.errors import EnvironmentFault
 from icllab.experiments import requests, runner, store
 from icllab.experiments.judging import draw_beside, judged, judgement, note
 
@@ -25,9 +25,6 @@ def demo(out: Path) -> Report:
 
 def run(claim: str, options: Mapping[str, Any]) -> Report:
     """Compute what is not there yet, then judge what was asked for; ``options`` are those of the command line."""
-    workers, scheduler = options.get("workers"), options.get("scheduler")
-    if workers is not None and scheduler is not None:
-        raise InputError("expected --workers or --scheduler, got both; a scheduler brings its own workers")
     request = requests.requested(
         claim,
         options.get("size", "small"),
@@ -38,29 +35,42 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         claims=options.get("claims"),
     )
     _compile(request.size)
+    how = {name: options[name] for name in ("workers", "scheduler", "limit", "shard", "fresh") if name in options}
     with progress.shown(claim) as shown:
-        outcome = runner.execute(
-            request,
-            workers=1 if workers is None else workers,
-            scheduler=scheduler,
-            fresh=options.get("fresh", False),
-            progress=shown,
-        )
-    results = outcome.root / "results.nc"
-    store.write_dataset(results, outcome.dataset)
+        done = runner.compute(request, progress=shown, **how)
+    if done.missing:
+        return _of_shard(request, how["shard"], done)
+    dataset, stale = runner.collect(request)
+    results = request.root / "results.nc"
+    store.write_dataset(results, dataset)
     experiment = request.experiment()
-    files, notes = draw_beside(experiment, outcome.dataset, outcome.root / "figure")
-    verdict = judged(experiment, outcome.dataset, [*outcome.notes, *notes], request.size)
+    files, notes = draw_beside(experiment, dataset, request.root / "figure")
+    last = ["the last shard to end: every cell is here"] if "shard" in how else []
+    verdict = judged(experiment, dataset, [*last, *done.notes, *stale, *notes], request.size)
 
     def plain(console: "Console") -> None:
         write_verdict(console, experiment.claim, request.size, request.control, verdict)
         where = [("results", results)] + ([("figure", files[0])] if files else [])
-        lines(console, [*where, ("cells", f"{outcome.computed} computed, {outcome.kept} were there")])
+        lines(console, [*where, ("cells", f"{done.computed} computed, {done.kept} were there")])
 
     data = judgement(experiment, request, verdict)
-    note(outcome.root, outcome.dataset, data)
-    data |= {"cells": {"computed": outcome.computed, "kept": outcome.kept}, "dataset": results, "figure": files}
+    note(request.root, dataset, data)
+    data |= {"cells": {"computed": done.computed, "kept": done.kept}, "dataset": results, "figure": files}
     return Report(data, plain, verdict.outcome.exit_status)
+
+
+def _of_shard(request: requests.Request, shard: tuple[int, int], done: runner.Computed) -> Report:
+    """Of a shard that has ended while cells of others are missing: there is nothing to judge yet."""
+
+    def plain(console: "Console") -> None:
+        there = f"{done.computed} computed, {done.kept} were there, {done.missing} of other shards are missing"
+        said = f"{shard[0]} of {shard[1]} has ended; the last to end judges the claim"
+        notes = [("note", one) for one in done.notes]
+        lines(console, [("shard", said), ("cells", there), ("results", request.root), *notes])
+
+    counts = {"computed": done.computed, "kept": done.kept, "missing": done.missing}
+    where = {"claim": request.claim, "size": request.size, "control": request.control, "results": request.root}
+    return Report({**where, "verdict": None, "shard": list(shard), "cells": counts, "notes": list(done.notes)}, plain)
 
 
 def _compile(size: str) -> None:

@@ -27,7 +27,9 @@ def run(
     control: str | None = None,
     claims: str | Path | None = None,
     fresh: bool = False,
-    workers: int = 1,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    limit: float | None = None,
 ) -> "xr.Dataset":
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
@@ -40,13 +42,15 @@ def run(
         control: One of the claim's negative controls.
         claims: A folder with claims of your own.
         fresh: Start again; the old results get another name.
-        workers: Number of processes.
+        workers: Number of processes; None: one.
+        scheduler: Address of a dask scheduler whose workers measure instead.
+        limit: Seconds that a cell may take: then its worker is replaced, and the cell given to another.
 
     Returns:
         A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
     """
     request = requested(claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims)
-    return execute(request, workers=workers, fresh=fresh).dataset
+    return execute(request, workers=workers, scheduler=scheduler, limit=limit, fresh=fresh).dataset
 
 
 def check(

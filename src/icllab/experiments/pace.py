@@ -19,6 +19,27 @@ def spread(cells: Sequence[Coordinates]) -> list[Coordinates]:
     return [cells[i] for i in order]
 
 
+def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordinates]:
+    """The cells of one of several shards, numbered from 1: no two have one in common, and together they have all.
+
+    Cells are dealt by size, there and back again, as players are chosen for two teams: each shard has as many as the
+    others up to one, and of every size. The size is the product of the numeric coordinates, since what a cell costs
+    grows with those; of equal sizes the order of the grid decides.
+    """
+
+    def size(cell: Coordinates) -> float:
+        return sum(math.log(value) for value in cell.values() if isinstance(value, int | float) and value > 0)
+
+    order = sorted(range(len(cells)), key=lambda i: size(cells[i]))
+    dealt = (i for turn, i in enumerate(order) if _dealt_to(turn, shards) == number - 1)
+    return [cells[i] for i in sorted(dealt)]
+
+
+def _dealt_to(turn: int, shards: int) -> int:
+    turn %= 2 * shards
+    return min(turn, 2 * shards - 1 - turn)
+
+
 class Stopwatch:
     """Seconds that passed inside, and how many of them JAX compiled; those are not paid again."""
 
@@ -55,7 +76,7 @@ class Pace:
     .. math:: \log t = a + \sum_{\text{axis}} (c_{\text{axis}} \log x_{\text{axis}} + b_{\text{axis}, x})
 
     by ridge regression, in which powers are shrunk less than factors. Predictions are scaled so that those of the cells
-    that are done add up to what these took.
+    that are done add up to what these took. ``workers`` is how many cells are computed at a time.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -74,7 +95,10 @@ class Pace:
         features = _features([*known, *cells])
         before, after = features[: len(known)], features[len(known) :]
         logs = np.log(times) - np.log(times).mean()
-        weights = before.T @ np.linalg.solve(before @ before.T + _SHRINKAGE * np.eye(len(times)), logs)
+        if before.shape[1] < len(times):  # two ways to the same weights
+            weights = np.linalg.solve(before.T @ before + _SHRINKAGE * np.eye(before.shape[1]), before.T @ logs)
+        else:
+            weights = before.T @ np.linalg.solve(before @ before.T + _SHRINKAGE * np.eye(len(times)), logs)
         scale = times.sum() / np.exp(before @ weights).sum()
         return float(scale * np.exp(after @ weights).sum()) / self.workers
 

@@ -1,74 +1,218 @@
-"""Who computes cells: this process, several of this machine, or a dask scheduler's workers.
+"""Who measures cells: this process, several of this machine, or the workers of a dask scheduler.
 
-Whoever it is writes its cells itself, so nothing is lost with a pool but the cells under way.
+A pool is given orders and hands back their answers, in whatever order they come. It touches no file of the results:
+whoever asked keeps what it is answered.
 """
 
-import concurrent.futures
 import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import EnvironmentFault
 
-Submit = Callable[..., "concurrent.futures.Future[float]"]
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from icllab.experiments.cells import Answer, Order
+
+_STILLBORN = 3
+"""Workers in a row that end before they can be given anything, after which no other is started."""
+
+
+class Pool(ABC):
+    """What a run needs of those who measure for it."""
+
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """Orders that are worked on at a time."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether answers are still to come, of orders that are worked on meanwhile."""
+
+    @abstractmethod
+    def give(self, order: "Order") -> None:
+        """Hand out an order."""
+
+    @abstractmethod
+    def answers(self, seconds: float) -> "list[tuple[Order, Answer]]":
+        """Those that have come; none where none came in so many seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop; what is under way is lost."""
 
 
 @contextlib.contextmanager
-def pool(workers: int, scheduler: str | None) -> Iterator[Submit | None]:
-    """How cells are handed out: None (here, one after the other), local processes, or a dask scheduler."""
+def pool(workers: int, scheduler: str | None, limit: float | None) -> Iterator[Pool]:
+    """Who measures: a dask scheduler's workers, processes of this machine, or this one, which no limit may end."""
     if scheduler is not None:
-        try:
-            from distributed import Client
-        except ImportError:
-            raise EnvironmentFault(
-                "--scheduler: expected the extra [cluster], it is not installed; pip install 'icl-lab[cluster]'"
-            ) from None
-        try:
-            client = Client(scheduler, timeout=20)
-        except (OSError, ValueError) as error:
-            raise EnvironmentFault(f"--scheduler: expected a dask scheduler at {scheduler!r}, got {error}") from None
-        with client:
-            yield client.get_executor(pure=False).submit
-    elif workers > 1:
-        with _processes(workers) as submit:
-            yield submit
+        from icllab.experiments.clusters import Cluster
+
+        chosen: Pool = Cluster(scheduler)
+    elif workers > 1 or limit is not None:
+        chosen = Processes(workers)
     else:
-        yield None
-
-
-@contextlib.contextmanager
-def _processes(workers: int) -> Iterator[Submit]:
-    """Local processes. After Ctrl-C the cells under way are finished and kept; a second one stops at once."""
-    import multiprocessing
-
-    executor = concurrent.futures.ProcessPoolExecutor(
-        workers,
-        multiprocessing.get_context("spawn"),
-        initializer=_live_as_worker,
-        initargs=(max(1, (os.cpu_count() or 1) // workers),),
-    )
-
-    def submit(*call: Any) -> "concurrent.futures.Future[float]":
-        # A process started now inherits the mask: Ctrl-C goes to a terminal's whole group, and is ours to handle.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return executor.submit(*call)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
+        chosen = Here()
     try:
-        yield submit
+        yield chosen
     finally:
-        started = dict(getattr(executor, "_processes", None) or {})
+        chosen.close()
+
+
+class Here(Pool):
+    """This process, one cell after the other."""
+
+    def __init__(self) -> None:
+        self._order: Order | None = None
+
+    @property
+    def room(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def busy(self) -> bool:
+        """Never: a cell under way here is what is interrupted."""
+        return False
+
+    def give(self, order: "Order") -> None:
+        """Note what to do when an answer is asked for."""
+        self._order = order
+
+    def answers(self, seconds: float) -> "list[tuple[Order, Answer]]":
+        """Measure, however long it takes."""
+        from icllab.experiments.cells import measured
+
+        order, self._order = self._order, None
+        return [] if order is None else [(order, measured(order))]
+
+    def close(self) -> None:
+        """Nothing is to be stopped."""
+
+
+class Processes(Pool):
+    """Processes of this machine; another takes the place of one that dies."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._idle: list[_Worker] = []
+        self._working: list[_Worker] = []
+        self._stillborn = 0
+
+    @property
+    def room(self) -> int:
+        """The number of processes."""
+        return self._workers
+
+    @property
+    def busy(self) -> bool:
+        """Whether a process measures."""
+        return bool(self._working)
+
+    def give(self, order: "Order") -> None:
+        """Hand an order to a process that waits, or to a new one."""
+        worker = self._idle.pop() if self._idle else _Worker(max(1, (os.cpu_count() or 1) // self.room))
+        worker.give(order)
+        self._working.append(worker)
+
+    def answers(self, seconds: float) -> "list[tuple[Order, Answer]]":
+        """Those that have come; of a process that has died, that it has."""
+        from multiprocessing.connection import wait
+
+        from icllab.experiments.cells import Answer
+
+        came = []
+        ready = wait([worker.pipe for worker in self._working], seconds)
+        for worker in [one for one in self._working if one.pipe in ready]:
+            try:
+                said = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._working.remove(worker)
+                order, reason = worker.order, worker.ended()
+                if worker.awake:
+                    came.append((order, Answer("died", message=reason)))
+                else:
+                    self._began_in_vain(reason)
+                    self.give(order)
+                continue
+            self._stillborn = 0
+            if isinstance(said, Answer):
+                self._working.remove(worker)
+                self._idle.append(worker)
+                came.append((worker.order, said))
+            else:
+                worker.awake = True
+        return came
+
+    def _began_in_vain(self, reason: str) -> None:
+        self._stillborn += 1
+        if self._stillborn >= _STILLBORN:
+            raise EnvironmentFault(
+                f"workers: expected processes that start, {_STILLBORN} in a row did not ({reason}); "
+                "a script that starts workers does so under `if __name__ == '__main__':`"
+            )
+
+    def close(self) -> None:
+        """Let go of those that wait, and end those that measure."""
+        for worker in self._working:
+            worker.process.kill()
+        for worker in [*self._idle, *self._working]:
+            worker.pipe.close()
+        for worker in [*self._idle, *self._working]:
+            worker.process.join()
+
+
+class _Worker:
+    """A process, what it was asked last, and the pipe through which it answers."""
+
+    def __init__(self, threads: int) -> None:
+        import multiprocessing
+
+        context = multiprocessing.get_context("spawn")
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(there, threads), name="worker")
+        self.awake = False
+        self.order: Any = None
+        # A process started now inherits the mask: Ctrl-C goes to a terminal's whole group, and is ours to handle.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            executor.shutdown(wait=True, cancel_futures=True)
-        except KeyboardInterrupt:
-            for process in started.values():
-                process.kill()
-            raise
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        there.close()
+
+    def give(self, order: "Order") -> None:
+        """Hand over an order; one that has died is noticed when its answer is waited for."""
+        self.order = order
+        with contextlib.suppress(OSError):
+            self.pipe.send(order)
+
+    def ended(self) -> str:
+        """How a process that has died did."""
+        self.process.join()
+        self.pipe.close()
+        code = self.process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        limit = self.order.limit
+        return f"its worker process {how}" + ("" if limit is None or code < 0 else f" (the limit is {limit:g} s)")
+
+
+def _serve(pipe: "Connection", threads: int) -> None:
+    """A worker's life: say that it is awake, answer every order, end with the pipe."""
+    _live_as_worker(threads)
+    from icllab.experiments.cells import measured
+
+    with contextlib.suppress(EOFError, OSError):
+        pipe.send(None)
+        while True:
+            pipe.send(measured(pipe.recv()))
 
 
 def _live_as_worker(threads: int) -> None:

@@ -5,6 +5,7 @@ import functools
 import os
 import platform
 import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def commit() -> str:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def versions() -> dict[str, str]:
+    """What must be the same wherever cells of one run are measured."""
+    return {"icllab": icllab.__version__, "jax": metadata.version("jax")}
 
 
 def machine() -> dict[str, str]:

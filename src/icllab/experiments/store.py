@@ -9,6 +9,7 @@ processes may share a directory.
     DIR/<claim>/<size>/configuration.json      what a cell depends on besides its coordinates
     DIR/<claim>/<size>/grids/<digest>.json     every grid that was asked for
     DIR/<claim>/<size>/cells/dim=40,tau=1.5.nc
+    DIR/<claim>/<size>/failures/dim=80,tau=2.txt   the traceback of a cell that failed, until it is there
 """
 
 import contextlib
@@ -42,8 +43,8 @@ def _block(payload: bytes) -> bytes:
     return f"icl-lab results, schema {SCHEMA}\nsha256 of what follows byte {_BLOCK}: {digest}\n".encode().ljust(_BLOCK)
 
 
-def write_dataset(path: Path, dataset: "xr.Dataset") -> None:
-    """Save a Dataset as a checksummed file."""
+def packed(dataset: "xr.Dataset") -> bytes:
+    """A Dataset as the bytes of a checksummed file."""
     from xarray.backends import H5NetCDFStore
 
     # As Dataset.to_netcdf, but for its lock: on a dask worker that one is the scheduler's, named by a file we have not.
@@ -52,27 +53,44 @@ def write_dataset(path: Path, dataset: "xr.Dataset") -> None:
     dataset.dump_to_store(backend)
     backend.close()
     payload = target.getvalue()
-    write_atomically(path, _block(payload) + payload)
+    return _block(payload) + payload
 
 
-def sound_payload(path: Path) -> bytes:
-    """The HDF5 bytes of a checksummed file; a file that is not as written is refused."""
-    with disk_faults(f"cannot read {path}"):
-        content = path.read_bytes()
+def unpacked(content: bytes, name: object) -> "xr.Dataset":
+    """The Dataset in the bytes of a checksummed file; ``name`` is for the message."""
+    import xarray as xr
+
+    return xr.load_dataset(io.BytesIO(_sound(content, name)), engine="h5netcdf")
+
+
+def _sound(content: bytes, name: object) -> bytes:
     payload = content[_BLOCK:]
     if content[:_BLOCK] != _block(payload):
         raise DamagedFile(
-            f"{path}: expected a file with the checksum in its first {_BLOCK} bytes, got {len(content)} bytes that "
+            f"{name}: expected a file with the checksum in its first {_BLOCK} bytes, got {len(content)} bytes that "
             "do not match it; `icl run` computes this cell again"
         )
     return payload
 
 
+def write_dataset(path: Path, dataset: "xr.Dataset") -> None:
+    """Save a Dataset as a checksummed file."""
+    write_atomically(path, packed(dataset))
+
+
+def sound_payload(path: Path) -> bytes:
+    """The HDF5 bytes of a checksummed file; a file that is not as written is refused."""
+    return _sound(_content(path), path)
+
+
 def read_dataset(path: Path) -> "xr.Dataset":
     """Load a checksummed file that this library wrote."""
-    import xarray as xr
+    return unpacked(_content(path), path)
 
-    return xr.load_dataset(io.BytesIO(sound_payload(path)), engine="h5netcdf")
+
+def _content(path: Path) -> bytes:
+    with disk_faults(f"cannot read {path}"):
+        return path.read_bytes()
 
 
 class Store:
@@ -180,7 +198,35 @@ class Store:
 
     def write(self, cell: Coordinates, dataset: "xr.Dataset") -> None:
         """Keep a finished cell."""
-        write_dataset(self.path(cell), dataset)
+        self.put(cell, packed(dataset))
+
+    def put(self, cell: Coordinates, content: bytes) -> None:
+        """Keep a finished cell as the bytes of its file, which are looked at; it has failed no more."""
+        path, failure = self.path(cell), self.failure(cell)
+        _sound(content, path)
+        write_atomically(path, content)
+        with contextlib.suppress(OSError):
+            failure.unlink(missing_ok=True)
+            failure.parent.rmdir()
+
+    def note_failure(self, cell: Coordinates, text: str) -> None:
+        """Keep what is to be said of a cell that failed."""
+        path = self.failure(cell)
+        with disk_faults(f"cannot note in {self.root} why a cell failed"):
+            path.parent.mkdir(exist_ok=True)
+        write_atomically(path, text.encode())
+
+    def failure(self, cell: Coordinates) -> Path:
+        """Where it is kept why a cell failed."""
+        return self.root / "failures" / f"{self.path(cell).stem}.txt"
+
+    def set_damaged_aside(self, cell: Coordinates) -> Path:
+        """Give a damaged cell another name; returns the one it had."""
+        path = self.path(cell)
+        # Another process may just have done so.
+        with disk_faults(f"cannot set {path} aside"), contextlib.suppress(FileNotFoundError):
+            path.replace(path.with_suffix(".nc.damaged"))
+        return path
 
     def set_aside(self) -> Path | None:
         """Move the whole store to a name of its own and say which; None where there was nothing."""

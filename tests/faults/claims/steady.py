@@ -2,11 +2,14 @@
 
 ``STEADY_LOG``: a file that gets a line ``dim pid`` for each measurement that begins.
 ``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4; ``refuse:0.25``,
-at rho 0.25.
+at rho 0.25; ``die:3``, the first three measurements of the log; ``hang:1``, the first one; ``clock:8``: at dim 8 the
+clock of libfaketime is set back by a day.
 """
 
 import os
+import signal
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -21,9 +24,16 @@ def measure(point, *, key):
     print("a claim that prints")
     if "STEADY_LOG" in os.environ:
         with open(os.environ["STEADY_LOG"], "a") as log:
-            log.write(f"{point.dim} {os.getpid()}\n")
-    time.sleep(float(os.environ.get("STEADY_PAUSE", "0")))
+            log.write(own := f"{point.dim} {os.getpid()}\n")
+    if "STEADY_PAUSE" in os.environ:
+        time.sleep(float(os.environ["STEADY_PAUSE"]))
     fault, _, where = os.environ.get("STEADY_FAULT", "").partition(":")
+    if fault in ("die", "hang"):
+        lines = Path(os.environ["STEADY_LOG"]).read_text().splitlines(keepends=True)
+        if lines.index(own) < int(where):
+            os.kill(os.getpid(), signal.SIGKILL) if fault == "die" else time.sleep(300)
+    if fault == "clock" and int(where) == point.dim:
+        Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).write_text("-1d")
     if fault == "refuse" and float(where) == point.rho:
         raise expected("rho", "another number", point.rho)
     if fault == "raise" and int(where) == point.dim:
