@@ -1,0 +1,73 @@
+"""Networks trained on functions by examples, of pools and lengths that differ, and what they answer."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab.claims.routing import _examples
+from icllab.claims.routing.long_tail.claim import POOLS
+from icllab.core.grid import tabulated
+from icllab.tasks.string_programs import power_law
+from icllab.training import Record
+
+OPTIMIZER = optax.adam(3e-3)
+
+
+def measure(point, *, key, shown=None, leaked=False, shuffled=False):
+    """Every seed's accuracies on all tests along training, and those of recall.
+
+    ``shown``: another fraction of queries among the items shown; ``leaked``: tests of functions of the training
+    throughout; ``shuffled``: labels that are asked for at random.
+    """
+
+    def of_seed(seed):
+        of_pool, of_network, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
+        task = pool(point, of_pool)
+        tests = tests_of(task, leaked=leaked, shuffled=shuffled)
+        task = eqx.tree_at(lambda t: t.shown, task, jnp.asarray(point.shown if shown is None else shown))
+        keys = {name: jax.random.fold_in(of_tests, i) for i, name in enumerate(tests)}
+        prompts = {name: _examples.drawn(tests[name], point.prompts, keys[name]) for name in point.test_set}
+        asked = jax.tree.map(lambda *parts: jnp.stack(parts), *prompts.values())
+        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
+        network = _examples.transformer(task, **sizes, key=of_network)
+
+        def at(lengths):
+            several = tuple(range(1, point.pairs + 1))
+            own = dataclasses.replace(
+                task, shuffled=shuffled, lengths=several if lengths == "several" else several[-1:]
+            )
+            how = {"steps": max(point.step), "batch": point.batch, "optimizer": OPTIMIZER, "positions": "last"}
+            record = Record([0], keep=point.step, progress=False)
+            run = icl.fit(network, own, key=of_prompts, record=record, **how)
+            return {"accuracy": (("step", "test_set"), _examples.accuracies(run, asked))}
+
+        recall = np.array([_examples.recalled(task, prompts[name]) for name in point.test_set])
+        return tabulated(at, lengths=point.lengths) | {"recall_accuracy": (("test_set",), recall)}
+
+    return tabulated(of_seed, seed=point.seed)
+
+
+def pool(point, key):
+    """Contexts of N pairs, of functions with uniform labels."""
+    count, tailed = POOLS[point.pool]
+    table = jax.random.randint(key, (count, point.items), 0, point.label_count, jnp.int32)
+    frequencies = jnp.asarray(power_law(count, point.zipf_exponent if tailed else 0.0), float)
+    sizes = {"lengths": (point.pairs,), "items": point.items, "labels": point.label_count}
+    return _examples.ShownFunctions(table, frequencies, jnp.asarray(point.shown), **sizes)
+
+
+def tests_of(task, *, leaked, shuffled):
+    """What networks are asked, of N pairs."""
+    shown, unseen = (eqx.tree_at(lambda t: t.shown, task, jnp.asarray(p)) for p in (1.0, 0.0))
+    tests = {
+        "known": shown,
+        "unseen": unseen,
+        "new": shown if leaked else dataclasses.replace(shown, table=None),
+        "edited": dataclasses.replace(shown, edited=not leaked),
+    }
+    return {name: dataclasses.replace(test, shuffled=shuffled) for name, test in tests.items()}
