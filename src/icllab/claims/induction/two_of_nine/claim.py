@@ -117,7 +117,7 @@ experiment = Experiment(
     fixed={"pairs": 4, "label_count": 16, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": SMALL | {"step": (0,), "kept": ("all", "two"), "seed": 2},
-        "small": SMALL | {"step": (800, 3000), "seed": 10},
+        "small": SMALL | {"step": (800, 6000), "seed": 10},
         "medium": SMALL | {"step": (400, 800, 1200, 1600, 2000, 3000, 6000), "seed": Seeds(12, block=1)},
     },
     key=1,
