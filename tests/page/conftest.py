@@ -6,6 +6,7 @@ import time
 
 import pytest
 from faults.processes import CLAIMS, finished_run
+from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
 from icllab.experiments import registry
@@ -109,17 +110,5 @@ def browser():
 @pytest.fixture
 def tab(browser):
     """A tab that must have no error and no request to elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    wrong = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda said: wrong.append(said.text) if said.type == "error" and "400" not in said.text else None
-    )
-    page.on(
-        "request",
-        lambda asked: None if asked.url.startswith(("http://127.0.0.1", "file:", "data:")) else wrong.append(asked.url),
-    )
-    yield page
-    context.close()
-    assert not wrong
+    with watched(browser) as tab:
+        yield tab

@@ -1,6 +1,22 @@
 """What a browser's tab shows of an explorer: which answer, and the numbers that are drawn."""
 
+import contextlib
+
 import numpy as np
+
+
+@contextlib.contextmanager
+def watched(browser):
+    """A tab that must have no error and no request to elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    tab, wrong = context.new_page(), []
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda said: wrong.append(said.text) if said.type == "error" and "400" not in said.text else None)
+    here = ("http://127.0.0.1", "file:", "data:")
+    tab.on("request", lambda asked: None if asked.url.startswith(here) else wrong.append(asked.url))
+    yield tab
+    context.close()
+    assert not wrong
 
 
 def answers(page, root="#main"):

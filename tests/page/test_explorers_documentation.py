@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page.explorer_server import STATIC
-from page.explorer_tab import answers, close, curves, move, surface
+from page.explorer_tab import answers, close, curves, move, surface, watched
 
 from icllab.page.explorers import EXPLORERS
 from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention
@@ -40,15 +40,16 @@ def documentation(tmp_path_factory):
     return (folder / "explorers.html").as_uri(), grids
 
 
-@pytest.fixture
-def page(tab, documentation):
-    """The documentation's page, opened from the disk without a network, and scrolled through."""
-    tab.context.set_offline(True)
-    tab.goto(documentation[0])
-    for id in EXPLORERS:
-        tab.locator(f"[data-explorer={id}]").scroll_into_view_if_needed()
-        tab.wait_for_selector(f"[data-explorer={id}][data-answered]")
-    return tab
+@pytest.fixture(scope="module")
+def page(browser, documentation):
+    """The documentation's page, opened from the disk without a network, scrolled through; each test moves its own."""
+    with watched(browser) as tab:
+        tab.context.set_offline(True)
+        tab.goto(documentation[0])
+        for id in EXPLORERS:
+            tab.locator(f"[data-explorer={id}]").scroll_into_view_if_needed()
+            tab.wait_for_selector(f"[data-explorer={id}][data-answered]")
+        yield tab
 
 
 def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theory(page, documentation):
