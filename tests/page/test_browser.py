@@ -15,21 +15,7 @@ from icllab.cli import main
 from icllab.page import report, server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium on the PATH")
-
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/compare", "#/explore", "#/explore/linear_attention")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
