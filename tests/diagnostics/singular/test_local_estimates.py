@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC
 from icllab.diagnostics.singular import neighbourhoods
 from icllab.diagnostics.singular.local_estimates import estimator
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 from icllab.theory import quadratic_posterior
 

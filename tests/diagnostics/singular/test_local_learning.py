@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 

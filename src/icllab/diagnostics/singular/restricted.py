@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.asymptotic_coefficients import learning_coefficient
 
 Where = Callable[[Any], Any]
 
@@ -36,8 +36,8 @@ def restricted_coefficient(
 
     for :math:`w = (u, v)`. Restricted to weights alone, L is the loss on all data; restricted to data too, ``loss`` is
     that of one context, on the prompts of that context. A coefficient restricted to data alone is
-    :func:`learning_coefficient <icllab.diagnostics.singular.local_learning.learning_coefficient>` of that loss. It is
-    one only if :math:`w^*` minimises the loss of that context: elsewhere the estimate warns.
+    :func:`learning_coefficient <icllab.diagnostics.singular.asymptotic_coefficients.learning_coefficient>` of that
+    loss. It is one only if :math:`w^*` minimises the loss of that context: elsewhere the estimate warns.
 
     Args:
         loss: A function of all parameters (and of samples, with ``data``), in nats per sample.

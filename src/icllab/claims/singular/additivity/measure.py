@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.singular.additivity.claim import ARRANGEMENTS, MOST
-from icllab.diagnostics import HMC, learning_coefficient
+from icllab.diagnostics import HMC
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 
 
 class Terms(eqx.Module):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.singular.exact_coefficients.claim import ATTENTION, LAYERS, STRATA
-from icllab.diagnostics import HMC, SMC, free_energy, learning_coefficient
+from icllab.diagnostics import HMC, SMC, free_energy
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 
 SPECTRUM = (1.0, 0.5, 0.25)
 """Of E[hh^T]."""

@@ -12,7 +12,8 @@ import icllab as icl
 from icllab import algorithms
 from icllab.claims.singular.llc_along_training.claim import LONG, RIVALS
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SGLD, learning_coefficient
+from icllab.diagnostics import SGLD
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Interleaved
 from icllab.tasks import LinearRegression

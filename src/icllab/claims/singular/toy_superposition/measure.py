@@ -7,7 +7,8 @@ import numpy as np
 
 from icllab.claims.singular.toy_superposition.claim import CHECKED, COUNTS, FEATURES, LATE, POLYGONS, PRESENT
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum, learning_coefficient
+from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum
+from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.theory import superposition
 
 

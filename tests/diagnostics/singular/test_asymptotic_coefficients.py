@@ -1,0 +1,162 @@
+"""What is estimated by default: a limit where one temperature does not have it, and words where something is off."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab.core.errors import InputError
+from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics.singular.least_losses import lowest_near
+from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
+
+N = 1e6
+NBETA = N / np.log(N)
+SHORT = HMC(warm_up=100, draws=200)
+
+
+def narrow(w):
+    """lambda = 1/6, far from reached: at this n nbeta E[K] is 0.138."""
+    return w[0] ** 4 * w[1] ** 6
+
+
+@pytest.fixture(scope="module")
+def of_the_narrow():
+    with jax.enable_x64(True):
+        return learning_coefficient(narrow, jnp.zeros(2), n=N, key=jax.random.key(0))
+
+
+def said(found, what):
+    return any(what in sentence for sentence in found.attrs["warnings"])
+
+
+def test_the_limit_is_estimated_and_not_the_temperature(of_the_narrow):
+    found = of_the_narrow
+    low, high = found["interval"].values
+    assert low < 1 / 6 < high < 0.3
+    assert found["mean_estimate"] + 3 * found["mean_estimate_error"] < 1 / 6
+    assert found["mcse"] > 2 * found["mean_estimate_error"]
+    assert found["level"] + found["left"] == pytest.approx(float(found["estimate"]), abs=0.01)
+    assert said(found, "the curve has not settled")
+    assert found.attrs["estimates"].startswith("the learning coefficient")
+    assert found["multiplicity_probability"].sum() == pytest.approx(1)
+    assert found["nbeta"].values[-1] == pytest.approx(NBETA)
+    assert found["nbeta"].values[-1] / found["nbeta"].values[0] > 99
+    # What chains have is there as it was.
+    assert {"rhat", "ess", "chain_estimate", "loss_trace"} <= set(found.data_vars)
+
+
+def test_the_curve_is_the_integral(of_the_narrow):
+    """t E[K] at every temperature, from the density of log K under the prior: within 3.5 errors."""
+    y, step = np.linspace(-400, 30, 20_001, retstep=True)
+
+    def density(k):
+        w = np.exp(np.clip(y / (2 * k), -300, 5))
+        return step * np.sqrt(2 / np.pi) * np.exp(-(w**2) / 2) * w / (2 * k)
+
+    both = np.fft.irfft(np.fft.rfft(density(2), 2 * len(y)) * np.fft.rfft(density(3), 2 * len(y)), 2 * len(y))
+    level = 2 * y[0] + step * np.arange(2 * len(y))
+    t = of_the_narrow["nbeta"].values[:, None]
+    above = np.exp(np.minimum(np.log(t) + level, 10))
+    weight = both * np.exp(-above)
+    wanted = (weight * above).sum(1) / weight.sum(1)
+    assert wanted[-1] == pytest.approx(0.138, abs=0.002)
+    error = of_the_narrow["curve_error"].values
+    assert (error < 0.02).all()
+    np.testing.assert_array_less(np.abs(of_the_narrow["curve"].values - wanted), 3.5 * error)
+
+
+def test_populations_alone():
+    """SMC() has the limit too, and everything of the free energy."""
+    with jax.enable_x64(True):
+        sampler = SMC(particles=100, repeats=12)
+        found = learning_coefficient(narrow, jnp.zeros(2), n=N, key=jax.random.key(1), sampler=sampler)
+    assert found["interval"][0] < 1 / 6 < found["interval"][1]
+    assert {"free_energy", "route_gap", "localization_share"} <= set(found.data_vars)
+    assert said(found, "the curve has not settled")
+    assert found.attrs["settings"] == repr(sampler)
+
+
+def test_a_point_beside_the_minimum():
+    """A quadratic at a distance of 0.01: what is measured from there is nbeta |a|^2 / 2 too low, and not the limit."""
+    with jax.enable_x64(True):
+        at = 0.01 * jnp.ones(4) / 2
+        found = learning_coefficient(lambda w: jnp.sum(w**2) / 2, at, n=N, localization=1.0, key=jax.random.key(2))
+    assert float(found["descent"]) == pytest.approx(NBETA * 1e-4 / 2, rel=1e-3)
+    assert abs(found["mean_estimate"] + found["descent"] - 2) < 4 * found["mean_estimate_error"]
+    assert found["interval"][0] < 2 <= found["interval"][1]
+    assert found["mcse"] < 0.05
+    assert said(found, "no minimum of this loss")
+    assert not said(found, "has not settled")
+
+
+def test_a_temperature_that_is_given_is_that_temperature():
+    """Nothing is extrapolated; of chains alone at n / log n the slope of the curve is told."""
+    with jax.enable_x64(True):
+        how = {"sampler": SHORT, "localization": 1.0, "key": jax.random.key(3)}
+
+        def product(w):
+            return (w[0] * w[1]) ** 2 / 2 + (w[2] * w[3]) ** 2 / 2
+
+        given = learning_coefficient(product, jnp.zeros(4), nbeta=1e3, **how)
+        alone = learning_coefficient(product, jnp.zeros(4), n=7500.0, **how)
+    for found in (given, alone):
+        assert found.attrs["estimates"] == "nbeta (E[L] - L(w*)) at this nbeta"
+        assert "interval" not in found
+    assert "rise" not in given
+    # Of each product 1/2 less 1/(log nbeta + 1.5), whose slope is the square of that.
+    wanted = 2 / (np.log(8 * 7500 / np.log(7500)) - np.euler_gamma) ** 2
+    assert abs(alone["rise"] - wanted) < 4 * alone["rise_error"]
+    assert alone["rise_error"] < 0.1
+
+
+@pytest.mark.slow
+def test_halves_of_the_data():
+    """Of a regular model they have the same coefficient: the shift is nothing, within its error."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(400, 3))
+        y = x @ np.ones(3) + rng.normal(size=400)
+        data, at = (jnp.asarray(x), jnp.asarray(y)), jnp.asarray(np.linalg.lstsq(x, y, rcond=None)[0])
+
+        def loss(w, samples):
+            return jnp.mean((samples[0] @ w - samples[1]) ** 2) / 2
+
+        found = learning_coefficient(loss, at, data=data, sampler=SHORT, localization=1.0, key=jax.random.key(4))
+    assert found["half_estimate"].shape == (4,)
+    assert np.unique(found["half_estimate"]).size == 4
+    np.testing.assert_allclose(found["half_estimate"], 1.5, atol=0.25)
+    assert float(found["shift"]) == pytest.approx(float(found["estimate"] - found["half_estimate"].mean()))
+    assert abs(found["shift"]) < 3 * found["shift_error"]
+    assert 0 < found["shift_error"] < 0.4
+    assert float(found["descent"]) < 1e-3
+
+
+def test_a_descent_ends_at_the_minimum_and_leaves_what_is_one():
+    with jax.enable_x64(True):
+
+        def valley(w):
+            return (w[0] - 1) ** 2 / 2 + 50 * (w[1] - w[0] ** 2) ** 2 + 3
+
+        beside = lowest_near(Neighbourhood.of(valley, jnp.array([0.5, 0.3]), None, block=8), 1e4)
+        there = lowest_near(Neighbourhood.of(valley, jnp.ones(2), None, block=8), 1e4)
+    assert 1e4 * (beside.loss - 3) < 0.01
+    np.testing.assert_allclose(beside.place, 1, atol=2e-3)
+    assert beside.level == pytest.approx(valley(np.array([0.5, 0.3])))
+    assert there.loss == there.level == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"sensitivity": True}, "sensitivity: expected False with SMC"),
+        ({"nbeta": (10.0, 20.0, 30.0, 40.0)}, "nbeta: expected one number with SMC"),
+        ({"n": 0.5}, "n: expected a finite number > 1"),
+        ({"localization": 0.0}, "localization: expected a finite number > 0"),
+        ({"per_position": True}, "per_position: expected a training run"),
+    ],
+)
+def test_what_populations_have_no_use_for(how, words):
+    with pytest.raises(InputError) as error:
+        learning_coefficient(narrow, jnp.zeros(2), key=jax.random.key(0), sampler=SMC(), **({"n": N} | how))
+    assert words in str(error.value)
