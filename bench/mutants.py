@@ -4,8 +4,9 @@
 
 The changes are those of ``mutations.py``. They are drawn by a rule: in each room functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
-the files that name the function (else its module) most often, slow tests left out; of a ``measure`` also its claim at
-smoke. Those that survive are printed with file and line, and belong into docs/mutants.md with a reason, or get a test.
+the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
+and the claim at smoke. Slow tests are left out. Those that survive are printed with file and line, and belong into
+docs/mutants.md with a reason, or get a test.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from mutations import Mutant, mutants
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
 SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
-NEAREST, LIMIT = 4, 240  # files of tests, and seconds of them
+NEAREST, LIMIT = 4, 600  # files of tests, and seconds of them
 BROKEN = 70  # exit status of a child that did not get to its tests
 QUIETLY = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider"]
 QUIETLY += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
@@ -71,14 +72,14 @@ def nearest(mutant: Mutant) -> list[str]:
 
 
 def noticed(mutant: Mutant, copy: Path) -> str:
-    """The test that fails, or why there is none; of a measure the claim at smoke is asked too."""
-    file, near = copy / mutant.file.relative_to(ROOT), nearest(mutant)
-    stages = [near] if near else []
+    """The test that fails, or how the tests end otherwise; empty where none notices."""
+    file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
+    stages = [near] if (near := nearest(mutant)) else []
     if mutant.file.name == "measure.py":
-        claim = "/".join(mutant.file.parent.parts[-2:])
-        stages.append(
-            ["-m", "claims and not slow", f"tests/claims/test_every_claim.py::test_the_claim_holds_at_smoke[{claim}]"]
-        )
+        smoke = f"tests/claims/test_every_claim.py::test_the_claim_holds_at_smoke[{Path(*own.parts[1:])}]"
+        stages.append(["-m", "claims and not slow", smoke])
+    else:
+        stages.append([f"tests/{own}", *(["tests/agreement"] if own.name == "theory" else [])])
     source = file.read_text("utf-8")
     file.write_text(mutant.applied(source), "utf-8")
     try:
