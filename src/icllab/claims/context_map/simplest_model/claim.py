@@ -42,11 +42,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.below("exact", LAW, law.sel(family=[EXACT]), 1.0)
     trained = bool((dataset["training_score"].sel(family=networks) > TRAINED).all())
     findings += checks.complete("trained", f"every network ends with a score above {TRAINED:g}", trained)
-    return findings + checks.included("sizes", "transformers of several sizes", _several(dataset, networks))
-
-
-def _several(dataset: xr.Dataset, networks: list[str]) -> bool:
-    return len(networks) == len(FAMILIES) and all(dataset.sizes[name] > 1 for name in ("layers", "heads", "width"))
+    several = len(networks) == len(FAMILIES) and all(dataset.sizes[name] > 1 for name in ("layers", "heads", "width"))
+    return findings + checks.included("sizes", "transformers of several sizes", several)
 
 
 def figure(dataset: xr.Dataset):

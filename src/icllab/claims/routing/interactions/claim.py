@@ -60,6 +60,7 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="program")
 
 
+BOTH = {"training": (TOGETHER, ALONE)}
 experiment = Experiment(
     claim=(
         "Beside others a program is learned later than where it alone counts, by more than the spread over seeds: "
@@ -82,16 +83,9 @@ experiment = Experiment(
     outputs=("training", "program", "step"),
     fixed={"symbols": 5, "length": 2, "zipf_exponent": 1.0, "width": 16, "heads": 2} | {"batch": 64, "prompts": 64},
     sizes={
-        "smoke": {
-            "layers": (1,),
-            "training": (TOGETHER, ALONE),
-            "program": ("a", "b"),
-            "step": (10, 20, 30, 40, 60, 80, 110, 150),
-            "seed": 2,
-        },
-        "small": {"layers": (2,), "training": (TOGETHER, ALONE), "program": PROGRAMS, "step": STEPS, "seed": 16},
-        "medium": {"layers": (2,), "training": (TOGETHER, ALONE), "program": PROGRAMS, "step": STEPS}
-        | {"seed": Seeds(32, block=4)},
+        "smoke": BOTH | {"layers": (1,), "program": ("a", "b"), "step": (10, 20, 30, 40, 60, 80, 110, 150), "seed": 2},
+        "small": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": 16},
+        "medium": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=22,
     controls={"apart": Control("programs do not count for each other in either run", measure={"apart": True})},

@@ -74,14 +74,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.included("reaches", "at least three reaches, two temperatures", every),
     ]
     if reach.size > 1:
-        findings += checks.above("grows", "lead / at the reach before", Estimate(_ratios(lead), 0.0), 1.0)
+        ordered = lead.sortby("reach")
+        ratios = ordered.isel(reach=slice(1, None)) / ordered.isel(reach=slice(-1)).values
+        findings += checks.above("grows", "lead / at the reach before", Estimate(ratios, 0.0), 1.0)
     return findings
-
-
-def _ratios(lead: xr.DataArray) -> xr.DataArray:
-    """Over the values at the next smaller reach."""
-    ordered = lead.sortby("reach")
-    return ordered.isel(reach=slice(1, None)) / ordered.isel(reach=slice(-1)).values
 
 
 def figure(dataset: xr.Dataset):
@@ -96,9 +92,10 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="time", hue="reach", line_name="the landscape's")
 
 
+SPARSE = (60.0, 80.0, 90.0, *(94 + 0.25 * i for i in range(25)), 104.0, 110.0)
 DENSE = (*range(0, 76, 15), *(76 + 0.25 * i for i in range(97)), 101, 102, 104, 108, 112, 118, 124, 130)
 
-COMMON = {"observable": OBSERVABLES}
+COMMON = {"reach": (1.0, 2.0, 4.0), "observable": OBSERVABLES, "time": DENSE}
 
 experiment = Experiment(
     claim=(
@@ -125,14 +122,9 @@ experiment = Experiment(
     outputs=("time", "observable"),
     fixed={"pairs": 8, "labels": 32, "points": 81, "span": 16.0, "resolution": 1e-3},
     sizes={
-        "smoke": {
-            "reach": (1.0,),
-            "nbeta": (20.0,),
-            "time": (60.0, 80.0, 90.0, *(94 + 0.25 * i for i in range(25)), 104.0, 110.0),
-        }
-        | {"observable": OBSERVABLES},
-        "small": {"reach": (1.0, 2.0, 4.0), "nbeta": (20.0, 50.0), "time": DENSE, "observable": OBSERVABLES},
-        "medium": {"reach": (1.0, 2.0, 4.0), "nbeta": (10.0, 20.0, 50.0), "time": DENSE, "observable": OBSERVABLES},
+        "smoke": {"reach": (1.0,), "nbeta": (20.0,), "observable": OBSERVABLES, "time": SPARSE},
+        "small": COMMON | {"nbeta": (20.0, 50.0)},
+        "medium": COMMON | {"nbeta": (10.0, 20.0, 50.0)},
     },
     precision="float64",
     controls={
