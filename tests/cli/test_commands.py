@@ -305,7 +305,7 @@ def test_progress_lines_are_few_and_say_what_is_left(monkeypatch, capsys):
         lines(done, 100, f"dim={done}", None if done == 40 else float(100 - done))
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "claim: 40 of 100 cells (dim=40)"
-    assert said[1] == "claim: 50 of 100 cells, 50 s left (dim=50)"
+    assert said[1] == "claim: 50 of 100 cells, 60 a minute, 50 s left (dim=50)"
     assert said[-1] == "claim: 100 of 100 cells (dim=100)"
     assert len(said) == 7
 

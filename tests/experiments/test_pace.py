@@ -1,13 +1,15 @@
 """The time left is right within a factor of two after three cells, although cells differ thirtyfold."""
 
 import itertools
+import math
 import time
 
 import jax
 import numpy as np
 import pytest
 
-from icllab.experiments.pace import Pace, spread, watched
+from icllab.experiments.pace import Pace, share, spread, watched
+from icllab.experiments.pace import _features as pace_features
 
 DIMS, TAUS = (10, 20, 40), tuple(0.25 * i for i in range(1, 14))
 CELLS = [{"dim": dim, "tau": tau} for dim, tau in itertools.product(DIMS, TAUS)]
@@ -40,6 +42,42 @@ def test_from_the_third_cell_on_it_is_right_within_two(power, workers):
                 truth = sum(one for _, one in rest) / workers
                 assert 0.5 < pace.left([one for one, _ in rest]) / truth < 2
         assert pace.left([]) == 0
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5, 13, 39, 50])
+def test_shards_are_disjoint_cover_the_grid_and_cost_about_the_same(shards):
+    parts = [share(CELLS, i + 1, shards) for i in range(shards)]
+    assert sorted(itertools.chain(*parts), key=str) == sorted(CELLS, key=str)
+    counts = [len(part) for part in parts]
+    assert max(counts) - min(counts) <= 1
+    if shards <= 5:
+        costs = [sum(math.prod(cell.values()) for cell in part) for part in parts]
+        assert max(costs) < 1.1 * min(costs)
+
+
+def test_a_shard_is_the_same_whatever_else_is_asked_of_names():
+    cells = [{"dim": 4, "kind": kind} for kind in ("a", "b", "c", "d")]
+    assert [cell["kind"] for cell in share(cells, 1, 2)] == ["a", "d"]
+    assert share([{}], 1, 2) == [{}]
+    assert share([{}], 2, 2) == []
+
+
+def test_the_two_ways_to_the_weights_agree():
+    """With more cells than features the smaller system of equations is solved."""
+    rng = np.random.default_rng(1)
+    pace, few = Pace(), CELLS[:2]
+    for _ in range(20):  # 40 times, of two cells that have five features
+        for cell in few:
+            pace.took(cell, seconds(cell, rng))
+    assert len(pace.done) > 5
+    known, times = [cell for cell, _ in pace.done], np.array([t for _, t in pace.done])
+    x = pace_features([*known, *few])
+    before, after = x[: len(known)], x[len(known) :]
+    weights = before.T @ np.linalg.solve(
+        before @ before.T + 0.1 * np.eye(len(times)), np.log(times) - np.log(times).mean()
+    )
+    expected = times.sum() / np.exp(before @ weights).sum() * np.exp(after @ weights).sum()
+    assert pace.left(few) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_cell_without_coordinates_has_a_time():

@@ -31,11 +31,27 @@ import icllab as icl
 )
 def test_a_cell_that_fails_leaves_the_others_to_go_on(fault, said, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("STEADY_FAULT", fault)
+    monkeypatch.setenv("STEADY_LOG", str(tmp_path / "log"))
     status, _, err = inside(capfd, run_command(tmp_path))
     assert status == 4
     assert "1 of 5 cells failed, 4 are kept" in complaint(err)
     assert said in complaint(err)
     assert set(cells(tmp_path)) == set(DIMS) - {4}
+    assert [dim for dim, _ in measured(tmp_path / "log")].count(4) == 3  # tried again twice
+    (failure,) = (tmp_path / STORE / "failures").iterdir()
+    assert str(failure) in complaint(err)
+    assert "Traceback" in failure.read_text()
+    assert "cell: dim=4" in failure.read_text()
+
+
+def test_input_that_is_refused_is_not_tried_again(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
+    monkeypatch.setenv("STEADY_LOG", str(tmp_path / "log"))
+    status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
+    assert status == 2
+    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: InputError: rho: expected another" in complaint(err)
+    assert sorted(dim for dim, _ in measured(tmp_path / "log")) == sorted(DIMS)
+    assert not (tmp_path / STORE / "failures").exists()
 
 
 def test_so_it_is_with_workers_and_debug_shows_where(tmp_path):

@@ -25,14 +25,15 @@ class _Lines:
     """The first and the last line always, others at most every few seconds."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.last = title, -math.inf
+        self.title, self.last, self.pace = title, -math.inf, _Pace()
 
     def __call__(self, done: int, total: int, what: str, left: float | None) -> None:
         now = time.monotonic()
+        said = self.pace.said(now, done, total, left)
         if done < total and now - self.last < _SECONDS_BETWEEN_LINES:
             return
-        said = "" if left is None or done == total else f", {_spelled(left)} left"
-        print(f"{self.title}: {done} of {total} cells{said} ({what or 'the only cell'})", file=sys.stderr, flush=True)
+        counts = ", ".join(filter(None, [f"{done} of {total} cells", said]))
+        print(f"{self.title}: {counts} ({what or 'the only cell'})", file=sys.stderr, flush=True)
         self.last = now
 
 
@@ -52,13 +53,28 @@ def _bar(title: str) -> Iterator[Progress]:
         TextColumn("{task.fields[what]}", style="dim", markup=False),
     ]
     with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None, what="", left="")
+        task, pace = bar.add_task(title, total=None, what="", left=""), _Pace()
 
         def progress(done: int, total: int, what: str, left: float | None) -> None:
-            said = "" if left is None or done == total else f"{_spelled(left)} left"
-            bar.update(task, total=total, completed=done, what=what, left=said)
+            bar.update(
+                task, total=total, completed=done, what=what, left=pace.said(time.monotonic(), done, total, left)
+            )
 
         yield progress
+
+
+class _Pace:
+    """Cells a minute since it was first told of them."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] | None = None
+
+    def said(self, now: float, done: int, total: int, left: float | None) -> str:
+        """The rate and the time left, once there is one and as long as there is something left."""
+        self._began = since, before = self._began or (now, done)
+        if left is None or done in (before, total):
+            return ""
+        return f"{60 * (done - before) / max(now - since, 1e-3):.3g} a minute, {_spelled(left)} left"
 
 
 def _spelled(seconds: float) -> str:

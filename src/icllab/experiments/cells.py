@@ -25,7 +25,7 @@ from icllab.experiments.requests import Request
 if TYPE_CHECKING:
     import xarray as xr
 
-Ending: TypeAlias = Literal["measured", "refused", "raised", "died", "unfit"]
+Ending: TypeAlias = Literal["measured", "refused", "raised", "died", "abandoned", "unfit"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Answer:
 
     Attributes:
         ending: ``measured``; ``refused``, where the input cannot be used; ``raised``, of any other error; ``died``,
-            where the worker's process ended, or was ended at the time limit; ``unfit``, of a worker of other versions.
+            where the worker's process ended, or was ended at the time limit; ``abandoned``, where a scheduler gives up
+            a cell whose workers die; ``unfit``, of a worker of other versions.
         content: The bytes of a file with what was measured.
         seconds: Time that it took, without that in which programs were compiled.
         message: What went wrong, in one line.

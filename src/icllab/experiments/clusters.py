@@ -82,7 +82,7 @@ class Cluster(Pool):
         try:
             answer = future.result(timeout=_TIMEOUT)
         except self._distributed.KilledWorker as error:
-            answer = Answer("died", message=" ".join(str(error).split()))
+            answer = Answer("abandoned", message=" ".join(str(error).split()))
         except (OSError, CancelledError):
             self._return()
             return []

@@ -22,15 +22,15 @@ def spread(cells: Sequence[Coordinates]) -> list[Coordinates]:
 def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordinates]:
     """The cells of one of several shards, numbered from 1: no two have one in common, and together they have all.
 
-    Cells are dealt by size, there and back again, as players are chosen for two teams: each shard has as many as the
-    others up to one, and of every size. The size is the product of the numeric coordinates, since what a cell costs
-    grows with those; of equal sizes the order of the grid decides.
+    Cells are dealt by size, the largest first, there and back again, as players are chosen for two teams: each shard
+    has as many as the others up to one, and of every size. The size is the product of the numeric coordinates, since
+    what a cell costs grows with those; of equal sizes the order of the grid decides.
     """
 
     def size(cell: Coordinates) -> float:
         return sum(math.log(value) for value in cell.values() if isinstance(value, int | float) and value > 0)
 
-    order = sorted(range(len(cells)), key=lambda i: size(cells[i]))
+    order = sorted(range(len(cells)), key=lambda i: -size(cells[i]))
     dealt = (i for turn, i in enumerate(order) if _dealt_to(turn, shards) == number - 1)
     return [cells[i] for i in sorted(dealt)]
 

@@ -26,7 +26,7 @@ from icllab.experiments.requests import Request
 if TYPE_CHECKING:
     import xarray as xr
 
-TRIES: Mapping[Ending, int] = {"refused": 1, "raised": 3, "died": 4}
+TRIES: Mapping[Ending, int] = {"refused": 1, "raised": 3, "died": 4, "abandoned": 1}
 """How often a cell may end so before it has failed."""
 POLL = 0.5
 """Seconds after which is asked again what others do."""
