@@ -75,7 +75,7 @@ def annealed_limit(here: Neighbourhood, nbeta: float, *, least: float, key: PRNG
             f"± {limit.left_error:.1g} to go"
         )
     if limit.misfit < RARELY:
-        said.append("the curve is none that a learning coefficient has at these temperatures: take larger ones")
+        said.append("no curve that is considered fits: the temperatures may be too high yet, and n is to be larger")
     return (
         found.assign(
             estimate=limit.value,

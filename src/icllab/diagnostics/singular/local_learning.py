@@ -1,4 +1,4 @@
-r"""The learning coefficient of any loss near a point, with what there is to say about the estimate.
+r"""What chains at one temperature say of the learning coefficient near a point, and what there is to say about that.
 
 .. math:: \hat\lambda = n\beta\,\bigl(E[L] - L(w^*)\bigr), \qquad
           w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
@@ -43,7 +43,10 @@ def learning_coefficient(
     positions: str | Sequence[int] | None = None,
     per_position: bool = False,
 ) -> xr.Dataset:
-    r"""Estimate the local learning coefficient by sampling.
+    r"""Estimate the local learning coefficient at temperatures that are given, or at :math:`n/\log n`.
+
+    Nothing is extrapolated: see :func:`diagnostics.learning_coefficient
+    <icllab.diagnostics.singular.asymptotic_coefficients.learning_coefficient>`.
 
     Half the chains start at :math:`w^*`, half at :math:`w^* + \sigma r\,\xi` with standard normal :math:`\xi` and
     :math:`r = \gamma^{-1/2}`: where they disagree, no number is to be had yet.

@@ -13,7 +13,8 @@ import optax
 import icllab as icl
 from icllab import algorithms, constructions
 from icllab.core.grid import tabulated
-from icllab.diagnostics import VerdictRule, identify
+from icllab.diagnostics import VerdictRule
+from icllab.diagnostics.identification.comparison import identify
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Joined
 from icllab.tasks import LinearRegression

@@ -1,0 +1,80 @@
+"""Candidates that a verdict at the tolerance cannot tell apart: steps of descent with nearly one rate."""
+
+import jax
+import numpy as np
+import pytest
+
+from icllab.algorithms import GradientDescent
+from icllab.diagnostics import VerdictRule, identify, identify_over
+from icllab.diagnostics.identification import comparison
+from icllab.tasks import LinearRegression
+
+FEW = {"prompts": 400, "fitting": 40, "block": 400}
+
+
+def descent(rate):
+    return GradientDescent(rate, layers=1, dim=3, normalised=True, half=True)
+
+
+@pytest.fixture(scope="module")
+def task():
+    with jax.enable_x64(True):
+        return LinearRegression.convention("ahn", dim=3, length=12)
+
+
+def asked(task, *others, network=0.5, **how):
+    """A network of one rate against candidates of others; the fraction between rates a and b is about (a/b - 1)^2."""
+    with jax.enable_x64(True):
+        candidates = {f"{rate:g}": descent(rate) for rate in others}
+        return identify(descent(network), candidates, task, key=jax.random.key(0), **FEW, **how)
+
+
+def test_what_is_nearer_than_intervals_are_wide_is_not_told_apart(task):
+    """A fraction of 1e-4 is not seen at a tolerance of 1e-2 that is known to a fifth; with a rule of 1e-6 it is."""
+    found = asked(task, 0.5, 0.505, 0.3)
+    low, high = found["fraction_unexplained_interval"].sel(candidate="0.505").values
+    width = 0.01 * (high - low) / float(found["fraction_unexplained"].sel(candidate="0.505"))
+    between = float(found["mutual"].sel(candidate="0.5", other_candidate="0.505"))
+    assert 1e-6 < between < width < 0.01
+    assert found["verdict"].item() == "indistinguishable"
+    assert found["among"].values.tolist() == [True, True, False]
+    strict = asked(task, 0.5, 0.505, 0.3, rule=VerdictRule())
+    assert strict["verdict"].item() == "0.5"
+    assert strict["among"].values.tolist() == [True, False, False]
+    for name in ("fraction_unexplained", "accepted", "gap_to_best_interval"):
+        np.testing.assert_array_equal(found[name], strict[name])
+
+
+def test_what_is_further_apart_is(task):
+    """A fraction of 0.006 is accepted too, and is more than the intervals are wide."""
+    found = asked(task, 0.5, 0.54)
+    assert found["accepted"].all()
+    assert found["verdict"].item() == "0.5"
+    assert "lie between" not in found["warning"].item()
+
+
+def test_between_two_that_are_one_it_is_told(task):
+    found = asked(task, 0.4985, 0.502)
+    assert found["verdict"].item() == "indistinguishable"
+    assert found["warning"].item().count("the answers lie between") == 1
+
+
+def test_none_stays_none(task):
+    assert asked(task, 0.3, 0.301)["verdict"].item() == "none of these"
+
+
+def test_along_an_axis(task):
+    """As at each value alone; with a rule of one's own as of the rule."""
+    with jax.enable_x64(True):
+        candidates = {"itself": descent(0.5), "near": descent(0.505)}
+
+        def case(length):
+            return descent(0.5), candidates, LinearRegression.convention("ahn", dim=3, length=length)
+
+        how = {"key": jax.random.key(1), **FEW}
+        found = identify_over("length", [12], case, **how)
+        strict = identify_over("length", [12], case, rule=VerdictRule(), **how)
+        plain = comparison.identify(*case(12), **how)
+    assert found["verdict"].values.tolist() == ["indistinguishable"]
+    assert strict["verdict"].values.tolist() == ["itself"]
+    assert plain["verdict"].item() == "itself"
