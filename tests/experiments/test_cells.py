@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 
+import jax
 import pytest
 from faults.processes import CLAIM, CLAIMS
 
@@ -92,3 +93,14 @@ time.sleep(30)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=25)
     assert done.returncode == 1
     assert "in hang" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory mappings are counted on Linux")
+def test_programs_are_forgotten_before_they_take_all_memory_mappings(order, monkeypatch):
+    double = jax.jit(lambda x: 2 * x)
+    double(1.0)
+    measured(order)
+    assert double._cache_size() == 1  # there are few
+    monkeypatch.setattr(cells, "MAPPED", 0.0)
+    assert measured(order).ending == "measured"
+    assert double._cache_size() == 0

@@ -7,6 +7,7 @@ system. What it answers is kept by the run that asked.
 import contextlib
 import datetime
 import faulthandler
+import gc
 import json
 import socket
 import threading
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import icllab
@@ -24,6 +26,9 @@ from icllab.experiments.requests import Request
 
 if TYPE_CHECKING:
     import xarray as xr
+
+MAPPED = 0.5
+"""Part of the memory mappings that Linux allows a process, from which compiled programs are forgotten between cells."""
 
 Ending: TypeAlias = Literal["measured", "refused", "raised", "died", "abandoned", "unfit"]
 
@@ -81,6 +86,7 @@ def measured(order: Order) -> Answer:
             message=f"worker on {socket.gethostname()}: expected {wanted} as the run has, got {came}; "
             "install the same versions there",
         )
+    forget_programs()
     try:
         with watched() as watch:
             content = packed(_measured(order))
@@ -89,6 +95,23 @@ def measured(order: Order) -> Answer:
         ending = "refused" if isinstance(error, InputError) else "raised"
         return Answer(ending, message=said, details=traceback.format_exc())
     return Answer("measured", content, watch.seconds - watch.compiling)
+
+
+def forget_programs() -> None:
+    """Forget what JAX has compiled, where it takes too many of the memory mappings that a process may have.
+
+    A program takes some ten of them. A run of thousands would end in *Unable to allocate section memory*.
+    """
+    import jax
+
+    try:
+        used = Path("/proc/self/maps").read_bytes().count(b"\n")
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except OSError:  # another system than Linux
+        return
+    if used > MAPPED * allowed:
+        jax.clear_caches()
+        gc.collect()
 
 
 def _measured(order: Order) -> "xr.Dataset":
