@@ -56,6 +56,18 @@ def test_the_claim_holds_at_smoke(claim, out):
     json.dumps(verdict.as_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_no_seed_is_measured_twice(claim, out):
+    """Whatever else a claim's seeds share, two of them are not alike in all that is measured."""
+    dataset = icl.run(claim, "smoke", out=out)
+    measured = [values for values in dataset.data_vars.values() if "seed" in values.dims]
+    assert bool(measured) == ("seed" in dataset.dims)
+    rows = [
+        b"".join(one.isel(seed=i).values.tobytes() for one in measured) for i in range(dataset.sizes.get("seed", 0))
+    ]
+    assert len(set(rows)) == len(rows)
+
+
 @pytest.mark.parametrize(("claim", "control"), CONTROLS)
 def test_the_claim_fails_under_a_negative_control(claim, control, out):
     experiment = registry.load(claim).under(control)
