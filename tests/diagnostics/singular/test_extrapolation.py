@@ -69,6 +69,9 @@ def test_a_settled_curve_has_its_level_for_a_limit():
     assert found.value == pytest.approx(1.7, abs=3 * found.error)
     assert found.error < 0.02
     assert abs(found.left) < 0.01
+    for seed in range(4):
+        noisy = extrapolated(LOG_T, slopes_of(1.7 * LOG_T, 0.005, seed), parameters=5)
+        assert np.ptp(noisy.interval) < 15 * noisy.level_error
     assert found.multiplicities[0] > 0.9
     assert found.misfit > 0.01
 
@@ -80,10 +83,27 @@ def test_a_multiplicity_is_allowed_for(m):
     found = extrapolated(LOG_T, slopes_of(energy, 1e-3, 1), parameters=6)
     assert found.interval[0] < 2 < found.interval[1]
     assert found.error < 0.05 * m
-    assert found.left == pytest.approx((m - 1) / (LOG_T[-1] + 1), abs=3 * found.left_error)
+    assert found.left == pytest.approx((m - 1) / (LOG_T[-1] + 1), abs=0.03)
+    assert found.level + found.left == pytest.approx(found.value, abs=0.01)
     assert found.level == pytest.approx(2 - (m - 1) / (LOG_T[-1] + 1), abs=0.005)
     assert found.multiplicities.sum() == pytest.approx(1)
     assert abs(2 + np.argmax(found.multiplicities[1:]) - m) <= 1
+
+
+def test_a_pole_of_the_opposite_sign_is_a_way_up():
+    """F = 0.6 log t - log(1 - t^-0.2): what is left is 0.2 / (t^0.2 - 1), by the expansion's own derivative."""
+    energy = 0.6 * LOG_T - np.log1p(-np.exp(-0.2 * LOG_T))
+    found = extrapolated(LOG_T, slopes_of(energy, 1e-3, 6), parameters=2)
+    assert found.level == pytest.approx(0.6 - 0.2 / (np.exp(0.2 * LOG_T[-1]) - 1), abs=0.005)
+    assert found.value == pytest.approx(0.6, abs=3 * found.error)
+    assert found.error < 0.03
+    assert found.level + found.left == pytest.approx(found.value, abs=0.01)
+
+
+def test_the_level_is_that_of_the_last_point():
+    """F = x^2 / 50, whose slope at the end is x / 25: not that of the last interval's middle."""
+    found = extrapolated(LOG_T, slopes_of(LOG_T**2 / 50, 1e-7, 7), parameters=5)
+    assert found.level == pytest.approx(LOG_T[-1] / 25, abs=1e-5)
 
 
 def test_a_curve_from_above_goes_down():

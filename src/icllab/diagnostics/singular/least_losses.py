@@ -15,6 +15,7 @@ from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 EVALUATIONS = 100  # of a loss and its gradient, in a descent
 BEARABLE = 10.0  # seconds of a descent
 PRECISION = 1e-4  # of nbeta times the loss, that a step of the descent gains at least
+OUTSIDE = 1e12  # of nbeta times the loss, where that is not finite: the search turns back
 TOLD = 0.02  # of an estimate, that it may be short of without a word
 
 
@@ -40,7 +41,7 @@ def lowest_near(here: Neighbourhood, nbeta: float) -> Lowest:
         found = at_point(here.loss, jnp.asarray(w, here.centre.dtype), batch=here.block)
         loss, slope = float(found.baseline.sum()), np.asarray(found.slope, np.float64)
         if not (math.isfinite(loss) and np.isfinite(slope).all()):
-            return math.inf, np.zeros_like(w)
+            return OUTSIDE, np.zeros_like(w)
         if loss < best.loss:
             best = Lowest(level, loss, jnp.asarray(w, here.centre.dtype))
         return nbeta * (loss - level), nbeta * slope
