@@ -12,7 +12,7 @@ OTHER_PYTHONS := python3.12 python3.13
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test claims slow check format docs bench venv clean constraints
+.PHONY: help demo test claims slow check format docs bench mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,7 +48,10 @@ docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev ## every table of bench/
-	@missed=0; for b in $$(ls bench/*.py | grep -v machine); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+	@missed=0; for b in $$(ls bench/*.py | grep -v -e machine -e mutations -e mutants); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+
+mutants: $(VENV)/.dev ## plausible bugs, one at a time, and whether a test notices; hours
+	$(BIN)/python bench/mutants.py
 
 venv: $(VENV)/.dev ## the environment alone, with the developers' tools
 
