@@ -32,7 +32,10 @@ def commit() -> str:
 
 def versions() -> dict[str, str]:
     """What must be the same wherever cells of one run are measured."""
-    return {"icllab": icllab.__version__, "jax": metadata.version("jax")}
+    return {"icllab": icllab.__version__, "jax": _version("jax")}
+
+
+_version = functools.cache(metadata.version)
 
 
 def machine() -> dict[str, str]:
