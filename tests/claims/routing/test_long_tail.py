@@ -85,13 +85,15 @@ def test_tests_are_of_the_longest_context_and_differ_in_what_they_ask():
     assert dataclasses.replace(leaked["new"], shuffled=False) == tests["known"]
 
 
-def made_up(pools=tuple(claim.POOLS), steps=claim.STEPS, **accuracies):
-    """Accuracies by pool, one of a list of tests; the others are those of networks of which the claim is true."""
+def made_up(pools=tuple(claim.POOLS), steps=claim.STEPS, further=0.3, **accuracies):
+    """Accuracies by pool, on each test; ``further``: of many functions at several lengths. So the claim is true."""
     rng = np.random.default_rng(0)
     true = {"few": (1, 0.97, 0.35, 0.3), "some": (1, 0.2, 0.97, 0.97)}
     true |= {"many": (0.45, 0.13, 0.45, 0.45), "tail": (1, 0.8, 0.95, 0.95)}
     rows = np.array([(true | accuracies)[name] for name in pools])[:, None, None, None]
     values = rows + 0.02 * rng.normal(size=(len(pools), 8, 2, len(steps), 4))
+    if "many" in pools:
+        values[pools.index("many"), :, 1] += further
     values[:, :, :, 0] = 0.05
     coords = {"pool": list(pools), "seed": range(8), "lengths": list(claim.LENGTHS), "step": list(steps)}
     recall = np.tile([1, 1, 0.5, 0.1], (len(pools), 8, 1)) + 0.01 * rng.normal(size=(len(pools), 8, 4))
@@ -123,9 +125,13 @@ def test_the_check_tells_each_part_of_the_claim():
     assert names(made_up(tail=(1, 0.8, 0.95, 0.5))) == {"learned"}
     assert names(made_up(some=(1, 0.8, 0.5, 0.95))) == {"learned"}
     assert names(made_up(many=(1, 0.1, 0.95, 0.4))) == {"not_learned"}
+    several = made_up()
+    several["accuracy"].loc[{"pool": ["some", "many"], "lengths": "several"}] = 0.75
+    assert outcome(several) is Outcome.HOLDS
     assert names(made_up(few=(1, 0.97, 0.4, 0.95))) == {"not_learned"}
     assert names(made_up(few=(1, 0.2, 0.4, 0.3))) == {"recalled"}
     assert names(made_up(many=(0.1, 0.1, 0.1, 0.1))) == {"begun"}
+    assert names(made_up(further=-0.1)) == {"several_lengths"}
     recalls = made_up()
     recalls["recall_accuracy"][:] = 0.9
     assert names(recalls) == {"level"}
