@@ -134,7 +134,7 @@ def compute(
         ) from None
     if tally.failed:
         raise _failed(request, grid, tally.failed, len(own), withdraw=shard is None)
-    missing = sum(not store.path(cell).exists() for cell in others) or len(_unfinished(request, grid, others)[0])
+    missing = sum(not store.has(cell) for cell in others) or len(_unfinished(request, grid, others)[0])
     return Computed(tally.computed, len(own) - tally.computed, missing, tuple(notes))
 
 

@@ -169,10 +169,13 @@ class Store:
             name = hashlib.sha256(name.encode()).hexdigest()[:32]
         return self.root / "cells" / f"{name}.nc"
 
+    def has(self, cell: Coordinates) -> bool:
+        """Whether a cell is there, without a look into it."""
+        return self.path(cell).exists()
+
     def read(self, cell: Coordinates) -> "xr.Dataset | None":
         """A finished cell; None where there is none; a damaged one raises :class:`DamagedFile`."""
-        path = self.path(cell)
-        return read_dataset(path) if path.exists() else None
+        return read_dataset(self.path(cell)) if self.has(cell) else None
 
     def version(self, cell: Coordinates) -> bytes | None:
         """What tells two contents of a cell apart; None where there is none."""

@@ -42,7 +42,7 @@ class Tally:
         self.failed: list[tuple[Coordinates, Answer]] = []
         self._total, self._store, self._pool, self._heart, self._progress = total, store, pool, heart, progress
         self._todo = {store.path(cell): cell for cell in todo}
-        self._others = {store.path(cell): cell for cell in others}
+        self._others = list(others)
         self._pace, self._left, self._estimated, self._cost = Pace(), None, 0.0, 0.0
         self._looked = 0.0
         self.tell("kept")
@@ -62,11 +62,11 @@ class Tally:
         now = time.monotonic()
         if now - self._looked > _LOOK:
             self._looked = now
-            self._others = {path: cell for path, cell in self._others.items() if not path.exists()}
+            self._others = [cell for cell in self._others if not self._store.has(cell)]
             runs = [beat for beat in beats(self._store.root) if beat.alive]
             elsewhere = sum(beat.workers for beat in runs if beat.pid != self._heart.beat.pid)
             self._pace.workers = elsewhere + self._pool.room
-        lacking = [*self._todo.values(), *self._others.values()]
+        lacking = [*self._todo.values(), *self._others]
         done = self._total - len(lacking) - len(self.failed)
         if not lacking or (now - self._estimated) * _SHARE >= self._cost:
             self._left, self._estimated = self._pace.left(lacking), time.monotonic()
