@@ -27,6 +27,7 @@ from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
 from icllab.diagnostics.singular.curve_limits import (
     POPULATIONS,
     annealed_limit,
+    gradient_seconds,
     populations_are_cheap,
     with_limit,
     with_rise,
@@ -106,10 +107,10 @@ def learning_coefficient(
         the descent has found. ``mean_estimate`` with its ``_error`` is the number of the chains. Of ``SMC()`` all that
         :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` returns is there too.
 
-        Of chains alone without a given temperature, ``rise`` with its ``_error`` is the slope of :math:`n\beta\,E[K]`
-        on :math:`\log n\beta`. Of ``data``, where a gradient costs little, ``half_estimate`` (``half``) are the
-        estimates of halves of them, and ``shift`` with its ``_error`` is how much more it would be of data without
-        end.
+        Of chains alone without a given temperature, and without batches, ``rise`` with its ``_error`` is the slope of
+        :math:`n\beta\,E[K]` on :math:`\log n\beta`. Of ``data``, where a gradient costs little, ``half_estimate``
+        (``half``) are what chains have of halves of them, and ``shift`` with its ``_error`` is how much more they would
+        have of data without end.
 
     Raises:
         InputError: A number is out of its range, an argument would have no effect, or the loss is no finite scalar or
@@ -131,15 +132,16 @@ def learning_coefficient(
     found = with_descent(found.assign_attrs(estimates=AT_ONE), lowest, last)
     if nbeta is not None:
         return found
-    if sampler == "auto" and populations_are_cheap(here):
-        own = jax.random.fold_in(key, ANNEALED)
-        annealed = annealed_limit(here, last, least=lowest.loss, key=own, sampler=POPULATIONS)
-        return with_limit(found, annealed).assign_attrs(estimates=LIMIT)
-    found = with_rise(found)
-    chains = HMC() if sampler == "auto" else sampler
-    if data is None or here.seconds > SECONDS or not isinstance(chains, ChainSampler) or "batch" in found.attrs:
-        return found
-    return with_shift(found, here, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
+    if "batch" in found.attrs:
+        return found  # whose variance is that of batches too
+    seconds, chains = gradient_seconds(here), HMC() if sampler == "auto" else sampler
+    if data is not None and seconds <= SECONDS and isinstance(chains, ChainSampler):
+        found = with_shift(found, here, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
+    if not (sampler == "auto" and populations_are_cheap(here, seconds)):
+        return with_rise(found)
+    own = jax.random.fold_in(key, ANNEALED)
+    annealed = annealed_limit(here, last, least=lowest.loss, key=own, sampler=POPULATIONS)
+    return with_limit(found, annealed).assign_attrs(estimates=LIMIT)
 
 
 def _annealed(

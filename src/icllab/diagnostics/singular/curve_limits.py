@@ -25,7 +25,7 @@ POINTS = 13
 POPULATIONS = SMC(particles=250, repeats=16)  # enough of them for a covariance of the curve
 SINGLE = 1e-3  # seconds of a gradient above which populations are not thought of
 GRADIENTS = 3000  # of all particles, that an annealing takes about
-TRIES = 3
+TRIES = 5
 BEARABLE = 60.0  # seconds of an annealing
 FEWEST = 4  # chains that an error is found of
 WITH_ERRORS = ("level", "level_error", "left", "left_error", "curve", "curve_error")
@@ -33,22 +33,33 @@ OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", *WITH_ER
 TOLD = 0.03  # of an estimate, that a curve may have left without a word
 
 
-def populations_are_cheap(here: Neighbourhood) -> bool:
-    """Whether an annealing takes at most a minute, by the time of the gradients of all particles."""
-    if _least_seconds(lambda: at_point(here.loss, here.centre, batch=here.block).slope) > SINGLE:
+def gradient_seconds(here: Neighbourhood) -> float:
+    """Of the gradient of the whole loss at the point."""
+    return min(here.seconds, _least_seconds(lambda: at_point(here.loss, here.centre, batch=here.block).slope))
+
+
+def populations_are_cheap(here: Neighbourhood, seconds: float) -> bool:
+    """Whether an annealing takes at most a minute, by the time of the gradients of all particles.
+
+    ``seconds`` are those of one gradient: above a millisecond it is not tried.
+    """
+    if seconds > SINGLE:
         return False
     places = jnp.broadcast_to(here.centre, (POPULATIONS.particles * POPULATIONS.repeats, here.centre.size))
     return GRADIENTS * _least_seconds(lambda: _gradients(here.loss, places)) <= BEARABLE
 
 
 def _least_seconds(run: Callable[[], Array]) -> float:
-    """Of several runs after a first one, on the processor's clock, which other programs do not change."""
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    """Of several runs after a first one, whatever else the machine does.
+
+    The processor's clock does not count other programs, and the wall's not threads that only wait.
+    """
+    clocks = (time.process_time, time.perf_counter) if jax.default_backend() == "cpu" else (time.perf_counter,)
     times = []
     for _ in range(1 + TRIES):
-        start = clock()
+        start = [clock() for clock in clocks]
         jax.block_until_ready(run())
-        times.append(clock() - start)
+        times.append(min(clock() - begun for clock, begun in zip(clocks, start, strict=True)))
     return min(times[1:])
 
 
