@@ -55,7 +55,7 @@ suppress_warnings = ["ref.python"]
 # Every example is run at every build: one that fails fails the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 900
 nb_merge_streams = True
 nb_render_markdown_format = "myst"
 
