@@ -5,7 +5,7 @@ variables with powers of sum up to five, and the square of four; sums of these; 
 deep linear networks and linear attention; three strata of two layers. Those of even number are the ones that the shapes
 of curves were looked at on; those of odd number ("held-out") were run once, when nothing was changed any more.
 
-Usage: python bench/known_coefficients.py [--part all|even|held-out] [--seed 0]
+Usage: python bench/known_coefficients.py [--part all|even|held-out] [--seed 0] [--n 1e6]
 """
 
 import argparse
@@ -23,7 +23,6 @@ import numpy as np
 from icllab.diagnostics import learning_coefficient
 from icllab.theory import learning_coefficients as exact
 
-N = 1e6
 VARIABLES, TERMS, WIDTH = 10, 4, 4  # of all losses, so that there are few programs: what is too many is not felt
 LEAST = 0.90  # of the losses, whose intervals are to hold lambda, or to warn
 
@@ -125,6 +124,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="all", choices=("all", "even", "held-out"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--n", type=float, default=1e6)
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(machine.described("jax"))
@@ -135,7 +135,7 @@ def main():
         if number % 2 not in chosen:
             continue
         clock, key = time.process_time(), jax.random.fold_in(jax.random.key(arguments.seed), number)
-        found = learning_coefficient(loss, at, n=N, localization=localization, key=key)
+        found = learning_coefficient(loss, at, n=arguments.n, localization=localization, key=key)
         low, high = found["interval"].values
         said = found.attrs["warnings"]
         held, warned = low <= truth.value <= high, bool(said)
