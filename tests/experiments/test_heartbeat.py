@@ -56,6 +56,19 @@ def test_it_writes_now_and_then_and_always_at_the_ends(tmp_path):
         assert heartbeat.beats(tmp_path)[0].workers == 3
 
 
+def test_it_beats_while_a_cell_takes_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "PERIOD", 0.02)
+    with heartbeat.beating(tmp_path) as heart:
+        heart.tell(3, 9, "dim=4", 1.0)
+        counts = []
+        while len(set(counts)) < 4:
+            counts.append(heartbeat.beats(tmp_path)[0].count)
+            time.sleep(0.01)
+        assert heartbeat.beats(tmp_path)[0].done == 3
+        assert counts == sorted(counts)
+    assert not heart._thread.is_alive()
+
+
 def ended():
     """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
