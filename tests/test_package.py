@@ -10,7 +10,7 @@ import pytest
 import icllab
 
 CONTRACT = {
-    "": ["run", "check", "draw", "cite", "fit", "ensemble"],
+    "": ["run", "check", "draw", "cite", "export", "fit", "ensemble"],
     ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt", "ItemLabelPrompt"],
     ".core.protocols": ["AbstractTask", "AbstractPredictor", "AbstractModel", "Trace"],
     ".tasks": [

@@ -14,6 +14,7 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.experiments.contract import check, cite, draw, run
+    from icllab.experiments.exporting import export
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
     from icllab.training.finished import load

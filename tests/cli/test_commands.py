@@ -78,7 +78,7 @@ def test_completion_installs(tmp_path, icl):
 def test_help_and_version(icl):
     status, out, _ = icl("--help")
     assert status == 0
-    for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "doctor"):
+    for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "export", "doctor"):
         assert command in out
         assert "--json" in icl(command, "--help")[1]
     assert icl("--version") == (0, "icl-lab 0.2.0\n", "")
@@ -102,6 +102,7 @@ def test_all_commands_and_requests_agree_where_results_are_kept():
         ["theory"],
         ["theory", "linear_attention.icl_error", "tau=0.5,1", "alpha=1", "kappa=inf", "rho=0.1"],
         ["cite", CLAIM],
+        ["export", str(STORE), "--to", "steady.csv"],
         ["doctor"],
         ["demo", "--nonsense"],
     ],
@@ -110,9 +111,9 @@ def test_all_commands_and_requests_agree_where_results_are_kept():
 def test_json_is_one_object_and_nothing_else(words, ran, icl, monkeypatch):
     monkeypatch.chdir(ran)
     shutil.move(ran / "claims", ran / "icl-results" / "claims")
-    if words[0] == "draw":
-        words = ["draw", f"icl-results/{words[1]}"]
-    places = ["--claims", CLAIMS] if words[0] in ("list", "run", "check", "draw", "cite") else []
+    if words[0] in ("draw", "export"):
+        words = [words[0], f"icl-results/{words[1]}", *words[2:]]
+    places = ["--claims", CLAIMS] if words[0] in ("list", "run", "check", "draw", "cite", "export") else []
     status, out, _ = icl(*words, *places, "--json")
     answer = strictly(out)
     assert answer["command"] == words[0]
@@ -239,7 +240,7 @@ def test_draw_takes_a_claim_as_every_command_does(ran, tmp_path, icl):
     assert status == 2
     assert "did you mean 'claims/steady'? (or a directory of results, or a .nc file)" in err
     status, _, err = icl("draw", ran / STORE, "--size", "smoke", "--claims", CLAIMS)
-    assert (status, "expected --size and --control with a claim" in err) == (2, True)
+    assert (status, "expected a size and a control with a claim" in err) == (2, True)
 
 
 def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):

@@ -248,6 +248,38 @@ def report(
 
 
 @app.command(sort_key=10)
+def export(
+    results: Annotated[
+        str,
+        Parameter(
+            name="CLAIM",
+            help="A claim, as `icl list` names it; or a directory of results, or a .nc file.",
+            completer=_claim_names,
+        ),
+    ],
+    /,
+    *,
+    to: Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")],
+    format: Annotated[
+        Literal["csv", "parquet", "netcdf", "arviz"] | None,
+        Parameter(help="A table, the Dataset, or ArviZ's groups; by the suffix of the file unless said otherwise."),
+    ] = None,
+    force: Annotated[bool, _switch("Replace a file that is there.")] = False,
+    size: Annotated[Size | None, Parameter(help="The size to export; the largest there unless said otherwise.")] = None,
+    out: Out = Path(OUT),
+    control: Control = None,
+    claims: ClaimsFolder = None,
+    common: Common = NONE,
+) -> Report:
+    """Write results for other programs: CSV, Parquet, netCDF, ArviZ."""
+    from icllab.cli import reading
+
+    return reading.export(
+        results, to=to, format=format, force=force, size=size, out=out, control=control, claims=claims
+    )
+
+
+@app.command(sort_key=11)
 def doctor(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
     """Examine the installation: versions, devices, disk."""
     from icllab.cli import environment

@@ -1,16 +1,15 @@
-"""Commands that only read: ``icl check``, ``draw`` and ``cite``."""
+"""Commands that only read: ``icl check``, ``draw``, ``export`` and ``cite``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines, worst
-from icllab.core.errors import CellsMissing, IclError, InputError, unknown
+from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
-from icllab.experiments import records, registry, requests, runner, store
+from icllab.experiments import records, registry, requests, runner
 
 if TYPE_CHECKING:
-    import xarray as xr
     from rich.console import Console
 
 
@@ -69,10 +68,11 @@ def draw(
     results: str, *, size: str | None, out: Path, control: str | None, to: Path | None, claims: Path | None
 ) -> Report:
     """The figure of a claim's results under ``out``; or of a directory of ours, or a file from anywhere."""
+    from icllab.experiments.locations import located
     from icllab.experiments.results import picture
     from icllab.figures import save
 
-    dataset, beside = _to_draw(results, {"size": size, "out": out, "control": control, "claims": claims})
+    dataset, beside = located(results, size=size, out=out, control=control, claims=claims)
     claim = dataset.attrs.get("claim")
     if not isinstance(claim, str):
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
@@ -92,35 +92,23 @@ def draw(
     return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
 
 
-def _to_draw(results: str, how: Mapping[str, Any]) -> tuple["xr.Dataset", Path]:
-    """Results, and the name of the figure beside them. What names no claim is a path."""
-    from icllab.experiments.reader import read_foreign
+def export(
+    results: str,
+    *,
+    to: Path,
+    format: str | None,
+    force: bool,
+    size: str | None,
+    out: Path,
+    control: str | None,
+    claims: Path | None,
+) -> Report:
+    """Results as a file for other programs."""
+    from icllab.experiments import exporting
 
-    path = Path(results)
-    if results in registry.claims(how["claims"]):
-        request = requests.stored_request(results, **how)
-        return runner.read(request)[0], request.root / "figure"
-    if not path.exists():
-        raise unknown("claim", results, registry.claims(how["claims"]), "(or a directory of results, or a .nc file)")
-    if how["size"] is not None or how["control"] is not None:
-        raise InputError(f"icl draw: expected --size and --control with a claim, got them with the path {results}")
-    if path.is_dir():
-        return _from_store(path, how["claims"]), path / "figure"
-    return read_foreign(path), path.with_suffix("")
-
-
-def _from_store(root: Path, folder: Path | None) -> "xr.Dataset":
-    """All that was asked of a store; one that was moved is read from the Dataset of its last run."""
-    configuration = store.Store.existing(root).configuration()
-    claim, size, control = (configuration.get(name) for name in ("claim", "size", "control"))
-    if isinstance(claim, str) and isinstance(size, str) and (control is None or isinstance(control, str)):
-        whole = root.resolve()
-        depth = len(claim.split("/"))
-        out = whole.parents[depth] if len(whole.parents) > depth else whole
-        request = requests.Request(claim, size, out=str(out), control=control, claims=folder and str(folder.resolve()))
-        if request.root == whole:
-            return runner.read(request)[0]
-    return store.read_dataset(root / "results.nc")
+    file = exporting.export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
+    data = {"results": results, "file": file, "bytes": file.stat().st_size}
+    return Report(data, lambda console: lines(console, [("file", file)]))
 
 
 def cite(claim: str, text: bool, folder: Path | None) -> Report:

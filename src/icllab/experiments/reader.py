@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,8 @@ def _assembled(path: Path, answer: bytes) -> "xr.Dataset":
         with np.load(io.BytesIO(arrays), allow_pickle=False) as loaded:
             values = {name: loaded[f"v{i}"] for i, name in enumerate(header["dims"])}
         dims = {str(name): tuple(map(str, d)) for name, d in header["dims"].items()}
-        variables = {name: (dims[name], values[name]) for name in dims}
+        labels = {str(name): {str(k): _plain(v) for k, v in own.items()} for name, own in header["labels"].items()}
+        variables = {name: (dims[name], values[name], labels[name]) for name in dims}
         coords = {name: variables.pop(name) for name in map(str, header["coords"])}
         attributes = {str(name): _plain(value) for name, value in header["attrs"].items()}
         return xr.Dataset(variables, coords, attributes)
@@ -121,11 +123,16 @@ def _answer(path: str) -> bytes:
         header = {
             "dims": {name: list(map(str, dataset.variables[name].dims)) for name in names},
             "coords": [str(name) for name in dataset.coords],
-            "attrs": {str(k): v.item() if isinstance(v, np.generic) else v for k, v in dataset.attrs.items()},
+            "attrs": _items(dataset.attrs),
+            "labels": {str(name): _items(variable.attrs) for name, variable in dataset.variables.items()},
         }
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return json.dumps(header, default=str).encode() + b"\n" + buffer.getvalue()
+
+
+def _items(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attributes.items()}
 
 
 def _array(variable: Any) -> np.ndarray:
