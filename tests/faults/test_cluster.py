@@ -120,6 +120,16 @@ def test_a_worker_that_hangs(dask, tmp_path, log, undisturbed):
     assert leftovers(tmp_path) == []
 
 
+def test_a_cell_that_kills_every_worker_is_given_up(dask, tmp_path, log):
+    dask.worker(STEADY_FAULT="die:99", STEADY_LOG=log)
+    command = run_command(tmp_path, "--scheduler", dask.address, "--set", "dim=4")
+    status, _, err = ended(started(command), timeout=240)
+    assert status == 4
+    assert "1 of 1 cells failed, 0 are kept" in complaint(err)
+    assert "4 different workers, but all those workers died" in complaint(err)
+    assert len(measured(log)) == 4
+
+
 def test_the_scheduler_is_killed_and_started_again(dask, tmp_path, log, undisturbed):
     dask.worker(STEADY_LOG=log, STEADY_PAUSE=1)
     process = started(run_command(tmp_path, "--scheduler", dask.address))
