@@ -1,0 +1,43 @@
+"""The loss of each program along training, and the effective dimension of its answers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from icllab.claims.routing import _answers, _transformers
+from icllab.core.grid import tabulated
+
+OPTIMIZER = optax.adam(3e-3)
+STILL = optax.sgd(0.0)
+
+
+def measure(point, *, key, reversed=False, trained=True):
+    """Every seed's losses and effective dimensions.
+
+    ``reversed``: those of the answers to the last program stand for the first's; not ``trained``: at a rate of 0.
+    """
+
+    def of_seed(seed):
+        of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
+        task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
+        task = eqx.tree_at(lambda t: t.noise, task, jnp.asarray(point.noise))
+        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
+        network = _transformers.transformer(task, **sizes, key=of_network)
+        how = {"optimizer": OPTIMIZER if trained else STILL, "batch": point.batch, "steps": point.step}
+        run = _transformers.trained(task, network, **how, key=of_prompts)
+        losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
+        asked = _transformers.held_out(task, point.answered, jax.random.fold_in(of_losses, 1))
+        order = np.arange(len(point.program))[:: -1 if reversed else 1]
+
+        def dimension(program, step):
+            of_program = jax.tree.map(lambda leaf: leaf[program], asked)
+            at = run.trajectory.at(step).member(0)
+            return _answers.effective_dimension(at, task, of_program, resolution=point.resolution)
+
+        dimensions = np.array([[dimension(c, step) for step in point.step] for c in order])
+        axes = ("program", "step")
+        return {"program_loss": (axes, losses), "effective_dimension": (axes, dimensions)}
+
+    return tabulated(of_seed, seed=point.seed)
