@@ -1,7 +1,7 @@
 """From cells to one Dataset with named axes, and from a Dataset to its verdict and figure."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from icllab.core.errors import CellsMissing, IclError
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.experiments.checks import Verdict
 from icllab.experiments.experiment import SIZES, Experiment
+from icllab.experiments.stacks import Stack, assembled, shared_attributes, stacked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,22 +78,21 @@ def assemble(
 
     ``cells`` maps :func:`label` of a cell's coordinates to the stored cell.
     """
-    static = {name: _union(g.static[name] for g in grids) for name in grids[0].static}
-    traced = {name: _union(g.traced[name] for g in grids) for name in grids[0].traced}
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-    for coordinates, cell in ((c, cells[label(c)]) for g in grids for c in g.cells()):
-        at = tuple(values.index(coordinates[name]) for name, values in static.items())
-        for name, variable in cell.data_vars.items():
-            dims = tuple(map(str, variable.dims))
-            if str(name) not in variables:
-                shape = tuple(len(axis) for axis in (*static.values(), *(traced[d] for d in dims)))
-                variables[str(name)] = ((*static, *dims), np.full(shape, np.nan))
-            # A cell may hold more than is asked for, and less than the union of the grids.
-            pairs = [[(traced[d].index(v), i) for i, v in enumerate(_values(cell, d)) if v in traced[d]] for d in dims]
-            to, taken = ([[pair[end] for pair in axis] for axis in pairs] for end in (0, 1))
-            variables[str(name)][1][(*at, *np.ix_(*to))] = variable.values[np.ix_(*taken)]
+    return from_stacks(experiment, grids, stacked(cells), label, attributes)
+
+
+def from_stacks(
+    experiment: Experiment,
+    grids: Sequence[Grid],
+    stacks: Sequence[Stack],
+    name: Callable[[Coordinates], str],
+    attributes: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """As :func:`assemble`, of stacks of cells that ``name`` calls; without ``attributes``, with those of the cells."""
+    variables, axes = assembled(stacks, grids, name)
+    shared = shared_attributes(stacks, grids, name) if attributes is None else attributes
     names = json.dumps(experiment.vocabulary.described())
-    return xr.Dataset(variables, coords={**static, **traced}, attrs={**attributes, "names": names})
+    return xr.Dataset(variables, coords=axes, attrs={**shared, "names": names})
 
 
 def described(experiment: Experiment, dataset: xr.Dataset) -> xr.Dataset:
@@ -115,10 +115,6 @@ def label(cell: Coordinates) -> str:
 
 def _values(cell: xr.Dataset, name: str) -> tuple[Value, ...]:
     return tuple(canonical(v) for v in cell[name].values)
-
-
-def _union(values: Iterable[tuple[Any, ...]]) -> list[Any]:
-    return sorted({v for some in values for v in some})
 
 
 def judge(

@@ -1,10 +1,9 @@
 """Run a claim's cells, each once, and read them back: resumable, in any number of processes and machines."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
 from icllab.core.files import DamagedFile
@@ -141,7 +140,9 @@ def compute(
 def collect(request: Request) -> tuple["xr.Dataset", list[str]]:
     """Everything that ``request`` asks for, and whether it is stale; missing cells are refused."""
     experiment = request.experiment()
-    dataset, _ = _collected(request, experiment, [experiment.grid(request.size, request.axes, request.seeds)])
+    dataset, _ = _collected(
+        request, experiment, [experiment.grid(request.size, request.axes, request.seeds)], keep=True
+    )
     return dataset, _staleness(request, dataset)
 
 
@@ -154,7 +155,7 @@ def read(request: Request) -> tuple["xr.Dataset", list[str]]:
         raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
     experiment = experiment.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
     store = Store.open(store.root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
-    dataset, _ = _collected(request, experiment, store.requested())
+    dataset, _ = _collected(request, experiment, store.requested(), keep=False)
     return dataset, _staleness(request, dataset)
 
 
@@ -200,38 +201,20 @@ def _unfinished(request: Request, grid: Grid, cells: Sequence[Coordinates]) -> t
     return todo, damaged
 
 
-def _collected(request: Request, experiment: Experiment, grids: Sequence[Grid]) -> tuple["xr.Dataset", Path]:
-    from icllab.experiments.results import assemble, described, label, missing_part, require_complete
+def _collected(
+    request: Request, experiment: Experiment, grids: Sequence[Grid], *, keep: bool
+) -> tuple["xr.Dataset", Path]:
+    """All that ``grids`` ask for; with ``keep``, what was read cell by cell opens at once the next time."""
+    from icllab.experiments.consolidation import held
+    from icllab.experiments.results import described, from_stacks, require_complete
 
     store = Store(request.root)
-    cells, missing, wanted = {}, [], 0
-    for grid in grids:
-        for cell in grid.cells():
-            wanted += 1
-            stored = store.read(cell)
-            if stored is None or missing_part(stored, grid.inside(cell), experiment.outputs) is not None:
-                missing.append(cell)
-            else:
-                cells[label(cell)] = stored
-    require_complete(request.claim, missing, wanted)
-    dataset = assemble(experiment, grids, cells, _shared_attributes(list(cells.values())))
+    found = held(store, grids, keep=keep)
+    require_complete(request.claim, found.missing, found.wanted)
+    dataset = from_stacks(experiment, grids, found.stacks, lambda cell: store.path(cell).name)
     if experiment.theory is not None:
         dataset = experiment.theory(dataset)
     return described(experiment, dataset), store.root
-
-
-def _shared_attributes(cells: Sequence["xr.Dataset"]) -> dict[str, Any]:
-    """One value where all cells agree, else all as JSON; the latest ``created`` and the sum of ``seconds``."""
-    attributes: dict[str, Any] = {}
-    for name in cells[0].attrs:
-        values = sorted({str(cell.attrs.get(name, "")) for cell in cells})
-        if name == "created":
-            attributes[name] = values[-1]
-        elif name == "seconds":
-            attributes[name] = sum(float(cell.attrs[name]) for cell in cells)
-        elif name != "cell":
-            attributes[name] = values[0] if len(values) == 1 else json.dumps(values)
-    return attributes
 
 
 def _staleness(request: Request, dataset: "xr.Dataset") -> list[str]:
