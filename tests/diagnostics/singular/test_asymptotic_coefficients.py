@@ -130,6 +130,7 @@ def test_halves_of_the_data():
     assert abs(found["shift"]) < 3 * found["shift_error"]
     assert 0 < found["shift_error"] < 0.4
     assert float(found["descent"]) < 1e-3
+    assert found.attrs["estimates"].endswith("with the empirical loss of the data for L")
 
 
 def test_a_descent_ends_at_the_minimum_and_leaves_what_is_one():

@@ -41,6 +41,7 @@ from icllab.training.runs import Run
 LIMIT = "the learning coefficient, the limit of nbeta (E[L] - L(w*))"
 ANNEALED = 1 << 20  # folded into the key of populations beside chains
 HALVED = ANNEALED + 1  # into that of halves of the data
+OF_DATA = ", with the empirical loss of the data for L"
 AT_ONE = "nbeta (E[L] - L(w*)) at this nbeta"
 
 
@@ -129,7 +130,8 @@ def learning_coefficient(
         return found.assign_attrs(estimates=AT_ONE)
     here, last = Neighbourhood.of(loss, at, data, block=BLOCK, pull=localization), float(found.attrs["nbeta"])
     lowest = lowest_near(here, last)
-    found = with_descent(found.assign_attrs(estimates=AT_ONE), lowest, last)
+    of_what = "" if data is None else OF_DATA
+    found = with_descent(found.assign_attrs(estimates=AT_ONE + of_what), lowest, last)
     if nbeta is not None:
         return found
     if "batch" in found.attrs:
@@ -141,7 +143,7 @@ def learning_coefficient(
         return with_rise(found)
     own = jax.random.fold_in(key, ANNEALED)
     annealed = annealed_limit(here, last, least=lowest.loss, key=own, sampler=POPULATIONS)
-    return with_limit(found, annealed).assign_attrs(estimates=LIMIT)
+    return with_limit(found, annealed).assign_attrs(estimates=LIMIT + of_what)
 
 
 def _annealed(
@@ -165,7 +167,8 @@ def _annealed(
         if value:
             raise expected(name, "a training run as the loss, whose it would be", value, "leave it out")
     found_by = estimator(sampler, loss, at, data, sensitivity=sensitivity, key=key)
-    values, is_curve = inverse_temperatures(sample_count(data) if n is None and data is not None else n, nbeta)
+    count = sample_count(data) if n is None and data is not None else n
+    values, is_curve = inverse_temperatures(count, nbeta)
     if is_curve:
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
     here = Neighbourhood.of(loss, at, data, block=sampler.block, pull=localization)
@@ -176,5 +179,6 @@ def _annealed(
     share = here.narrowness(seen, places, 0.0, key)
     said = [*found.attrs["warnings"], *([too_narrow(share)] if share > MOST_PULL else [])]
     chosen = {"sampler": sampler.name, "settings": repr(sampler), "reason": found_by.reason, "nbeta": values[0]}
-    chosen |= {"estimates": LIMIT, "warnings": said} | ({} if n is None else {"n": float(n)})
+    chosen |= {"estimates": LIMIT + ("" if data is None else OF_DATA), "warnings": said}
+    chosen |= {} if count is None else {"n": float(count)}
     return with_descent(found.assign(localization_share=share).assign_attrs(chosen), lowest, values[0])

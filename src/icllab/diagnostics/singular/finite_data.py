@@ -16,7 +16,7 @@ from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 SPLITS = 2  # of the data into two halves
-SECONDS = 1e-3  # of a gradient of all the data, above which halves are left out
+SECONDS = 3e-3  # of a gradient of all the data, above which halves are left out
 TOLD = 0.02  # of an estimate, that a shift may be without a word
 
 
