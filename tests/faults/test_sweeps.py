@@ -25,7 +25,6 @@ from faults.processes import (
     strictly,
 )
 
-from icllab.core.errors import EnvironmentFault
 from icllab.experiments import heartbeat, leases, requests, runner
 from icllab.experiments.store import read_dataset
 
@@ -65,17 +64,6 @@ def test_a_worker_that_hangs(tmp_path, log, capfd, monkeypatch, undisturbed):
     assert len(begun) == len(DIMS) + 1
     assert not alive(begun[0][1])
     assert_same(tmp_path, undisturbed)
-    assert leftovers(tmp_path) == []
-
-
-def test_a_cell_that_kills_every_worker_fails_and_the_others_are_kept(tmp_path, log, monkeypatch):
-    monkeypatch.setenv("STEADY_FAULT", "die:4")
-    request = requests.requested(CLAIM, "smoke", axes={"dim": [4]}, out=tmp_path, claims=CLAIMS)
-    with pytest.raises(EnvironmentFault, match=r"1 of 1 cells failed.*its worker process was killed by signal 9"):
-        runner.compute(request, workers=2)
-    assert len(measured(log)) == 4
-    assert "signal 9" in (tmp_path / STORE / "failures" / "dim=4.txt").read_text()
-    assert runner.compute(request).computed == 1
     assert leftovers(tmp_path) == []
 
 
