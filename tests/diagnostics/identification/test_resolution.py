@@ -31,16 +31,16 @@ def asked(task, *others, network=0.5, **how):
 
 def test_what_is_nearer_than_intervals_are_wide_is_not_told_apart(task):
     """A fraction of 1e-4 is not seen at a tolerance of 1e-2 that is known to a fifth; with a rule of 1e-6 it is."""
-    found = asked(task, 0.5, 0.505, 0.3)
+    found = asked(task, 0.3, 0.5, 0.505)
     low, high = found["fraction_unexplained_interval"].sel(candidate="0.505").values
     width = 0.01 * (high - low) / float(found["fraction_unexplained"].sel(candidate="0.505"))
     between = float(found["mutual"].sel(candidate="0.5", other_candidate="0.505"))
     assert 1e-6 < between < width < 0.01
     assert found["verdict"].item() == "indistinguishable"
-    assert found["among"].values.tolist() == [True, True, False]
-    strict = asked(task, 0.5, 0.505, 0.3, rule=VerdictRule())
+    assert found["among"].values.tolist() == [False, True, True]
+    strict = asked(task, 0.3, 0.5, 0.505, rule=VerdictRule())
     assert strict["verdict"].item() == "0.5"
-    assert strict["among"].values.tolist() == [True, False, False]
+    assert strict["among"].values.tolist() == [False, True, False]
     for name in ("fraction_unexplained", "accepted", "gap_to_best_interval"):
         np.testing.assert_array_equal(found[name], strict[name])
 
@@ -51,6 +51,14 @@ def test_what_is_further_apart_is(task):
     assert found["accepted"].all()
     assert found["verdict"].item() == "0.5"
     assert "lie between" not in found["warning"].item()
+
+
+def test_what_is_refused_is_not_meant_however_near_it_is(task):
+    """Fractions of 0.0091 and 0.0107 on both sides of the tolerance, with 6e-5 between the two."""
+    found = asked(task, 0.548, 0.552)
+    assert found["accepted"].values.tolist() == [True, False]
+    assert float(found["fraction_unexplained_interval"].sel(candidate="0.552", bound="low")) > 0.01
+    assert found["verdict"].item() == "0.548"
 
 
 def test_between_two_that_are_one_it_is_told(task):
