@@ -79,9 +79,10 @@ def figure(dataset: xr.Dataset):
     """Accuracies on edited functions at one length and at several, and on unseen queries, along training."""
     tests = [name for name in ("edited", "unseen") if name in dataset.test_set.values] or ["known"]
     lengths = [name for name in LENGTHS if name in dataset.lengths.values]
+    lines = {test: None if test == "unseen" else "accuracy_line" for test in tests}
     rows = [
-        Panel("accuracy", "accuracy_line" if test != "unseen" else None, at={"test_set": test, "lengths": length})
-        for test in tests
+        Panel("accuracy", line, ylim=(-0.03, 1.03), at={"test_set": test, "lengths": length})
+        for test, line in lines.items()
         for length in lengths
     ]
     shown = dataset.sel(pool=[name for name in POOLS if name in dataset.pool.values])
