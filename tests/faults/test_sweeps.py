@@ -97,7 +97,8 @@ def test_a_shard_computes_its_part_and_the_last_one_judges(tmp_path, log, capfd)
         assert status == 2
         assert f"--shard: expected i/N with i from 1 to N, got {said!r}" in err
     assert "each shard would set" in inside(capfd, run_command(tmp_path, "--shard", "1/2", "--fresh"))[2]
-    assert "limit: expected a positive number" in inside(capfd, run_command(tmp_path, "--limit", "0"))[2]
+    for limit in ("0", "-1", "inf", "nan"):
+        assert "limit: expected a positive number" in inside(capfd, run_command(tmp_path, "--limit", limit))[2]
 
 
 def test_a_run_on_another_machine_that_has_stopped_is_overtaken(tmp_path, log, monkeypatch, undisturbed):

@@ -1,5 +1,6 @@
 """Run a claim's cells, each once, and read them back: resumable, in any number of processes and machines."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ def compute(
         raise InputError("expected workers or a scheduler, got both; a scheduler brings its own workers")
     if workers is not None and workers < 1:
         raise expected("workers", "an integer of at least 1", workers)
-    if limit is not None and not limit > 0:
+    if limit is not None and not 0 < limit < math.inf:
         raise expected("limit", "a positive number of seconds", limit)
     if shard is not None and not 1 <= shard[0] <= shard[1]:
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
