@@ -7,6 +7,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics.singular.finite_data import rows_of_halves
 from icllab.diagnostics.singular.least_losses import lowest_near
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
@@ -131,6 +132,14 @@ def test_halves_of_the_data():
     assert 0 < found["shift_error"] < 0.4
     assert float(found["descent"]) < 1e-3
     assert found.attrs["estimates"].endswith("with the empirical loss of the data for L")
+
+
+def test_halves_are_disjoint_and_splits_differ():
+    rows = rows_of_halves(11, np.random.default_rng(0))
+    assert [len(some) for some in rows] == [5] * 4
+    for one, other in (rows[:2], rows[2:]):
+        assert len({*one.tolist(), *other.tolist()}) == 10
+    assert set(rows[0].tolist()) not in ({*rows[2].tolist()}, {*rows[3].tolist()})
 
 
 def test_a_descent_ends_at_the_minimum_and_leaves_what_is_one():

@@ -20,6 +20,12 @@ SECONDS = 3e-3  # of a gradient of all the data, above which halves are left out
 TOLD = 0.02  # of an estimate, that a shift may be without a word
 
 
+def rows_of_halves(count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Rows of the halves of random splits, two that are disjoint after two others."""
+    orders = [rng.permutation(count) for _ in range(SPLITS)]
+    return [rows for order in orders for rows in (order[: count // 2], order[-(count // 2) :])]
+
+
 def with_shift(
     found: xr.Dataset, here: Neighbourhood, loss: Callable[..., Any], *, sampler: ChainSampler, key: PRNGKeyArray
 ) -> xr.Dataset:
@@ -35,11 +41,9 @@ def with_shift(
     """
     nbeta, data = float(found.attrs["nbeta"]), here.loss.data
     of_rows, *of_chains = jax.random.split(key, 1 + 2 * SPLITS)
-    rng, count = np.random.default_rng(np.asarray(jax.random.key_data(of_rows))), sample_count(data)
-    size = count // 2
-    orders = [rng.permutation(count) for _ in range(SPLITS)]
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(of_rows)))
     halves, errors = [], []
-    for rows, own in zip((r for o in orders for r in (o[:size], o[-size:])), of_chains, strict=True):
+    for rows, own in zip(rows_of_halves(sample_count(data), rng), of_chains, strict=True):
         part = rows_of(data, rows)
         at = eqx.combine(here.loss.unravel(here.centre), here.loss.rest)
         lowest = lowest_near(Neighbourhood.of(loss, at, part, block=here.block), nbeta)
