@@ -178,3 +178,20 @@ def test_cells_of_several_shapes_come_back(store):
         assert not any(
             "seconds" in attributes for attributes in next(s for s in found.stacks if len(s.names) == 1).attributes
         )
+
+
+def test_a_finished_run_leaves_one_and_a_check_reads_it(tmp_path, monkeypatch, capfd):
+    from faults import processes
+
+    monkeypatch.setattr(consolidation, "LEAST", 2)
+    processes.finished_run(tmp_path)
+    root = tmp_path / processes.STORE
+    assert (root / FILE).is_file()
+    said = processes.inside(capfd, processes.check_command(tmp_path, "--json"))
+    seen = reads(monkeypatch)
+    assert processes.inside(capfd, processes.check_command(tmp_path, "--json")) == said
+    assert seen == []
+    (root / FILE).unlink()
+    assert processes.inside(capfd, processes.check_command(tmp_path, "--json")) == said
+    assert len(seen) == len(processes.DIMS)
+    assert not (root / FILE).exists()  # what only reads writes nothing

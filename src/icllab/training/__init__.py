@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icllab.training.finished import load
     from icllab.training.fitting import fit
     from icllab.training.host import TrainingInterrupted
+    from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.minibatches import Fixed, Fresh
     from icllab.training.records import Record
     from icllab.training.runs import Run
