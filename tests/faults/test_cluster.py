@@ -110,7 +110,7 @@ def test_workers_killed_in_mid_cell_three_times(dask, tmp_path, log, undisturbed
 
 def test_a_worker_that_hangs(dask, tmp_path, log, undisturbed):
     dask.worker(STEADY_FAULT="hang:1", STEADY_LOG=log)
-    command = run_command(tmp_path, "--scheduler", dask.address, "--limit", "5")
+    command = run_command(tmp_path, "--scheduler", dask.address, "--limit", "8")
     status, _, err = ended(started(command), timeout=240)
     assert status == 0, err
     begun = measured(log)

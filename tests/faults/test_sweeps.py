@@ -56,7 +56,7 @@ def test_three_workers_killed_in_mid_cell(tmp_path, log, capfd, monkeypatch, und
 
 def test_a_worker_that_hangs(tmp_path, log, capfd, monkeypatch, undisturbed):
     monkeypatch.setenv("STEADY_FAULT", "hang:1")
-    status, _, err = inside(capfd, run_command(tmp_path, "--limit", "2"))
+    status, _, err = inside(capfd, run_command(tmp_path, "--limit", "6"))
     assert status == 0, err
     assert "measure" in err[err.index("Timeout (0:00:0") :]  # where it was then
     begun = measured(log)
