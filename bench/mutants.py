@@ -2,7 +2,7 @@
 
     python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
 
-The changes are those of ``mutations.py``. They are drawn by a rule: in each room functions and constants in a random
+The changes are those of ``mutations.py``. They are drawn by a rule: in each subpackage functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
 and the claim at smoke. Slow tests are left out. Those that survive are printed with file and line, and belong into
@@ -29,7 +29,7 @@ import machine
 from mutations import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
+FILES = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
 SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
 NEAREST, LIMIT = 4, 600  # files of tests, and seconds of them
 BROKEN = 70  # exit status of a child that did not get to its tests
@@ -42,14 +42,14 @@ IMPORTED = ("pytest", "jax", "equinox", "optax", "xarray", "scipy.stats", "matpl
 def drawn(count: int, seed: int) -> list[Mutant]:
     """As many changes as asked for, at most one of a function or constant."""
     chosen = []
-    for room, pattern in ROOMS.items():
-        rng, places = random.Random(f"{seed} {room}"), collections.defaultdict(list)
-        for file in sorted((ROOT / "src/icllab" / room).rglob(pattern)):
+    for part, pattern in FILES.items():
+        rng, places = random.Random(f"{seed} {part}"), collections.defaultdict(list)
+        for file in sorted((ROOT / "src/icllab" / part).rglob(pattern)):
             for mutant in mutants(file):
                 places[file, mutant.where].append(mutant)
         order = sorted(places)
         rng.shuffle(order)
-        chosen += [rng.choice(places[place]) for place in order[: round(count * SHARES[room])]]
+        chosen += [rng.choice(places[place]) for place in order[: round(count * SHARES[part])]]
     return chosen
 
 
@@ -151,7 +151,7 @@ def main():
         ignored = shutil.ignore_patterns(".git", ".venv*", "_build", "__pycache__", ".*_cache", "icl-results")
         shutil.copytree(ROOT, copy, ignore=ignored)
         for mutant in chosen:
-            place, room = str(mutant.file.relative_to(ROOT)), mutant.file.relative_to(ROOT / "src/icllab").parts[0]
+            place, part = str(mutant.file.relative_to(ROOT)), mutant.file.relative_to(ROOT / "src/icllab").parts[0]
             row = known.get((place, mutant.line, mutant.text))
             if row is None:
                 began = time.monotonic()
@@ -161,13 +161,13 @@ def main():
                 if report is not None:
                     with report.open("a") as stream:
                         stream.write(json.dumps(row) + "\n")
-            counts[room, bool(row["noticed"])] += 1
+            counts[part, bool(row["noticed"])] += 1
             if not row["noticed"]:
                 what = f"{row['where']}, {row['kind']}: {row['before']}  ->  {row['after']}"
                 print(f"survives: {place}:{row['line']} {what}", flush=True)
-    for room in ROOMS:
-        known, all_of = counts[room, True], counts[room, True] + counts[room, False]
-        print(f"{room}: {known} of {all_of} noticed")
+    for part in FILES:
+        known, all_of = counts[part, True], counts[part, True] + counts[part, False]
+        print(f"{part}: {known} of {all_of} noticed")
     found, lost = (sum(n for (_, seen), n in counts.items() if seen is which) for which in (True, False))
     print(f"all: {found} of {found + lost} noticed, {found / max(found + lost, 1):.1%}; target 95 %")
     raise SystemExit(found < 0.95 * (found + lost))

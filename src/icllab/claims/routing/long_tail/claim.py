@@ -1,7 +1,7 @@
 r"""Does learning from context need a long tail of contexts, and are several lengths enough without it?
 
 A context shows a function :math:`f` at some items, and the label of an item is asked for; half of the queries are
-among the items shown, and only one who knows the functions of the training can answer the others. Networks are trained
+among the items shown, and only an oracle with the functions of the training can answer the others. Networks are trained
 on *few*, *some* or *many* functions that come equally often, or on as many with a *tail*, :math:`\pi_c \propto
 c^{-\alpha}`, whose entropy is that of the few:
 
