@@ -2,7 +2,7 @@
 
     python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
 
-The changes are those of ``mutations.py``. They are drawn by a rule: in each subpackage functions and constants in a random
+The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
 and the claim at smoke. Slow tests are left out. Those that survive are printed with file and line, and belong into

@@ -9,7 +9,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import drawn
-from icllab.diagnostics.identification.candidates import fitted_candidate, fitted_parameters
+from icllab.diagnostics.identification.candidates import FittedParameters, fitted_candidate, fitted_parameters
 from icllab.tasks import LinearRegression
 
 
@@ -30,6 +30,14 @@ class Planes(AbstractPredictor):
 
     def __call__(self, prompt):
         return self.scale * (prompt.x @ self.slopes)
+
+
+def test_a_fit_starts_where_it_is_and_with_positive_arrays_ten_times_smaller_and_larger():
+    candidate = Planes(jnp.array([-1.0, 2.0]), jnp.array(3.0))
+    here, smaller, larger = FittedParameters.of("planes", candidate, ("slopes", "scale")).starts()
+    np.testing.assert_allclose(here, [-0.9, 2.2, np.log(3.0)], rtol=1e-6)
+    np.testing.assert_allclose([smaller[:2], larger[:2]], [here[:2]] * 2)
+    np.testing.assert_allclose(np.exp([smaller[2], larger[2]]), [0.3, 30.0], rtol=1e-6)
 
 
 @pytest.fixture

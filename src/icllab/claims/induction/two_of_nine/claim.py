@@ -125,7 +125,7 @@ experiment = Experiment(
         "content_only": Control(
             "two others are kept: content with content in both layers",
             measure={"kept": KEPT | {"two": (("content-content",), ("content-content",))}},
-            axes={"step": (2500,), "kept": ("all", "two"), "seed": (1, 2)},
+            axes={"step": (4000,), "kept": ("all", "two"), "seed": tuple(range(5))},
             size="small",
         )
     },
