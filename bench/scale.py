@@ -68,6 +68,8 @@ def overheads(folder, rounds, dask):
     """Row -> seconds of a cell that measures nothing, one of each round."""
     rows = {"here": (1, {}), "two processes": (2, {"workers": 2}), "dask": (2, {"scheduler": dask})}
     found = {row: [] for row in rows}
+    for _, how in rows.values():  # what this process and dask's workers load once
+        seconds("idle/nothing", "smoke", folder, cells=SHORT, **how)
     for _ in range(rounds):
         for row, (workers, how) in rows.items():
             short, long = (seconds("idle/nothing", "smoke", folder, cells=cells, **how) for cells in (SHORT, LONG))
