@@ -79,7 +79,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     what = f"at least {ENOUGH} programs of every network are learned in time"
     findings = checks.complete("learned", what, bool((known >= ENOUGH).all()))
     for name, words in (("dimension_ratio", ""), ("relative_ratio", " / that of other programs then")):
-        ratio = estimates.geometric_mean(np.exp(xr.DataArray(np.log(dataset[name])).mean("program")))
+        of_programs = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, dataset[name]).mean("program"))
+        ratio = estimates.geometric_mean(of_programs)
         what = f"effective dimension at 2T / at T/2{words}"
         findings += checks.above(name.removesuffix("_ratio"), what, ratio, 1.0)
     return findings
