@@ -134,7 +134,7 @@ experiment = Experiment(
         "reversed": Control(
             "effective dimensions are of the answers to other programs, the last one's for the first",
             measure={"reversed": True},
-            axes={"seed": tuple(range(6))},
+            axes={"seed": tuple(range(40))},
             size="small",
         ),
         "untrained": Control("networks are not trained", measure={"trained": False}),
