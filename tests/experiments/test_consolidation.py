@@ -105,6 +105,15 @@ def test_values_that_a_cell_lacks_are_missing(store):
     assert held(store, [narrower], keep=False).missing == []
 
 
+def test_cells_of_one_shape_that_hold_other_values_are_told_apart(store):
+    cell = {"dim": 4, "length": 3}
+    store.write(cell, cell_of({**GRID.traced, "seed": (3, 4, 5)}, key=0, seconds=1.0, created="2026-02-01", device="x"))
+    for keep in (True, False):
+        found = held(store, [GRID], keep=keep)
+        assert len(found.stacks) == 1
+        assert found.missing == [cell]
+
+
 def test_a_flipped_bit_is_found_and_the_cells_are_read(store, monkeypatch):
     whole = everything(store, held(store, [GRID], keep=True))
     path = store.root / FILE

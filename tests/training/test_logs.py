@@ -83,7 +83,11 @@ def test_a_run_that_goes_on_is_logged_up_to_its_last_step(finished, tmp_path):
     run, root = finished
     store = tmp_path / "under way"
     store.mkdir()
-    newest = max(root.glob("checkpoint-*.icl"))
+    before, newest = sorted(root.glob("checkpoint-*.icl"))
+    (store / before.name).write_bytes(before.read_bytes())
+    stands, kept = int(before.stem.rpartition("-")[2]), Kept()
+    assert log(store, kept) == stands - 1  # where it stands, the held-out loss is there and the training loss is not
+    same(kept.rows, wanted(run)[:stands])
     (store / newest.name).write_bytes(newest.read_bytes())
     kept = Kept()
     assert log(store, kept) == 5

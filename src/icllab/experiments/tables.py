@@ -116,8 +116,8 @@ def as_csv(content: Table) -> bytes:
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(content.columns)
     for i, rows in enumerate(content.rows):
-        parts = [[""] * rows if parts[i] is None else _words(parts[i]) for parts in content.columns.values()]
-        writer.writerows(zip(*parts, strict=True))
+        parts = [own[i] for own in content.columns.values()]
+        writer.writerows(zip(*([""] * rows if part is None else _words(part) for part in parts), strict=True))
     return target.getvalue().encode()
 
 
