@@ -56,11 +56,12 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
     """
     old, versions = _read(store.root / FILE)
     asked = {store.path(cell).name: cell for grid in grids for cell in grid.cells()}
-    present = {name: _version(store.root / "cells" / name) for name in asked}
-    fresh = {name: version for name, version in present.items() if version and versions.get(name) != version}
+    found = {name: _version(store.root / "cells" / name) for name in asked}
+    present = {name: version for name, version in found.items() if version is not None}
+    fresh = {name: version for name, version in present.items() if versions.get(name) != version}
     read = {name: store.read(asked[name]) for name in fresh}
     new = stacked({name: cell for name, cell in read.items() if cell is not None})
-    used = [_chosen(stack, lambda name: name in present and name not in fresh and bool(present[name])) for stack in old]
+    used = [_chosen(stack, lambda name: name in present and name not in fresh) for stack in old]
     stacks = joined([*(stack for stack in used if stack.names), *new])
     if keep and new:
         others = [_chosen(stack, lambda name: name not in asked) for stack in old]
