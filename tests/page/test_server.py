@@ -13,6 +13,7 @@ import pytest
 from faults.processes import CLAIM, CLAIMS, STORE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
 
 from icllab.experiments.store import read_dataset
 from icllab.page import reading, stored
@@ -91,11 +92,28 @@ def test_a_file_that_is_replaced_while_it_is_sent_is_sent_whole(tmp_path):
     (tmp_path / "new").write_bytes(b"b" * 10)
     (tmp_path / "new").replace(path)
 
-    async def content():
-        return b"".join([chunk async for chunk in answer.body_iterator])
+    said = []
 
-    assert asyncio.run(content()) == b"a" * 1_000_000
+    async def send(message):
+        said.append(message)
+
+    asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send))
+    assert b"".join(message.get("body", b"") for message in said) == b"a" * 1_000_000
     assert answer.headers["content-length"] == "1000000"
+
+
+def test_a_file_that_nobody_waits_for_is_closed(tmp_path):
+    """A browser may go before the first byte is sent; an open file would be a warning here."""
+    path = tmp_path / "figure.png"
+    path.write_bytes(b"a")
+    answer = sent(path, "image/png", {})
+
+    async def send(message):
+        raise OSError("gone")
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send))
+    assert answer._file.closed
 
 
 def test_a_table_has_no_formulas():

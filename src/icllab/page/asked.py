@@ -1,16 +1,18 @@
 """What may be asked of the server: every address with its parameters, declared as data, and how they are read."""
 
+import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from icllab.core.errors import CellsMissing, IclError, InputError, expected, unknown
 from icllab.core.spelling import strict
@@ -126,17 +128,25 @@ def computed(value: Any) -> Response:
     return Response(json.dumps(value, allow_nan=False), media_type="application/json")
 
 
+class _FileAnswer(StreamingResponse):
+    """An open file, which is closed however the answer ends: also where nobody waits for it any more."""
+
+    def __init__(self, file: BinaryIO, kind: str, headers: Mapping[str, str]) -> None:
+        length = {"Content-Length": str(os.fstat(file.fileno()).st_size)}
+        chunks = iter(functools.partial(file.read, 1 << 18), b"")
+        super().__init__(chunks, media_type=kind, headers={**headers, **length})
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+
+
 def sent(path: Path, kind: str, headers: Mapping[str, str]) -> Response:
     """A file as it is now, also where another takes its place while it is sent."""
-    file = path.open("rb")
-    length = {"Content-Length": str(os.fstat(file.fileno()).st_size)}
-
-    def chunks() -> Iterator[bytes]:
-        with file:
-            while chunk := file.read(1 << 18):
-                yield chunk
-
-    return StreamingResponse(chunks(), media_type=kind, headers={**headers, **length})
+    return _FileAnswer(path.open("rb"), kind, headers)
 
 
 async def _body(request: Request) -> dict[str, Any]:
