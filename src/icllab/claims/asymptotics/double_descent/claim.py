@@ -95,7 +95,7 @@ experiment = Experiment(
     # The grids hold n = d^2, which is tau = d/(d+1), for every d (smoke: for the middle one); kappa d is whole.
     sizes={
         "smoke": {"dim": (8, 16, 32), "tau": (16 / 17, 1.0, 1.06, 3.0), "seed": 28},
-        "small": {"dim": (10, 20, 40), "tau": (*BELOW, 10 / 11, 20 / 21, 40 / 41, *ABOVE), "seed": 40},
+        "small": {"dim": (10, 20, 40), "tau": (*BELOW, 10 / 11, 20 / 21, 40 / 41, *ABOVE), "seed": 48},
         "medium": {"dim": (20, 40, 80), "tau": (*BELOW, 0.9, 20 / 21, 40 / 41, 80 / 81, *ABOVE), "seed": 64},
     },
     controls={
