@@ -229,7 +229,6 @@ QUANTITIES = _table(
     Quantity("preconditioner", "A", "entries of a preconditioner"),
     Quantity("contraction", "B", "entries of a contraction"),
     Quantity("step_size", "a_l", "step size of a layer"),
-    Quantity("plus_ratio", "r_+", "loss over that of GD++ with the best numbers on the same prompts"),
     Quantity("reached", "p", "share of the networks that reach GD++"),
     Quantity("exact_loss", "L", "error, exact"),
     Quantity("free_line", "L", "error of the best steps of gradient descent, exact"),

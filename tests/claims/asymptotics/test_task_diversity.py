@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,6 +11,7 @@ import xarray as xr
 from icllab.claims.asymptotics.task_diversity import claim
 from icllab.claims.asymptotics.task_diversity import measure as measured
 from icllab.experiments.checks import Outcome, worst
+from icllab.theory import dmmse
 
 RHO = 0.01
 DIMS, ALPHAS, KAPPAS = np.array([10, 20, 40]), np.array([4.0, 8.0, 16.0]), np.array([0.3, 0.5, 1.0, 1.5, 3.0])
@@ -131,6 +133,17 @@ def test_what_is_measured_is_of_the_cells_pool_and_of_fresh_tasks_unless_said_ot
     of_pool = errors(0.5, fresh=False)
     np.testing.assert_array_equal(of_pool["idg_error"], few["idg_error"])
     assert np.all(of_pool["icl_error"] < few["icl_error"])
+
+
+def test_the_gap_of_dmmse_is_that_of_the_formula_on_draws_of_its_own(getkey):
+    """At two sizes of the pool, by the predictor and by the formula's own posterior mean."""
+    key = getkey()
+    for kappa in (0.5, 1.5):
+        law = {"dim": 6, "alpha": 2.0, "kappa": kappa, "rho": 0.25}
+        samples = np.array([measured._dmmse_gap(law, key=jax.random.fold_in(key, seed)) for seed in range(250)])
+        error, formula = samples.std(ddof=1) / len(samples) ** 0.5, dmmse.task_gap(**law, draws=4000)
+        assert np.hypot(error, formula.standard_error) < 0.04
+        assert abs(samples.mean() - formula.mean) < 3.5 * np.hypot(error, formula.standard_error)
 
 
 def test_the_gap_is_judged_from_three_dimensions_on():

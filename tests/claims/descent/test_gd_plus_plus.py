@@ -13,7 +13,7 @@ LOSSES = [f"loss[dim=5,training={form},layers={layers}]" for form in ("full", "b
 FREE, PLUS = np.array([1.1538, 0.36124, 0.13361]), np.array([1.1538, 0.0575, 0.00075])
 
 
-def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS):
+def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS, exact=1.0):
     """Of the networks of each depth and form the first ``stuck`` have a loss twenty times too large."""
     shape = (1, 2, len(layers), 1, seeds)
     factor = np.full(shape, ratio) * np.linspace(1.0, 1.01, seeds)
@@ -21,10 +21,12 @@ def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS):
     plus, free = (line[np.searchsorted(LAYERS, layers)][None, None, :, None, None] for line in (PLUS, FREE))
     dims = ("dim", "training", "layers", "step", "seed")
     variables = {"test_loss": factor * plus, "chosen_loss": factor * plus * 1.1, "heaviest": np.full(shape, 0.1)}
-    for name, value in (("loss", factor), ("plus", 0.8 * factor), ("free", factor * plus / free)):
+    for name, value in (("loss", factor), ("free", factor * plus / free)):
         variables |= {f"{name}_ratio": value, f"{name}_ratio_error": error * value}
+    variables |= {"free_loss": exact * free * np.ones(shape), "free_loss_error": 0.004 * free * np.ones(shape)}
     coords = {"dim": [5], "training": ["full", "blocks"], "layers": list(layers), "step": [9], "seed": np.arange(seeds)}
     dataset = xr.Dataset({name: (dims, values) for name, values in variables.items()}, coords=coords)
+    dataset["free_line"] = (("dim", "layers"), free.reshape(1, -1))
     return dataset.assign_attrs(configuration=json.dumps({"fixed": {"length": 20}}))
 
 
@@ -52,6 +54,12 @@ def test_the_network_is_chosen_by_other_prompts_than_it_is_judged_on():
 def test_it_fails_where_none_arrives_and_where_the_loss_is_far_below():
     for dataset in (made_up(stuck=4), made_up(ratio=0.7, stuck=0)):
         assert [id for id in failing(dataset) if id.startswith("loss")] == LOSSES
+
+
+def test_it_fails_where_the_best_steps_of_the_simulation_are_not_the_exact_ones():
+    for exact in (0.98, 1.02):
+        found = failing(made_up(exact=exact))
+        assert found == [id.replace("loss", "reference") for id in LOSSES]
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():

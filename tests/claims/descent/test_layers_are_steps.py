@@ -12,7 +12,7 @@ from icllab.theory import descent
 LAYERS = np.array([1, 2, 3])
 
 
-def made_up(ratio=1.002, spread=1e-3, error=1e-3, own=0.995, other=0.7, seeds=4, layers=LAYERS):
+def made_up(ratio=1.002, spread=1e-3, error=1e-3, own=0.995, other=0.7, seeds=4, layers=LAYERS, exact=1.0):
     """Networks of every depth: the loss over that of the best steps, and what each step explains of the slots."""
     rng = np.random.default_rng(0)
     most = max(layers) + 1
@@ -35,6 +35,8 @@ def made_up(ratio=1.002, spread=1e-3, error=1e-3, own=0.995, other=0.7, seeds=4,
         "tied_ratio": ratios * free / tied,
         "tied_ratio_error": np.full(shape, error),
         "heaviest": np.full(shape, 0.01),
+        "reference_loss": exact * free * np.ones(shape),
+        "reference_loss_error": 0.004 * free * np.ones(shape),
     }
     dataset = xr.Dataset(
         {name: (dims, values) for name, values in variables.items()}
@@ -67,6 +69,11 @@ def test_it_holds_where_all_is_as_claimed():
 def test_it_fails_where_the_loss_is_too_large_or_too_small():
     assert failing(made_up(ratio=1.2)) == [f"loss[dim=5,layers={layers}]" for layers in LAYERS]
     assert failing(made_up(ratio=0.98)) == [f"none_beats[dim=5,layers={layers}]" for layers in LAYERS]
+
+
+def test_it_fails_where_the_best_steps_of_the_simulation_are_not_the_exact_ones():
+    for exact in (0.98, 1.02):
+        assert failing(made_up(exact=exact)) == [f"reference[dim=5,layers={layers}]" for layers in LAYERS]
 
 
 def test_it_fails_where_a_layer_holds_little_of_its_step_or_more_of_another():

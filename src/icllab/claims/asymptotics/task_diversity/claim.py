@@ -106,6 +106,7 @@ experiment = Experiment(
         "small": {"dim": (10, 20, 40), "alpha": (4.0, 8.0, 16.0), "kappa": KAPPAS, "seed": 64},
         "medium": {"dim": (20, 40, 80), "alpha": (4.0, 8.0, 16.0, 32.0), "kappa": KAPPAS, "seed": 64},
     },
+    key=1,
     controls={
         "corner_at_finite_alpha": Control(
             "the limit's corner at finite alpha and tau", theory={"cornered": True}, axes={"dim": (8, 16, 32)}

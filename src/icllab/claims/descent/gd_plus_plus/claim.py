@@ -3,9 +3,10 @@ r"""Layers of linear attention that may change their inputs become GD++, and are
 Trained are all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and
 :math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
 that no simulation draws, and its best numbers guard against them. Training on samples does not. So networks are
-compared, on prompts that they share, with GD++ whose numbers are the best for a sample of covariances; and with that of
-the exactly best numbers, which on such prompts is above it. Of three layers and more a few prompts carry much of any of
-these means: ``heaviest`` says how much. The best network is chosen on other prompts than it is judged on.
+compared, on prompts that they share, with the algorithms, whose numbers are the best for a sample of covariances. The
+exact loss of gradient descent is another route to that of its best numbers. Of three layers and more a few prompts
+carry much of any of these means: ``heaviest`` says how much. The best network is chosen on other prompts than it is
+judged on.
 """
 
 import numpy as np
@@ -21,7 +22,8 @@ from icllab.theory import descent
 
 WITHIN = 0.15  # of the loss of GD++
 BELOW = 2.0  # times that the loss of the best gradient descent is larger, at least
-STARTS = 32  # of each search for the best numbers: of three layers one in four finds them
+EXACT = 0.05  # largest standard error of the simulated loss of the best gradient descent over the exact one
+STARTS = 32  # of each search for the exactly best numbers: of three layers one in four finds them
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -45,8 +47,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     best = last.isel(seed=last["chosen_loss"].fillna(np.inf).argmin("seed"), drop=True)
     plus = estimates.stored(best, "loss_ratio")
     free = estimates.stored(best.sel(layers=best.layers > 1), "free_ratio").log()
+    reference = estimates.stored(best, "free_loss") / dataset["free_line"]
     three = bool((dataset.layers >= 3).any())
     return [
+        *checks.covers("reference", "loss of the best gradient descent / exact", reference, 1.0, largest_error=EXACT),
         *checks.near("loss", "loss / that of GD++", plus, 1.0, margin=WITHIN),
         *checks.below("below_descent", "loss / that of the best gradient descent", free, 1 / BELOW),
         *checks.included("depths", "three layers among the depths", three),
@@ -82,8 +86,9 @@ experiment = Experiment(
     ),
     sources=("vonOswald23", "Ahn23"),
     quantities=(
-        *("test_loss", "heaviest", "loss_ratio", "plus_ratio", "exact_loss", "reached", "free_line", "tied_line"),
+        *("test_loss", "heaviest", "loss_ratio", "exact_loss", "reached", "free_line", "tied_line"),
         Quantity("free_ratio", "r_f", "loss over that of the best steps on the same prompts"),
+        Quantity("free_loss", "L", "error of the best steps found, on other covariances"),
         Quantity("chosen_loss", "L", "error on the prompts that networks are chosen by"),
         Quantity("plus_line", "L", "error of the best GD++ found, exact"),
         Quantity("plus_tied_line", "L", "error of the best GD++ of one step found, exact"),
@@ -91,10 +96,11 @@ experiment = Experiment(
     static=("dim", "training", "layers", "step"),
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 16_000},
     sizes={
-        "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 2},
+        "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 4},
         "small": COMMON | {"step": (3000,), "seed": 5},
         "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8)},
     },
+    key=1,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "inputs_fixed": Control("the layers may not change their inputs", measure={"form": "sparse"}),
