@@ -1,0 +1,67 @@
+"""Induction heads of matrices with and without each factor, tested as they train."""
+
+import functools
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
+import optax
+
+import icllab as icl
+from icllab.claims.induction import _networks
+from icllab.claims.induction._matrix_head import MatrixHead, SquaredError, multiplied
+from icllab.core.grid import tabulated
+from icllab.core.protocols import AbstractPredictor
+from icllab.training import Record, TargetLoss, Until
+
+FASTER = 2.0  # the rate of squared errors, and that of weights, over those of cross-entropies and of products
+DONE, MEMORY = 0.2, 50.0  # of the loss of guessing, averaged over so many steps, where training ends
+
+
+def measure(point, *, key, given=False, slower=False):
+    """Losses of every seed, which has prompts, tests and a start of its own, the same ones for all kinds.
+
+    ``given``: both attention patterns are those of a formed head. ``slower``: instead of products of weights, weights
+    at half the rate.
+    """
+
+    def losses(seed, attention, objective, strengths):
+        of_task, of_head, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
+        task = _networks.task(key=of_task, labels=point.label_count, pairs=point.pairs, dim=point.dim)
+        squared, products = objective == "squared error", strengths == "products"
+        factors = 2 if products and not slower else 1
+        head = MatrixHead.drawn(task, attention=attention, factors=factors, scale=point.scale, key=of_head)
+        guess = (1 - 1 / point.pairs) / 2 if squared else np.log(point.pairs)
+        run = icl.fit(
+            Formed(head) if given else head,
+            SquaredError(task) if squared else task,
+            steps=Until(max(point.step), TargetLoss(DONE * guess, memory=MEMORY)),
+            key=of_prompts,
+            batch=point.batch,
+            optimizer=descent(),
+            sweep={"optimizer.rate": [point.rate * (FASTER if squared else 1.0) * (1.0 if products else FASTER)]},
+            record=Record(point.step, held_out=task.sample_many(point.prompts, key=of_tests), progress=False),
+        )
+        found = run.dataset["held_out_loss"].isel(member=0, position=-1)
+        return {"label_loss": (("step",), found.reindex(step=list(point.step)).values)}
+
+    kinds = {"attention": point.attention, "objective": point.objective, "strengths": point.strengths}
+    return tabulated(losses, seed=point.seed, **kinds)
+
+
+class Formed(AbstractPredictor):
+    """The readout alone: it is given the label that a formed head finds."""
+
+    head: MatrixHead
+    positions: ClassVar[Literal["every", "last"]] = "last"
+
+    def __call__(self, prompt: Any) -> Any:
+        """The logits of the query's label."""
+        found = prompt.matches.astype(prompt.label_vectors.dtype)
+        return found[None] @ prompt.label_vectors @ multiplied(self.head.readout)
+
+
+@functools.cache
+def descent() -> Any:
+    """SGD as a factory over its learning rate. One object for all cells."""
+    return lambda rate: optax.sgd(rate)

@@ -1,0 +1,123 @@
+"""What is particular to this claim: its check on made-up drops, its flow, and what a seed's kinds share."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.induction import _networks
+from icllab.claims.induction._matrix_head import MatrixHead
+from icllab.claims.induction.exponentials_or_products import claim, measure
+from icllab.experiments.checks import Outcome
+from icllab.theory import induction_factors
+
+STEPS = np.arange(0, 4001, 10)
+FIXED = {"pairs": 4, "label_count": 16}
+
+
+def made_up(effects=(0.4, 0.5, 0.3), width=0.6, last=4000, seeds=10, kinds=None, stuck=0):
+    """Losses that fall through the loss of guessing in so much of their time, times the effects of what is there."""
+    rng = np.random.default_rng(0)
+    kinds = claim.FACTORS if kinds is None else kinds
+    shape = [len(values) for values in kinds.values()]
+    rows = np.empty((1, seeds, *shape, len(STEPS)))
+    for at in itertools.product(*map(range, shape)):
+        chosen = [values[i] for i, values in zip(at, kinds.values(), strict=True)]
+        pairs = zip(chosen, claim.FACTORS.values(), effects, strict=True)
+        share = width * np.prod([effect for one, (having, _), effect in pairs if one == having])
+        guess = induction_factors.guessing_loss(pairs=4, objective=chosen[1])
+        for seed in range(seeds):
+            half = 1500 * np.exp(0.1 * rng.normal())
+            own = share * half * np.exp(0.02 * rng.normal())
+            slope = own / (np.log(9) + np.log(3))  # of a logistic from 0.9 to 0.25
+            rows[0, seed, *at] = guess / (1 + np.exp((STEPS - half) / slope)) + guess * np.exp(-STEPS / 300)
+    rows[0, :stuck, 0, 0, 0] = 1.1
+    dataset = xr.Dataset(
+        {"label_loss": (("dim", "seed", *kinds, "step"), rows)},
+        coords={"dim": [31], "seed": np.arange(seeds), "step": STEPS} | {k: list(v) for k, v in kinds.items()},
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    return claim.theory(dataset.sel(step=slice(0, last)))
+
+
+outcomes, failing, outcome = judged(claim.check)
+
+
+def test_it_holds_where_all_is_as_claimed():
+    found = outcomes(made_up())
+    assert set(found.values()) == {Outcome.HOLDS}
+    for name in claim.FACTORS:
+        assert sum(id.startswith(f"flow_{name}") for id in found) == 4
+        assert sum(id.startswith(f"networks_{name}") for id in found) == 4
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_it_fails_where_a_factor_does_nothing(place):
+    effects = [0.4, 0.5, 0.3]
+    effects[place] = 1.0
+    name = list(claim.FACTORS)[place]
+    found = failing(made_up(effects=effects))
+    assert len(found) == 4
+    assert all(id.startswith(f"networks_{name}") for id in found)
+
+
+def test_it_fails_where_the_flow_is_otherwise():
+    dataset = made_up()
+    flat = dataset.assign(flow_width=xr.full_like(dataset["flow_width"], 0.5))
+    assert sum(name.startswith("flow_") for name in failing(flat)) == 12
+
+
+def test_it_is_undecided_where_losses_have_not_dropped_or_seeds_are_few():
+    assert outcome(made_up(stuck=1)) is Outcome.UNDECIDED
+    assert not failing(made_up(stuck=1))
+    assert outcome(made_up(seeds=2)) is Outcome.UNDECIDED
+    kinds = {**claim.FACTORS, "attention": ("softmax",)}
+    assert outcomes(made_up(kinds=kinds))["whole"] is Outcome.UNDECIDED
+
+
+def test_widths_are_those_of_the_curves():
+    """Of a fall as a straight line from 1 to 0 between two times: 0.65 of the distance, over the time of a half."""
+    dataset = made_up(seeds=2)
+    line = np.clip((2000 - STEPS) / 1000, 0, 1)
+    guess = [induction_factors.guessing_loss(pairs=4, objective=one) for one in dataset.objective.values]
+    straight = xr.DataArray(guess, dims="objective") * xr.DataArray(line, dims="step")
+    found = claim.theory(dataset.assign(label_loss=straight + 0 * dataset["label_loss"]))["drop_width"]
+    np.testing.assert_allclose(found, 650 / 1500, rtol=1e-10)
+
+
+def test_the_flow_is_the_one_of_the_theory():
+    found = made_up(seeds=2)["flow_width"].sel(flow_attention="first order", flow_objective="squared error")
+    sizes = {"pairs": 4, "labels": 16, "attention": "first order", "objective": "squared error"}
+    for strengths, factors in (("weights", 1), ("products", 2)):
+        how = {"time": 300.0, "factors": factors, "levels": (0.9, 0.5, 0.25)}
+        top, half, foot = induction_factors.flow((0.01,) * 3, **sizes, **how).crossings.values()
+        assert float(found.sel(flow_strengths=strengths)) == pytest.approx((foot - top) / half, rel=1e-9)
+
+
+def test_kinds_of_a_seed_begin_alike_and_seeds_differently():
+    sizes = {"pairs": 2, "label_count": 4, "dim": 5, "batch": 4, "prompts": 64, "rate": 0.01, "scale": 1.0}
+    kinds = {"attention": ("softmax",), "objective": ("cross-entropy",), "strengths": ("products", "weights")}
+    point = SimpleNamespace(**sizes, **kinds, step=(0, 2), seed=(0, 1))
+    axes, losses = measure.measure(point, key=jax.random.key(0))["label_loss"]
+    assert axes == ("seed", *claim.FACTORS, "step")
+    losses = losses[:, 0, 0]
+    np.testing.assert_allclose(losses[:, 0, 0], losses[:, 1, 0], rtol=1e-5)
+    assert np.abs(losses[0] - losses[1]).min() > 1e-4
+    # After two steps: gradients of factors and of what they multiply to differ.
+    assert np.abs(losses[:, 0, 1] - losses[:, 1, 1]).min() > 1e-6
+
+
+def test_given_attention_leaves_the_readout_alone(getkey):
+    task = _networks.task(key=getkey(), labels=4, pairs=2, dim=5)
+    head = MatrixHead.drawn(task, attention="softmax", factors=2, scale=1.0, key=getkey())
+    prompt = task.sample(key=getkey())
+    found = eqx.filter_jit(measure.Formed(head))(prompt)
+    vector = np.asarray(task.label_vectors)[int(prompt.labels[-1])]
+    expected = vector @ np.asarray(head.readout[0]) @ np.asarray(head.readout[1])
+    np.testing.assert_allclose(np.asarray(found)[0], expected, rtol=1e-4, atol=1e-6)
