@@ -1,0 +1,229 @@
+"""Transformers of some hundred parameters, many at once, on programs of which every prompt is written out."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from icllab.claims.routing import _transformers
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks import StringPrograms
+
+
+class Family(eqx.Module):
+    """Networks of one shape, their weights as vectors, each with programs of its own.
+
+    Attributes:
+        weights: Those at the start.
+        prompts: Every string after every program of a seed, with its answer.
+        noise: Probability that a symbol of an answer is replaced by a uniform one.
+        like: A network without its weights.
+        symbols: Number of symbols (static).
+        answers: Number of symbols of an answer (static).
+    """
+
+    weights: Float[Array, "seed parameter"]
+    prompts: Int[Array, "seed context string token"]
+    noise: Float[Array, ""]
+    like: Any
+    symbols: int = eqx.field(static=True)
+    answers: int = eqx.field(static=True)
+
+    def network(self, w: Float[Array, " parameter"]) -> Any:
+        """The network of these weights."""
+        params, rest = eqx.partition(self.like, eqx.is_inexact_array)
+        return eqx.combine(ravel_pytree(params)[1](w), rest)
+
+    def logits(self, w: Float[Array, " parameter"], tokens: Int[Array, " token"]) -> Float[Array, "answer token"]:
+        """Of the symbols of the answer to one prompt."""
+        return self.network(w)(TokenPrompt(tokens))[-self.answers :]
+
+    def context_losses(
+        self, w: Float[Array, " parameter"], prompts: Int[Array, "context string token"]
+    ) -> Float[Array, " context"]:
+        """The expected loss of each program's answers, in nats a symbol, over all strings and labels."""
+
+        def one(tokens: Array) -> Array:
+            ends = jax.nn.log_softmax(self.logits(w, tokens))
+            right = jnp.take_along_axis(ends, tokens[-self.answers :, None], axis=1)
+            any_symbol = jnp.mean(ends[:, : self.symbols], axis=1, keepdims=True)
+            return -jnp.mean((1 - self.noise) * right + self.noise * any_symbol)
+
+        return jnp.mean(jax.vmap(jax.vmap(one))(prompts), axis=1)
+
+
+def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[StringPrograms], Family]:
+    """Tasks of as many functions as ``point.program`` names, each a program, and networks for them."""
+    tasks, networks = [], []
+    for seed in seeds:
+        of_task, of_network = (jax.random.fold_in(jax.random.fold_in(key, seed), i) for i in range(2))
+        # A generator whose programs compile in a third of the time.
+        of_network = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(of_network), 2), impl="rbg")
+        task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
+        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
+        tasks.append(task)
+        networks.append(_transformers.transformer(task, **sizes, key=of_network))
+    params = [eqx.filter(network, eqx.is_inexact_array) for network in networks]
+    family = Family(
+        weights=jnp.stack([ravel_pytree(one)[0] for one in params]),
+        prompts=jnp.asarray(np.stack([every_prompt(task) for task in tasks])),
+        noise=jnp.asarray(getattr(point, "noise", 0.0), float),
+        like=networks[0],
+        symbols=point.symbols,
+        answers=point.length,
+    )
+    return tasks, family
+
+
+def every_prompt(task: StringPrograms) -> Int[np.ndarray, "context string token"]:
+    """All strings of the one length after every program, and what it makes of them."""
+    (length,) = task.lengths
+    strings = np.array(list(itertools.product(range(task.symbols), repeat=length)), np.int32)
+    sign = np.full((len(strings), 1), task.vocabulary - 1, np.int32)
+    tables, turns = np.asarray(task.tables), np.asarray(task.turns)
+    rows = []
+    for program, tokens in zip(task.programs, task.program_tokens(), strict=True):
+        answers = strings
+        for function in program:
+            answers = tables[function][np.roll(answers, -int(turns[function]), axis=1)]
+        before = np.broadcast_to(tokens, (len(strings), len(tokens)))
+        rows.append(np.concatenate([before, strings, sign, answers], axis=1))
+    return np.stack(rows).astype(np.int32)
+
+
+class Batches(eqx.Module):
+    """Which prompts are seen at every step, and what stands in the place of their answers' symbols; -1: nothing."""
+
+    contexts: Int[Array, "step batch"]
+    strings: Int[Array, "step batch"]
+    wrong: Int[Array, "step batch answer"]
+
+    @classmethod
+    def of(
+        cls, frequencies: Float[np.ndarray, "step context"], family: Family, *, batch: int, rng: np.random.Generator
+    ) -> "Batches":
+        """Of programs that come with such frequencies at every step."""
+        size = len(frequencies), batch
+        ends = np.cumsum(frequencies, axis=1)[:, None, :-1]
+        strings = family.prompts.shape[2]
+        given = rng.integers(family.symbols, size=(*size, family.answers))
+        kept = rng.random(given.shape) >= float(family.noise)
+        return cls(
+            jnp.asarray((rng.random(size)[:, :, None] > ends).sum(2), jnp.int32),
+            jnp.asarray(rng.integers(strings, size=size), jnp.int32),
+            jnp.asarray(np.where(kept, -1, given), jnp.int32),
+        )
+
+
+def descended(
+    family: Family, batches: Sequence[Batches], *, optimizer: Any, every: int
+) -> Float[Array, "seed record parameter"]:
+    """The weights after every so many steps on a seed's batches."""
+    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *batches)
+    return _descended(family, stacked, optimizer, every)
+
+
+@eqx.filter_jit
+def _descended(family: Family, batches: Batches, optimizer: Any, every: int) -> Array:
+    def of_seed(start: Array, prompts: Array, seen: Batches) -> Array:
+        def loss(w: Array, some: Batches) -> Array:
+            tokens = prompts[some.contexts, some.strings]
+
+            def one(tokens: Array, wrong: Array) -> Array:
+                ends = jax.nn.log_softmax(family.logits(w, tokens))
+                labels = jnp.where(wrong < 0, tokens[-family.answers :], wrong)
+                return -jnp.mean(jnp.take_along_axis(ends, labels[:, None], axis=1))
+
+            return jnp.mean(jax.vmap(one)(tokens, some.wrong))
+
+        def step(state: Any, some: Batches) -> tuple[Any, None]:
+            w, memory = state
+            slope = jax.grad(loss)(w, some)
+            with jax.numpy_dtype_promotion("standard"):
+                move, memory = optimizer.update(slope, memory)
+            return (w + move, memory), None
+
+        def record(state: Any, some: Batches) -> tuple[Any, Array]:
+            state, _ = jax.lax.scan(step, state, some)
+            return state, state[0]
+
+        records = jax.tree.map(lambda row: row.reshape(-1, every, *row.shape[1:]), seen)
+        return jax.lax.scan(record, (start, optimizer.init(start)), records)[1]
+
+    return jax.vmap(of_seed)(family.weights, family.prompts, batches)
+
+
+@eqx.filter_jit
+def losses_along(family: Family, path: Float[Array, "seed record parameter"]) -> Float[Array, "seed record context"]:
+    """The expected loss of every program along training."""
+
+    def of_seed(ways: Array, prompts: Array) -> Array:
+        return jax.lax.map(lambda w: family.context_losses(w, prompts), ways)
+
+    return jax.vmap(of_seed)(path, family.prompts)
+
+
+class Seen(eqx.Module):
+    r"""What linear response knows of points of training.
+
+    Attributes:
+        losses: That of every program.
+        dimension: :math:`\sum_i h_i / (h_i + \rho)` over the eigenvalues of G.
+        response: :math:`-g_\phi^\top (G + \rho)^{-1} (g_{c} - g)`, of every program's loss to more of one.
+    """
+
+    losses: Float[Array, "record context"]
+    dimension: Float[Array, " record"]
+    response: Float[Array, "record observed tilted"]
+
+
+@eqx.filter_jit
+def seen(
+    family: Family,
+    ways: Float[Array, "record parameter"],
+    prompts: Int[Array, "context string token"],
+    frequencies: Float[Array, " context"],
+    resolution: Float[Array, ""],
+) -> Seen:
+    r"""Effective dimensions and responses along one network's training, to first order.
+
+    G is the Gauss-Newton matrix of :math:`L = \sum_c \pi_c L_c`, written with the Fisher matrices of answers as
+    :math:`G = B^\top B`, so that :math:`\rho(G + \rho)^{-1} = 1 - B^\top(BB^\top + \rho)^{-1}B`.
+
+    Derived: docs/routing.md, Three routes.
+    """
+
+    def at(w: Array) -> tuple[Array, Array, Array]:
+        losses = family.context_losses(w, prompts)
+        slopes = jax.jacrev(lambda w: family.context_losses(w, prompts))(w)
+        b = _fisher_rows(family, w, prompts, frequencies)
+        h, turned = jnp.linalg.eigh(b @ b.T)
+        h = jnp.maximum(h, 0)
+        along = slopes @ b.T @ turned
+        tilts = slopes - (frequencies @ slopes)[None]
+        tilted = tilts @ b.T @ turned
+        inside = jnp.einsum("om,tm->ot", along / (h + resolution)[None], tilted)
+        return losses, jnp.sum(h / (h + resolution)), -(slopes @ tilts.T - inside) / resolution
+
+    return Seen(*jax.lax.map(at, ways))
+
+
+def _fisher_rows(family: Family, w: Array, prompts: Array, frequencies: Array) -> Array:
+    """B: a row for every symbol that an answer may have, of all prompts."""
+    strings = prompts.shape[1]
+
+    def rows(tokens: Array, share: Array) -> Array:
+        derivative = jax.jacrev(lambda w: family.logits(w, tokens))(w)
+        p = jax.nn.softmax(family.logits(w, tokens))
+        centred = derivative - jnp.sum(p[:, :, None] * derivative, axis=1, keepdims=True)
+        return jnp.sqrt(share * p)[:, :, None] * centred
+
+    shares = jnp.repeat(frequencies / (strings * family.answers), strings)
+    found = jax.vmap(rows)(prompts.reshape(-1, prompts.shape[-1]), shares)
+    return found.reshape(-1, w.size)
