@@ -279,6 +279,19 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     np.testing.assert_allclose(learned, ends, rtol=1e-6)
 
 
+def test_a_search_that_meets_no_number_is_refused_in_one_line(task, getkey):
+    """The root of (a - 1) from a = 1: a finite answer without a finite derivative."""
+
+    class Root(AbstractPredictor):
+        scale: jax.Array
+
+        def __call__(self, prompt):
+            return jnp.sqrt(self.scale - 1) * prompt.x[:, 0]
+
+    with pytest.raises(InputError, match=r"fitted\['root'\]: expected .* finite derivatives"):
+        identify(Ridge(0.1), {"root": Root(jnp.ones(()))}, task, key=getkey(), fitted={"root": ["scale"]}, **FEW)
+
+
 def test_along_an_axis_candidates_fitted_in_training_fail_at_another_scale(getkey):
     """A step that depends on the size of its inputs is a fixed step only where it was fitted."""
 

@@ -11,6 +11,7 @@ from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import answers_to, drawn
 from icllab.diagnostics.identification.responses import (
     Baselines,
+    LinearResponse,
     Response,
     asked_positions,
     baseline_features,
@@ -119,3 +120,25 @@ def test_bad_input_is_refused_in_a_line(getkey, prompts):
         asked_positions(task(), (2, 7), getkey())
     assert asked_positions(task(), "last", getkey()) == (LENGTH,)
     assert seen(Ridge(1.0), (0,), prompts).values.max() == 0
+
+
+class Shrunk(Ridge):
+    """Answers with half of what its weights say."""
+
+    def __call__(self, prompt):
+        return super().__call__(prompt) / 2
+
+
+def test_the_weights_of_a_linear_predictor_are_its_slopes_and_of_none_that_answers_otherwise(getkey):
+    """By two routes, at two positions; and for the network of half the answers, half of both."""
+    with jax.enable_x64(True):
+        prompts, at = drawn(task(), key=getkey(), prompts=8), (2, 4)
+        found = responses(Ridge(0.5), task(), prompts, positions=at, block=8)
+        derived = answers_to(Response(at, True), Ridge(0.5), task(), prompts, block=8)
+        np.testing.assert_allclose(found.values, derived[:, :2], rtol=1e-10)
+        np.testing.assert_allclose(found.gradients, derived[:, 2:].reshape(8, 2, DIM), rtol=1e-10)
+        half = responses(Shrunk(0.5), task(), prompts, positions=at, block=8)
+        np.testing.assert_allclose(half.values, found.values / 2, rtol=1e-10)
+        np.testing.assert_allclose(half.gradients, found.gradients / 2, rtol=1e-10)
+        direct = answers_to(LinearResponse(at), Ridge(0.5), task(), prompts, block=8)
+        np.testing.assert_allclose(direct, derived, rtol=1e-10)

@@ -16,7 +16,11 @@ from icllab.diagnostics.behaviour.answers import drawn
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share, heavy_tail_warning
 from icllab.diagnostics.cases import Cases
 from icllab.diagnostics.identification import verdicts
-from icllab.diagnostics.identification.candidates import fitted_candidate, fitted_parameters
+from icllab.diagnostics.identification.candidates import (
+    FittedParameters,
+    fitted_candidate,
+    fitted_parameters,
+)
 from icllab.diagnostics.identification.responses import (
     Baselines,
     Responses,
@@ -72,8 +76,9 @@ def identify(
         fitting: Number of prompts on which candidates are fitted, at least 10.
         positions: ``"last"``, ``"every"``, or integers; discrepancies are means over them.
         prompts: Number of prompts on which the network is judged, at least 10.
-        rule: What a verdict requires; None: a tolerance of a hundredth and intervals of 95 %, see
-            :class:`~icllab.diagnostics.identification.verdicts.VerdictRule`.
+        rule: What a verdict requires; None: a tolerance of a hundredth, and candidates told apart at the resolution of
+            their intervals of 95 %. A :class:`~icllab.diagnostics.identification.verdicts.VerdictRule` has a
+            resolution of its own, by default that of rounding.
         block: Number of prompts held in memory at once.
 
     Returns:
@@ -94,7 +99,7 @@ def identify(
     """
     cases = Cases.of(predictor_or_run, "predictor_or_run", task=task, key=key)
     candidates, names = dict(rivals), tuple(rivals)
-    rule = VerdictRule() if rule is None else rule
+    rule = VerdictRule(resolution=None) if rule is None else rule
     _require(candidates, prompts, fitting, rule)
     fit_task = task if fit_on is None else fit_on
     at, fit_at = asked_positions(task, positions, key), asked_positions(fit_task, positions, key)
@@ -122,7 +127,7 @@ def identify(
     def one(network: Predictor, before: Responses, own: Responses) -> dict[str, np.ndarray]:
         theirs, fits, nearest = dict(as_they_are), {}, dict(candidates)
         for name, of_candidate in parameters.items():
-            nearest[name] = fitted_candidate(candidates[name], of_candidate, to_fit, before.values, fit_at)
+            nearest[name] = _nearest(name, candidates[name], of_candidate, to_fit, before.values, fit_at)
             fits[name] = of_candidate.values(nearest[name])
             theirs[name] = judged_on(nearest[name])
         left = Baselines.fitted(before, features[0]).left(own, features[1])
@@ -131,7 +136,7 @@ def identify(
         found, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
         judgement = verdicts.judged(found, mutual, names, rule)
         row = _numbers(found, mutual, judgement, rule.confidence) | _as_published(own, ordered)
-        row |= _warnings(own, evidence, judgement, names, resolution=rule.resolution)
+        row |= _warnings(own, evidence, judgement, names, rule=rule)
         sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
         return row | {
             "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
@@ -143,6 +148,8 @@ def identify(
     variables = {name: ((*cases.dims, *_axes_of(name)), values) for name, values in measured.items()}
     named = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
+    if rule.resolution is None:
+        attributes["resolution"] = "that of the intervals"
     return xr.Dataset(variables, coords=dict(cases.coords) | named, attrs=attributes)
 
 
@@ -193,6 +200,17 @@ def _require(candidates: Mapping[str, Predictor], prompts: int, fitting: int, ru
     require_integer("prompts", prompts, least=10)
     require_integer("fitting", fitting, least=10)
     rule.require()
+
+
+def _nearest(name: str, candidate: Predictor, of_candidate: FittedParameters, *data: Any) -> Predictor:
+    """The nearest member of a candidate's family; a search that meets no number is refused in one line."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return fitted_candidate(candidate, of_candidate, *data)
+    except ValueError as error:
+        wanted = "parameters whose answers have finite derivatives along the search"
+        hint = "start from others, take float64, or fit fewer"
+        raise expected(f"fitted[{name!r}]", wanted, "infinite ones", hint) from error
 
 
 def _squares(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, " prompt"]:
@@ -258,11 +276,9 @@ def _weights(network: Predictor, candidate: Predictor) -> float:
 
 
 def _warnings(
-    own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, resolution: float
+    own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, rule: VerdictRule
 ) -> dict[str, np.ndarray]:
     heaviest, prompts, said = heaviest_share(evidence.answers), len(own.values), [judgement.warning]
-    if not np.isfinite(own.values).all():
-        said.append("the network answers some prompts with what is no number")
     with np.errstate(over="ignore", invalid="ignore"):
         size = (own.values**2).mean()
         explained = 1 - evidence.answers_scale.mean() / size if size > 0 else 1.0
@@ -270,7 +286,7 @@ def _warnings(
         said.append("the baselines leave nothing of the answers for a candidate to explain")
     of_scale = float(heaviest_share(evidence.answers_scale))
     said.append(heavy_tail_warning("what the baselines leave", of_scale, prompts))
-    if judgement.unexplained_by_best > resolution:  # not rounding
+    if judgement.unexplained_by_best > (verdicts.ROUNDING if rule.resolution is None else rule.resolution):
         what = f"the difference from {names[judgement.best]}"
         said.append(heavy_tail_warning(what, float(heaviest[judgement.best]), prompts))
     return {

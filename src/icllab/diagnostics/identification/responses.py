@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.algorithms.least_squares import LinearPredictor
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
@@ -68,6 +69,18 @@ class Response(Question):
         return values, of_inputs[jnp.arange(len(self.positions)), jnp.asarray(self.positions)]
 
 
+class LinearResponse(Question):
+    """The same of a predictor that is linear in the query, whose weights are the derivatives."""
+
+    positions: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, predictor: LinearPredictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        """All answers, and all derivatives in a row."""
+        at = jnp.asarray(self.positions)
+        weights = predictor.weights(prompt)[at]
+        return jnp.concatenate([jnp.sum(prompt.x[at] * weights, axis=1), weights.reshape(-1)])
+
+
 def asked_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArray) -> tuple[int, ...]:
     """Which positions are compared; tasks of other prompts than those of regression are refused."""
     prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key)
@@ -90,7 +103,10 @@ def responses(
     """
     one = predictor.stacked if isinstance(predictor, Ensemble) else predictor
     gradients = bool(declared(one, "traceable") and declared(one, "differentiable"))
-    found = answers_to(Response(positions, gradients), predictor, task, prompts, block=block)
+    # One that answers otherwise than with its weights is differentiated as others are.
+    linear = gradients and isinstance(one, LinearPredictor) and type(one).__call__ is LinearPredictor.__call__
+    question = LinearResponse(positions) if linear else Response(positions, gradients)
+    found = answers_to(question, predictor, task, prompts, block=block)
     if not gradients:
         return Responses(found, None)
     first = len(positions)

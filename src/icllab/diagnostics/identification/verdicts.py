@@ -15,18 +15,23 @@ from icllab.core.errors import require_integer, require_number
 NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"
 
 
+ROUNDING = 1e-6
+"""A fraction of variance unexplained that is nothing but rounding."""
+
+
 class VerdictRule(NamedTuple):
     r"""What a verdict requires, and how its intervals are made.
 
     Attributes:
         tolerance: :math:`\epsilon`, the largest fraction of variance unexplained of a candidate that is named.
-        resolution: :math:`\epsilon_0`; candidates with a smaller fraction between them are one to all purposes.
+        resolution: :math:`\epsilon_0`; candidates with a smaller fraction between them are one to all purposes. None:
+            what the intervals resolve, see :func:`judged`.
         confidence: Level of the bootstrap intervals over prompts.
         resamples: Number of bootstrap resamples, at least 20.
     """
 
     tolerance: float = 0.01
-    resolution: float = 1e-6
+    resolution: float | None = ROUNDING
     confidence: float = 0.95
     resamples: int = 1000
 
@@ -34,7 +39,8 @@ class VerdictRule(NamedTuple):
         """Refuse numbers that make no rule."""
         require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
         wanted = "a number from 0 to the tolerance"
-        require_number("resolution", self.resolution, wanted, lambda v: 0 <= v <= self.tolerance)
+        if self.resolution is not None:
+            require_number("resolution", self.resolution, wanted, lambda v: 0 <= v <= self.tolerance)
         require_number("confidence", self.confidence, "a number between 0 and 1", lambda v: 0 < v < 1)
         require_integer("resamples", self.resamples, least=20)
 
@@ -134,7 +140,15 @@ def judged(
               m_{jk} \le \max(u_k, \epsilon_0),
 
     m their mutual fraction: the data do not resolve which is nearer, or the two are nearer to each other than the
-    network is to the best, or one candidate to all purposes. One is meant: its name. Several:
+    network is to the best, or one candidate to all purposes. Without a resolution of the rule, that of candidate j is
+
+    .. math:: \epsilon_0 = \max(10^{-6},\ \epsilon\,w_j), \qquad w_j = (u_j^+ - u_j^-)/u_j,
+
+    with the ends of the interval of :math:`u_j`: a fraction of the size of the tolerance is known to
+    :math:`\epsilon\,w_j`, and whether one of two such candidates is accepted is chance. With many more examples than
+    dimensions ridge regression and least squares differ by far more than rounding and by less than that.
+
+    One is meant: its name. Several:
     ``"indistinguishable"``. No candidate accepted: ``"none of these"``, or ``"undecided"`` if one is not refused, and
     more prompts would decide.
 
@@ -148,12 +162,18 @@ def judged(
     if not accepted.any():
         verdict = NONE if refused.all() else UNDECIDED
         return Judgement(verdict, accepted, accepted, best, float(u[best]), gap, of_gap, "")
-    near = mutual[best] <= max(u[best], rule.resolution)
+    resolution = np.full(len(u), ROUNDING if rule.resolution is None else rule.resolution)
+    if rule.resolution is None:
+        usable = np.isfinite(high) & (u > 0)
+        widths = np.divide(high - low, u, out=np.zeros_like(u), where=usable)
+        resolution = np.maximum(resolution, rule.tolerance * widths)
+    near = mutual[best] <= np.maximum(u[best], resolution)
     among = ~refused & ((of_gap[:, 0] <= 0) & (of_gap[:, 1] >= 0) | near)
     among[best] = True
     verdict = names[best] if among.sum() == 1 else MANY
     # |a - b|^2 > |f - a|^2 + |f - b|^2: seen from the network, the two stand on opposite sides.
-    apart = among & (mutual[best] > np.maximum(u[best] + u, rule.resolution))
+    least = ROUNDING if rule.resolution is None else rule.resolution
+    apart = among & (mutual[best] > np.maximum(u[best] + u, least))
     between = [name for name, is_apart in zip(names, apart, strict=True) if is_apart]
     warning = f"the answers lie between those of {names[best]} and {between[0]}" if between else ""
     return Judgement(verdict, accepted, among, best, float(u[best]), gap, of_gap, warning)
