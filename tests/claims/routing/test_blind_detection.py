@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from judging import judged
 
+from icllab.claims.routing import _detection
 from icllab.claims.routing.blind_detection import claim
 from icllab.claims.routing.blind_detection.measure import frequencies, measure, monitored
 from icllab.experiments.checks import Outcome
@@ -74,12 +75,12 @@ def test_data_that_never_begin_leave_the_loss_of_their_context():
 def test_scores_count_standard_deviations_of_the_records_before():
     logs = np.array([0.0, 1.0] * 5)
     logs[9] = 3.0
-    found = claim.scores(np.exp(logs))
+    found = _detection.scores(np.exp(logs))
     assert (found[:8] == 0).all()
     spread = np.std([0, 1] * 4, ddof=1)
     np.testing.assert_allclose(found[8], 0.5 / spread)
     np.testing.assert_allclose(found[9], 2.5 / spread)
-    np.testing.assert_allclose(claim.scores(np.exp(np.append(np.zeros(8), 0.01)))[8], 0.01 / claim.FLOOR)
+    np.testing.assert_allclose(_detection.scores(np.exp(np.append(np.zeros(8), 0.01)))[8], 0.01 / _detection.FLOOR)
 
 
 def made_up(delays=(300.0, None, 100.0), jumps=0.5, seeds=64, wrong=0.0, smooth=0.0):
@@ -97,7 +98,12 @@ def made_up(delays=(300.0, None, 100.0), jumps=0.5, seeds=64, wrong=0.0, smooth=
         logs[kind, some] += 2.0 * (steps >= 1500)[:, None]
     dims = ("kind", "seed", "step", "detector")
     rows = {"monitored": (dims, np.exp(logs)), "onset": (dims[:2], onset)}
-    coords = {"kind": list(claim.KINDS), "seed": np.arange(seeds), "step": steps, "detector": list(claim.DETECTORS)}
+    coords = {
+        "kind": list(claim.KINDS),
+        "seed": np.arange(seeds),
+        "step": steps,
+        "detector": list(_detection.DETECTORS),
+    }
     return xr.Dataset(rows, coords=coords)
 
 
@@ -137,7 +143,7 @@ def test_rates_need_runs():
 
 def test_shares_of_all_and_none_have_an_error():
     for value, wanted in ((1.0, 11 / 12), (0.0, 1 / 12)):
-        found = claim.share(xr.DataArray(np.full(10, value), dims="judged"), "judged")
+        found = _detection.share(xr.DataArray(np.full(10, value), dims="judged"), "judged")
         np.testing.assert_allclose(float(found.value), wanted)
         np.testing.assert_allclose(float(found.error), (wanted * (1 - wanted) / 13) ** 0.5)
 
@@ -145,7 +151,7 @@ def test_shares_of_all_and_none_have_an_error():
 @pytest.mark.parametrize("kind", ["loss", "dimension"])
 def test_nothing_but_a_loss_is_seen_of_smooth_falls(kind):
     point = SimpleNamespace(**claim.FIXED, step=claim.COMMON["step"], seed=(0, 1), kind="falls")
-    found = measure(point, key=jax.random.key(0))["monitored"][1][..., claim.DETECTORS.index(kind)]
+    found = measure(point, key=jax.random.key(0))["monitored"][1][..., _detection.DETECTORS.index(kind)]
     assert np.isfinite(found).all() == (kind == "loss")
     if kind == "loss":
         smooth = found[:, ::12]

@@ -8,71 +8,20 @@ threshold, in their standard deviations, with a threshold that one in ten runs w
 docs/routing.md, Blind detection.
 """
 
-import numpy as np
 import xarray as xr
 
-from icllab.core.axes import Axis, Quantity
+from icllab.claims.routing import _detection
+from icllab.claims.routing._detection import DETECTORS, FEWEST, QUIET
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
 
-DETECTORS = ("loss", "dimension", "response")
 KINDS = ("planted", "never", "start", "falls")
-NULLS = ("never", "start")  # runs without an onset: the data never begin, or were there from the first step
-MEMORY = 8  # records that a record is compared with
-FLOOR = 1e-3  # of the logarithm: the least standard deviation that is believed
-QUIET = 0.2  # of the run, from which on detectors listen
-WINDOW = 0.25  # of the run after an onset: within it an alarm is a hit
-RATE = 0.1  # of calibration runs that may alarm
 CLEAR = 1.5  # times the threshold: a score that stands out
 BEATS = 0.5  # how much more often a detector has to be right than it is wrong without an onset
 SMOOTH = 0.25  # of the sums of smooth falls may set off an alarm
-FEWEST = 16  # runs of each kind that rates are made of
 
-
-def scores(series: np.ndarray) -> np.ndarray:
-    """How far each logarithm is from the mean of those before it, in their standard deviations; [..., step]."""
-    logs, found = np.log(series), np.zeros(series.shape)
-    for i in range(MEMORY, series.shape[-1]):
-        before = logs[..., i - MEMORY : i]
-        found[..., i] = np.abs(logs[..., i] - before.mean(-1)) / np.maximum(before.std(-1, ddof=1), FLOOR)
-    return found
-
-
-def scored(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
-    """Alarms of all detectors: the first step above the threshold, which the even seeds of the nulls set; NaN for none.
-
-    And the highest score in the window after the onset, over that threshold. All of the odd seeds.
-    """
-    steps, even = dataset["step"].values, dataset["seed"].values % 2 == 0
-    values = dataset["monitored"].transpose("kind", "detector", "seed", "step")
-    found = np.where(steps >= QUIET * steps[-1], scores(values.values), 0.0)
-    kinds = [str(name) for name in dataset["kind"].values]
-    nulls = [kinds.index(name) for name in NULLS if name in kinds]
-    highest = found[nulls].max(-1).swapaxes(0, 1)[..., even].reshape(found.shape[1], -1)  # [detector, run]
-    levels = np.quantile(highest, 1 - RATE, axis=1, method="higher")
-    beyond = found > calibrated * levels[None, :, None, None]
-    alarms = values.isel(step=0, drop=True).copy(data=np.where(beyond.any(-1), steps[beyond.argmax(-1)], np.nan))
-    onset = dataset["onset"].sel(kind="planted", drop=True)
-    late = steps - onset.values[:, None]
-    after = np.where((late >= 0) & (late <= WINDOW * steps[-1]), found[kinds.index("planted")], 0.0).max(-1)
-    ratio = alarms.sel(kind="planted", drop=True).copy(data=after / levels[:, None])
-    return xr.Dataset({"alarm_step": alarms, "score_ratio": ratio, "begun": onset}).sel(seed=~even)
-
-
-def theory(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
-    """With the alarms of the seeds that have set no threshold; not ``calibrated``: with a threshold of zero."""
-    found = scored(dataset, calibrated).rename(seed="judged")
-    late = (found["alarm_step"].sel(kind="planted", drop=True) - found["begun"]).transpose("detector", "judged")
-    hit = (late >= 0) & (late <= WINDOW * float(dataset["step"].max()))
-    return dataset.assign(found.drop_vars("begun")).assign(hit=hit.astype(float), detection_delay=late.where(hit))
-
-
-def share(of: xr.DataArray, *dims: str) -> Estimate:
-    """How often, with a standard error that is not zero where it is always or never."""
-    count = float(np.prod([of.sizes[name] for name in dims]))
-    value = (of.sum(dims) + 1) / (count + 2)
-    return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
+theory = _detection.theory
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -89,14 +38,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def _rates(dataset: xr.Dataset, both: list[str]) -> list[Finding]:
     """Hits less false alarms, and the delays of the hits that two detectors share."""
-    alarms, delay = dataset["alarm_step"].notnull(), dataset["detection_delay"].rename(judged="seed")
-    gain = share(dataset["hit"], "judged") - share(alarms.sel(kind=list(NULLS)), "kind", "judged")
-    sooner = estimates.mean(delay.sel(detector="loss", drop=True) - delay.sel(detector="response", drop=True))
-    smooth = share(alarms.sel(kind="falls", detector="loss", drop=True), "judged")
+    alarms, gain = dataset["alarm_step"].notnull(), _detection.gain(dataset)
+    smooth = _detection.share(alarms.sel(kind="falls", detector="loss", drop=True), "judged")
     return [
         *checks.above("beats", "hits - alarms without an onset", gain.sel(detector=both), BEATS),
         *checks.below("beats_not", "hits - alarms without an onset", gain.sel(detector=["dimension"]), BEATS),
-        *checks.above("sooner", "delay of the loss - of the response", sooner),
+        *_detection.sooner(dataset),
         *checks.below("falls", "alarms of the loss on sums of smooth falls", smooth, SMOOTH),
     ]
 
@@ -124,19 +71,8 @@ experiment = Experiment(
         "thresholds from half of the runs without an onset, judged on others."
     ),
     sources=("Baker25",),
-    axes=(
-        Axis("kind", r"\mathcal{K}", "kind of run"),
-        Axis("detector", "s", "what the detector sees"),
-        Axis("judged", "s", "run that has set no threshold", least=0),
-    ),
-    quantities=(
-        Quantity("monitored", "s", "what is seen"),
-        Quantity("onset", "T_0", "step at which the data of a context begin", "updates"),
-        Quantity("alarm_step", "T", "step of the alarm", "updates"),
-        Quantity("hit", "H", "whether the alarm is a hit"),
-        Quantity("score_ratio", "z/z_0", "highest score after the onset over the threshold"),
-        Quantity("detection_delay", "T - T_0", "delay of a hit", "updates"),
-    ),
+    axes=_detection.AXES,
+    quantities=_detection.QUANTITIES,
     static=("kind",),
     outputs=("step", "detector"),
     fixed=FIXED,
