@@ -10,12 +10,14 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.training.compilation import cache_compilations, compile_quickly
+    from icllab.training.devices import split_processor
     from icllab.training.ensembles import Ensemble, ensemble
     from icllab.training.finished import load
     from icllab.training.fitting import fit
     from icllab.training.host import TrainingInterrupted
     from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.minibatches import Fixed, Fresh
+    from icllab.training.parallel import fit_parallel
     from icllab.training.records import Record
     from icllab.training.runs import Run
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until

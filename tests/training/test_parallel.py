@@ -1,0 +1,131 @@
+"""On several devices a run is that on one: the same prompts, updates to rounding, one store."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+from training.predictors import prompts, slope, task
+
+import icllab as icl
+from icllab.core.errors import InputError
+from icllab.training import Sweep, fit_parallel, split_processor
+
+ADAM = optax.adam(0.1)
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """What a process of eight devices found, and the store it left."""
+    store = tmp_path_factory.mktemp("eight") / "store"
+    here = Path(__file__)
+    paths = os.pathsep.join([str(here.parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, here.with_name("eight_devices.py"), store],
+        env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout) | {"store": store}
+
+
+def test_one_step_on_eight_devices_is_that_on_one(eight):
+    """The mean gradient of eight parts of a batch is that of the batch, whatever prompts are drawn from."""
+    for name, (arrays, losses) in eight["batches"].items():
+        assert arrays < 1e-6, name
+        assert losses < 1e-5, name
+
+
+def test_members_are_dealt_out_and_each_is_what_it_was(eight):
+    """Six over four devices; in the same mode sums are taken in the same order."""
+    found = eight["members"]
+    for mode, block in (("map", 1), ("vmap", 2)):
+        arrays, losses, division, member_block = found[mode]
+        assert arrays < 1e-5
+        assert losses < 1e-4
+        assert division == {"devices": 4, "along": "member"}
+        assert member_block == block
+        assert found[f"{mode} seeds"] == [0, 0, 1, 1, 2, 2]
+    assert found["on one device"] == 1
+
+
+def test_members_that_diverge_do_so_at_the_same_step(eight):
+    found = eight["ended"]
+    assert found["status"]
+    assert found["ended"]
+    assert found["statuses"] == ["diverged", "ok"]
+    assert max(found["apart"]) < 1e-5
+
+
+def test_a_run_that_was_cut_keeps_its_devices_and_its_bits(eight):
+    found = eight["resumed"]
+    assert found["apart"] == [0.0, 0.0]
+    assert found["kept"] == 0.0
+    assert found["division"] == found["loaded"] == {"devices": 2, "along": "batch"}
+    assert found["resumed_at"] == 4
+    assert found["held_out"] < 1e-5
+    assert "divided is 'batch over 2 devices' there and None here" in found["undivided"][0]
+
+
+def test_devices_are_doubled_while_more_are_faster(eight):
+    division, timings = eight["faster on four"]
+    assert division == {"devices": 4, "along": "batch"}
+    assert timings == ["map", *(f"map, batch over {count} devices" for count in (2, 4, 8))]
+    assert eight["faster on one"] == [None, ["map", "map, batch over 2 devices"]]
+
+
+def test_devices_that_do_not_fit_are_refused(eight):
+    assert eight["batch"] == "devices: expected a divisor of the batch, 12, got 8; 6 is one"
+    assert eight["few"] == "devices: expected at most 2, the number of members, got 4"
+    assert eight["kept"].startswith("devices: expected 4, with which the run in ")
+    with pytest.raises(InputError, match=r"devices: expected at most 1, .* got 2; training.split_processor\(\)"):
+        fit_parallel(slope(key=jax.random.key(0)), task(), devices=2, steps=1, key=jax.random.key(1))
+
+
+@pytest.mark.filterwarnings("ignore:.*written elsewhere")
+def test_a_run_on_more_devices_than_there_are_is_refused(eight):
+    start = slope(key=jax.random.key(0))
+    how = {
+        "key": jax.random.key(1),
+        "batch": 16,
+        "optimizer": ADAM,
+        "record": icl.training.Record(held_out=5, keep=[2]),
+    }
+    with pytest.raises(
+        InputError, match=r"expected 4, with which .* this process has 1; training.split_processor\(4\)"
+    ):
+        fit_parallel(start, task(), steps=40, store=f"{eight['store']}-again", **how)
+
+
+def test_on_one_device_it_is_fit_to_the_bit():
+    """Every argument arrives, and nothing is timed where there is no choice."""
+    start = icl.ensemble(slope, seeds=2, key=jax.random.key(0))
+    how = {
+        "steps": 3,
+        "key": jax.random.key(1),
+        "batch": 4,
+        "optimizer": lambda rate: optax.sgd(rate),
+        "sweep": Sweep({"optimizer.rate": [0.1, 0.2]}, mode="vmap"),
+        "data": prompts(9),
+        "positions": "last",
+        "record": "every",
+        "trainable": lambda model: model.w,
+    }
+    one, run = icl.fit(start, task(), **how), fit_parallel(start, task(), **how)
+    np.testing.assert_array_equal(one.members.stacked.w, run.members.stacked.w)
+    np.testing.assert_array_equal(one.dataset.training_loss, run.dataset.training_loss)
+    assert run.header["division"] is None
+    assert json.loads(run.dataset.attrs["training"]) == run.header
+
+
+def test_devices_are_made_before_jax_is_used():
+    jax.devices()
+    with pytest.raises(InputError, match="expected to be called before JAX is first used, got 1 device in use and 3"):
+        split_processor(3)
