@@ -196,3 +196,41 @@ def test_beta2_flows_if_it_is_started_and_a_rate_of_zero_holds():
 def test_bad_input_is_refused_in_a_line(ask, message):
     with pytest.raises(InputError, match=message):
         ask()
+
+
+@pytest.mark.parametrize("leak_corrected", [False, True])
+def test_the_fisher_matrix_is_the_curvature_of_the_divergence(leak_corrected):
+    """Of the answers, written out, by second differences; with L labels of which N are in the context."""
+    pairs, labels, h = 4, 16, 1e-3
+
+    def answers(w):
+        beta, alpha, xi, beta2 = w
+        y = (np.exp(beta) - leak_corrected) / (np.exp(beta) + pairs)
+        weights = np.exp(np.array([alpha * y + beta2, beta2, 0.0]))
+        weights /= np.array([1, pairs - 1, pairs + 1]) @ weights
+        logits = np.concatenate([xi * weights[:1], np.full(pairs - 1, xi * weights[1]), np.zeros(labels - pairs)])
+        return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+    def divergence(at, w):
+        p = answers(at)
+        return p @ (np.log(p) - np.log(answers(w)))
+
+    def mixed(at, a, b):
+        ends = [(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)]
+        return sum(sign * divergence(at, at + p * a + q * b) for p, q, sign in ends) / (4 * h * h)
+
+    for point in ((0.5, 1.0, 3.0, 0.3), (2.0, 2.5, 4.0, 0.0)):
+        at, unit = np.array(point), h * np.eye(4)
+        found = np.array([[mixed(at, a, b) for a in unit] for b in unit])
+        how = {"pairs": pairs, "labels": labels, "leak_corrected": leak_corrected}
+        fisher = landscape.fisher_information(*at[:3], beta2=at[3], **how)
+        np.testing.assert_allclose(fisher, found, rtol=1e-4, atol=1e-7)
+    np.testing.assert_array_equal(fisher[:3, :3], landscape.fisher_information(*at[:3], **how))
+
+
+def test_the_answers_depend_on_two_numbers_and_at_the_origin_on_one():
+    w = points()[:3]
+    spectrum = np.linalg.eigvalsh(landscape.fisher_information(*w, pairs=8, labels=32))
+    assert (abs(spectrum[:, 0]) <= 1e-12 * np.maximum(spectrum[:, 2], 1e-6)).all()
+    origin = landscape.fisher_information(*ORIGIN, pairs=8, labels=32)
+    np.testing.assert_allclose(origin, np.diag([0, 0, 8 * 24 / (32 * 17) ** 2]), atol=1e-15)

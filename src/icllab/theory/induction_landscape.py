@@ -154,6 +154,36 @@ def hessian(
     return curvature[..., :3, :3] if beta2 is None else curvature
 
 
+def fisher_information(
+    beta: Numbers,
+    alpha: Numbers,
+    xi: Numbers,
+    *,
+    pairs: int,
+    labels: int,
+    beta2: Numbers | None = None,
+    leak_corrected: bool = False,
+) -> Array:
+    r"""The Fisher matrix of the answers, which are probabilities of labels, in closed form.
+
+    .. math:: F = \sum_k\pi_k\nabla v_k\nabla v_k^\top - \nabla\mathcal L\,\nabla\mathcal L^\top
+
+    It is the curvature of their divergence from those at the point, :math:`E\,\mathrm{KL}(p_w\Vert p_{w'})` at
+    :math:`w' = w`, and does not ask which answer is right. The answers depend on :math:`\beta` and :math:`\alpha`
+    through :math:`\alpha y(\beta)` alone, so that without :math:`\beta_2` the rank of F is at most two, and the
+    learning coefficient of that divergence at most one.
+
+    Arguments and the order of the last two axes are those of :func:`gradient`.
+
+    Derived: docs/abrupt-learning.md, What the answers depend on.
+    """
+    terms = _terms(beta, alpha, xi, beta2, pairs, labels, leak_corrected)
+    shares, slopes, slope = terms._shares(), terms._slopes(), terms.gradient()
+    outer = np.einsum("k...,ki...,kj...->...ij", shares, slopes, slopes)
+    information = outer - slope[..., :, None] * slope[..., None, :]
+    return information[..., :3, :3] if beta2 is None else information
+
+
 def escape_rate(*, pairs: int, beta: Numbers = 0.0, leak_corrected: bool = False) -> Number:
     r"""How fast gradient flow leaves the saddle that the plateau is where every label is in the context.
 
