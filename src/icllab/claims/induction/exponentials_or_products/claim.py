@@ -86,7 +86,8 @@ def figure(dataset: xr.Dataset):
     """The loss over that of guessing against training, a panel for each kind, a line for each network."""
     shown = dataset[["loss_over_guessing"]].isel(dim=0, drop=True)
     kinds = itertools.product(*(dataset[name].values for name in FACTORS))
-    rows = [Panel(None, line="loss_over_guessing", at=dict(zip(FACTORS, kind, strict=True))) for kind in kinds]
+    looks = {"line": "loss_over_guessing", "ylim": (0.0, 2.1)}
+    rows = [Panel(None, at=dict(zip(FACTORS, kind, strict=True)), **looks) for kind in kinds]
     return panels(shown, rows, x="step", hue="seed", line_x="step", columns=2)
 
 
