@@ -1,10 +1,11 @@
-r"""Stages of an in-context regression transformer, by its loss and by estimates of its learning coefficient.
+r"""Breaks in the loss of an in-context regression transformer, and estimates of its learning coefficient over them.
 
 Prompts of eight pairs, :math:`x \sim N(0, I_4)`, noise of variance 1/8, a pool of k tasks from :math:`N(0, I_4)`; two
 layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimate :math:`\hat\lambda =
 n\beta(E[L] - L(w))`, L the mean squared error over positions: a count of the directions in which the loss bends by more
-than :math:`\gamma/n\beta`; where the checkpoint is no minimum it is a number of this procedure only. Distances are mean
-squares on prompts of fresh tasks, over d.
+than :math:`\gamma/n\beta`; where the checkpoint is no minimum it is a number of this procedure only. Distances, of
+which nothing is claimed, are mean squares on prompts of fresh tasks, over d. Exact coefficients across a transition are
+those of ``singular/effective_dimension_across_the_cliff``.
 """
 
 import numpy as np
@@ -16,11 +17,10 @@ from icllab.figures.curves import Panel, panels
 
 RIVALS = ("dMMSE", "ridge")
 LONG = 1000  # updates from which on coefficients are estimated
-TRANSIENT = 8000  # updates from which on a return from ridge to dMMSE is looked for
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The loss falls, with breaks at known steps; over each the estimate of the coefficient rises, if none warns."""
+    """Training lowers the loss; over each reported break of it the estimate of the coefficient rises, if none warns."""
     loss = dataset["held_out_loss"]
     fall = estimates.geometric_mean(loss.isel(step=0, drop=True) / loss.isel(step=-1, drop=True))
     findings = checks.above("fall", "loss at the start / at the end", fall, 1.0)
@@ -33,7 +33,6 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         if least < most:
             what = f"estimate at nbeta={most:g} - at {least:g}"
             findings += _greater("growth", what, last.sel(nbeta=most), last.sel(nbeta=least), at)
-        findings += _nearer(part, at)
     return findings
 
 
@@ -68,18 +67,6 @@ def _greater(id: str, what: str, one: xr.Dataset, other: xr.Dataset, at: checks.
     return checks.withheld(findings, advice) if count else findings
 
 
-def _nearer(part: xr.Dataset, at: checks.At) -> list[Finding]:
-    """Training brings the network nearer to ridge; then, if it is nearer before the end than at it, away again."""
-    ridge, steps = part["fresh_distance"].sel(predictor="ridge", drop=True), part["checkpoint"].values
-    nearest = int(np.argmin(estimates.geometric_mean(ridge).value.values))
-    start, near, end = (ridge.isel(checkpoint=i, drop=True) for i in (0, nearest, -1))
-    where, what = {**at, "nearest": int(steps[nearest])}, "distance to ridge on fresh tasks, at the {} / where nearest"
-    findings = checks.above("nearer", what.format("start"), estimates.geometric_mean(start / near), 1.0, at=where)
-    if steps[-1] >= TRANSIENT and nearest < len(steps) - 1:
-        findings += checks.above("away", what.format("end"), estimates.geometric_mean(end / near), 1.0, at=where)
-    return findings
-
-
 def figure(dataset: xr.Dataset):
     """Loss, coefficient and distances from the two rivals, against the step."""
     part = dataset.isel(tasks=-1, step=dataset.step.values > 0, checkpoint=dataset.checkpoint.values > 0)
@@ -96,14 +83,14 @@ COMMON = {"predictor": RIVALS, "tasks": (8,), "seed": 3, "nbeta": (60.0, 20.0, 1
 
 experiment = Experiment(
     claim=(
-        "The loss of a small in-context regression transformer falls in stages; over each the estimated learning "
-        "coefficient, which grows with the inverse temperature, rises."
+        "Over each break in the loss of a small in-context regression transformer the estimated learning coefficient, "
+        "which grows with the inverse temperature, rises."
     ),
     conditions=(
         "A pool of 8 or 64 tasks in four dimensions, Adam, breaks of the loss known to within a decade; SGLD at n beta "
-        "of some tens. An estimate that warns decides nothing."
+        "of some tens. An estimate that warns decides nothing, and three seeds of 3000 steps have shown no break."
     ),
-    sources=("Hoogland24", "Carroll25"),
+    sources=("Hoogland24",),
     quantities=("held_out_loss", "fresh_distance", "learning_coefficient", "sampler_warnings"),
     static=("tasks",),
     outputs=("predictor", "step", "checkpoint", "nbeta"),
