@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 OTHER_PYTHONS := python3.12 python3.13
 # Warnings of the calling shell's environment must not reach ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# Without bytecode every process that a test starts compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test claims slow check format docs bench mutants venv clean constraints
