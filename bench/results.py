@@ -119,6 +119,16 @@ def consolidated(store, cells):
     return store.root / consolidation.FILE, time.perf_counter() - begun
 
 
+def looked_through(store, cells):
+    """CPU seconds that a run takes to see that no cell is missing and none damaged."""
+    from icllab.experiments.consolidation import unfinished
+
+    (grid,) = store.requested()
+    clock = time.process_time()
+    assert unfinished(store, grid, list(grid.cells())) == ([], [])
+    return time.process_time() - clock
+
+
 def largest():
     """The largest resident size of this process in MB; of getrusage that of its parent is a part."""
     status = Path("/proc/self/status")
@@ -176,10 +186,14 @@ def main():
         if len({one["bits"] for found in rows.values() for one in found}) > 1:
             missed.append("the same bits")
         store, cells = written(many, arguments.cells, alike=True)
+        looks = {"from their own files": looked_through(store, cells)}
         path, seconds = consolidated(store, cells)
+        looks["consolidated"] = looked_through(store, cells)
         size = path.stat().st_size
         rows["consolidated", len(cells)] = [opened(many) for _ in range(arguments.rounds)]
     print(f"cells of 12 numbers; {len(cells)} of them consolidated from memory in {seconds:.1f} s, {size / 1e6:.1f} MB")
+    for row, cpu in looks.items():
+        print(f"looked through before a run goes on, {row}: {cpu:.1f} s of CPU time")
     print(f"{'row':14}{'cells':>7}{'median s':>10}{'CPU s':>8}{'asked':>7}{'MB':>7}{'before':>8}{'asked':>7}")
     for (row, count), found in rows.items():
         median = {kind: statistics.median(one[kind] for one in found) for kind in ("seconds", "cpu", "MB", "before")}

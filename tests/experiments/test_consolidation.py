@@ -10,7 +10,8 @@ from icllab.core.errors import EnvironmentFault
 from icllab.core.files import DamagedFile
 from icllab.core.grid import Grid
 from icllab.experiments import consolidation, stacks
-from icllab.experiments.consolidation import FILE, held
+from icllab.experiments.consolidation import FILE, held, unfinished
+from icllab.experiments.results import missing_part
 from icllab.experiments.store import Store
 
 RNG = np.random.default_rng(0)
@@ -204,3 +205,50 @@ def test_a_finished_run_leaves_one_and_a_check_reads_it(tmp_path, monkeypatch, c
     assert processes.inside(capfd, processes.check_command(tmp_path, "--json")) == said
     assert len(seen) == len(processes.DIMS)
     assert not (root / FILE).exists()  # what only reads writes nothing
+
+
+def flipped(path):
+    """A file with one bit of its last byte changed."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def incomplete(store, grid, cells):
+    """What :func:`unfinished` finds, from whole Datasets."""
+    return [cell for cell in cells if missing_part(store.read(cell), grid.inside(cell)) is not None]
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_a_resumed_run_opens_no_finished_cell(store, monkeypatch, consolidated):
+    """What lacks something is found all the same: a cell that is not there, and values that it does not have."""
+    cells = list(GRID.cells())
+    held(store, [GRID], keep=consolidated)
+    store.path(cells[1]).unlink()
+    few = {"seed": (0, 1), "predictor": ("ridge", "λ")}
+    store.write(cells[4], cell_of(few))
+    grown = Grid(GRID.static, {"seed": (0, 1, 2, 3), "predictor": ("ridge",)})
+    less = Grid(GRID.static, {"seed": (2, 1), "predictor": ("λ",)})
+    slow = [incomplete(store, grid, cells) for grid in (GRID, grown, less)]
+    assert [len(some) for some in slow] == [2, 6, 2]
+    seen = reads(monkeypatch)
+    assert [unfinished(store, grid, cells) for grid in (GRID, grown, less)] == [(some, []) for some in slow]
+    assert seen == []
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_a_flipped_bit_is_found_although_another_file_has_the_cell(store, consolidated):
+    cells = list(GRID.cells())
+    held(store, [GRID], keep=consolidated)
+    flipped(store.path(cells[3]))
+    assert unfinished(store, GRID, cells) == ([cells[3]], [store.path(cells[3])])
+    assert store.path(cells[3]).with_suffix(".nc.damaged").exists()
+
+
+def test_axes_of_another_kind_are_read_as_xarray_has_them(store):
+    """HDF5 has no booleans: xarray writes them as integers, which would be other values."""
+    cell, traced = next(iter(GRID.cells())), {"seed": (0, 1), "predictor": (False, True)}
+    store.write(cell, cell_of(traced))
+    grid = Grid({name: (value,) for name, value in cell.items()}, traced)
+    assert store.axes(cell) == {"seed": [0, 1]}
+    assert unfinished(store, grid, [cell]) == ([], [])

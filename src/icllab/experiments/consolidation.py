@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from icllab.core.errors import EnvironmentFault
-from icllab.core.files import disk_faults, write_atomically
+from icllab.core.files import DamagedFile, disk_faults, write_atomically
 from icllab.core.grid import BLOCK, Coordinates, Grid
 from icllab.experiments.stacks import Stack, joined, stacked
 from icllab.experiments.store import Store
@@ -68,6 +68,45 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
         _write(store.root, joined([*stacks, *(stack for stack in others if stack.names)]), versions | fresh)
     missing = _missing(store, grids, stacks)
     return Held(stacks, missing, sum(map(len, grids)))
+
+
+def unfinished(store: Store, grid: Grid, cells: Sequence[Coordinates]) -> tuple[list[Coordinates], list[Path]]:
+    """Those of ``cells`` that lack something, and damaged files (set aside under another name).
+
+    The bytes of every file are compared with its checksum. What it holds is then taken from the consolidated file
+    where that was made of the same bytes, and its axes alone from HDF5 where not.
+    """
+    stacks, versions = _read(store.root / FILE)
+    there = {name: (stack, row) for stack in stacks for row, name in enumerate(stack.names)}
+    todo, damaged = [], []
+    for cell in cells:
+        path = store.path(cell)
+        wanted = grid.inside(cell)
+        try:
+            if path.name in there and _version(path) == versions[path.name]:
+                store.require_sound(cell)
+                complete = _has(*there[path.name], wanted)
+            else:
+                complete = _covered(store, cell, wanted)
+        except DamagedFile:
+            damaged.append(store.set_damaged_aside(cell))
+            complete = False
+        if not complete:
+            todo.append(cell)
+    return todo, damaged
+
+
+def _covered(store: Store, cell: Coordinates, wanted: Mapping[str, tuple[Any, ...]]) -> bool:
+    """Whether a cell's file has all these values."""
+    axes = store.axes(cell)
+    if axes is None:
+        return False
+    if not set(wanted) <= set(axes):
+        opened = store.read(cell)
+        return opened is not None and all(
+            set(values) <= set(opened[name].values.tolist()) for name, values in wanted.items()
+        )
+    return all(set(values) <= set(axes[name]) for name, values in wanted.items())
 
 
 def _chosen(stack: Stack, wanted: Any) -> Stack:

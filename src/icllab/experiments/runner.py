@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
-from icllab.core.files import DamagedFile
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.experiments import provenance, registry
 from icllab.experiments.cells import Answer
+from icllab.experiments.consolidation import held, unfinished
 from icllab.experiments.experiment import Experiment
 from icllab.experiments.heartbeat import beating
 from icllab.experiments.leases import Leases
@@ -115,7 +115,7 @@ def compute(
     notes = _opened(request, experiment, grid, fresh)
     store, cells = Store(request.root), list(grid.cells())
     own = cells if shard is None else share(cells, *shard)
-    todo, damaged = _unfinished(request, grid, own)
+    todo, damaged = unfinished(store, grid, own)
     notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
     paths = {store.path(cell) for cell in own}
     others = [cell for cell in cells if store.path(cell) not in paths]
@@ -129,12 +129,12 @@ def compute(
             Sweep(request, grid, chosen, leases, limit).run(spread(todo), tally.ended)
     except KeyboardInterrupt:
         raise RunInterrupted(
-            f"{request.claim}: interrupted; {len(own) - len(_unfinished(request, grid, own)[0])} of {len(own)} cells "
+            f"{request.claim}: interrupted; {len(own) - len(unfinished(store, grid, own)[0])} of {len(own)} cells "
             "are kept, the same command goes on"
         ) from None
     if tally.failed:
         raise _failed(request, grid, tally.failed, len(own), withdraw=shard is None)
-    missing = sum(not store.has(cell) for cell in others) or len(_unfinished(request, grid, others)[0])
+    missing = sum(not store.has(cell) for cell in others) or len(unfinished(store, grid, others)[0])
     return Computed(tally.computed, len(own) - tally.computed, missing, tuple(notes))
 
 
@@ -185,28 +185,10 @@ def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -
     return [f"the old results are now in {aside}"] if aside else []
 
 
-def _unfinished(request: Request, grid: Grid, cells: Sequence[Coordinates]) -> tuple[list[Coordinates], list[Path]]:
-    """Those of ``cells`` that lack something, and damaged files (set aside under another name)."""
-    from icllab.experiments.results import missing_part
-
-    store, todo, damaged = Store(request.root), [], []
-    outputs = request.experiment().outputs
-    for cell in cells:
-        try:
-            stored = store.read(cell)
-        except DamagedFile:
-            damaged.append(store.set_damaged_aside(cell))
-            stored = None
-        if missing_part(stored, grid.inside(cell), outputs) is not None:
-            todo.append(cell)
-    return todo, damaged
-
-
 def _collected(
     request: Request, experiment: Experiment, grids: Sequence[Grid], *, keep: bool
 ) -> tuple["xr.Dataset", Path]:
     """All that ``grids`` ask for; with ``keep``, what was read cell by cell opens at once the next time."""
-    from icllab.experiments.consolidation import held
     from icllab.experiments.results import described, from_stacks, require_complete
 
     store = Store(request.root)

@@ -88,6 +88,22 @@ def read_dataset(path: Path) -> "xr.Dataset":
     return unpacked(_content(path), path)
 
 
+def _axes(payload: bytes) -> dict[str, list[Any]]:
+    """Name -> values of the axes that HDF5 holds as numbers or as text."""
+    import h5py
+
+    found = {}
+    with h5py.File(io.BytesIO(payload), "r") as file:
+        for name, data in file.items():
+            if data.attrs.get("CLASS") != b"DIMENSION_SCALE" or "dtype" in data.attrs:
+                continue
+            if data.dtype.kind in "if":
+                found[name] = data[()].tolist()
+            elif h5py.check_string_dtype(data.dtype) is not None:
+                found[name] = list(data.asstr()[()])
+    return found
+
+
 def _content(path: Path) -> bytes:
     with disk_faults(f"cannot read {path}"):
         return path.read_bytes()
@@ -176,6 +192,18 @@ class Store:
     def read(self, cell: Coordinates) -> "xr.Dataset | None":
         """A finished cell; None where there is none; a damaged one raises :class:`DamagedFile`."""
         return read_dataset(self.path(cell)) if self.has(cell) else None
+
+    def require_sound(self, cell: Coordinates) -> None:
+        """Refuse a cell whose bytes are not those of its checksum."""
+        sound_payload(self.path(cell))
+
+    def axes(self, cell: Coordinates) -> dict[str, list[Any]] | None:
+        """Axis -> coordinates of a cell, whose checksum is checked; None where there is none.
+
+        Axes other than numbers and text are left out: :meth:`read` has them. It takes a tenth of the time.
+        """
+        path = self.path(cell)
+        return _axes(sound_payload(path)) if path.exists() else None
 
     def version(self, cell: Coordinates) -> bytes | None:
         """What tells two contents of a cell apart; None where there is none."""
