@@ -1,0 +1,151 @@
+"""Item-label networks from one start: with and without labels out of context, and with a readout that is trained."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import icllab as icl
+from icllab.claims.induction import _networks
+from icllab.claims.induction.what_the_curriculum_does.claim import EQUAL, FREE, HELD, MASKED, MORE
+from icllab.core.grid import tabulated
+from icllab.tasks import ItemLabel
+from icllab.training import Record, TargetLoss, Until
+
+LEARNED, MEMORY = 0.2, 50.0  # nats, averaged over so many steps, where training ends
+WITHIN = 0.8  # of the time of the jump
+TOGETHER = 256  # prompts that are answered side by side
+
+
+def measure(point, *, key, unmasked=False, shuffled=False):
+    """Every seed's curves in all arms, which begin with the same network and have the same label vectors.
+
+    ``unmasked``: no logit is masked. ``shuffled``: the readout that is supplied has its entries in a random order.
+    """
+
+    def curves(seed):
+        of_test, of_order = jax.random.split(jax.random.fold_in(key, 2**31 + seed))
+        begin = _networks.start(seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim)
+        many, network = begin.task, begin.network
+        few = dataclasses.replace(many, label_vectors=many.label_vectors[: point.pairs])
+        fewer = eqx.tree_at(last_matrix, network, last_matrix(network)[:, : point.pairs])
+        arms = {MORE: (many, network), EQUAL: (few, fewer)}
+        arms |= {MASKED: (many if unmasked else among_context(many), network)}
+        after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}
+        found = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}
+        for name in {HELD, FREE} & set(point.intervention):
+            donor = after[MORE][before_the_jump(found[MORE]["accuracy"], point)]
+            supplied = with_reading(fewer, donor, of_order if shuffled else None)
+            networks = trained(few, supplied, point, begin.of_prompts, free=all_else if name == HELD else None)
+            found[name] = measured(networks, few, of_test, point.prompts)
+        return {
+            name: (("intervention", "step"), np.stack([found[arm][name] for arm in point.intervention]))
+            for name in ("accuracy", "outside_probability")
+        }
+
+    return tabulated(curves, seed=point.seed)
+
+
+def before_the_jump(accuracy, point):
+    """The last kept step within 0.8 of the time of the jump; of all steps where there is none."""
+    jumped = accuracy > (1 + 1 / point.pairs) / 2
+    time = point.step[int(np.argmax(jumped)) if jumped.any() else -1]
+    return int(np.searchsorted(point.step, WITHIN * time, side="right")) - 1
+
+
+class AmongContext(ItemLabel):
+    """A task whose loss and accuracy are among the labels of the context: others are no answers."""
+
+    def loss(self, prediction, prompt):
+        """The cross-entropy of the labels in the context."""
+        return super().loss(_masked(prediction, prompt), prompt)
+
+    def accuracy(self, prediction, prompt):
+        """Whether the largest logit of the labels in the context is the right one's."""
+        return super().accuracy(_masked(prediction, prompt), prompt)
+
+
+def among_context(task):
+    """The task, with labels out of context masked."""
+    return AmongContext(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
+
+
+def last_matrix(network):
+    """The last matrix of the classifier, a column for each label."""
+    return network.classifier.readout
+
+
+def reading(network):
+    """What reads labels: values of the second layer, and the classifier."""
+    return network.layers[1].value, network.classifier
+
+
+def all_else(network):
+    """What a network has besides."""
+    return network.layers[0], network.layers[1].query, network.layers[1].key
+
+
+def with_reading(network, donor, order=None):
+    """The network with the donor's readout, for as many labels as it has; with a key, its entries permuted."""
+    parts = reading(eqx.tree_at(last_matrix, donor, last_matrix(donor)[:, : last_matrix(network).shape[1]]))
+    if order is not None:
+        leaves, shape = jax.tree.flatten(parts)
+        keys = jax.random.split(order, len(leaves))
+        mixed = [jax.random.permutation(k, one.ravel()).reshape(one.shape) for k, one in zip(keys, leaves, strict=True)]
+        parts = jax.tree.unflatten(shape, mixed)
+    return eqx.tree_at(reading, network, parts)
+
+
+def measured(after, task, key, prompts):
+    """The accuracy among the labels of the context after each kept step, and the probability of all others.
+
+    The probability is what the objective leaves to them: none where they are masked.
+    """
+    arrays, rest = zip(*(eqx.partition(network, eqx.is_array) for network in after), strict=True)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+    accuracy, outside = _measured(stacked, rest[0], task, key, prompts)
+    return {"accuracy": np.asarray(accuracy, float), "outside_probability": np.asarray(outside, float)}
+
+
+@eqx.filter_jit
+def _measured(arrays, rest, task, key, prompts):
+    asked, among = task.sample_many(prompts, key=key), among_context(task)
+
+    def at(step):
+        network = eqx.combine(step, rest)
+
+        def one(prompt):
+            logits = network(prompt)
+            # A difference of cross-entropies of one label: ln of the probability of the context's labels.
+            inside = jnp.exp(among.loss(logits, prompt) - task.loss(logits, prompt))
+            return among.accuracy(logits, prompt)[-1], 1 - inside[-1]
+
+        rows = jax.lax.map(one, asked, batch_size=min(TOGETHER, prompts))
+        return jax.tree.map(jnp.mean, rows)
+
+    return jax.lax.map(at, arrays)
+
+
+def _masked(logits, prompt):
+    """Logits of labels that the context does not show are as good as minus infinity."""
+    shown = prompt.labels[:-1, None] == jnp.arange(logits.shape[1], dtype=prompt.labels.dtype)[None]
+    return jnp.where(jnp.any(shown, axis=0)[None], logits, -1e9)
+
+
+def trained(task, network, point, key, free=None):
+    """The network after each kept step; once training has ended, it stays. ``free``: the parts that are trained."""
+    run = icl.fit(
+        network,
+        task,
+        steps=Until(max(point.step), TargetLoss(LEARNED, memory=MEMORY)),
+        key=key,
+        batch=point.batch,
+        optimizer=_networks.descent(),
+        sweep={"optimizer.rate": [point.learning_rate]},
+        record=Record([0], keep=point.step, progress=False),
+        trainable=free,
+    )
+    kept = [run.trajectory.at(step) if step in run.trajectory else run.members for step in point.step]
+    return [networks.member(0) for networks in kept]
