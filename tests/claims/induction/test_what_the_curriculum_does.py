@@ -1,0 +1,145 @@
+"""What is particular to this claim: its check on made-up times, what is masked, and what is supplied and trained."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.induction import _networks
+from icllab.claims.induction.what_the_curriculum_does import claim, measure
+from icllab.experiments.checks import Outcome
+
+STEPS = np.arange(0, 4001, 50)
+TIMES = {claim.MORE: 900.0, claim.MASKED: 9000.0, claim.EQUAL: 9000.0, claim.HELD: 600.0, claim.FREE: 9000.0}
+
+
+def made_up(times=None, named=0.7, outside=0.0, last=4000, seeds=10, arms=claim.ARMS):
+    """Jumps at times that scatter; labels out of context are left at so much of the time of the jump."""
+    rng = np.random.default_rng(0)
+    accuracy, probability = np.empty((2, 1, seeds, len(arms), len(STEPS)))
+    for i, arm in enumerate(arms):
+        for seed in range(seeds):
+            at = (TIMES | (times or {}))[arm] * np.exp(0.2 * rng.normal())
+            accuracy[0, seed, i] = 1 / 4 + 3 / 4 / (1 + np.exp((at - STEPS) / 30))
+            left = 0.75 / (1 + np.exp((STEPS - named * at) / 60))
+            probability[0, seed, i] = left if arm == claim.MORE else outside
+    axes = ("dim", "seed", "intervention", "step")
+    dataset = xr.Dataset(
+        {"accuracy": (axes, accuracy), "outside_probability": (axes, probability)},
+        coords={"dim": [31], "seed": np.arange(seeds), "intervention": list(arms), "step": STEPS},
+        attrs={"configuration": json.dumps({"fixed": {"pairs": 4, "label_count": 16, "prompts": 512}})},
+    )
+    return dataset.sel(step=slice(0, last))
+
+
+outcomes, failing, outcome = judged(claim.check)
+
+
+def named(ids):
+    return sorted({id.split("[")[0] for id in ids})
+
+
+def test_it_holds_where_all_is_as_claimed():
+    found = outcomes(made_up())
+    assert set(found.values()) == {Outcome.HOLDS}, found
+    expected = "before first learned log_rank_held log_rank_removed outside ratio_held ratio_removed restored whole"
+    assert named(found) == sorted(expected.split())
+
+
+def test_it_fails_where_masking_changes_nothing_or_brings_it_forward():
+    assert {"before", "ratio_removed"} <= set(named(failing(made_up({claim.MASKED: 900.0}))))
+    assert "log_rank_removed" in named(failing(made_up({claim.MASKED: 300.0})))
+
+
+def test_it_fails_where_the_readout_that_is_held_does_not_help():
+    assert "restored" in named(failing(made_up({claim.HELD: 9000.0})))
+    assert {"log_rank_held", "ratio_held"} <= set(named(failing(made_up({claim.EQUAL: 150.0}))))
+
+
+def test_it_fails_where_the_jump_comes_before_labels_of_the_context_are_named():
+    assert named(failing(made_up(named=1.5))) == ["first"]
+
+
+def test_it_fails_where_labels_out_of_context_are_answers():
+    assert "outside" in named(failing(made_up(outside=0.01)))
+
+
+def test_it_is_undecided_where_time_was_short_or_an_arm_is_missing():
+    assert outcome(made_up(last=300)) is Outcome.UNDECIDED
+    assert outcome(made_up(arms=claim.ARMS[:3])) is Outcome.UNDECIDED
+    assert not failing(made_up(arms=claim.ARMS[:3], last=300))
+
+
+@pytest.fixture(scope="module")
+def begin():
+    return _networks.start(0, key=jax.random.key(3), labels=6, pairs=2, dim=5)
+
+
+def test_masked_losses_are_those_of_the_labels_in_the_context(begin):
+    task, logits = begin.task, jnp.asarray(np.random.default_rng(0).normal(size=(1, 6)), jnp.float32)
+    prompts = task.sample_many(8, key=jax.random.key(0))
+    among = measure.among_context(task)
+    for i in range(8):
+        prompt = jax.tree.map(lambda leaf, i=i: leaf[i], prompts)
+        shown, right = np.asarray(prompt.labels[:-1]), int(prompt.labels[-1])
+        kept = np.asarray(logits, float)[0, shown]
+        expected = np.log(np.exp(kept).sum()) - float(logits[0, right])
+        np.testing.assert_allclose(among.loss(logits, prompt), [expected], rtol=1e-5)
+        assert float(among.accuracy(logits, prompt)[0]) == (shown[kept.argmax()] == right)
+        slopes = np.asarray(jax.grad(lambda f, p=prompt: among.loss(f, p)[0])(logits))[0]
+        assert np.all(np.delete(slopes, shown) == 0)
+        assert np.all(slopes[shown] != 0)
+
+
+def test_the_probability_of_other_labels_and_the_accuracy_of_chance(begin):
+    """With equal logits: (L - N)/L in the task, none where it is masked; one of equal labels is right in 1/N."""
+    blank = jax.tree.map(lambda leaf: 0 * leaf if eqx.is_array(leaf) else leaf, begin.network)
+    how = {"key": jax.random.key(1), "prompts": 2000}
+    found = measure.measured([blank, blank], begin.task, **how)
+    np.testing.assert_allclose(found["outside_probability"], 4 / 6, rtol=1e-5)
+    np.testing.assert_allclose(found["accuracy"], 1 / 2, atol=4 * 0.5 / 2000**0.5)
+    among = measure.measured([blank, blank], measure.among_context(begin.task), **how)
+    np.testing.assert_array_equal(among["outside_probability"], 0.0)
+    np.testing.assert_array_equal(among["accuracy"], found["accuracy"])
+
+
+def test_the_readout_that_is_supplied_is_the_donors_and_all_else_the_networks(begin):
+    other = _networks.start(1, key=jax.random.key(3), labels=6, pairs=2, dim=5).network
+    fewer = eqx.tree_at(measure.last_matrix, begin.network, measure.last_matrix(begin.network)[:, :2])
+    made = measure.with_reading(fewer, other)
+    np.testing.assert_array_equal(made.layers[1].value, other.layers[1].value)
+    np.testing.assert_array_equal(made.classifier.readout, other.classifier.readout[:, :2])
+    for ours, theirs in zip(made.classifier.weights, other.classifier.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(*map(jax.tree.leaves, map(measure.all_else, (made, fewer))), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    mixed = measure.with_reading(fewer, other, jax.random.key(0))
+    value, known = (np.asarray(one.layers[1].value) for one in (mixed, made))
+    assert np.abs(value - known).max() > 0.1
+    np.testing.assert_array_equal(np.sort(value.ravel()), np.sort(known.ravel()))
+
+
+def test_what_is_held_stays_and_all_else_is_trained(begin):
+    few = dataclasses.replace(begin.task, label_vectors=begin.task.label_vectors[:2])
+    fewer = eqx.tree_at(measure.last_matrix, begin.network, measure.last_matrix(begin.network)[:, :2])
+    point = SimpleNamespace(step=(0, 3), batch=8, learning_rate=0.3)
+    first, last = measure.trained(few, fewer, point, begin.of_prompts, free=measure.all_else)
+    for before, after in zip(*map(jax.tree.leaves, map(measure.reading, (first, last))), strict=True):
+        np.testing.assert_array_equal(before, after)
+    for before, after in zip(*map(jax.tree.leaves, map(measure.all_else, (first, last))), strict=True):
+        assert np.abs(np.asarray(before) - np.asarray(after)).max() > 0
+
+
+@pytest.mark.parametrize(("jump", "expected"), [(5, 4), (10, 8), (3, 2), (None, 8)])
+def test_the_donor_is_from_before_the_jump(jump, expected):
+    point = SimpleNamespace(step=tuple(range(0, 501, 50)), pairs=4)
+    accuracy = np.full(11, 0.25)
+    accuracy[11 if jump is None else jump :] = 0.9
+    assert measure.before_the_jump(accuracy, point) == expected
