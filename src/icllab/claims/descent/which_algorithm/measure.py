@@ -1,4 +1,4 @@
-"""Transformers trained for a while, and how much of them each candidate algorithm leaves unexplained."""
+"""Networks trained for a while, and how much of them each candidate algorithm leaves unexplained, near and far."""
 
 import functools
 import json
@@ -12,43 +12,55 @@ import optax
 
 import icllab as icl
 from icllab import algorithms, constructions
+from icllab.claims.descent import _layers
 from icllab.core.grid import tabulated
-from icllab.diagnostics import VerdictRule
-from icllab.diagnostics.identification.comparison import identify
+from icllab.diagnostics import VerdictRule, identify
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Joined
-from icllab.tasks import LinearRegression
+from icllab.tasks import GaussianInputs, LinearRegression
 from icllab.training import Record, Sweep
 
+RULE = VerdictRule(tolerance=0.01, resamples=500)
 
-def measure(point, *, key, constructed=False):
-    """One cell: all seeds at one depth and noise. ``constructed``: the networks take so many steps of descent."""
+
+def measure(point, *, key, learn=True, constructed=False):
+    """One cell: all seeds of one kind, depth and noise. ``constructed``: they take so many steps of descent."""
     base = LinearRegression.convention("garg", dim=point.dim, length=2 * point.dim)
     task = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
+    of_training, of_loss, of_judgement = jax.random.split(key, 3)
     candidates, fitted = candidates_of(point.candidate, point.dim)
     if constructed:
         shape = {"layers": point.layers, "dim": point.dim, "normalised": True, "half": True}
         descent = constructions.gradient_descent(algorithms.GradientDescent(0.5, **shape), answers="last")
         networks = dict.fromkeys(point.seed, descent)
+    elif point.network == "linear attention":
+        networks = _layers.networks(point, task, "sparse", layers=point.layers, key=of_training, learn=learn)
     else:
-        networks = dict(zip(point.seed, trained(point, task, key), strict=True))
+        networks = transformers(point, task, key=of_training, learn=learn)
+    best = algorithms.bayes_optimal(task)
 
     def identified(seed):
-        own, fits, answers = candidates, fitted, []
-        for tolerance in point.tolerance:
-            how = {"prompts": point.prompts, "fitting": point.fitting, "key": jax.random.fold_in(key, seed)}
-            rule = VerdictRule(tolerance=tolerance, resamples=500)
-            found = identify(networks[seed], own, task, fitted=fits, rule=rule, **how)
-            if not answers:  # what is fitted does not depend on the tolerance
-                own, fits = with_values(candidates, fitted, found), {}
-            answers.append(found)
-        first, by_candidate = answers[0], ("tolerance", "candidate")
-        ends = first.fraction_unexplained_interval.sel(bound=list(point.bound)).transpose("candidate", "bound")
+        how = {"key": jax.random.fold_in(of_loss, seed), "prompts": 4 * point.prompts}
+        loss, least = _layers.on_shared_prompts([networks[seed], best], task, **how)
+        own, fits, found = candidates, fitted, []
+        for scale in point.input_scale:
+            inputs = GaussianInputs(jnp.asarray(scale**2, base.noise_variance.dtype))
+            scaled = eqx.tree_at(lambda t: t.inputs, task, inputs)
+            how = {"prompts": point.prompts, "fitting": point.fitting, "rule": RULE}
+            key = jax.random.fold_in(jax.random.fold_in(of_judgement, seed), len(found))
+            found.append(identify(networks[seed], own, scaled, fitted=fits, key=key, **how))
+            own, fits = with_values(own, fits, found[0]), {}  # fitted where the network was trained, and there alone
+        ends = [one.fraction_unexplained_interval.sel(bound=list(point.bound)) for one in found]
+        by_candidate = ("input_scale", "candidate")
         return {
-            "fraction_unexplained": (("candidate",), first.fraction_unexplained),
-            "fraction_unexplained_interval": (("candidate", "bound"), ends),
-            "accepted": (by_candidate, np.stack([one.accepted for one in answers])),
-            "among": (by_candidate, np.stack([one.among for one in answers])),
+            "loss_ratio": _layers.ratio(loss, least)[0],
+            "fraction_unexplained": (by_candidate, np.stack([one.fraction_unexplained for one in found])),
+            "fraction_unexplained_interval": (
+                (*by_candidate, "bound"),
+                np.stack([one.transpose("candidate", "bound") for one in ends]),
+            ),
+            "accepted": (by_candidate, np.stack([one.accepted for one in found])),
+            "among": (by_candidate, np.stack([one.among for one in found])),
         }
 
     return tabulated(identified, seed=point.seed)
@@ -65,8 +77,8 @@ def candidates_of(names, dim):
 
     built = {
         "1 step": (lambda: algorithms.GradientDescent(0.5, layers=1, **shape), ["rate"]),
-        "2 steps": (lambda: algorithms.GradientDescent(0.5, layers=2, **shape), ["rate"]),
-        "4 steps": (lambda: algorithms.GradientDescent(0.5, layers=4, **shape), ["rate"]),
+        "2 steps": (lambda: algorithms.GradientDescent(jnp.full(2, 0.5), layers=2, **shape), ["rate"]),
+        "4 steps": (lambda: algorithms.GradientDescent(jnp.full(4, 0.5), layers=4, **shape), ["rate"]),
         "preconditioned step": (
             lambda: algorithms.PreconditionedDescent(0.5 * jnp.eye(dim), layers=1, **shape),
             ["preconditioner"],
@@ -102,8 +114,8 @@ def with_values(candidates, fitted, found):
     return own
 
 
-def trained(point, task, key):
-    """One transformer for each seed; without a step, as it is drawn."""
+def transformers(point, task, *, key, learn):
+    """One transformer for each seed; unless they ``learn``, as it is drawn."""
     of_weights, of_prompts = jax.random.split(key)
 
     shape = {"dim": point.dim, "width": point.width, "layers": point.layers, "positions": "none"}
@@ -112,13 +124,12 @@ def trained(point, task, key):
     def build(key):
         return Transformer(Joined(answers="last", causal=False, query_is_key=True), **shape, block=block, key=key)
 
-    drawn = icl.ensemble(build, seeds=list(point.seed), key=of_weights)
-    if point.step == 0:
-        return [drawn.member(i) for i in range(drawn.size)]
-    how = {"positions": "last", "sweep": Sweep(mode="map"), "record": Record([0], progress=False)}
-    how |= {"optimizer": optimizer(point.step, point.rate)}
-    run = icl.fit(drawn, task, steps=point.step, key=of_prompts, batch=point.batch, **how)
-    return [run.member(i) for i in range(run.size)]
+    members = icl.ensemble(build, seeds=list(point.seed), key=of_weights)
+    if learn:
+        how = {"positions": "last", "sweep": Sweep(mode="map"), "record": Record([0], progress=False)}
+        how |= {"optimizer": optimizer(point.step, point.rate)}
+        members = icl.fit(members, task, steps=point.step, key=of_prompts, batch=point.batch, **how).members
+    return {seed: members.member(i) for i, seed in enumerate(point.seed)}
 
 
 @functools.cache
