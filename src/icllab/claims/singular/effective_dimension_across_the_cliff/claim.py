@@ -32,6 +32,7 @@ MODELS = ("landscape", "head", "attention", "network")
 BEFORE, AFTER, LATE = 0, 1, 2  # stages of all but linear attention, whose stages are its ranks
 TOP, FOOT = 0.9, 0.25  # of ln N: before is half-way to the first, after is at the second, late at the end
 GAINED = 0.25  # dimensions, at least, at every resolution
+FINEST = 0.001  # resolution at which dimensions of logits are judged: below it most of all weights are seen
 AGREE = 0.1  # of the effective dimension: how near twice the coefficient by quadrature is to it
 REMAINDER = 0.03  # of the coefficient: what the expansion in 1 / log nbeta leaves out, at most
 LARGEST = 0.02  # standard error of a sampled coefficient, as a share of it
@@ -128,7 +129,8 @@ def _network(part: xr.Dataset) -> list[Finding]:
     findings = checks.complete("learned", "every network has learned the task", bool(learned.all()), at=at)
     before, after, late = (part.sel(stage=stage, drop=True) for stage in (BEFORE, AFTER, LATE))
     lost = estimates.geometric_mean(late["effective_dimension"] / after["effective_dimension"])
-    gained = estimates.geometric_mean(after["logit_dimension"] / before["logit_dimension"])
+    seen = part.resolution.values >= FINEST
+    gained = estimates.geometric_mean((after["logit_dimension"] / before["logit_dimension"]).sel(resolution=seen))
     return [
         *findings,
         *checks.below("fall", "effective dimension late / after", lost, 1.0, at=at),
@@ -158,7 +160,7 @@ experiment = Experiment(
     conditions=(
         "Dimensions of answers, whatever the loss does, at resolutions from 0.1 to 0.0001: half-way to the cliff, at "
         "its foot and late. Linear attention on each plateau, coefficients at n beta = 72,382. Of a network of 1440 "
-        "weights the fall alone is claimed; of its logits the dimension rises too."
+        "weights the fall alone is claimed; of its logits the dimension rises too, at resolutions from 0.001."
     ),
     sources=("Reddy24", "Aoyagi05", "Hoogland24"),
     axes=(
@@ -179,16 +181,16 @@ experiment = Experiment(
     ),
     static=("model",),
     outputs=("strength", "stage", "resolution"),
-    fixed={"pairs": 4, "label_count": 16, "content": 31, "prompts": 32, "points": 33, "localization": 1000.0}
+    fixed={"pairs": 4, "label_count": 16, "content": 31, "prompts": 24, "points": 45, "localization": 1000.0}
     | {"dim": 4, "key_width": 3, "length": 2, "nbeta": 72382.0, "chains": 8, "warm_up": 500}
-    | {"network_prompts": 128, "network_steps": 3000, "network_rate": 0.2},
+    | {"network_prompts": 128, "network_steps": 5000, "network_rate": 0.2},
     sizes={
         "smoke": COMMON | {"model": ("landscape",), "stage": (0, 1, 2), "resolution": (0.1, 0.01), "seed": 2},
         "small": COMMON | {"model": MODELS, "seed": 10},
         "medium": COMMON | {"model": MODELS, "seed": Seeds(20, block=5)},
     },
     precision="float64",
-    key=1,
+    key=2,
     controls={
         "formed": Control("both attentions are formed at the start: there is no cliff", measure={"formed": 8.0}),
         "together": Control(
