@@ -40,7 +40,7 @@ class Family(eqx.Module):
         params, rest = eqx.partition(self.like, eqx.is_inexact_array)
         return eqx.combine(ravel_pytree(params)[1](w), rest)
 
-    def logits(self, w: Float[Array, " parameter"], tokens: Int[Array, " token"]) -> Float[Array, "answer token"]:
+    def logits(self, w: Float[Array, " parameter"], tokens: Int[Array, " token"]) -> Float[Array, "answer logit"]:
         """Of the symbols of the answer to one prompt."""
         return self.network(w)(TokenPrompt(tokens))[-self.answers :]
 
