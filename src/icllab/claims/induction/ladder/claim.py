@@ -1,0 +1,171 @@
+r"""From the landscape of an induction head to a network, one simplification at a time, by the misfit of the loss curve.
+
+The rungs: ``landscape``, its gradient flow at one rate; ``reader``, the same with a readout ten times as fast;
+``even``, descent on attention token by token with the landscape's simplifications; ``causal``, without them, on
+orthogonal items and labels; ``items``, three strengths trained on prompts with random items; ``labels``, with
+:math:`\beta_2`, the preference for labels; ``buffers``, matrices in place of strengths, buffers kept apart and a linear
+reader; ``network``. A misfit is the root mean square, over training, of the difference to a network of *another* seed,
+time rescaled by the one number that fits best; a network's own says how far networks differ. Without any fitted number:
+how much longer the plateau is with five labels than with sixteen.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
+from icllab.experiments.results import fixed_values
+from icllab.figures.curves import Panel, panels
+
+RUNGS = ("landscape", "reader", "even", "causal", "items", "labels", "buffers", "network")
+SIMPLER = ("even", "causal", "items", "labels")  # what replaces one simplification of the landscape each
+HORIZONS = {"items": (1600, 900), "labels": (1300, 700), "buffers": (4500, 5000), "network": (6000, 3000)}
+"""Time at the end, with the least labels and with more: updates, or units of the flow."""
+OF_FLOW = (150.0, 70.0)
+MANY = 16  # labels of the curves that are fitted
+LEVEL = 0.5  # of ln N, where a plateau ends
+FIT = 0.1  # nats
+SAME = 0.02  # nats, between the landscape and its simulation
+SCALES = np.exp(np.linspace(-8, 2, 1001))  # of time: a fit is within 1 % of the best
+
+
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """When every plateau ends; and the misfit of every rung to the networks of other seeds."""
+    losses, times = dataset["label_loss"], dataset["record_time"]
+    level = LEVEL * np.log(fixed_values(dataset)["pairs"])
+    ends = xr.apply_ufunc(
+        lambda t, v: _falls(t, v, level), times, losses, input_core_dims=[["record"]] * 2, vectorize=True
+    )
+    found = dataset.assign(plateau_time=ends)
+    if MANY not in dataset.label_count.values or "network" not in dataset.rung.values:
+        return found
+    curve, when = (one.sel(label_count=MANY, drop=True) for one in (losses, times))
+    network, clock = (one.sel(rung="network", drop=True).roll(seed=1, roll_coords=False) for one in (curve, when))
+    apart = xr.apply_ufunc(_misfit, when, curve, clock, network, input_core_dims=[["record"]] * 4, vectorize=True)
+    return found.assign(misfit=apart)
+
+
+def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
+    """When a loss first falls through a level; NaN if it does not."""
+    below = np.flatnonzero(losses < level)
+    if not len(below) or below[0] == 0:
+        return np.nan
+    i = int(below[0])
+    return float(np.interp(level, [losses[i], losses[i - 1]], [times[i], times[i - 1]]))
+
+
+def _misfit(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.ndarray) -> float:
+    """The least root mean square over scales of time; a curve ends where it ends."""
+    stretched = np.interp(SCALES[:, None] * clock, times, losses)
+    return float(np.sqrt(((stretched - target) ** 2).mean(1)).min())
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Which change brings the landscape nearer to a network, and how long plateaus are."""
+    there = dataset.rung.values.tolist()
+    ends = dataset["plateau_time"]
+    few, many = (ends.sel(label_count=count, drop=True) for count in (dataset.label_count.min(), MANY))
+    longer = [name for name in there if name != "buffers"]
+    ratio = estimates.geometric_mean((few / many).sel(rung=longer))
+    findings = checks.above("ratio", "plateau with five labels / with sixteen", ratio, 1.0)
+    ended = bool(ends.sel(rung=longer).notnull().all())
+    findings += checks.complete("ended", "every plateau ends that is compared", ended)
+    if {"landscape", "even"} <= set(there):
+        both = [dataset[name].sel(label_count=MANY, drop=True) for name in ("record_time", "label_loss")]
+        known, found = ([one.sel(rung=name, drop=True) for one in both] for name in ("landscape", "even"))
+        apart = xr.apply_ufunc(_apart, *known, *found, input_core_dims=[["record"]] * 4, vectorize=True)
+        what = "misfit of the simulated landscape to its flow, time as it is [nats]"
+        findings += checks.below("same", what, Estimate(apart.max("seed"), 0.0), SAME)
+    if "misfit" in dataset:
+        findings += _fits(dataset["misfit"], there)
+    return [*findings, *checks.included("rungs", "all rungs, up to the network", len(there) == len(RUNGS))]
+
+
+def _apart(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((np.interp(clock, times, losses) - target) ** 2)))
+
+
+def _fits(misfit: xr.DataArray, there: list[str]) -> list[Finding]:
+    """Misfits in nats; and the fraction of the landscape's, above that of another network, that a change removes."""
+    far = [name for name in there if name not in ("network", "reader")]
+    own = misfit.sel(rung="network", drop=True)
+    findings = checks.above("misfit", "misfit to a network [nats]", estimates.mean(misfit.sel(rung=far)), FIT)
+    findings += checks.below("network", "misfit of another network [nats]", estimates.mean(own), FIT)
+    if "landscape" not in there:
+        return findings
+    landscape = misfit.sel(rung="landscape", drop=True)
+    removed = (landscape - misfit) / (landscape - own).mean("seed")
+    what = "fraction of the landscape's misfit that is removed"
+    some = [name for name in SIMPLER if name in there]
+    findings += checks.below("little", what, estimates.mean(removed.sel(rung=some)), 0.5)
+    if "reader" in there:
+        findings += checks.above("most", what, estimates.mean(removed.sel(rung="reader")), 0.5)
+    return findings
+
+
+def figure(dataset: xr.Dataset):
+    """Loss curves with sixteen labels, time over that of the end of the plateau, a network's as the line."""
+    part = dataset.isel(seed=0).sel(label_count=dataset.label_count.max())
+    grid = np.linspace(0, 2, 41)
+    curves = []
+    for name in part.rung.values:
+        one = part.sel(rung=name, drop=True)
+        unit = float(one["plateau_time"]) if np.isfinite(one["plateau_time"]) else float(one["record_time"].max())
+        curves.append(np.interp(grid, one["record_time"] / unit, one["label_loss"], right=np.nan))
+    shown = xr.Dataset(
+        {"label_loss": (("rung", "relative_time"), np.array(curves))},
+        coords={"rung": part.rung.values, "relative_time": grid},
+        attrs=dataset.attrs,
+    )
+    last = shown["label_loss"].isel(rung=-1, drop=True)
+    shown = shown.assign(label_loss_line=last)
+    row = Panel("label_loss", "label_loss_line")
+    return panels(
+        shown, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=str(part.rung.values[-1])
+    )
+
+
+COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}
+
+experiment = Experiment(
+    claim=(
+        "The landscape of an induction head misses a network's loss by its one common rate: a reader ten times faster "
+        "removes most, causal attention, random items and label attention little."
+    ),
+    conditions=(
+        "N = 4 pairs, 16 labels, SGD at one rate, time rescaled by one fitted number, networks of other seeds. Most "
+        "and little are more and less than half of the misfit above that between two networks. The factor ten was "
+        "chosen on two networks of another key."
+    ),
+    sources=("Reddy24",),
+    axes=(
+        Axis("rung", "R", "rung between the landscape and a network"),
+        Axis("record", "i", "record of the loss", least=0),
+        Axis("relative_time", "t/T", "time over that of the end of the plateau", least=0),
+    ),
+    quantities=(
+        "label_loss",
+        "misfit",
+        Quantity("record_time", "t", "time of a record"),
+        Quantity("plateau_time", "T", "time at which the plateau ends"),
+    ),
+    static=("rung",),
+    outputs=("record",),
+    fixed={"pairs": 4, "batch": 128, "prompts": 256, "faster": 10.0},
+    sizes={
+        "smoke": COMMON | {"rung": ("landscape", "reader", "even", "causal"), "seed": 2},
+        "small": COMMON | {"rung": RUNGS, "seed": 10},
+        "medium": COMMON | {"rung": RUNGS, "seed": Seeds(20, block=10)},
+    },
+    key=1,
+    controls={
+        "formed": Control("both attentions are formed at the start: the reader alone is learned", {"formed": 8.0}),
+        "no_faster": Control(
+            "the reader is no faster than attention",
+            measure={"faster": 1.0},
+            axes={"rung": ("landscape", "reader", "network"), "seed": tuple(range(4))},
+            size="small",
+        ),
+    },
+)
