@@ -61,7 +61,7 @@ def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]
     for id, soon, late, bound in (("removed", MORE, MASKED, SLOWER), ("held", HELD, EQUAL, SOONER)):
         for one in dataset.dim.values:
             pair = [arms[name].sel(dim=one, drop=True) for name in (soon, late)]
-            findings += _transitions.delayed(f"log_rank_{id}", f"{late} is later than {soon}", *pair)
+            findings += _transitions.delayed(f"log_rank_{id}[dim={one}]", f"{late} is later than {soon}", *pair)
         ratio = estimates.geometric_mean(arms[late]["observed_time"] / arms[soon]["observed_time"])
         findings += checks.above(f"ratio_{id}", f"time (or that of the end), {late} / {soon}", ratio, bound)
     return findings
