@@ -115,6 +115,15 @@ def run(
     shard: Annotated[
         str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
     ] = None,
+    device: Annotated[
+        str | None, Parameter(help="cpu, gpu, cuda:1: what to measure on; the first that JAX has unless said.")
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "float64", "bfloat16"] | None, Parameter(help="Another than the claim's own.")
+    ] = None,
+    distributed: Annotated[
+        str | None, Parameter(help="Join jax.distributed: HOST:PORT,N,I, or auto where the environment tells.")
+    ] = None,
     fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False,
     control: Control = None,
     claims: ClaimsFolder = None,
@@ -132,6 +141,9 @@ def run(
         scheduler=scheduler,
         limit=limit,
         shard=shard,
+        device=device,
+        precision=precision,
+        distributed=distributed,
         fresh=fresh or None,
         control=control,
         claims=claims,

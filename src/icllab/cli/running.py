@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli import progress
 from icllab.cli.reports import Report, lines, write_verdict
-from icllab.core.errors import EnvironmentFault
-from icllab.experiments import requests, runner, store
+from icllab.core.errors import EnvironmentFault, InputError
+from icllab.experiments import placement, requests, runner, store
 from icllab.experiments.judging import draw_beside, judged, judgement, note
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         out=options.get("out", requests.OUT),
         control=options.get("control"),
         claims=options.get("claims"),
+        placement=placement.Placement(options.get("device"), options.get("precision")),
     )
+    if "distributed" in options:
+        _join(options)
     _compile(request.size)
     how = {name: options[name] for name in ("workers", "scheduler", "limit", "shard", "fresh") if name in options}
     with progress.shown(claim) as shown:
@@ -51,10 +54,12 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     def plain(console: "Console") -> None:
         write_verdict(console, experiment.claim, request.size, request.control, verdict)
         where = [("results", results)] + ([("figure", files[0])] if files else [])
-        lines(console, [*where, ("cells", f"{done.computed} computed, {done.kept} were there")])
+        asked = [(name, dataset.attrs[name]) for name in ("device", "precision") if name in options]
+        lines(console, [*asked, *where, ("cells", f"{done.computed} computed, {done.kept} were there")])
 
     data = judgement(experiment, request, verdict)
     note(request.root, dataset, data)
+    data |= {name: dataset.attrs[name] for name in ("device", "precision")}
     data |= {"cells": {"computed": done.computed, "kept": done.kept}, "dataset": results, "figure": files}
     return Report(data, plain, verdict.outcome.exit_status)
 
@@ -71,6 +76,14 @@ def _of_shard(request: requests.Request, shard: tuple[int, int], done: runner.Co
     counts = {"computed": done.computed, "kept": done.kept, "missing": done.missing}
     where = {"claim": request.claim, "size": request.size, "control": request.control, "results": request.root}
     return Report({**where, "verdict": None, "shard": list(shard), "cells": counts, "notes": list(done.notes)}, plain)
+
+
+def _join(options: Mapping[str, Any]) -> None:
+    """Become one of several processes of JAX, each with its own devices; the cells are shared as by any processes."""
+    for name in ("workers", "scheduler"):
+        if name in options:
+            raise InputError(f"expected distributed or {name}, got both; its processes are the workers")
+    placement.distributed(options["distributed"])
 
 
 def _compile(size: str) -> None:

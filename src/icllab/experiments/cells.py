@@ -22,6 +22,7 @@ import icllab
 from icllab.core.errors import InputError
 from icllab.core.grid import Coordinates, cell_key
 from icllab.experiments import provenance, registry
+from icllab.experiments.placement import SEED, measured_in_blocks, placed
 from icllab.experiments.requests import Request
 
 if TYPE_CHECKING:
@@ -132,15 +133,22 @@ def _measured(order: Order) -> "xr.Dataset":
         "precision": experiment.precision,
         "key": experiment.key,
         "configuration": json.dumps(provenance.configuration(experiment, request.size, request.control, SCHEMA)),
-        **provenance.machine(),
     }
-    with jax.enable_x64(experiment.precision == "float64"):
+    with placed(request.placement.device, experiment.precision):
+        origin |= provenance.machine()
         key = cell_key(jax.random.key(experiment.key), order.cell)
+        measure = experiment.measure
+        assert measure is not None  # the registry has set it
+
+        def measured_of(block: Mapping[str, Any]) -> Any:
+            return measure(experiment.point(order.cell, block), key=key)
+
         began = time.perf_counter()
-        assert experiment.measure is not None  # the registry has set it
         with limited(order.limit):
-            values = experiment.measure(experiment.point(order.cell, order.block), key=key)
+            values, together = measured_in_blocks(measured_of, dict(order.block))
         seconds = time.perf_counter() - began
+    if together < len(order.block.get(SEED, ())):
+        origin["seeds_at_once"] = together
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return as_cell(experiment, values, order.block, {**origin, "seconds": seconds, "created": created})
 

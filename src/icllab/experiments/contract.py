@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from icllab.core.errors import expected
 from icllab.core.sources import bibliography
 from icllab.experiments import registry
+from icllab.experiments.placement import AS_STATED, Placement
 from icllab.experiments.requests import OUT, requested, stored_request
 from icllab.experiments.runner import execute, read
 
@@ -30,6 +31,7 @@ def run(
     workers: int | None = None,
     scheduler: str | None = None,
     limit: float | None = None,
+    placement: Placement = AS_STATED,
 ) -> "xr.Dataset":
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
@@ -45,11 +47,14 @@ def run(
         workers: Number of processes; None: one.
         scheduler: Address of a dask scheduler whose workers measure instead.
         limit: Seconds that a cell may take: then its worker is replaced, and the cell given to another.
+        placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.
 
     Returns:
         A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
     """
-    request = requested(claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims)
+    request = requested(
+        claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement
+    )
     return execute(request, workers=workers, scheduler=scheduler, limit=limit, fresh=fresh).dataset
 
 

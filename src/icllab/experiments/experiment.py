@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.errors import expected, require_known, unknown
 from icllab.core.grid import Coordinates, Grid, Named, Seeds, Value, canonical
 from icllab.core.sources import Reference, parsed, references
+from icllab.experiments.placement import Precision
 from icllab.experiments.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Experiment:
     check: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
     figure: "Callable[[xr.Dataset], Figure] | None" = None
     controls: Mapping[str, Control] = field(default_factory=dict)
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Precision = "float32"
     key: int = 0
     shows: str = "small"
     measure: Measure | None = None

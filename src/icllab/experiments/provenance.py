@@ -39,10 +39,11 @@ _version = functools.cache(metadata.version)
 
 
 def machine() -> dict[str, str]:
-    """JAX's version and device, the processor and how many cores this process may use; imports JAX."""
+    """JAX's version and the device in use, the processor and how many cores this process may use; imports JAX."""
     import jax
 
-    device = jax.devices()[0]
+    device = jax.config.jax_default_device  # a device within `jax.default_device`, a platform where it is configured
+    device = device if isinstance(device, jax.Device) else jax.local_devices(backend=device)[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "jax_version": jax.__version__,

@@ -45,6 +45,9 @@ def is_stale(claim: str, entry: Mapping[str, Any], folder: str | Path | None = N
 def write(request: Request, dataset: "xr.Dataset", verdict: "Verdict") -> Path:
     """Note a verdict on complete results; that under a control goes to the entry of its size."""
     path = path_of(registry.claims(request.claims)[request.claim])
+    own = registry.load(request.claim, request.claims).precision
+    if dataset.attrs.get("precision", own) != own:
+        raise expected("record", f"results in {own}, the claim's own precision", dataset.attrs["precision"])
     record = read(request.claim, request.claims)
     if request.control is None:
         kept = record.get(request.size, {}).get("controls", {})

@@ -1,5 +1,6 @@
 """What one run or one reading is asked for, and where on disk that is."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from icllab.core.errors import CellsMissing, expected, require_known
 from icllab.experiments import registry
 from icllab.experiments.experiment import SIZES, Experiment
+from icllab.experiments.placement import AS_STATED, Placement
 
 OUT = "icl-results"
 
@@ -23,10 +25,13 @@ class Request:
     out: str = OUT
     control: str | None = None
     claims: str | None = None
+    placement: Placement = AS_STATED
 
     def experiment(self) -> Experiment:
-        """The claim, with the fixed values and the control asked for."""
-        return registry.load(self.claim, self.claims).with_fixed(self.axes).under(self.control)
+        """The claim, with the fixed values, the control and the precision asked for."""
+        own = registry.load(self.claim, self.claims)
+        asked = dataclasses.replace(own, precision=self.placement.precision or own.precision)
+        return asked.with_fixed(self.axes).under(self.control)
 
     @property
     def root(self) -> Path:
@@ -53,11 +58,12 @@ def requested(
     out: str | Path = OUT,
     control: str | None = None,
     claims: str | Path | None = None,
+    placement: Placement = AS_STATED,
 ) -> Request:
     """A request from the values a user gave; names are checked."""
     folder = None if claims is None else str(Path(claims).resolve())
     chosen = {name: _values(name, values) for name, values in (axes or {}).items()}
-    request = Request(claim, size, chosen, seeds, str(out), control, folder)
+    request = Request(claim, size, chosen, seeds, str(out), control, folder, placement)
     request.experiment().grid(size, chosen, seeds)
     return request
 

@@ -1,6 +1,8 @@
 """Run a claim's cells, each once, and read them back: resumable, in any number of processes and machines."""
 
+import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +146,7 @@ def collect(request: Request) -> tuple["xr.Dataset", list[str]]:
     dataset, _ = _collected(
         request, experiment, [experiment.grid(request.size, request.axes, request.seeds)], keep=True
     )
-    return dataset, _staleness(request, dataset)
+    return dataset, _notes(request, dataset)
 
 
 def read(request: Request) -> tuple["xr.Dataset", list[str]]:
@@ -155,9 +157,10 @@ def read(request: Request) -> tuple["xr.Dataset", list[str]]:
     if "fixed" not in stored or stored.get("schema") != SCHEMA:
         raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
     experiment = experiment.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
+    experiment = dataclasses.replace(experiment, precision=stored.get("precision", experiment.precision))
     store = Store.open(store.root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
     dataset, _ = _collected(request, experiment, store.requested(), keep=False)
-    return dataset, _staleness(request, dataset)
+    return dataset, _notes(request, dataset)
 
 
 def _failed(
@@ -200,7 +203,17 @@ def _collected(
     return described(experiment, dataset), store.root
 
 
-def _staleness(request: Request, dataset: "xr.Dataset") -> list[str]:
-    if dataset.attrs["sources_digest"] == registry.digest(request.claim, request.claims):
-        return []
-    return ["stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"]
+def _notes(request: Request, dataset: "xr.Dataset") -> list[str]:
+    """What whoever reads a verdict should know: results that are stale, of another precision, measured in parts."""
+    notes = []
+    if dataset.attrs["sources_digest"] != registry.digest(request.claim, request.claims):
+        notes.append(
+            "stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"
+        )
+    own, here = registry.load(request.claim, request.claims).precision, dataset.attrs.get("precision")
+    if here not in (None, own):
+        notes.append(f"measured in {here}; the claim is about {own}, and a record is of that alone")
+    if "seeds_at_once" in dataset.attrs:
+        fewest = min(re.findall(r"\d+", dataset.attrs["seeds_at_once"]), key=int)
+        notes.append(f"a device was out of memory: seeds of a cell were measured {fewest} at a time")
+    return notes

@@ -137,7 +137,7 @@ def shared_attributes(
     """One value where all cells agree, else all as JSON; the latest ``created`` and the sum of ``seconds``."""
     cells = [stacks[i].attributes[row] for _, (i, row) in _wanted(stacks, grids, name)]
     attributes: dict[str, Any] = {}
-    for key in cells[0]:
+    for key in dict.fromkeys(key for cell in cells for key in cell):
         values = sorted({str(cell.get(key, "")) for cell in cells})
         if key == "created":
             attributes[key] = values[-1]

@@ -2,8 +2,9 @@
 
 ``STEADY_LOG``: a file that gets a line ``dim pid`` for each measurement that begins.
 ``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4; ``refuse:0.25``,
-at rho 0.25; ``die:3``, the first three measurements of the log; ``hang:1``, the first one; ``clock:8``: at dim 8 the
-clock of libfaketime is set back by a day.
+at rho 0.25; ``memory:2``, of more seeds than two; ``alone:2``, unless JAX has two processes; ``die:3``, the first
+three measurements of the log; ``hang:1``, the first one; ``clock:8``: at dim 8 the clock of libfaketime is set
+back by a day.
 """
 
 import os
@@ -38,6 +39,10 @@ def measure(point, *, key):
         raise expected("rho", "another number", point.rho)
     if fault == "raise" and int(where) == point.dim:
         raise RuntimeError("no such luck,\nsaid on two lines")
+    if fault == "memory" and len(point.seed) > int(where):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate\n9 bytes.")
+    if fault == "alone" and jax.process_count() != int(where):
+        raise RuntimeError(f"{jax.process_count()} processes")
     entropy = np.asarray(jax.random.key_data(key)).tolist()
     errors = [[point.rho + np.random.default_rng([s, *entropy]).normal() / 10] * len(point.ridge) for s in point.seed]
     if fault == "shape" and int(where) == point.dim:

@@ -1,0 +1,171 @@
+"""Where a claim is measured and in which floating-point type: a device, a precision, memory that does not suffice."""
+
+import contextlib
+import gc
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+
+if TYPE_CHECKING:
+    import jax
+
+    from icllab.core.grid import Named
+
+Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
+PRECISIONS = get_args(Precision)
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a claim is measured, and how precisely; plain values, so that a worker can be told.
+
+    Attributes:
+        device: ``"cpu"``, ``"gpu"``, ``"cuda:1"``: a platform of JAX, and which of this process's devices. None: the
+            first that JAX has.
+        precision: ``"float32"``, ``"float64"``; ``"bfloat16"``: arrays in float32, and the factors of matrix products
+            rounded to bfloat16, where these do not ask for more themselves. None: the claim's own.
+
+    Raises:
+        InputError: A device is not spelled so, or a precision is none of these.
+    """
+
+    device: str | None = None
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.device is not None and not re.fullmatch(r"[a-z]+(:\d+)?", str(self.device)):
+            raise expected("device", "a platform, or one and a number", self.device, "cpu, gpu and cuda:1 are some")
+        if self.precision is not None:
+            require_known("precision", self.precision, PRECISIONS)
+
+
+AS_STATED = Placement()
+"""Where JAX computes by itself, in the claim's own precision."""
+
+
+@contextlib.contextmanager
+def placed(device: str | None, precision: str) -> Iterator[None]:
+    """Compute what is inside on a device, in a precision.
+
+    Raises:
+        InputError: There is no such device; or it does not compute in this precision.
+    """
+    import jax
+
+    with contextlib.ExitStack() as stack:
+        if device is not None:
+            stack.enter_context(jax.default_device(_device(device)))
+        stack.enter_context(jax.enable_x64(precision == "float64"))
+        if precision == "bfloat16":
+            stack.enter_context(jax.default_matmul_precision("BF16_BF16_F32"))
+            if not _rounds():
+                raise expected("precision", "one that the device computes in", precision, "a processor does not round")
+        yield
+
+
+def _device(name: str) -> "jax.Device":
+    import jax
+
+    platform, _, number = name.partition(":")
+    try:
+        devices = jax.local_devices(backend=platform)
+    except RuntimeError:
+        devices = []
+    if int(number or 0) >= len(devices):
+        here = ", ".join(f"{one.platform}:{i}" for i, one in enumerate(jax.local_devices()))
+        raise expected("device", f"one of {here}", name, "icl doctor lists them")
+    return devices[int(number or 0)]
+
+
+def _rounds() -> bool:
+    """Whether the factors of a product are rounded to eight bits."""
+    import jax.numpy as jnp
+
+    nearly = 1 + 2.0**-9
+    return float(jnp.dot(jnp.full((16, 16), nearly), jnp.eye(16))[0, 0]) != nearly
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory left."""
+    return type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def measured_in_blocks(
+    measure: "Callable[[dict[str, Sequence[Any]]], dict[str, Named]]", block: "dict[str, Sequence[Any]]"
+) -> "tuple[dict[str, Named], int]":
+    """What ``measure`` finds of a block, halved along its seeds as long as the device has no memory for it.
+
+    What is random depends on the seed and not on the block, so that halves put together are the whole, to rounding.
+
+    Returns:
+        The values, and the number of seeds that were measured at once.
+
+    Raises:
+        EnvironmentFault: There is no memory for one seed, or something measured is of all seeds together.
+    """
+    seeds = block.get(SEED, ())
+    try:
+        return measure(block), len(seeds)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+    _forget()  # outside of the handler, whose traceback holds the arrays
+    if len(seeds) < 2:
+        raise EnvironmentFault(f"device: expected memory for one seed at a time, got {said}; try another --device")
+    half = len(seeds) // 2
+    first, some = measured_in_blocks(measure, {**block, SEED: seeds[:half]})
+    second, others = measured_in_blocks(measure, {**block, SEED: seeds[half:]})
+    return {name: _joined(name, first[name], second[name]) for name in first}, max(some, others)
+
+
+def _forget() -> None:
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+
+
+def _joined(name: str, first: "Named", second: "Named") -> "Named":
+    import numpy as np
+
+    axes, values = first[0], (np.asarray(first[1]), np.asarray(second[1]))
+    if SEED in axes:
+        return axes, np.concatenate(values, axis=axes.index(SEED))
+    if not np.array_equal(*values, equal_nan=values[0].dtype.kind == "f"):
+        raise EnvironmentFault(
+            f"{name}: expected an axis seed, to measure fewer of them at once where the device has no memory for all, "
+            f"got {', '.join(axes) or 'none'}; try another --device"
+        )
+    return axes, values[0]
+
+
+def distributed(where: str) -> None:
+    """Join the processes of one computation in JAX: ``auto`` where the environment tells, or ``COORDINATOR,N,I``.
+
+    Each has its own devices from then on. ``COORDINATOR`` is an address and port of the process that is number 0, the
+    same for all; N is the number of processes and I, from 0, which this is.
+
+    Raises:
+        InputError: It is spelled otherwise, or JAX has been used already.
+        EnvironmentFault: The others do not come.
+    """
+    import jax
+
+    match = re.fullmatch(r"([^,\s]+:\d+),(\d+),(\d+)", where)
+    if where != "auto" and (match is None or not int(match[3]) < int(match[2])):
+        raise expected("distributed", "auto, or HOST:PORT,N,I with I from 0 to N - 1", where)
+    try:
+        if match is None:
+            jax.distributed.initialize()
+        else:
+            jax.distributed.initialize(match[1], int(match[2]), int(match[3]))
+    except (RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        if "must be called before" in said or "only be called once" in said:
+            raise InputError(f"distributed: expected to be called before JAX is first used, got {said}") from None
+        raise EnvironmentFault(f"distributed: expected the processes of {where!r} to meet, got {said}") from error
