@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from contracts.cases import CLAIMS
+from prompt_uses import watched
 
 import icllab as icl
 from icllab.experiments import records, registry
@@ -42,7 +43,9 @@ def out(tmp_path_factory):
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_the_claim_holds_at_smoke(claim, out):
-    dataset = icl.run(claim, "smoke", out=out)
+    with watched() as uses:
+        dataset = icl.run(claim, "smoke", out=out)
+    assert uses.faults() == []
     verdict = icl.check(claim, "smoke", out=out)
     assert verdict.findings
     assert verdict.outcome is Outcome.HOLDS, [f for f in verdict.findings if f.outcome is not Outcome.HOLDS]

@@ -114,7 +114,9 @@ def figure(dataset: xr.Dataset):
         for kind in part.network.values
         for scale in part.input_scale.values
     ]
-    return panels(shown, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %", xscale="log")
+    found = panels(shown, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %")
+    found.axes[-1].set_xticks(dataset.layers.values)
+    return found
 
 
 OUTPUTS = {"bound": ("low", "high"), "input_scale": (1.0, 2.0)}

@@ -1,0 +1,70 @@
+"""What watches the prompts of claims catches each fault that is planted in a small one, and nothing in it as it is."""
+
+import jax
+import numpy as np
+import pytest
+from prompt_uses import watched
+
+import icllab as icl
+from icllab.algorithms import Ridge
+from icllab.diagnostics import per_length
+from icllab.diagnostics.behaviour.answers import drawn
+from icllab.tasks import LinearRegression
+from icllab.training import Record
+
+TASK = LinearRegression.convention("raventos", dim=2, length=4)
+HOW = {"steps": 2, "batch": 8}
+
+
+def measure(key, *, fixed=False, held_out_is_training=False, test_is_training=False, one_start=False):
+    """Two networks of one number, trained and judged on sets of prompts of their own."""
+    of_start, of_training, of_held_out, of_test = jax.random.split(key, 4)
+
+    def build(key):
+        return Ridge(1.0 if one_start else jax.random.uniform(key, minval=0.5, maxval=2.0))
+
+    members = icl.ensemble(build, seeds=2, key=of_start)
+    training = drawn(TASK, key=of_training, prompts=16) if fixed else None
+    other = drawn(TASK, key=of_training if held_out_is_training else of_held_out, prompts=16)
+    run = icl.fit(
+        members, TASK, key=of_training, data=training, record=Record(1, held_out=other, progress=False), **HOW
+    )
+    return per_length(run, TASK, key=of_training if test_is_training else of_test, prompts=16)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_sound_measurement_has_no_faults_and_is_the_same_when_watched(fixed, getkey):
+    key = getkey()
+    with watched() as uses:
+        found = measure(key, fixed=fixed)
+    assert uses.faults() == []
+    assert len(uses.trained) == 2
+    assert all(uses.trained)
+    assert sum(len(rows) for rows in uses.judged) == 16
+    assert len(uses.held_out[0]) == 16
+    np.testing.assert_array_equal(found["loss"], measure(key, fixed=fixed)["loss"])
+
+
+@pytest.mark.parametrize(
+    ("bug", "said"),
+    [
+        ({"fixed": True, "held_out_is_training": True}, "prompts that are trained on are held out"),
+        ({"fixed": True, "test_is_training": True}, "prompts that are trained on are judged on"),
+        ({"one_start": True}, "two seeds start from the same parameters"),
+    ],
+)
+def test_a_planted_fault_is_told(bug, said, getkey):
+    with watched() as uses:
+        measure(getkey(), **bug)
+    assert uses.faults() == [said]
+
+
+def test_seeds_that_share_their_prompts_are_told(getkey, monkeypatch):
+    """A fault within ``fit``: no member's key depends on its seed any more."""
+    from icllab.training import fitting, plans
+
+    monkeypatch.setattr(plans, "_folded", lambda keys, numbers: keys)
+    assert fitting.own_of is plans.own_of
+    with watched() as uses:
+        measure(getkey())
+    assert uses.faults() == ["two seeds are trained on the same prompts"]
