@@ -93,7 +93,7 @@ def test_it_fails_where_one_thing_is_otherwise(changes, found):
     assert names(made_up(**changes)) == found
 
 
-def test_warnings_leave_it_undecided():
+def test_many_warnings_leave_it_undecided():
     assert outcome(made_up(warned=1)) is Outcome.UNDECIDED
 
 
