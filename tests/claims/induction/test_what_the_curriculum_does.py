@@ -18,6 +18,7 @@ from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(0, 4001, 50)
 TIMES = {claim.MORE: 900.0, claim.MASKED: 9000.0, claim.EQUAL: 9000.0, claim.HELD: 600.0, claim.FREE: 9000.0}
+TIMES |= {claim.SHUFFLED: 2500.0}
 
 
 def made_up(times=None, named=0.7, outside=0.0, last=4000, seeds=10, arms=claim.ARMS):
@@ -49,7 +50,8 @@ def named(ids):
 def test_it_holds_where_all_is_as_claimed():
     found = outcomes(made_up())
     assert set(found.values()) == {Outcome.HOLDS}, found
-    expected = "before first learned log_rank_held log_rank_removed outside ratio_held ratio_removed restored whole"
+    expected = "before first learned outside restored whole log_rank_held log_rank_removed log_rank_taught"
+    expected += " ratio_held ratio_removed ratio_taught"
     assert named(found) == sorted(expected.split())
 
 
@@ -61,6 +63,7 @@ def test_it_fails_where_masking_changes_nothing_or_brings_it_forward():
 def test_it_fails_where_the_readout_that_is_held_does_not_help():
     assert "restored" in named(failing(made_up({claim.HELD: 9000.0})))
     assert {"log_rank_held", "ratio_held"} <= set(named(failing(made_up({claim.EQUAL: 150.0}))))
+    assert named(failing(made_up({claim.SHUFFLED: 600.0}))) == ["ratio_taught"]
 
 
 def test_it_fails_where_the_jump_comes_before_labels_of_the_context_are_named():

@@ -4,7 +4,8 @@ With more labels than pairs a network can do better than chance by naming any la
 first: a curriculum, in which its readout comes to tell labels apart. It is *removed* where logits of labels out of
 context are masked, in the loss as in the answer: what is left to learn is the same, and any label of the context is
 chance. It is *restored* at L = N where the readout (values of the second layer, and classifier) is that of a network
-trained with more labels, as it was at 0.8 of the time of its jump, and is held; or is left to be trained on.
+trained with more labels, as it was at 0.8 of the time of its jump, and is held; or is left to be trained on. What it
+was taught is told from its size by the same readout with the entries of each matrix in a random order, held as well.
 
 All networks of a seed begin with the same weights. The accuracy is among the labels of the context throughout: chance
 is 1/N in every arm, and the time that at which it is half-way from there to 1. Runs that end before are censored.
@@ -21,17 +22,17 @@ from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 
 MORE, MASKED = "L > N", "L > N, masked"
-EQUAL, HELD, FREE = "L = N", "L = N, readout held", "L = N, readout free"
-ARMS = (MORE, MASKED, EQUAL, HELD, FREE)
+EQUAL, HELD, FREE, SHUFFLED = "L = N", "L = N, readout held", "L = N, readout free", "L = N, shuffled readout held"
+ARMS = (MORE, MASKED, EQUAL, HELD, FREE, SHUFFLED)
 LONG = 4000  # steps that are enough to tell
 EARLY = 100  # steps in which no network learns
-SLOWER, SOONER = 2.0, 3.0  # time without the curriculum over that with it; time without the readout over that with it
+SLOWER, SOONER, TAUGHT = 2.0, 3.0, 2.0  # times without the curriculum, the readout, what it was taught, over those with
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Where it is removed networks learn later; where it is restored they learn sooner."""
     arms, pairs = dataset.intervention.values.tolist(), fixed_values(dataset)["pairs"]
-    alone = [name for name in (MASKED, EQUAL, HELD, FREE) if name in arms]
+    alone = [name for name in ARMS if name in arms and name != MORE]
     most = dataset["outside_probability"].sel(intervention=alone).max(("seed", "step"))
     findings = checks.equal("outside", "largest probability of labels out of context", most, 0)
     whole = set(arms) == set(ARMS) and int(dataset.step.max()) >= LONG
@@ -58,7 +59,8 @@ def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]
     findings += checks.above("first", "time of the accuracy / that of naming labels of the context", later, 1.0)
     before = (arms[MASKED]["transition_time"] < arms[MORE]["observed_time"].max("seed")).sum("seed")
     findings += checks.equal("before", "masked runs that learn before the last that is not", before, 0)
-    for id, soon, late, bound in (("removed", MORE, MASKED, SLOWER), ("held", HELD, EQUAL, SOONER)):
+    compared = [("removed", MORE, MASKED, SLOWER), ("held", HELD, EQUAL, SOONER), ("taught", HELD, SHUFFLED, TAUGHT)]
+    for id, soon, late, bound in compared:
         for one in dataset.dim.values:
             pair = [arms[name].sel(dim=one, drop=True) for name in (soon, late)]
             findings += _transitions.delayed(f"log_rank_{id}[dim={one}]", f"{late} is later than {soon}", *pair)
@@ -99,7 +101,7 @@ experiment = Experiment(
     controls={
         "unmasked": Control("no logit is masked", measure={"unmasked": True}),
         "shuffled": Control(
-            "the entries of the readout that is held are in a random order",
+            "the entries of every readout that is supplied are in a random order",
             measure={"shuffled": True},
             axes={"seed": (0, 1)},
             size="small",

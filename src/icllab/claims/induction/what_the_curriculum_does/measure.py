@@ -9,7 +9,7 @@ import numpy as np
 
 import icllab as icl
 from icllab.claims.induction import _networks
-from icllab.claims.induction.what_the_curriculum_does.claim import EQUAL, FREE, HELD, MASKED, MORE
+from icllab.claims.induction.what_the_curriculum_does.claim import EQUAL, FREE, HELD, MASKED, MORE, SHUFFLED
 from icllab.core.grid import tabulated
 from icllab.tasks import ItemLabel
 from icllab.training import Record, TargetLoss, Until
@@ -22,7 +22,7 @@ TOGETHER = 256  # prompts that are answered side by side
 def measure(point, *, key, unmasked=False, shuffled=False):
     """Every seed's curves in all arms, which begin with the same network and have the same label vectors.
 
-    ``unmasked``: no logit is masked. ``shuffled``: the readout that is supplied has its entries in a random order.
+    ``unmasked``: no logit is masked. ``shuffled``: every readout that is supplied has its entries in a random order.
     """
 
     def curves(seed):
@@ -35,10 +35,10 @@ def measure(point, *, key, unmasked=False, shuffled=False):
         arms |= {MASKED: (many if unmasked else among_context(many), network)}
         after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}
         found = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}
-        for name in {HELD, FREE} & set(point.intervention):
+        for name in {HELD, SHUFFLED, FREE} & set(point.intervention):
             donor = after[MORE][before_the_jump(found[MORE]["accuracy"], point)]
-            supplied = with_reading(fewer, donor, of_order if shuffled else None)
-            networks = trained(few, supplied, point, begin.of_prompts, free=all_else if name == HELD else None)
+            supplied = with_reading(fewer, donor, of_order if shuffled or name == SHUFFLED else None)
+            networks = trained(few, supplied, point, begin.of_prompts, free=None if name == FREE else all_else)
             found[name] = measured(networks, few, of_test, point.prompts)
         return {
             name: (("intervention", "step"), np.stack([found[arm][name] for arm in point.intervention]))
