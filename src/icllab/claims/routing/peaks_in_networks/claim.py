@@ -1,0 +1,137 @@
+r"""Does the susceptibility of a program's loss peak before the loss tells, in networks?
+
+A share h of the data is exchanged for prompts of one program. To first order, with the Gauss-Newton matrix G of the
+loss at the resolution :math:`\rho`, the loss of that program responds by
+
+.. math:: -\chi_c = g_c^\top (G + \rho)^{-1} (g_c - g)
+
+for its gradient :math:`g_c` and that of the whole, g. A program is learned at the time T at which half of what guessing
+costs is gone from its loss. The peak is where the running median of the response is highest, after the first updates,
+in which the network only learns which tokens are symbols. If peaks came at some time of the network's that has nothing
+to do with the programs, they would follow the order of the programs' times in half of all pairs. The last program never
+comes. Derived: docs/routing.md, Three routes.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.routing import _times
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
+from icllab.experiments.results import fixed_values
+from icllab.figures.curves import Panel, panels
+
+PROGRAMS = "abcde"
+JUDGED = ("b", "c", "d")  # the first is learned while the network learns what symbols are
+ABSENT = "e"
+FROM = 50  # updates
+SMOOTHED = 5  # records
+CHANCE = 0.5
+FALLEN = 0.1
+APART = 2  # records by which times of two programs have to differ
+LEARNED = 0.9  # of the programs that are judged
+
+
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """When programs are learned, when their responses peak, and what is left of the responses at the end."""
+    plateau = float(np.log(fixed_values(dataset)["symbols"]))
+    losses = dataset["program_loss"].isel(layers=0, drop=True)
+    times = _times.times(losses, plateau=plateau)[["transitioned", "transition_time"]]
+    response = smoothed(dataset["own_response"].isel(layers=0, drop=True))
+    response = response.sel(step=response["step"] >= FROM)
+    peak = response["step"][response.argmax("step")]
+    found = {
+        "peak_time": peak.drop_vars("step").astype(float),
+        "peak_ratio": peak.drop_vars("step") / times["transition_time"],
+        "left_over": response.isel(step=-1, drop=True) / response.max("step"),
+        "loss_at_peak": losses.sel(step=peak).drop_vars("step") / plateau,
+    }
+    return dataset.assign(times).assign(found)
+
+
+def smoothed(values: xr.DataArray) -> xr.DataArray:
+    """The running median over the records."""
+    return values.rolling(step=SMOOTHED, center=True, min_periods=1).median()
+
+
+def concordance(times: xr.DataArray, peaks: xr.DataArray, apart: float) -> xr.DataArray:
+    """Of the pairs of programs whose times differ by so much, those whose peaks come in that order; ties are half."""
+    later = times.rename(program="other") - times > apart
+    behind = peaks.rename(program="other") - peaks
+    right = (behind > 0) + 0.5 * (behind == 0)
+    return (right * later).sum(("program", "other")) / later.sum(("program", "other")).where(lambda n: n > 0)
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Peaks come before half of the loss is gone, in the order of the programs' own times; and responses fall again."""
+    steps, judged = dataset["step"].values, [name for name in JUDGED if name in dataset["program"]]
+    if len(judged) < len(JUDGED) or steps[-1] < STEPS[-1]:
+        first = dataset["own_response"].isel(layers=0, drop=True).sel(program="a", drop=True)
+        kept = (first.isel(step=-1) >= first.isel(step=0)).sum("seed")
+        what = "networks in which the most frequent program responds no less after training"
+        findings = checks.equal("responds", what, kept.astype(float), 0)
+        return [*findings, *checks.included("all", "all programs until they are learned", False)]
+    some = dataset.sel(program=judged)
+    learned = float((some["transitioned"] == 1).mean())
+    findings = checks.complete("learned", "nine of ten programs are learned", learned >= LEARNED)
+    ratio = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, some["peak_ratio"]).mean("program"))
+    findings += checks.below("before", "time of the peak / T", estimates.geometric_mean(ratio), 1.0)
+    order = concordance(some["transition_time"], some["peak_time"], APART * float(steps[1] - steps[0]))
+    findings += checks.above("order", "pairs with peaks in the order of T", estimates.mean(order), CHANCE)
+    left = dataset["left_over"]
+    own = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, left.sel(program=judged)).mean("program"))
+    what = "response at the end / at its peak"
+    findings += checks.below("falls", f"{what}, of programs that come", estimates.geometric_mean(own), FALLEN)
+    never = estimates.geometric_mean(left.sel(program=ABSENT, drop=True))
+    return findings + checks.above("absent", f"{what}, of the program that never comes", never, FALLEN)
+
+
+def figure(dataset: xr.Dataset):
+    """Losses and responses of one network, and the time of the peak against that of the program's transition."""
+    one = dataset.isel(layers=0, drop=True)
+    shown = one[["program_loss"]].assign(own_response=smoothed(one["own_response"])).isel(seed=0)
+    rows = [Panel("program_loss", xscale="log"), Panel("own_response", xscale="log", yscale="log")]
+    some = [name for name in JUDGED if name in one["program"]]
+    if "peak_ratio" in one and some:
+        rows.append(Panel("peak_ratio", "peak_ratio_line", x="context"))
+        ratio = one["peak_ratio"].sel(program=some).rename(program="context")
+        shown = shown.assign(peak_ratio=ratio, peak_ratio_line=xr.ones_like(ratio.isel(seed=0, drop=True)))
+    return panels(shown, rows, x="step", hue="program", line_name="T", columns=3)
+
+
+STEPS = tuple(range(10, 2001, 10))
+
+experiment = Experiment(
+    claim=(
+        "A program's loss responds most to more of its data before it has halved; peaks follow the order of "
+        "transitions, and a program that never comes has none."
+    ),
+    conditions=(
+        "Transformers of one layer and about 500 weights, by Adam on four programs of power-law frequencies; the three "
+        "rarer ones, to first order at a resolution of 0.001. Chosen on five other seeds."
+    ),
+    sources=("Baker25",),
+    axes=(Axis("program", "c", "program"), Axis("context", "c", "program")),
+    quantities=(
+        Quantity("program_loss", "L_c", "loss of the program's answers", "nats"),
+        Quantity("own_response", r"-\chi_c", "response of the loss to more of the program's data", "nats"),
+        Quantity("peak_time", "t_c", "time of the peak", "updates"),
+        Quantity("peak_ratio", "t_c/T", "time of the peak over that of the transition"),
+        Quantity("left_over", "r", "response at the end over that at the peak"),
+        Quantity("loss_at_peak", r"L_c/\ln V", "loss at the peak over that of guessing"),
+        "transitioned",
+        "transition_time",
+    ),
+    static=("layers",),
+    outputs=("program", "step"),
+    fixed={"symbols": 6, "length": 1, "zipf_exponent": 1.5, "width": 6, "heads": 2, "batch": 64, "resolution": 1e-3},
+    sizes={
+        "smoke": {"layers": (1,), "program": tuple(PROGRAMS[:3]), "step": (20, 600), "seed": 2},
+        "small": {"layers": (1,), "program": tuple(PROGRAMS), "step": STEPS, "seed": 24},
+        "medium": {"layers": (1,), "program": tuple(PROGRAMS), "step": STEPS, "seed": Seeds(48, block=6)},
+    },
+    key=33,
+    precision="float64",
+    controls={"untrained": Control("networks are not trained", measure={"trained": False})},
+)

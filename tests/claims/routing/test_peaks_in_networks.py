@@ -1,0 +1,126 @@
+"""What is measured of networks, linear response beside chains, and the check on made-up peaks."""
+
+import json
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+from icllab.claims.routing import _small_transformers
+from icllab.claims.routing.peaks_in_networks import claim, measure
+from icllab.diagnostics import HMC, susceptibility
+from icllab.experiments.checks import Outcome
+
+SIZES = {"symbols": 3, "length": 1, "width": 2, "layers": 1, "heads": 1, "zipf_exponent": 1.0}
+POINT = SimpleNamespace(**SIZES, program=("a", "b", "c"), batch=16, resolution=1e-2, step=(5, 20), seed=(0, 3))
+
+
+@pytest.fixture(scope="module")
+def found():
+    with jax.enable_x64(True):
+        return [measure.measure(POINT, key=jax.random.key(0), trained=trained) for trained in (True, False)]
+
+
+def test_responses_are_of_each_program_to_itself_where_the_last_never_comes(found):
+    trained, still = found
+    (axes, losses), (_, own) = trained["program_loss"], trained["own_response"]
+    assert axes == ("seed", "step", "program")
+    assert losses.shape == own.shape == (2, 2, 3)
+    np.testing.assert_array_equal(still["program_loss"][1][:, 0], still["program_loss"][1][:, 1])
+    with jax.enable_x64(True):
+        _, family = _small_transformers.drawn((3,), POINT, key=jax.random.fold_in(jax.random.key(0), 0))
+        w, pi, prompts = family.weights[0], jnp.asarray([2 / 3, 1 / 3, 0]), family.prompts[0]
+        seen = _small_transformers.seen(family, w[None], prompts, pi, jnp.asarray(1e-2))
+    np.testing.assert_allclose(still["own_response"][1][1, 0], -np.diagonal(seen.response[0]), rtol=1e-9)
+    # Two programs that are all the data there is: more of one is less of the other.
+    np.testing.assert_allclose(np.asarray(seen.response[0])[:, :2] @ np.array([2.0, 1.0]), 0, atol=1e-9)
+    assert (losses[:, 1, :2].mean(1) < losses[:, 0, :2].mean(1)).all()
+
+
+@pytest.mark.slow
+def test_linear_response_is_that_of_chains_where_the_posterior_is_narrow():
+    """At a resolution of 10 the mode is so near that the gradient there is that of the point."""
+    with jax.enable_x64(True):
+        _, family = _small_transformers.drawn((0,), POINT, key=jax.random.key(4))
+        w, pi, prompts = family.weights[0], jnp.asarray([2 / 3, 1 / 3, 0]), family.prompts[0]
+        linear = _small_transformers.seen(family, w[None], prompts, pi, jnp.asarray(10.0)).response[0]
+
+        def of_program(c):
+            return lambda w: family.context_losses(w, prompts)[c]
+
+        each = {str(c): of_program(c) for c in range(3)}
+        how = {"nbeta": 1e3, "localization": 1e4, "key": jax.random.key(1)}
+        route = HMC(chains=4, warm_up=300, draws=1000, leapfrogs=5)
+        whole = lambda w: pi @ family.context_losses(w, prompts)  # noqa: E731
+        chains = susceptibility(whole, w, tilted=each, observables=each, route=route, **how)
+    error = chains["susceptibility_error"].values
+    largest = np.abs(linear).max()
+    assert error.max() < 0.1 * largest
+    np.testing.assert_array_less(np.abs(chains["susceptibility"].values - linear), 4 * error + 0.1 * largest)
+
+
+def made_up(ratio=0.6, own=True, left=0.01, absent=1.0, seeds=24, steps=claim.STEPS):
+    """Losses that halve at 250, 350 and 450, and responses with peaks at a share of that time."""
+    rng, t = np.random.default_rng(0), np.array(steps, float)
+    times = np.array([100, 250, 350, 450]) * np.exp(0.1 * rng.normal(size=(seeds, 1)))
+    losses = 2 * np.log(6) / (1 + 3**1 * (t[:, None] / times[:, None]) ** 6) / 1.0
+    peaks = ratio * (times if own else np.minimum(times[:, ::-1], times))
+    shape = np.exp(-(np.log(t[:, None] / peaks[:, None]) ** 2) * 2)
+    response = np.maximum(shape, left)
+    never = np.broadcast_to(np.log(6) + t / 500, (seeds, len(t)))
+    growing = np.where(t < 1900, 0.5, absent)[None] * np.ones((seeds, 1))
+    dims = ("layers", "seed", "step", "program")
+    rows = {
+        "program_loss": (dims, np.concatenate([losses, never[..., None]], axis=2)[None]),
+        "own_response": (dims, np.concatenate([response, growing[..., None]], axis=2)[None]),
+    }
+    coords = {"layers": [1], "seed": range(seeds), "step": list(steps), "program": list(claim.PROGRAMS)}
+    attrs = {"configuration": json.dumps({"fixed": claim.experiment.fixed})}
+    return claim.theory(xr.Dataset(rows, coords=coords, attrs=attrs))
+
+
+_, failing, outcome = judged(claim.check)
+
+
+def names(dataset):
+    return {name.split("[")[0] for name in failing(dataset)}
+
+
+def test_the_check_tells_each_part_of_the_claim():
+    assert outcome(made_up()) is Outcome.HOLDS
+    assert names(made_up(ratio=1.5)) == {"before"}
+    assert names(made_up(own=False)) == {"order"}
+    assert names(made_up(left=0.5)) == {"falls"}
+    assert names(made_up(absent=0.01)) == {"absent"}
+
+
+def test_pairs_count_where_times_differ_and_ties_of_peaks_are_half():
+    def of(*values):
+        return xr.DataArray(np.array(values, float), coords={"program": list("abc")}, dims="program")
+
+    assert float(claim.concordance(of(1, 2, 3), of(1, 2, 3), 0.5)) == 1
+    assert float(claim.concordance(of(1, 2, 3), of(3, 2, 1), 0.5)) == 0
+    assert float(claim.concordance(of(1, 2, 3), of(1, 1, 1), 0.5)) == 0.5
+    assert float(claim.concordance(of(1, 2, 3), of(2, 1, 3), 1.5)) == 1
+    assert np.isnan(float(claim.concordance(of(1, 1, np.nan), of(1, 2, 3), 0.5)))
+
+
+def test_single_spikes_are_no_peak():
+    values = xr.DataArray(np.array([1.0, 2, 3, 4, 3, 2, 1, 9, 1, 1]), coords={"step": np.arange(10)}, dims="step")
+    assert int(claim.smoothed(values).argmax("step")) in (2, 3, 4)
+
+
+def test_a_short_run_tells_whether_the_response_falls():
+    coords = {"layers": [1], "seed": [0, 1], "step": [20, 600], "program": list("abc")}
+    dims, ends = tuple(coords), np.array([1.0, 0.5])[None, None, :, None]
+    attrs = {"configuration": json.dumps({"fixed": claim.experiment.fixed})}
+    for factor, wanted in ((1.0, set()), (4.0, {"responds"})):
+        values = np.broadcast_to(np.where(ends < 1, factor * ends, ends), (1, 2, 2, 3))
+        some = xr.Dataset({"program_loss": (dims, values), "own_response": (dims, values)}, coords=coords, attrs=attrs)
+        some = claim.theory(some)
+        assert names(some) == wanted
+        assert outcome(some) is (Outcome.FAILS if wanted else Outcome.UNDECIDED)
