@@ -10,8 +10,11 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.induction.landscape_predicts_dynamics import claim, measure
+from icllab.diagnostics import StatedHead
 from icllab.diagnostics.curves import flow_fits
 from icllab.experiments.checks import Outcome
+from icllab.models import MinimalHead
+from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
 
 STEPS, N, L = np.arange(0, 3001, 100), 4, 16
@@ -19,13 +22,21 @@ FIXED = {"fixed": {"pairs": N, "label_count": L}}
 
 
 def made_up(
-    lead=700.0, off=0.6, misfit=(0.3, 0.03, 0.02), flat=2.0, begin=3.2, learned=True, seeds=10, forms=claim.FITTED
+    lead=-150.0,
+    divided=700.0,
+    off=0.6,
+    misfit=(0.3, 0.03, 0.02),
+    flat=2.0,
+    begin=3.2,
+    learned=True,
+    seeds=10,
+    forms=claim.FITTED,
 ):
-    """A reader that grows ``lead`` steps before both attentions, and a loss ``off`` what the landscape states."""
+    """A reader that grows ``lead`` steps before both attentions, ``divided`` its quotient, and a loss ``off``."""
     rng = np.random.default_rng(0)
     at = 1500 + rng.normal(0, 60, (seeds, 1))
     rise = 1 / (1 + np.exp(-(STEPS - at) / 60))
-    xi = 15 / (1 + np.exp(-(STEPS - at + lead) / 150))
+    xi, quotient = (15 / (1 + np.exp(-(STEPS - at + ahead) / 150)) for ahead in (lead, divided))
     y, z = 0.3 + 0.65 * rise, 0.11 + 0.7 * rise
     other = (1 - z) / (2 * N)
     stated = np.log1p((N - 1) * np.exp(-xi * (z - other)) + (L - N) * np.exp(-xi * z))
@@ -45,7 +56,7 @@ def made_up(
     noise = 1 + 0.05 * rng.normal(size=(seeds, len(claim.FITTED)))
     dataset = xr.Dataset(
         {
-            "landscape_number": (("seed", "step", "number"), np.stack([xi, y, z], -1)),
+            "landscape_number": (("seed", "step", "number"), np.stack([xi, y, z, quotient], -1)),
             "label_loss": (("seed", "step"), loss),
             "other_attention": (("seed", "step"), other),
             "misfit": (("seed", "form"), (np.array(misfit) * noise)[:, : len(forms)]),
@@ -68,7 +79,8 @@ def test_it_holds_where_all_is_as_claimed():
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"lead": -700.0}, ["readout_first[number=y]", "readout_first[number=z]"]),
+        ({"lead": 700.0}, ["readout_after[number=y]", "readout_after[number=z]"]),
+        ({"divided": -300.0}, ["quotient_first[number=y]", "quotient_first[number=z]"]),
         ({"off": 0.0}, ["stated_misfit[reading=labels]", "stated_misfit[reading=read_off]"]),
         ({"misfit": (0.03, 0.03, 0.02)}, ["one_rate"]),
         ({"misfit": (0.3, 0.2, 0.02)}, ["free_rates[form=three]"]),
@@ -143,3 +155,23 @@ def test_fits_of_a_seed_do_not_depend_on_the_others_and_find_the_one_rate_of_a_f
     assert np.isnan(both["fitted_rate"].sel(strength="beta2")).all()
     assert np.isnan(both["profile"].sel(strength="beta2")).all()
     assert np.isfinite(both["profile"].drop_sel(strength="beta2")).all()
+
+
+def test_a_head_that_is_the_landscape_states_its_loss_and_its_readout_under_intervention():
+    """Whatever its attention is: at one, at chance, and where other labels have more than the rest."""
+    task = ItemLabel.drawn(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
+    asked = task.sample_many(3, key=jax.random.key(1))
+    heads = [(0.9, 0.6, 0.05, 6.0), (0.2, 0.1, 0.1125, 4.0), (0.4, 0.3, 0.2, 9.0)]
+    rows = [measure.read(StatedHead(*numbers, L), task, asked) for numbers in heads]
+    known = [[xi, y, z, xi, other] for y, z, other, xi in heads]
+    np.testing.assert_allclose(np.array(rows)[:, :5], known, rtol=1e-5)
+    xi, z, other, loss = (xr.DataArray(np.array(rows)[:, i], dims="step") for i in (0, 2, 4, 5))
+    np.testing.assert_allclose(claim.stated_loss(xi, z, other, N, L), loss, rtol=1e-5)
+
+
+def test_the_readout_of_a_network_is_that_at_given_patterns():
+    """A minimal head whose attention is chance: by division and by intervention it reads with the strength it has."""
+    task = ItemLabel.drawn(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
+    asked = task.sample_many(3, key=jax.random.key(1))
+    row = measure.read(MinimalHead.reading(labels=L, xi=5.0), task, asked)
+    np.testing.assert_allclose(row[[0, 2, 3]], [5.0, 1 / (2 * N + 1), 5.0], rtol=1e-5)

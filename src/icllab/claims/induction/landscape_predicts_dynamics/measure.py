@@ -18,9 +18,9 @@ def measure(point, *, key, rates=None):
     columns = [NUMBERS.index(name) for name in point.number]
 
     def curves(seed):
-        read = trained(seed, point, key) if rates is None else descended(seed, point, rates)
-        named = {"landscape_number": (("step", "number"), read[:, columns])}
-        return named | {"other_attention": (("step",), read[:, 3]), "label_loss": (("step",), read[:, 4])}
+        found = trained(seed, point, key) if rates is None else descended(seed, point, rates)
+        named = {"landscape_number": (("step", "number"), found[:, columns])}
+        return named | {"other_attention": (("step",), found[:, 4]), "label_loss": (("step",), found[:, 5])}
 
     found = tabulated(curves, seed=point.seed)
     if hasattr(point, "form"):
@@ -30,12 +30,19 @@ def measure(point, *, key, rates=None):
 
 
 def trained(seed, point, key):
-    """xi, y, z, z' and the loss of a network along training, [step, 5]."""
+    """xi, y, z, xi by division, z' and the loss of a network along training, [step, 6]."""
     begin = _networks.start(seed, key=key, pairs=point.pairs, labels=point.label_count)
     run = _networks.trained(begin.task, begin.network, steps=point.step, key=begin.of_prompts, batch=point.batch)
     asked = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
     networks = (run.trajectory.at(step).member(0) for step in point.step)
-    return np.stack([np.asarray(landscape_numbers.read(network, begin.task, asked), float) for network in networks])
+    return np.stack([read(network, begin.task, asked) for network in networks])
+
+
+def read(network, task, asked):
+    """The landscape's numbers of one network: the readout given both patterns of an induction head, and by division."""
+    quotient, y, z, other, loss = np.asarray(landscape_numbers.read(network, task, asked), float)
+    given = np.asarray(landscape_numbers.read(_networks.patterns_given(network), task, asked), float)
+    return np.array([given[0], y, z, quotient, other, loss])
 
 
 def descended(seed, point, rates):
@@ -47,7 +54,7 @@ def descended(seed, point, rates):
     y = np.asarray(induction_landscape.previous_token_attention(beta, pairs=point.pairs))
     weight = np.exp(alpha * y)
     z, other = weight / (weight + 2 * point.pairs), 1 / (weight + 2 * point.pairs)
-    return np.stack([xi, y, z, other, induction_landscape.loss(beta, alpha, xi, **sizes)], axis=1)
+    return np.stack([xi, y, z, xi, other, induction_landscape.loss(beta, alpha, xi, **sizes)], axis=1)
 
 
 def fits(losses, point, key):
