@@ -60,7 +60,7 @@ def trained(point, key, labels, times, start):
     else:
         model = MinimalHead.reading(labels=labels, beta1=start[0], alpha=start[1], xi=start[2])
     steps = [int(time) for time in times]
-    run = _networks.trained(task, model, steps=steps, key=of_prompts, batch=point.batch, **how)
+    run = _networks.trained(task, model, steps=steps, key=of_prompts, batch=point.batch, **how)  # pyright: ignore[reportArgumentType]
     asked = task.sample_many(point.prompts, key=of_tests)
     kept = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
     rest = jax.tree.map(lambda leaf: leaf[0] if hasattr(leaf, "shape") else leaf, run.trajectory.rest)

@@ -74,7 +74,7 @@ class SeparateBuffers(AbstractModel):
         of_queries, of_keys, of_readout = jax.random.split(key, 3)
         width = task.position_dim + task.dim
         drawn = [jax.random.normal(one, (3, width, width)) * task.dim**-0.5 for one in (of_queries, of_keys)]
-        return cls(*drawn, jax.random.normal(of_readout, (2 * width, task.labels)) * (2 * width) ** -0.5)
+        return cls(*drawn, jax.random.normal(of_readout, (2 * width, task.labels)) * (2 * width) ** -0.5)  # pyright: ignore[reportCallIssue]
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -77,7 +77,7 @@ class Turned(eqx.Module):
 
     def __call__(self, u):
         """The mean over prompts of KL(own || there)."""
-        there = self.answers(self.at + self.axes @ u)
+        there = self.answers(self.at + self.axes @ u)  # pyright: ignore[reportCallIssue]
         return jnp.mean(jnp.sum(jnp.exp(self.own) * (self.own - there), axis=1))
 
     @property

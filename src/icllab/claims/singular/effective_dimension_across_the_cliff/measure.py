@@ -90,7 +90,7 @@ def landscape(point, seed, key, *, formed):
     losses = induction_landscape.loss(*path.T, **sizes)
     answers = divergences.Landscape(**sizes)
     at = stages(losses, point.pairs)
-    return {stage: strengths(point, answers, path[i], losses[i], key, late=stage == LATE) for stage, i in enumerate(at)}
+    return {stage: strengths(point, answers, path[i], losses[i], key, late=stage == LATE) for stage, i in enumerate(at)}  # pyright: ignore[reportIndexIssue]
 
 
 def head(point, seed, key, *, formed):
