@@ -25,7 +25,7 @@ def environment(threads):
     if threads is None:
         return {"JAX_PLATFORMS": "cpu"}
     flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
-    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), str(threads))
     return {**counts, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
 
 if TYPE_CHECKING:
-    import jax
-
     from icllab.core.grid import Named
 
 Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
@@ -67,7 +65,7 @@ def placed(device: str | None, precision: str) -> Iterator[None]:
         yield
 
 
-def _device(name: str) -> "jax.Device":
+def _device(name: str) -> Any:
     import jax
 
     platform, _, number = name.partition(":")

@@ -220,7 +220,8 @@ def _live_as_worker(threads: int) -> None:
     import multiprocessing
 
     # Threads of linear algebra wait by spinning: processes that each use all cores take several times the CPU time.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    # XLA's threads, which it counts in NPROC, hand parts of each loop to each other even where they are one core's.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
         os.environ.setdefault(name, str(threads))
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()

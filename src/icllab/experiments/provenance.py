@@ -42,7 +42,8 @@ def machine() -> dict[str, str]:
     """JAX's version and the device in use, the processor and how many cores this process may use; imports JAX."""
     import jax
 
-    device = jax.config.jax_default_device  # a device within `jax.default_device`, a platform where it is configured
+    # A device within `jax.default_device`; a platform where it is configured.
+    device: Any = getattr(jax.config, "jax_default_device", None)
     device = device if isinstance(device, jax.Device) else jax.local_devices(backend=device)[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {

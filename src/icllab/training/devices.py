@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -26,7 +26,7 @@ class Division:
     """
 
     along: Along
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Any, ...]
 
     @property
     def count(self) -> int:

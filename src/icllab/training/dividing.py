@@ -62,10 +62,11 @@ class _DividedLoop(_Loop):
         if self.division is None:
             return super().advance(last, limit)
         size = self.plan.members.size
-        limit = jnp.full((size,), 2**31 - 1, jnp.int32) if limit is None else limit
-        state, limit = self._placed((self.state, limit))
-        bounds = jax.device_put((jnp.int32(self.step), jnp.int32(last)), self.division.sharding(divided=False))
-        after, losses = advanced_on(self.division, self._program, self.mode, self._own, state, *bounds, limit)
+        unlimited = jnp.full((size,), 2**31 - 1, jnp.int32)
+        state, until = self._placed((self.state, unlimited if limit is None else limit))
+        everywhere = self.division.sharding(divided=False)
+        begin, end = (jax.device_put(jnp.int32(step), everywhere) for step in (self.step, last))
+        after, losses = advanced_on(self.division, self._program, self.mode, self._own, state, begin, end, until)
         if losses.shape[1] == size:
             return after, losses
         return jax.tree.map(lambda leaf: leaf[:size], after), losses[:, :size]
