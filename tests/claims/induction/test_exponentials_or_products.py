@@ -12,7 +12,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.induction import _networks
-from icllab.claims.induction._matrix_head import MatrixHead
+from icllab.claims.induction._matrix_head import MatrixHead, SquaredError
 from icllab.claims.induction.exponentials_or_products import claim, measure
 from icllab.experiments.checks import Outcome
 from icllab.theory import induction_factors
@@ -121,3 +121,36 @@ def test_given_attention_leaves_the_readout_alone(getkey):
     vector = np.asarray(task.label_vectors)[int(prompt.labels[-1])]
     expected = vector @ np.asarray(head.readout[0]) @ np.asarray(head.readout[1])
     np.testing.assert_allclose(np.asarray(found)[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_each_kind_is_trained_as_it_says(monkeypatch):
+    """Rates, objectives and factors of all eight, and keys that differ between seeds and uses, not between kinds."""
+    calls = []
+
+    def fit(head, task, *, key, sweep, steps, record, **_):
+        rule = steps.rules[0]
+        calls.append((head, task, key, sweep["optimizer.rate"][0], float(rule.value), record.held_out))
+        loss = xr.DataArray(np.zeros((1, 2, 1)), dims=("member", "step", "position"), coords={"step": [0, 1]})
+        return SimpleNamespace(dataset=xr.Dataset({"held_out_loss": loss}))
+
+    monkeypatch.setattr(measure.icl, "fit", fit, raising=False)
+    sizes = {"pairs": 2, "label_count": 4, "dim": 5, "batch": 4, "prompts": 8, "rate": 0.5, "scale": 1.0}
+    point = SimpleNamespace(**sizes, **claim.FACTORS, step=(0, 1), seed=(0, 1))
+    measure.measure(point, key=jax.random.key(0))
+    assert len(calls) == 16
+    rates = {}
+    for head, task, _, rate, enough, _ in calls[:8]:
+        squared = isinstance(task, SquaredError)
+        rates[head.attention, squared, len(head.match)] = rate
+        guess = induction_factors.guessing_loss(pairs=2, objective=claim.FACTORS["objective"][squared])
+        assert enough == pytest.approx(0.2 * guess, rel=1e-6)
+    expected = {(s, c): 0.5 * (2 if s else 1) * (2 if c == 1 else 1) for s in (False, True) for c in (1, 2)}
+    assert rates == {(kind, *other): rate for kind in claim.FACTORS["attention"] for other, rate in expected.items()}
+    keys = [jax.random.key_data(key).tolist() for _, _, key, *_ in calls]
+    assert all(key == keys[0] for key in keys[:8])
+    assert keys[0] != keys[8]
+    heads = [np.asarray(calls[i][0].match[0]) for i in (0, 8)]
+    assert np.abs(heads[0] - heads[1]).max() > 0.1
+    items = [np.asarray(calls[i][5].items) for i in (0, 7, 8)]
+    np.testing.assert_array_equal(items[0], items[1])
+    assert np.abs(items[0] - items[2]).max() > 0.1

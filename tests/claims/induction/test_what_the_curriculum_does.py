@@ -146,3 +146,51 @@ def test_the_donor_is_from_before_the_jump(jump, expected):
     accuracy = np.full(11, 0.25)
     accuracy[11 if jump is None else jump :] = 0.9
     assert measure.before_the_jump(accuracy, point) == expected
+
+
+def test_every_arm_is_what_it_says(monkeypatch):
+    """Who is trained on what, from which start, and from which step of which run the readout is."""
+    steps, calls = (0, 50, 100, 150, 200, 250), []
+
+    def trained(task, network, point, key, free=None):
+        calls.append((task, network, key, free))
+        grown = [eqx.tree_at(measure.last_matrix, network, measure.last_matrix(network) + i) for i in range(len(steps))]
+        return [eqx.tree_at(lambda n: n.layers[1].value, one, one.layers[1].value + 1) for one in grown]
+
+    def measured(networks, task, key, prompts):
+        keys.append(key)
+        return {"accuracy": np.where(np.array(steps) < 250, 0.5, 1.0), "outside_probability": np.zeros(len(steps))}
+
+    keys = []
+    monkeypatch.setattr(measure, "trained", trained)
+    monkeypatch.setattr(measure, "measured", measured)
+    sizes = {"pairs": 2, "label_count": 6, "dim": 5, "prompts": 8, "step": steps}
+    axes, found = measure.measure(
+        SimpleNamespace(**sizes, intervention=claim.ARMS, seed=(0, 1)), key=jax.random.key(0)
+    )["accuracy"]
+    assert axes == ("seed", "intervention", "step")
+    assert found.shape == (2, len(claim.ARMS), len(steps))
+    known = [jax.random.key_data(key).tolist() for *_, key, _ in calls]
+    assert known[0] != known[len(claim.ARMS)]
+    first = calls[: len(claim.ARMS)]
+    assert all(one == known[0] for one in known[: len(claim.ARMS)])
+    assert not {tuple(jax.random.key_data(key).tolist()) for key in keys} & {tuple(one) for one in known}
+    masked = [isinstance(task, measure.AmongContext) for task, *_ in first]
+    assert sum(masked) == 1
+    (more, network), (_, other) = [(task, start) for task, start, *_ in first if task.labels == 6]
+    assert network is other
+    few = [(start, free) for task, start, _, free in first if task.labels == 2]
+    assert len(few) == 4
+    np.testing.assert_array_equal(more.label_vectors[:2], next(t for t, *_ in first if t.labels == 2).label_vectors)
+    plain = np.asarray(measure.last_matrix(network))[:, :2]
+    # The donor is from step 200, the last within 0.8 of the jump at 250.
+    kinds = {}
+    for start, free in few:
+        last = np.asarray(measure.last_matrix(start))
+        kind = "untouched" if np.array_equal(last, plain) else "donor's"
+        kind = kind if kind == "untouched" or np.allclose(last, plain + 4) else "shuffled"
+        kinds[kind, free is not None] = start
+        for ours, theirs in zip(*map(jax.tree.leaves, map(measure.all_else, (start, network))), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert set(kinds) == {("untouched", False), ("donor's", True), ("donor's", False), ("shuffled", True)}
+    np.testing.assert_allclose(kinds["donor's", True].layers[1].value, network.layers[1].value + 1, rtol=1e-6)
