@@ -1,4 +1,4 @@
-"""What is measured of networks, linear response beside chains, and the check on made-up peaks."""
+"""What is measured of networks, and the check on made-up peaks."""
 
 import json
 from types import SimpleNamespace
@@ -12,10 +12,9 @@ from judging import judged
 
 from icllab.claims.routing import _small_transformers
 from icllab.claims.routing.peaks_in_networks import claim, measure
-from icllab.diagnostics import HMC, susceptibility
 from icllab.experiments.checks import Outcome
 
-SIZES = {"symbols": 3, "length": 1, "width": 2, "layers": 1, "heads": 1, "zipf_exponent": 1.0}
+SIZES = {"symbols": 3, "length": 1, "width": 4, "layers": 1, "heads": 1, "zipf_exponent": 1.0}
 POINT = SimpleNamespace(**SIZES, program=("a", "b", "c"), batch=16, resolution=1e-2, step=(5, 20), seed=(0, 3))
 
 
@@ -36,31 +35,10 @@ def test_responses_are_of_each_program_to_itself_where_the_last_never_comes(foun
         w, pi, prompts = family.weights[0], jnp.asarray([2 / 3, 1 / 3, 0]), family.prompts[0]
         seen = _small_transformers.seen(family, w[None], prompts, pi, jnp.asarray(1e-2))
     np.testing.assert_allclose(still["own_response"][1][1, 0], -np.diagonal(seen.response[0]), rtol=1e-9)
+    assert np.abs(seen.response[0]).min() > 1e-6
     # Two programs that are all the data there is: more of one is less of the other.
     np.testing.assert_allclose(np.asarray(seen.response[0])[:, :2] @ np.array([2.0, 1.0]), 0, atol=1e-9)
     assert (losses[:, 1, :2].mean(1) < losses[:, 0, :2].mean(1)).all()
-
-
-@pytest.mark.slow
-def test_linear_response_is_that_of_chains_where_the_posterior_is_narrow():
-    """At a resolution of 10 the mode is so near that the gradient there is that of the point."""
-    with jax.enable_x64(True):
-        _, family = _small_transformers.drawn((0,), POINT, key=jax.random.key(4))
-        w, pi, prompts = family.weights[0], jnp.asarray([2 / 3, 1 / 3, 0]), family.prompts[0]
-        linear = _small_transformers.seen(family, w[None], prompts, pi, jnp.asarray(10.0)).response[0]
-
-        def of_program(c):
-            return lambda w: family.context_losses(w, prompts)[c]
-
-        each = {str(c): of_program(c) for c in range(3)}
-        how = {"nbeta": 1e3, "localization": 1e4, "key": jax.random.key(1)}
-        route = HMC(chains=4, warm_up=300, draws=1000, leapfrogs=5)
-        whole = lambda w: pi @ family.context_losses(w, prompts)  # noqa: E731
-        chains = susceptibility(whole, w, tilted=each, observables=each, route=route, **how)
-    error = chains["susceptibility_error"].values
-    largest = np.abs(linear).max()
-    assert error.max() < 0.1 * largest
-    np.testing.assert_array_less(np.abs(chains["susceptibility"].values - linear), 4 * error + 0.1 * largest)
 
 
 def made_up(ratio=0.6, own=True, left=0.01, absent=1.0, seeds=24, steps=claim.STEPS):

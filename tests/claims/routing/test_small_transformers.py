@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from icllab.claims.routing import _small_transformers as small
 from icllab.core.prompt import TokenPrompt
+from icllab.diagnostics import LinearResponse, susceptibility
+from icllab.diagnostics.curvature.products import GaussNewton
 from icllab.tasks import StringPrograms
 
 SIZES = {"symbols": 3, "length": 2, "width": 4, "layers": 1, "heads": 1, "noise": 0.3, "zipf_exponent": 1.0}
@@ -120,3 +123,32 @@ def test_responses_are_those_of_the_fisher_matrix_written_out(family):
     spread = np.linalg.inv(fisher + 0.01 * np.eye(len(fisher)))
     wanted = -slopes @ spread @ (slopes - PI @ slopes).T
     np.testing.assert_allclose(found.response[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_responses_are_the_first_order_of_the_librarys_linear_response(family):
+    _, networks = family
+    with jax.enable_x64(True):
+        w, prompts, pi = networks.weights[0], networks.prompts[0], jnp.asarray(PI)
+        found = small.seen(networks, w[None], prompts, pi, jnp.asarray(0.01))
+
+        def outputs(w, _):
+            return jax.vmap(jax.vmap(lambda tokens: networks.logits(w, tokens)))(prompts)
+
+        def given(z, _):
+            right = jax.nn.softmax(jax.lax.stop_gradient(z))
+            return -jnp.einsum("c,csav->", pi / 18, right * jax.nn.log_softmax(z))
+
+        def context(c):
+            return lambda w: networks.context_losses(w, prompts)[c]
+
+        route = LinearResponse(curvature=GaussNewton(given, w, jnp.zeros(1), outputs=outputs))
+        both = {"a": context(0), "b": context(1)}
+        how = {"nbeta": 1e9, "localization": 1e7, "route": route, "key": KEY}
+        whole = eqx.Partial(_whole, networks, prompts, pi)
+        wanted = susceptibility(whole, w, tilted=both, observables=both, **how)["first_order"].values
+    np.testing.assert_allclose(found.response[0], wanted, rtol=1e-6)
+
+
+def _whole(networks, prompts, pi, w):
+    return pi @ networks.context_losses(w, prompts)
