@@ -105,25 +105,19 @@ def _fits(misfit: xr.DataArray, there: list[str]) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Loss curves with sixteen labels, time over that of the end of the plateau, a network's as the line."""
+    """Loss curves with sixteen labels, time over that of the end of the plateau, the network's as the line."""
     part = dataset.isel(seed=0).sel(label_count=dataset.label_count.max())
-    grid = np.linspace(0, 2, 41)
-    curves = []
-    for name in part.rung.values:
+    names = [name for name in RUNGS if name in part.rung.values]
+    grid, curves = np.linspace(0, 2, 41), []
+    for name in names:
         one = part.sel(rung=name, drop=True)
         unit = float(one["plateau_time"]) if np.isfinite(one["plateau_time"]) else float(one["record_time"].max())
         curves.append(np.interp(grid, one["record_time"] / unit, one["label_loss"], right=np.nan))
-    shown = xr.Dataset(
-        {"label_loss": (("rung", "relative_time"), np.array(curves))},
-        coords={"rung": part.rung.values, "relative_time": grid},
-        attrs=dataset.attrs,
-    )
-    last = shown["label_loss"].isel(rung=-1, drop=True)
-    shown = shown.assign(label_loss_line=last)
+    coords = {"rung": names, "relative_time": grid}
+    drawn = xr.Dataset({"label_loss": (("rung", "relative_time"), np.array(curves))}, coords, dataset.attrs)
+    shown = drawn.isel(rung=slice(0, -1)).assign(label_loss_line=drawn["label_loss"].isel(rung=-1, drop=True))
     row = Panel("label_loss", "label_loss_line")
-    return panels(
-        shown, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=str(part.rung.values[-1])
-    )
+    return panels(shown, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=names[-1])
 
 
 COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}
