@@ -1,4 +1,6 @@
-"""What watches the prompts of claims catches each fault that is planted in a small one, and nothing in it as it is."""
+"""What watches the prompts and keys of claims catches each fault that is planted, and nothing where there is none."""
+
+import ast
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.diagnostics import per_length
 from icllab.diagnostics.behaviour.answers import drawn
+from icllab.experiments import registry
 from icllab.tasks import LinearRegression
 from icllab.training import Record
 
@@ -68,3 +71,36 @@ def test_seeds_that_share_their_prompts_are_told(getkey, monkeypatch):
     with watched() as uses:
         measure(getkey())
     assert uses.faults() == ["two seeds are trained on the same prompts"]
+
+
+def split_and_more(source):
+    """The keys that a function splits and splits or folds once more, in the source of a module."""
+    found = []
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        uses = {}
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
+            name = ast.unparse(call.func)
+            if name in ("jax.random.split", "jax.random.fold_in"):
+                uses.setdefault(ast.unparse(call.args[0]), []).append(name)
+        found += [f"{function.name}: {key}" for key, names in uses.items() if "jax.random.split" in names and names[1:]]
+    return found
+
+
+def test_a_key_that_is_split_and_folded_too_gives_the_same_keys_twice(getkey):
+    key = getkey()
+    folded = jax.random.key_data(jax.random.fold_in(key, 1))
+    np.testing.assert_array_equal(jax.random.key_data(jax.random.split(key))[1], folded)
+
+
+def test_no_claim_splits_a_key_and_splits_or_folds_it_once_more():
+    files = sorted(registry.BUILT_IN.rglob("*.py"))
+    assert len(files) > 100
+    assert {str(path): split_and_more(path.read_text("utf-8")) for path in files} == {str(path): [] for path in files}
+
+
+@pytest.mark.parametrize(
+    ("second", "bad"), [("fold_in(other, 1)", False), ("fold_in(key, 1)", True), ("split(key, 3)", True)]
+)
+def test_a_key_that_is_used_in_both_ways_is_found(second, bad):
+    source = f"def measure(key, other):\n    a, b = jax.random.split(key)\n    return jax.random.{second}\n"
+    assert split_and_more(source) == (["measure: key"] if bad else [])
