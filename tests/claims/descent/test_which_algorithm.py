@@ -125,12 +125,28 @@ def test_all_verdicts_are_told_apart():
     assert set(claim.verdicts(both).sel(layers=2).values) == {claim.MANY}
 
 
-def test_the_controls_measure_what_they_say(getkey):
-    """As drawn, linear attention has another error and no step; a construction is its step, near and far."""
+def test_the_controls_measure_what_they_say(getkey, monkeypatch):
+    """As drawn, linear attention has another error and no step; a construction is its step, near and far.
+
+    Candidates are fitted near training alone, and have these numbers on large inputs; no two judgements share a key.
+    """
+    calls, identify = [], measure.identify
+
+    def watching(network, candidates, task, *, fitted, key, **how):
+        calls.append((float(candidates["1 step"].rate), float(task.inputs.covariance), dict(fitted), key))
+        return identify(network, candidates, task, fitted=fitted, key=key, **how)
+
+    monkeypatch.setattr(measure, "identify", watching)
     fixed = claim.experiment.fixed | {"prompts": 200, "fitting": 60}
     small = {"layers": 1, "rho": 0.25, "step": 2, "seed": (0, 3), "candidate": ("1 step",)} | claim.OUTPUTS | fixed
     point = SimpleNamespace(**small, network=claim.LINEAR)
     drawn = measure.measure(point, key=(key := getkey()), learn=False)
+    assert [scale for _, scale, _, _ in calls] == [1, 4, 1, 4]
+    assert [fitted for _, _, fitted, _ in calls] == [{"1 step": ["rate"]}, {}] * 2
+    first, *others = (rate for rate, *_ in calls)
+    assert first == 0.5 == others[1]
+    assert len({first, *others}) == 3
+    assert len({tuple(jax.random.key_data(key).tolist()) for *_, key in calls}) == 4
     made = measure.measure(point, key=key, constructed=True)
     u, other = (found["fraction_unexplained"][1][..., 0] for found in (made, drawn))
     assert u.shape == (2, 2)
