@@ -60,7 +60,7 @@ def searched(spectra: Float[np.ndarray, "draw dim"], *, layers: int, kind: str, 
         # Later steps of GD++ see smaller inputs, and are larger.
         rates = np.sort(rng.uniform(0.2, 1.0, layers) * rng.uniform(1.0, 4.0) ** np.arange(layers))
         first = {"one size": rates[:1], "sizes": rates, "GD++": np.append(rates, rng.uniform(0.2, 0.9, layers - 1))}
-        found = least_squares(residuals, first[kind], jacobian, **_SETTINGS)
+        found = least_squares(residuals, first[kind], jacobian, **_SETTINGS)  # pyright: ignore[reportArgumentType]
         ends.append((2 * float(found.cost), tuple(found.x)))
     loss, best = min(ends)
     rates, contractions = split(np.array(best))

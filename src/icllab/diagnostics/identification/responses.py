@@ -74,7 +74,9 @@ class LinearResponse(Question):
 
     positions: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, predictor: LinearPredictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, predictor: LinearPredictor, task: AbstractTask, prompt: Any
+    ) -> Float[Array, " answer"]:
         """All answers, and all derivatives in a row."""
         at = jnp.asarray(self.positions)
         weights = predictor.weights(prompt)[at]
