@@ -146,16 +146,20 @@ def flow(
     if w.shape != (3,):
         raise expected("start", "beta, alpha, xi", f"shape {w.shape}")
     (shares,), (until,) = read(levels=(np.atleast_1d(levels), POSITIVE)), read(time=(time, POSITIVE))
-    fixed = (pairs, labels, attention, objective)
+
+    def at(v: Array) -> tuple[Any, tuple[Any, Any, Any]]:
+        b, a, x = v**factors
+        return _value_and_slopes(b, a, x, pairs, labels, attention, objective)
+
     guess = guessing_loss(pairs=pairs, objective=objective)
 
     def velocity(_: float, v: Array) -> Array:
-        slopes = np.stack(_value_and_slopes(*v**factors, *fixed)[1])
+        slopes = np.stack(at(v)[1])
         return -(v ** (factors - 1)) * slopes
 
     def falls_through(share: float) -> Any:
         def event(_: float, v: Array) -> float:
-            return float(_value_and_slopes(*v**factors, *fixed)[0] - share * guess)
+            return float(at(v)[0] - share * guess)
 
         event.direction = -1  # pyright: ignore[reportFunctionMemberAccess]
         return event
@@ -170,9 +174,8 @@ def flow(
         events=[falls_through(share) for share in shares],
     )
     first = [float(times[0]) if len(times) else np.nan for times in found.t_events]
-    strengths = found.y.T**factors
-    values = np.asarray(_value_and_slopes(*strengths.T, *fixed)[0])
-    return FactorFlow(found.t, strengths, values, dict(zip(shares.tolist(), first, strict=True)))
+    losses = np.asarray(at(found.y)[0])
+    return FactorFlow(found.t, found.y.T**factors, losses, dict(zip(shares.tolist(), first, strict=True)))
 
 
 def _value_and_slopes(

@@ -39,7 +39,7 @@ class MatrixHead(AbstractPredictor):
             pair = (jax.random.normal(one, (rows, rows)), jax.random.normal(two, (rows, columns)))
             pair = tuple(scale * factor / rows**0.5 for factor in pair)
             matrices.append(pair if factors == 2 else (pair[0] @ pair[1],))
-        return cls(*matrices, attention)
+        return cls(*matrices, attention)  # pyright: ignore[reportCallIssue]
 
     def __call__(self, prompt: Any) -> Any:
         """The logits of the query's label."""

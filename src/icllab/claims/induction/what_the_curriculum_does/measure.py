@@ -33,7 +33,7 @@ def measure(point, *, key, unmasked=False, shuffled=False):
         fewer = eqx.tree_at(last_matrix, network, last_matrix(network)[:, : point.pairs])
         arms = {MORE: (many, network), EQUAL: (few, fewer)}
         arms |= {MASKED: (many if unmasked else among_context(many), network)}
-        after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}
+        after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}  # pyright: ignore[reportCallIssue]
         found = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}
         for name in {HELD, SHUFFLED, FREE} & set(point.intervention):
             donor = after[MORE][before_the_jump(found[MORE]["accuracy"], point)]
