@@ -84,7 +84,7 @@ def figure(dataset: xr.Dataset):
     some = [name for name in JUDGED if name in one["program"]]
     if "peak_ratio" in one and len(some) == len(JUDGED):
         mean = estimates.geometric_mean(one["peak_ratio"].sel(program=some).rename(program="context"))
-        ratio = np.exp(mean.value)
+        ratio = xr.apply_ufunc(np.exp, mean.value)
         shown = shown.assign(peak_ratio=ratio, peak_ratio_error=ratio * mean.error)
         shown = shown.assign(peak_ratio_line=xr.ones_like(ratio))
         rows.append(Panel("peak_ratio", "peak_ratio_line", x="context"))

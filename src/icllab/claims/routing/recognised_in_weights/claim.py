@@ -96,9 +96,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Both tests over each null, and losses of held-out answers, at multiples of a program's own time."""
-    one, how = dataset.isel(directions=0, updates=0, drop=True), {"x": "multiple", "xscale": "log"}
+    one = dataset.isel(directions=0, updates=0, drop=True)
     if "prediction" not in dataset:
-        return panels(one, [Panel("effect", yscale="log")], hue="context", **how)
+        return panels(one, [Panel("effect", yscale="log")], x="multiple", hue="context", xscale="log")
     shown = one[["ratio_line"]]
     for name in TESTS:
         mean = estimates.geometric_mean(of_seed(one[f"{name}_ratio"]))
@@ -107,7 +107,7 @@ def figure(dataset: xr.Dataset):
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log", ylim=(1e-2, 3e2)) for name in TESTS]
     rows.append(Panel("answer_loss", hue="answered_by"))
     both = shown.assign(answer_loss=one["answer_loss"].mean("context"))
-    return panels(both, rows, hue="null", line_name="as the null", columns=3, **how)
+    return panels(both, rows, x="multiple", hue="null", xscale="log", line_name="as the null", columns=3)
 
 
 FIXED = {"program": "abcd", "symbols": 5, "length": 2, "zipf_exponent": 1.5, "width": 8, "layers": 1, "heads": 2}

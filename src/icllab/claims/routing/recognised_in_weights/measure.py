@@ -53,7 +53,7 @@ def measure(point, *, key, trained=True):
     for name, (axes, shape) in {name: (axes, np.shape(value)) for name, (axes, value) in known.items()}.items():
         empty = np.full(shape, np.nan)
         values = [[[empty if one is None else one[name][1] for one in of] for of in row] for row in rows]
-        found[name] = (("seed", "context", "multiple", *axes), np.array(values))
+        found[name] = (("seed", "context", "multiple", *axes), np.array(values))  # pyright: ignore[reportArgumentType]
     return found
 
 
@@ -98,7 +98,7 @@ def tested(network, task, context, strings, point, *, key):
         given["map"] = answers_alone(found.weights, last)
         for name, ours in TESTS.items():
             row[ours] = (), float(found.dataset[name])
-            row[f"null_{ours}"] = ("null",), found.dataset[f"null_{name}"].min("draw").values
+            row[f"null_{ours}"] = ("null",), found.dataset[f"null_{name}"].min("draw").values  # pyright: ignore[reportArgumentType]
         row["converged"] = (), float(found.converged)
     right = first_symbols(task, context, held_out)
     by = [name for name in point.answered_by if name in given]
