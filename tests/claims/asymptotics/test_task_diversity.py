@@ -146,6 +146,35 @@ def test_the_gap_of_dmmse_is_that_of_the_formula_on_draws_of_its_own(getkey):
         assert abs(samples.mean() - formula.mean) < 3.5 * np.hypot(error, formula.standard_error)
 
 
+def test_contexts_of_dmmse_have_the_length_and_the_noise_of_the_law(getkey, monkeypatch):
+    """What the predictor is given, and that its last answer's gradient is the posterior mean of the formula."""
+    law, given, found = {"dim": 5, "alpha": 3.0, "kappa": 0.8, "rho": 0.25}, [], measured._posterior_means
+
+    def watching(*values):
+        given.append([np.asarray(one, float) for one in values])
+        return found(*values)
+
+    monkeypatch.setattr(measured, "_posterior_means", watching)
+    measured._dmmse_gap(law, key=getkey())
+    ((pools, rho, x, y),) = given
+    assert rho == 0.25
+    assert x.shape == (measured.DRAWS, 16, 5)
+    assert y.shape == (measured.DRAWS, 2, 16)
+    assert [len(np.unique(pool, axis=0)) for pool in pools] == [4] * measured.DRAWS
+    answers = found(*(jax.numpy.asarray(one) for one in given[0]))
+    for draw in (0, 3):
+        for task in (0, 1):
+            exact = dmmse.posterior_mean(x[draw, :-1], y[draw, task, :-1], pools[draw], 0.25)
+            np.testing.assert_allclose(answers[draw, task], exact, atol=2e-5)
+    residuals = [y[draw, 0] - x[draw] @ pools[draw, 0] for draw in range(measured.DRAWS)]
+    for values, variance in ((np.stack(residuals), 0.25), (x, 1 / 5), (pools[:, :4], 1.0)):
+        error = variance * np.sqrt(2 / values.size)
+        assert abs(np.mean(values**2) - variance) < 4 * error < variance
+    # The noise of both tasks is the same.
+    fresh = np.stack([np.linalg.lstsq(x[draw], y[draw, 1] - residuals[draw])[1] for draw in range(measured.DRAWS)])
+    assert np.max(np.abs(fresh)) < 1e-10
+
+
 def test_the_gap_is_judged_from_three_dimensions_on():
     found = {finding.id.split("[")[0]: finding.about for finding in claim.check(made_up().isel(dim=[-1]))}
     judged = dict.fromkeys(("left_falls", "bend_grows", "dmmse_left", "dmmse_bend"), "claim")
