@@ -99,6 +99,14 @@ def test_it_is_undecided_where_the_data_cannot_tell():
     assert outcome(made_up(flat=1e3, forms=("common",))) is Outcome.UNDECIDED
 
 
+def test_one_network_in_ten_that_has_not_learned_is_left_out_and_two_are_too_many():
+    dataset = made_up(flat=1e3)
+    late = dataset["label_loss"].where(dataset.seed > 0, 2.0)
+    assert outcome(claim.theory(dataset.assign(label_loss=late))) is Outcome.HOLDS
+    later = dataset["label_loss"].where(dataset.seed > 1, 2.0)
+    assert outcome(claim.theory(dataset.assign(label_loss=later))) is Outcome.UNDECIDED
+
+
 def test_the_range_is_of_the_least_known_rate_and_one_where_only_the_best_fits():
     dataset = made_up()
     levels = xr.DataArray([1.0, 1.2, 1.0, 1.2, 9.0], dims="factor") * 0.03

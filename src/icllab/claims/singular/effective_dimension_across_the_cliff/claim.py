@@ -144,9 +144,12 @@ def _network(part: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Curves of the effective dimension against the resolution, before and after; and coefficients by rank."""
+    """The effective dimension against the resolution at each stage; of linear attention alone, coefficients by rank."""
     names = {BEFORE: "before", AFTER: "after", LATE: "late"}
     some = [name for name in ("landscape", "head", "network") if name in dataset.model.values]
+    if not some:
+        ranks = dataset.assign(learning_coefficient_line=dataset["learning_coefficient_theory"])
+        return panels(ranks, [Panel("learning_coefficient", "learning_coefficient_line")], x="stage", hue="model")
     part = dataset.sel(model=some, stage=list(names)).assign_coords(stage=list(names.values()))
     shown = part[["effective_dimension"]].assign(
         effective_dimension_line=part["effective_dimension_theory"].mean("seed")
