@@ -146,9 +146,9 @@ experiment = Experiment(
     ),
     conditions=(
         "Networks trained by SGD, N = 4 pairs, 16 labels, 10 seeds, those that learn. A fit is a misfit below 0.1 "
-        "nats; neither the loss that the landscape states with the network's own numbers nor its flow from the origin at "
-        "one rate is one. With free rates one is known to no better than a factor of two, and the fit begins where the "
-        "network does not."
+        "nats; neither the loss that the landscape states with the network's own numbers nor its flow from the origin "
+        "at one rate is one. With free rates one is known to no better than a factor of two, and the fit begins where "
+        "the network does not."
     ),
     sources=("Reddy24",),
     axes=(Axis("relative_time", "t/T", "time over that of the transition", least=0),),

@@ -84,7 +84,8 @@ def landscape(point, seed, key, *, formed):
     """Points of the flow in closed form."""
     sizes = {"pairs": point.pairs, "labels": point.label_count}
     start = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel()]).normal(0, 0.01, 3)
-    flow = induction_landscape.flow(start + formed * np.array([1.0, 1.0, 0.0]), time=200.0, **sizes)
+    start = start + formed * np.array([1.0, 1.0, 0.0])
+    flow = induction_landscape.flow(start.tolist(), time=200.0, **sizes)
     times = np.linspace(0, 200.0, 4001)
     path = np.stack([np.interp(times, flow.time, row) for row in flow.parameters.T], axis=1)
     losses = induction_landscape.loss(*path.T, **sizes)
