@@ -140,7 +140,7 @@ experiment = Experiment(
         "Nearer to dMMSE holds on fresh tasks and on the pool's, there at a relative distance above 0.9 (a bound "
         "set after four seeds of another key); nearer to ridge on fresh tasks."
     ),
-    sources=("Raventos23",),
+    sources=("Raventos23", "Carroll25"),
     quantities=(
         "fresh_distance",
         Quantity("pool_distance", r"\Delta", "squared distance on tasks of the pool"),
