@@ -199,5 +199,7 @@ def test_bad_arguments_of_the_resolvent_are_named():
 def test_a_power_law_by_hand():
     """What simulations and closed forms are both given: i^(-p) over its mean, largest first."""
     np.testing.assert_allclose(power_law(3, 1.0), [18 / 11, 9 / 11, 6 / 11], rtol=1e-15)
-    np.testing.assert_allclose(power_law(4, 0.5), np.array([12, 72**0.5, 48**0.5, 6]) / (12 + 72**0.5 + 48**0.5 + 6) * 4)
+    np.testing.assert_allclose(
+        power_law(4, 0.5), np.array([12, 72**0.5, 48**0.5, 6]) / (12 + 72**0.5 + 48**0.5 + 6) * 4
+    )
     np.testing.assert_array_equal(power_law(5, 0.0), 1)
