@@ -81,6 +81,7 @@ def test_it_holds_where_all_is_as_claimed():
     [
         ({"rise": 0.1}, {"rise"}),
         ({"late": 1.2}, {"fall"}),
+        ({"late": 0.97}, {"fall"}),
         ({"quadrature": 1.3}, {"quadrature"}),
         ({"closed": 0.2}, {"closed_form"}),
         ({"flat": 1e-3}, {"two_numbers"}),

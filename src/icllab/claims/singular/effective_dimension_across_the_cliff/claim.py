@@ -31,6 +31,7 @@ NETWORK_PAIRS = 3
 MODELS = ("landscape", "head", "attention", "network")
 BEFORE, AFTER, LATE = 0, 1, 2  # stages of all but linear attention, whose stages are its ranks
 TOP, FOOT = 0.9, 0.25  # of ln N: before is half-way to the first, after is at the second, late at the end
+FALLEN = 0.9  # of the dimension after the cliff, at most, is left late
 GAINED = 0.25  # dimensions, at least, at every resolution
 FINEST = 0.001  # resolution at which dimensions of logits are judged: below it most of all weights are seen
 AGREE = 0.1  # of the effective dimension: how near twice the coefficient by quadrature is to it
@@ -83,7 +84,7 @@ def _head(part: xr.Dataset, name: str) -> list[Finding]:
     what = "effective dimension after the cliff - before"
     findings = checks.above("rise", what, estimates.mean(after - before), GAINED, at=at)
     findings += checks.below(
-        "fall", "effective dimension late / after", estimates.geometric_mean(late / after), 1.0, at=at
+        "fall", "effective dimension late / after", estimates.geometric_mean(late / after), FALLEN, at=at
     )
     both = part.sel(stage=[BEFORE, AFTER])
     if name == "landscape":
@@ -138,7 +139,7 @@ def _network(part: xr.Dataset) -> list[Finding]:
     gained = estimates.geometric_mean((after["logit_dimension"] / before["logit_dimension"]).sel(resolution=seen))
     return [
         *findings,
-        *checks.below("fall", "effective dimension late / after", lost, 1.0, at=at),
+        *checks.below("fall", "effective dimension late / after", lost, FALLEN, at=at),
         *checks.above("logits", "effective dimension of the logits after the jump / before", gained, 1.0, at=at),
     ]
 
