@@ -22,8 +22,12 @@ TIMES = np.array([[8.0, 20.0], [12.0, np.nan]])  # [seed, program]
 
 @pytest.fixture(scope="module")
 def taken():
-    """What is measured with made-up times, and of which networks: seed, program, strings and weights."""
-    made = []
+    """What is measured with made-up times; program, strings, weights and key of every map; and paths of training."""
+    made, paths, descended = [], [], _small_transformers.descended
+
+    def kept(family, batches, **how):
+        paths.append((family, descended(family, batches, **how)))
+        return paths[-1][1]
 
     def noted(network, task, context, strings, point, *, key):
         made.append((context, strings, np.asarray(network.readout.weight), jax.random.key_data(key).tolist()))
@@ -32,13 +36,14 @@ def taken():
     point = SimpleNamespace(**vars(POINT), multiple=(0.25, 4.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "tested", noted)
+        patch.setattr(_small_transformers, "descended", kept)
         patch.setattr(measure, "learned", lambda losses, point: TIMES)
         found = [measure.measure(point, key=jax.random.key(0), trained=trained) for trained in (True, False)]
-    return found, made
+    return found, made, paths
 
 
 def test_maps_are_taken_at_multiples_of_the_programs_own_time(taken):
-    found, made = taken
+    found, made, _ = taken
     dims, effect = found[0]["effect"]
     assert dims == ("seed", "context", "multiple")
     # Four times 20 updates are more than there are, and the second program of the second seed has no time.
@@ -51,15 +56,14 @@ def test_maps_are_taken_at_multiples_of_the_programs_own_time(taken):
 
 
 def test_they_are_of_networks_along_training_or_before_it(taken):
-    _, made = taken
+    """At 5, 2, 32 and 3 updates, of which every second is kept; or at none."""
+    _, made, ((family, path), _) = taken
     weights = [weight for _, _, weight, _ in made]
-    assert not np.array_equal(weights[1], weights[2])
-    before = weights[4:7]
-    assert all(np.array_equal(before[0], one) for one in before)
-    assert not any(np.array_equal(before[0], one) for one in weights[:3])
-    # At 5, 2 and 32 updates; a later record differs more from the start.
-    apart = [np.abs(one - before[0]).max() for one in weights[:3]]
-    assert apart[1] < apart[0] < apart[2]
+    for found, (seed, updates) in zip(weights[:4], ((0, 4), (0, 2), (0, 32), (1, 4)), strict=True):
+        wanted = family.network(path[seed, updates // 2 - 1])
+        np.testing.assert_array_equal(found, wanted.readout.weight)
+    for found, seed in zip(weights[4:], (0, 0, 0, 1), strict=True):
+        np.testing.assert_array_equal(found, family.network(family.weights[seed]).readout.weight)
 
 
 def test_a_fifth_of_the_strings_is_held_out_and_asked_as_often(monkeypatch):
