@@ -78,13 +78,12 @@ def _relative(module: str) -> str:
 @functools.cache
 def _text(statement: ast.stmt) -> str:
     """The syntax tree of a statement, without docstrings; it has no comments."""
-    tree = ast.parse(ast.unparse(statement))
-    for node in ast.walk(tree):
+    for node in ast.walk(statement):  # where it stands: only names are looked for besides
         body = getattr(node, "body", None)
         if isinstance(body, list):
             kept = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
             node.body = kept or [ast.Pass()]  # pyright: ignore[reportAttributeAccessIssue]
-    return ast.dump(tree)
+    return ast.dump(ast.Module([statement], []))
 
 
 def _reached(module: str, source: Source, statement: ast.stmt) -> Iterator[Place]:

@@ -9,6 +9,7 @@ The loss is timed over that of guessing among the labels of the context. The *re
 from 0.9 to 0.25 of that over the time of 0.5. It does not change when all rates are made smaller.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -38,14 +39,7 @@ START, HORIZON = 0.01, 1000.0  # of the flow
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """The relative widths of the flow, for all eight, and those of the networks."""
     fixed = fixed_values(dataset)
-    sizes = {"pairs": fixed["pairs"], "labels": fixed["label_count"]}
-    widths = xr.DataArray(np.empty((2, 2, 2)), {name: list(kinds) for name, kinds in FACTORS.items()}, list(FACTORS))
-    for attention, objective, strengths in itertools.product(*FACTORS.values()):
-        kind = {"attention": attention, "objective": objective, "factors": 1 + (strengths == "products")}
-        levels = (1 - EDGES[0], 0.5, 1 - EDGES[1])
-        found = induction_factors.flow((START,) * 3, time=HORIZON, levels=levels, **kind, **sizes)
-        top, half, foot = found.crossings.values()
-        widths.loc[attention, objective, strengths] = (foot - top) / half
+    widths = _flow_widths(fixed["pairs"], fixed["label_count"])
     guess = [induction_factors.guessing_loss(pairs=fixed["pairs"], objective=str(o)) for o in dataset.objective.values]
     over = dataset["label_loss"] / xr.DataArray(guess, dims="objective")
     measured = _transitions.risen(over, plateau=1.0, end=0.0, edges=EDGES)["relative_width"]
@@ -56,6 +50,19 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
         drop_width_theory=widths.sel({name: dataset[name] for name in FACTORS}),
         flow_width=(tuple(flow), widths.values),
     ).assign_coords(flow)
+
+
+@functools.cache
+def _flow_widths(pairs: int, labels: int) -> xr.DataArray:
+    """The relative widths of the flow, of all eight kinds."""
+    widths = xr.DataArray(np.empty((2, 2, 2)), {name: list(kinds) for name, kinds in FACTORS.items()}, list(FACTORS))
+    levels = (1 - EDGES[0], 0.5, 1 - EDGES[1])
+    for attention, objective, strengths in itertools.product(*FACTORS.values()):
+        kind = {"attention": attention, "objective": objective, "factors": 1 + (strengths == "products")}
+        where = {"time": HORIZON, "levels": levels, "pairs": pairs, "labels": labels}
+        top, half, foot = induction_factors.flow((START,) * 3, **kind, **where).crossings.values()
+        widths.loc[attention, objective, strengths] = (foot - top) / half
+    return widths
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
