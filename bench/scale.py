@@ -127,9 +127,9 @@ def main():
             found = overheads(folder, rounds, address)
     print(f"{LONG - SHORT} cells that measure nothing")
     print(f"{'overhead of a cell':28}{'median ms':>11}{'largest ms':>12}{'asked':>8}")
-    for row, times in found.items():
-        median = statistics.median(times)
-        print(f"{row:28}{1e3 * median:11.1f}{1e3 * max(times):12.1f}{1e3 * TARGETS[row]:8.0f}")
+    for row, seconds in found.items():
+        median = statistics.median(seconds)
+        print(f"{row:28}{1e3 * median:11.1f}{1e3 * max(seconds):12.1f}{1e3 * TARGETS[row]:8.0f}")
         missed += [row] if median > TARGETS[row] else []
     start, one, two = (statistics.median(wall for wall, _ in some) for some in times.values())
     cpu = {workers: statistics.median(cpu for _, cpu in some) for workers, some in times.items()}
