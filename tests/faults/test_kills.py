@@ -2,6 +2,7 @@
 
 import os
 import signal
+from multiprocessing import connection
 
 import pytest
 from faults.processes import (
@@ -15,6 +16,7 @@ from faults.processes import (
     ended,
     finished,
     finished_run,
+    inside,
     leftovers,
     measured,
     run_command,
@@ -22,6 +24,7 @@ from faults.processes import (
     wait_until,
 )
 
+from icllab.experiments import pools
 from icllab.experiments.store import read_dataset
 
 
@@ -73,6 +76,31 @@ def test_ctrl_c_with_workers_finishes_the_cells_under_way(tmp_path, undisturbed)
     assert finished(run_command(tmp_path, "--workers", "2"), STEADY_LOG=log).returncode == 0
     assert sorted(dim for dim, _ in measured(log)) == sorted(DIMS)  # none was begun twice
     assert_same(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["an order is handed out", "an answer is read"])
+def test_ctrl_c_between_two_instructions_loses_nothing(moment, tmp_path, monkeypatch, capfd):
+    def interrupted_after(call):
+        def done(*arguments):
+            answer = call(*arguments)
+            if calls.append(None) or len(calls) == 4:
+                signal.raise_signal(signal.SIGINT)
+            return answer
+
+        calls = []
+        return done
+
+    if moment == "an order is handed out":
+        monkeypatch.setattr(pools._Worker, "give", interrupted_after(pools._Worker.give))
+    else:
+        monkeypatch.setattr(connection.Connection, "recv", interrupted_after(connection.Connection.recv))
+    monkeypatch.setenv("STEADY_LOG", str(tmp_path / "log"))
+    status, _, err = inside(capfd, run_command(tmp_path, "--workers", "2"))
+    kept = cells(tmp_path)
+    assert status == 130
+    assert 2 <= len(kept) < len(DIMS)
+    assert f"{len(kept)} of 5 cells are kept" in complaint(err)
+    assert {dim for dim, _ in measured(tmp_path / "log")} == set(kept)
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path):

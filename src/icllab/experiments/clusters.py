@@ -55,11 +55,6 @@ class Cluster(Pool):
             self._asked = now
         return max(1, self._threads)
 
-    @property
-    def busy(self) -> bool:
-        """Whether cells are with the scheduler."""
-        return bool(self._given)
-
     def give(self, order: Order) -> None:
         """Hand an order to the scheduler."""
         try:

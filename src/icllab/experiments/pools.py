@@ -32,9 +32,9 @@ class Pool(ABC):
         """Orders that are worked on at a time."""
 
     @property
-    @abstractmethod
-    def busy(self) -> bool:
-        """Whether answers are still to come, of orders that are worked on meanwhile."""
+    def apart(self) -> bool:
+        """Whether others measure, who can end after Ctrl-C what they are at."""
+        return True
 
     @abstractmethod
     def give(self, order: "Order") -> None:
@@ -78,8 +78,8 @@ class Here(Pool):
         return 1
 
     @property
-    def busy(self) -> bool:
-        """Never: a cell under way here is what is interrupted."""
+    def apart(self) -> bool:
+        """No: a cell under way here is what is interrupted."""
         return False
 
     def give(self, order: "Order") -> None:
@@ -110,11 +110,6 @@ class Processes(Pool):
     def room(self) -> int:
         """The number of processes."""
         return self._workers
-
-    @property
-    def busy(self) -> bool:
-        """Whether a process measures."""
-        return bool(self._working)
 
     def give(self, order: "Order") -> None:
         """Hand an order to a process that waits, or to a new one."""

@@ -5,6 +5,7 @@ should another run have written it meanwhile, what is then still missing is meas
 lost.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from icllab.core.files import DamagedFile
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.experiments import provenance
 from icllab.experiments.cells import Answer, Ending, Order
+from icllab.experiments.interrupts import interrupts_noted
 from icllab.experiments.leases import Leases
 from icllab.experiments.pools import Pool
 from icllab.experiments.requests import Request
@@ -59,34 +61,26 @@ class Sweep:
         self._waiting: deque[Coordinates] = deque()
         self._elsewhere: deque[Coordinates] = deque()
         self._under_way: dict[Path, _Taken] = {}
-        self._came: deque[tuple[Order, Answer]] = deque()
         self._ended: Counter[tuple[Path, Ending]] = Counter()
 
     def run(self, cells: Sequence[Coordinates], told: Told) -> None:
         """Compute them all; after Ctrl-C those under way are still kept, and a second one does not wait for them."""
         self._waiting.extend(cells)
         looked = 0.0
-        try:
-            while self._waiting or self._elsewhere or self._under_way:
-                while self._waiting and len(self._under_way) < self._pool.room:
+        with interrupts_noted() if self._pool.apart else contextlib.nullcontext(list[int]()) as interrupted:
+            while self._under_way or (not interrupted and (self._waiting or self._elsewhere)):
+                while self._waiting and len(self._under_way) < self._pool.room and not interrupted:
                     self._give(self._waiting.popleft(), told)
                 if self._under_way:
-                    self._came.extend(self._pool.answers(POLL))
-                    while self._came:
-                        self._end(*self._came[0], told)
-                        self._came.popleft()
+                    for order, answer in self._pool.answers(POLL):
+                        self._end(order, answer, told)
                 elif self._elsewhere:
                     time.sleep(max(0.0, POLL - (time.monotonic() - looked)))
                 if not self._waiting and time.monotonic() - looked >= POLL:
                     looked = time.monotonic()
                     self._waiting, self._elsewhere = self._elsewhere, self._waiting
-        except KeyboardInterrupt:
-            while self._came or self._pool.busy:
-                for order, answer in [*self._came, *self._pool.answers(POLL)]:
-                    if answer.ending == "measured" and self._store.path(order.cell) in self._under_way:
-                        self._keep(order, answer)
-                self._came.clear()
-            raise
+            if interrupted:
+                raise KeyboardInterrupt
 
     def _give(self, cell: Coordinates, told: Told) -> None:
         """Hand out what a cell lacks, unless another run is at it or has done it."""
