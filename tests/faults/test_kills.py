@@ -34,6 +34,14 @@ def undisturbed(tmp_path_factory):
     return read_dataset(finished_run(tmp_path_factory.mktemp("undisturbed")) / STORE / "results.nc")
 
 
+@pytest.fixture
+def minds_interrupts():
+    """This process does, even where the tests were started with interrupts ignored, as in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
 )
@@ -79,7 +87,7 @@ def test_ctrl_c_with_workers_finishes_the_cells_under_way(tmp_path, undisturbed)
 
 
 @pytest.mark.parametrize("moment", ["an order is handed out", "an answer is read"])
-def test_ctrl_c_between_two_instructions_loses_nothing(moment, tmp_path, monkeypatch, capfd):
+def test_ctrl_c_between_two_instructions_loses_nothing(moment, tmp_path, monkeypatch, capfd, minds_interrupts):
     def interrupted_after(call):
         def done(*arguments):
             answer = call(*arguments)
