@@ -6,7 +6,8 @@ The changes are those of ``mutations.py``. They are drawn by a rule: in each par
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
 and the claim at smoke. Slow tests are left out. Those that survive are printed with file and line, and belong into
-docs/mutants.md with a reason, or get a test.
+docs/mutants.md with a reason, or get a test. At the end all tests that have failed run without a change: one that fails
+then as well has noticed nothing, and ends the command.
 """
 
 import argparse
@@ -92,7 +93,7 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     return ""
 
 
-def tested(arguments: list[str], copy: Path) -> str:
+def tested(arguments: list[str], copy: Path, limit: float = LIMIT) -> str:
     """The first test that fails, in a process of its own that has JAX already; empty if all pass."""
     printed = copy / "printed.txt"
     child = os.fork()
@@ -103,17 +104,17 @@ def tested(arguments: list[str], copy: Path) -> str:
             traceback.print_exc()
         finally:
             os._exit(BROKEN)
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + limit
     while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return f"longer than {LIMIT} s"
+            return f"longer than {limit} s"
         time.sleep(0.05)
     code, said = os.waitstatus_to_exitcode(status[1]), printed.read_text("utf-8")
     if code == BROKEN:
         raise RuntimeError(f"the tests did not start: {said[-500:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
     return "" if code == 0 else failed[1] if failed else f"exit status {code}"
 
 
@@ -124,10 +125,14 @@ def _test(arguments: list[str], copy: Path, printed: Path) -> None:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
     os.chdir(copy)
-    sys.path.insert(0, str(copy / "src"))
+    benches = ROOT / "bench"  # whose names hide folders of tests
+    sys.path[:] = [str(copy / "src"), *(path for path in sys.path if Path(path) != benches)]
     import pytest
 
-    os._exit(int(pytest.main([*QUIETLY, *arguments])))
+    status = int(pytest.main([*QUIETLY, *arguments]))
+    if not Path(importlib.import_module("icllab").__file__ or "").is_relative_to(copy):
+        raise RuntimeError("the tests are of another icllab")
+    os._exit(status)
 
 
 def main():
@@ -145,7 +150,7 @@ def main():
     print(f"{len(chosen)} changes, seed {asked.seed}; {machine.described('jax', 'pytest')}", flush=True)
     for name in IMPORTED:
         importlib.import_module(name)
-    counts = collections.Counter()
+    counts, failed = collections.Counter(), set()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         ignored = shutil.ignore_patterns(".git", ".venv*", "_build", "__pycache__", ".*_cache", "icl-results")
@@ -162,9 +167,13 @@ def main():
                     with report.open("a") as stream:
                         stream.write(json.dumps(row) + "\n")
             counts[part, bool(row["noticed"])] += 1
+            failed |= {row["noticed"]} if row["noticed"].startswith("tests/") else set()
             if not row["noticed"]:
                 what = f"{row['where']}, {row['kind']}: {row['before']}  ->  {row['after']}"
                 print(f"survives: {place}:{row['line']} {what}", flush=True)
+        broken = tested(["-m", "not slow and not gpu", *sorted(failed)], copy, len(failed) * LIMIT) if failed else ""
+        if broken:
+            raise SystemExit(f"fails without a change as well: {broken}")
     for part in FILES:
         known, all_of = counts[part, True], counts[part, True] + counts[part, False]
         print(f"{part}: {known} of {all_of} noticed")
