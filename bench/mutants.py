@@ -34,6 +34,7 @@ FILES = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
 SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
 NEAREST, LIMIT = 4, 600  # files of tests, and seconds of them
 BROKEN = 70  # exit status of a child that did not get to its tests
+NONE = 5  # pytest's where all tests are left out
 QUIETLY = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider"]
 QUIETLY += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
 FUNCTIONS = (ast.FunctionDef, ast.ClassDef)
@@ -85,7 +86,7 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     file.write_text(mutant.applied(source), "utf-8")
     try:
         for arguments in stages:
-            failed = tested(arguments, copy)
+            failed = tested(arguments, copy, LIMIT)
             if failed:
                 return failed
     finally:
@@ -93,7 +94,7 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     return ""
 
 
-def tested(arguments: list[str], copy: Path, limit: float = LIMIT) -> str:
+def tested(arguments: list[str], copy: Path, limit: float) -> str:
     """The first test that fails, in a process of its own that has JAX already; empty if all pass."""
     printed = copy / "printed.txt"
     child = os.fork()
@@ -115,7 +116,7 @@ def tested(arguments: list[str], copy: Path, limit: float = LIMIT) -> str:
     if code == BROKEN:
         raise RuntimeError(f"the tests did not start: {said[-500:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
-    return "" if code == 0 else failed[1] if failed else f"exit status {code}"
+    return "" if code in (0, NONE) else failed[1] if failed else f"exit status {code}"
 
 
 def _test(arguments: list[str], copy: Path, printed: Path) -> None:
