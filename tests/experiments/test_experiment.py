@@ -51,6 +51,19 @@ def test_fixed_values_can_be_replaced_by_one_other():
         claim().with_fixed({"rho": [1, 2]})
 
 
+def test_a_size_may_have_another_value_of_a_fixed_number():
+    sizes = {"smoke": {"dim": (2,), "length": 3}, "small": {"dim": (4,), "tau": (1.0,)}}
+    own = claim(sizes=sizes)
+    assert own.at("smoke").fixed == {**own.fixed, "length": 3}
+    assert own.at("small").fixed == own.fixed
+    grid = own.grid("smoke")
+    assert (dict(grid.static), dict(grid.traced)) == ({"dim": (2,)}, {})
+    chosen = own.at("smoke").with_fixed({"length": [7]})
+    assert (chosen.point({"dim": 2}, {}).length, own.at("smoke").point({"dim": 2}, {}).length) == (7, 3)
+    with pytest.raises(InputError, match="rho: expected a number >= 0, got -1"):
+        claim(sizes={"smoke": {"dim": (2,), "rho": -1.0}})
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

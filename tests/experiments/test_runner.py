@@ -95,6 +95,13 @@ def test_another_configuration_is_refused(steady):
     assert steady(axes={"rho": [0.25]}, fresh=True)["icl_error"].mean() < 0.4
 
 
+def test_a_request_has_the_fixed_numbers_of_its_size():
+    claim = "asymptotics/in_context_curve"
+    batches = [requests.Request(claim, size).experiment().fixed["batch"] for size in ("smoke", "small")]
+    assert batches == [32, 64]
+    assert requests.Request(claim, "smoke", {"batch": (8,)}).experiment().fixed["batch"] == 8
+
+
 def test_checking_computes_nothing(steady):
     with pytest.raises(CellsMissing, match=r"expected results under .* found none; `icl run claims/steady`"):
         check(steady)

@@ -73,6 +73,7 @@ class Experiment:
         static: The axes that are shapes: looped, one saved cell per combination. All others are inside each cell.
         outputs: The axes that nothing is swept over: the coordinates of what is measured, such as steps of a curve.
         sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells.
+            A size may have another value of a fixed number: a smaller batch at ``smoke``.
         fixed: The numbers that are not axes.
         theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX.
         check: A pure function of the Dataset, returning its findings.
@@ -96,7 +97,7 @@ class Experiment:
     quantities: tuple[str | Quantity, ...]
     static: tuple[str, ...]
     outputs: tuple[str, ...] = ()
-    sizes: Mapping[str, Mapping[str, Sequence[Value] | int | Seeds]]
+    sizes: Mapping[str, Mapping[str, Sequence[Value] | Value | Seeds]]
     fixed: Mapping[str, Value] = field(default_factory=dict)
     theory: Theory | None = None
     check: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
@@ -123,7 +124,10 @@ class Experiment:
                 if name not in axes:
                     raise expected(f"size {size!r}", f"values of the axis {name!r}", list(axes))
             for name, values in axes.items():
-                self._admit(name, values, vocabulary.axis(name))
+                if name in self.fixed:
+                    self._admit(name, (values,), vocabulary.axes.get(name))
+                else:
+                    self._admit(name, values, vocabulary.axis(name))
         for name, value in self.fixed.items():
             self._admit(name, (value,), vocabulary.axes.get(name))
         for key in self.sources:
@@ -147,7 +151,7 @@ class Experiment:
         require_known("source", key, known)
         return known[key]
 
-    def _admit(self, name: str, values: "Sequence[Value] | int | Seeds", row: Axis | None) -> None:
+    def _admit(self, name: str, values: Any, row: Axis | None) -> None:
         """Refuse what is no number or name, and numbers outside the range of the axis they belong to."""
         if isinstance(values, int | Seeds):
             if name != "seed":
@@ -162,7 +166,7 @@ class Experiment:
     def grid(self, size: str, chosen: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
         """The cells of a size, with some axes' values replaced by ``chosen`` and the number of seeds by ``seeds``."""
         require_known(f"size of {self.name}", size, self.sizes)
-        axes = {name: _listed(values) for name, values in self.sizes[size].items()}
+        axes = {name: _listed(values) for name, values in self.sizes[size].items() if name not in self.fixed}
         for name, values in (chosen or {}).items():
             if name in axes:
                 # Written as 1 or 1.5, the values of an axis are of one kind: a number if any has a fraction.
@@ -183,6 +187,11 @@ class Experiment:
         """Seeds of a cell at a size; None where a cell has all of them."""
         seeds = self.sizes[size].get("seed")
         return seeds.block if isinstance(seeds, Seeds) else None
+
+    def at(self, size: str) -> "Experiment":
+        """The experiment with the fixed numbers of a size."""
+        axes = self.sizes.get(size, {})
+        return self.with_fixed({name: (value,) for name, value in axes.items() if name in self.fixed})
 
     def with_fixed(self, chosen: Mapping[str, Sequence[Any]] | None) -> "Experiment":
         """The experiment with those of ``chosen`` that are fixed values replaced: another configuration."""
@@ -215,7 +224,7 @@ class Experiment:
         return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **traced)
 
 
-def _listed(values: "Sequence[Value] | int | Seeds") -> tuple[Value, ...]:
+def _listed(values: Any) -> tuple[Value, ...]:
     if isinstance(values, Seeds):
         values = values.count
     return tuple(range(values)) if isinstance(values, int) else tuple(values)

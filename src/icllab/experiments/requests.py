@@ -31,7 +31,7 @@ class Request:
         """The claim, with the fixed values, the control and the precision asked for."""
         own = registry.load(self.claim, self.claims)
         asked = dataclasses.replace(own, precision=self.placement.precision or own.precision)
-        return asked.with_fixed(self.axes).under(self.control)
+        return asked.at(self.size).with_fixed(self.axes).under(self.control)
 
     @property
     def root(self) -> Path:

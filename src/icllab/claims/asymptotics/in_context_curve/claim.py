@@ -95,7 +95,7 @@ experiment = Experiment(
     fixed={"alpha": 3.0, "ratio": 4.0, "rho": 0.25, "batch": 64, "rate": 3e-3, "prompts": 2048},
     sizes={
         # Few examples are learned first. Every network costs seconds, and longer contexts take longer training.
-        "smoke": {"dim": (3,), "width": (16,), "step": (800,)}
+        "smoke": {"dim": (3,), "width": (16,), "step": (800,), "alpha": 2 / 3, "batch": 32, "rate": 0.01}
         | {"predictor": ("ridge", "Bayes", "no positions"), "position": (0, 1), "seed": 5},
         "small": COMMON
         | {"step": (1500,), "predictor": CLAIMED, "position": (*range(7), *range(8, 25, 2)), "seed": 10},
