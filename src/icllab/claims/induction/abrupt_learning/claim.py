@@ -92,18 +92,22 @@ experiment = Experiment(
         "third of that time, together with both induction-head attention patterns."
     ),
     conditions=(
-        "Two layers of attention without MLPs, N = 4, L = 16, novel classes in every prompt, SGD at rate 0.1. "
+        "Two layers of attention without MLPs, N = 4, L = 16 (at `full` the published N = 8, L = 32), novel classes in "
+        "every prompt, SGD at rate 0.1. "
         "Attention to labels as such, and answers that are labels of the context, come long before."
     ),
     sources=("Reddy24",),
     quantities=("accuracy", "label_loss", *JUMPING, *GUESSING),
     static=("dim",),
     outputs=("step",),
-    fixed={"pairs": 4, "label_count": 16, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
+    fixed={"pairs": 4, "label_count": 16, "position_dim": 9, "learning_rate": 0.1, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {"dim": (31,), "step": (0, 60), "seed": 2},
         "small": {"dim": (31,), "step": tuple(range(0, 4001, 25)), "seed": 10},
         "medium": {"dim": (15, 31, 63), "step": tuple(range(0, 5001, 25)), "seed": Seeds(12, block=3)},
+        # The published size; prompts begin at any of the positions that leave room for them.
+        "full": {"dim": (63,), "step": tuple(range(0, 12001, 50)), "seed": Seeds(5, block=1)}
+        | {"pairs": 8, "label_count": 32, "position_dim": 65},
     },
     key=1,
     controls={
