@@ -12,6 +12,8 @@ def test_equal_terms_and_no_terms():
     assert heaviest_share(np.full(200, 0.3)) == pytest.approx(10 / 200, rel=1e-12)
     np.testing.assert_array_equal(heaviest_share(np.zeros((50, 2))), [0, 0])
     assert heaviest_share(np.array([1.0, np.inf, 2.0])) == 1
+    one_of_many = np.where(np.arange(200)[:, None] == [7, -1], np.nan, 1.0)
+    np.testing.assert_allclose(heaviest_share(one_of_many), [1, 10 / 200], rtol=1e-12)
 
 
 def test_squares_of_normal_numbers():

@@ -11,6 +11,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics import per_length
+from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 
 TASK = LinearRegression(3, 5, GaussianInputs(jnp.ones(())), GaussianWeights(jnp.ones(())), 0.25)
@@ -159,3 +160,11 @@ def test_bad_input_is_named(getkey):
         per_length({}, TASK, key=jax.random.key(0))
     with pytest.raises(InputError, match=r"unknown predictor 'ridges'; did you mean 'ridge'\?"):
         per_length({"ridge": nothing}, TASK, key=getkey(), against="ridges")
+
+
+@pytest.mark.parametrize(
+    "counts", [[1.0, 1.0], [1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, np.inf, 1.0]]
+)
+def test_counts_of_another_length_and_those_that_are_no_weights_are_refused(counts):
+    with pytest.raises(InputError, match="counts: expected 3 finite numbers of at least 0, one for each length"):
+        counts_of(3, counts)

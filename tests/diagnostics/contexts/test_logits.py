@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from icllab import models, tasks
+from icllab.core.errors import InputError
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, metric_root, squared_size
+from icllab.diagnostics.contexts.distances import divergence, kind_of, metric_root, squared_size
 from icllab.diagnostics.contexts.maps import context_map
 from icllab.diagnostics.contexts.queries import queries_for
 from icllab.diagnostics.contexts.ranks import context_rank
@@ -107,3 +108,14 @@ def test_queries_of_three_tokens_feel_queries_and_keys():
         case = eqx.filter_jit(nulls.own)(model, mask, context, asked, "logits")
         said[size] = unfelt(case.fit, size)
     assert said == {1: ["no query feels blocks[0].attention.query"], 3: []}
+
+
+def test_an_answer_has_one_axis_at_most():
+    """A number is a regression's; a matrix is refused."""
+    regression = tasks.LinearRegression.convention("timaeus", dim=2, length=3)
+    assert kind_of(regression, jax.ShapeDtypeStruct((), jnp.float32)) == "squares"
+    assert kind_of(TASK, jax.ShapeDtypeStruct((SIZE,), jnp.float32)) == "logits"
+    with pytest.raises(
+        InputError, match=r"model: expected an answer of real numbers along one axis, got 'float32\[2, 3\]'"
+    ):
+        kind_of(regression, jax.ShapeDtypeStruct((2, 3), jnp.float32))

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from icllab import diagnostics, models, tasks
 from icllab.core.errors import InputError
@@ -14,7 +15,7 @@ from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fitted_map
 from icllab.diagnostics.contexts.maps import _verdict, _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
-from icllab.diagnostics.contexts.solvers import MapSolver, Solution, solved
+from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _better, _solution, solved
 from icllab.diagnostics.contexts.subspaces import chosen, parameters, random_direction
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
@@ -181,9 +182,31 @@ def test_two_solvers_agree_where_nothing_is_left():
         np.testing.assert_array_equal(ends[0].free.up, model.up)
 
 
+def test_of_two_solvers_the_lower_is_taken_and_gradients_are_over_that_at_the_start():
+    """Where the first one ended Adam goes on, or nothing is changed; twice a gradient is a ratio of two."""
+    with jax.enable_x64(True):
+        context, queries = drawn()
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
+        model = family()
+        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        fit = nulls.own(model, chosen(model, slow), context, asked, "squares").fit
+        flat, unravel = ravel_pytree(fit.free)
+        first = jnp.asarray([1e-3, 2e-3, -1e-3])
+        start = _solution(fit, unravel, flat, 2 * first, first, jnp.asarray(0))
+        assert float(start.gradient) == pytest.approx(2, rel=1e-12)
+        assert start.divergence == start.start > 0
+        how = MapSolver(adam_steps=300)
+        lower = _better(fit, start, how)
+        assert lower.divergence < start.divergence / 2
+        least = lower._replace(divergence=jnp.asarray(0.0))
+        assert _better(fit, least, how) is least
+
+
 def test_results_show_themselves(exact):
     found = exact["sum"]
     assert repr(found).startswith("ContextMap(verdict: law")
+    least = ", ".join(f"{null} {min(found.null_gaps.sel(null=null).values):.2g}" for null in nulls.NULLS)
+    assert f"gap: {found.gap:.2g} (least of nulls: {least})" in repr(found)
     assert "query_length" in found._repr_html_()
     assert found.dataset.attrs["positions"] == "restart"
     assert found.null_gaps.dims == ("null", "draw")

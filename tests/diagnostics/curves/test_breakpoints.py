@@ -8,6 +8,8 @@ from scipy.stats import binom
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import change_points
+from icllab.diagnostics.curves.breakpoints import _blocks
+from icllab.diagnostics.curves.segments import Segments
 
 STEPS = np.unique(np.geomspace(1, 1e4, 70).round())
 
@@ -176,3 +178,22 @@ def test_what_cannot_be_is_refused(how, said):
 def test_a_short_curve_is_refused():
     with pytest.raises(InputError, match=r"^curve: expected at least 12 steps that are recorded .*, got 5$"):
         change_points(curve(np.ones(6), np.arange(6.0)))
+
+
+def test_resampled_noise_has_the_variance_without_bias():
+    """RSS / (T - 3K - 2), of each record, over the curves whose breaks are looked for; within four standard errors."""
+
+    class Noted(Segments):
+        def breaks(self, v, k):
+            noted.append(v)
+            return super().breaks(v, k)
+
+    noted, rng, x = [], np.random.default_rng(0), np.linspace(0, 3, 20)
+    segments = Noted(x, 1, 0.0)
+    fit = segments.fits(np.where(x < 1.5, 0.0, 8.0) + rng.normal(size=20))[1]
+    _blocks(fit, rng, 2000, segments)
+    square = np.mean((np.array(noted) - fit.fitted) ** 2, axis=1)
+    error = square.std(ddof=1) / len(square) ** 0.5
+    wanted = np.sum(fit.residuals**2) / (20 - 3 - 2)
+    assert error < 0.02 * wanted
+    assert abs(square.mean() - wanted) < 4 * error

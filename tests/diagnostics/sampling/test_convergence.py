@@ -27,6 +27,19 @@ def test_effective_draws_of_an_autoregressive_process(phi):
     assert rhat(draws) < 1.01
 
 
+def test_effective_draws_of_few_are_those_of_the_definition():
+    """Sums over all pairs of draws, in four halves of four; Geyer's pairs are positive in the second chain's drift."""
+    draws = np.array([[0.3, 1.2, 0.7, 2.0, 1.9, 2.4, 2.2, 3.1], [1.0, 0.2, 1.4, 1.1, 2.6, 2.0, 3.0, 2.7]])
+    halves = draws.reshape(4, 4)
+    apart = halves - halves.mean(1, keepdims=True)
+    lagged = [np.mean([a[: 4 - t] @ a[t:] for a in apart]) / 4 for t in range(4)]
+    variance = lagged[0] + halves.mean(1).var(ddof=1)
+    rho = [1 - (lagged[0] - each) * 4 / 3 / variance for each in lagged]
+    pairs = [rho[0] + rho[1], rho[2] + rho[3]]
+    assert pairs[0] > pairs[1] > 0
+    assert effective_draws(draws) == pytest.approx(16 / (2 * sum(pairs) - 1), rel=1e-12)
+
+
 def test_the_error_of_the_mean_is_its_spread_over_repetitions():
     """Of 400 repetitions the scores have unit variance, to four of its standard errors."""
     scores = []

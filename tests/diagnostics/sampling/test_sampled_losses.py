@@ -59,6 +59,8 @@ def test_a_tree_is_a_vector_and_the_rest_stays(problem):
     assert again.unravel == loss.unravel  # static: equal ones share their program
     host = {"w": np.ones(3), "scale": np.ones(())}
     np.testing.assert_array_equal(vector_loss(squares, host, data)[1], np.ones(4))
+    with jax.enable_x64(False):  # then numbers of the host are those of the device
+        assert vector_loss(squares, host | {"scale": jnp.ones(())}, data)[1].dtype == jnp.float32
 
 
 def test_all_the_data_are_seen_whatever_the_batch(problem):

@@ -45,6 +45,20 @@ def test_a_step_sees_a_batch_where_there_are_more_samples():
     assert not SGLD().tested
 
 
+def test_batches_of_equal_samples_are_all_the_data():
+    """Whatever is drawn, the gradient is that of all: the moments of a Gaussian, with the bias of the step."""
+    with jax.enable_x64(True):
+        loss, centre = vector_loss(lambda w, batch: gaussian.quadratic(w) + 0 * batch.sum(), jnp.zeros(3), jnp.ones(9))
+        posterior = Posterior(loss, centre, jnp.asarray(NBETA), jnp.asarray(GAMMA))
+        sampler, epsilon = SGLD(batch=2, draws=8000), 0.04
+        batches = sampler.target(posterior, at_point(loss, centre, batch=9))
+        assert isinstance(batches, Batches)
+        how = {"step_size": epsilon, "warm_up": 300, "mode": "vmap", "key": jax.random.key(3)}
+        found = sampler.draw(batches, jnp.ones((8, 3)), **how)
+        gaussian.require_moments(found, step=epsilon, relative=0.05)
+        assert found.terms.shape == (8, 8000, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("control", [False, True])
 def test_langevin_dynamics_on_batches(control):

@@ -76,6 +76,7 @@ def test_populations_alone():
     assert {"free_energy", "route_gap", "localization_share"} <= set(found.data_vars)
     assert said(found, "the curve has not settled")
     assert found.attrs["settings"] == repr(sampler)
+    assert found.attrs["n"] == N
 
 
 def test_a_point_beside_the_minimum():

@@ -12,7 +12,7 @@ from icllab.diagnostics import HMC, NUTS, SGLD, SMC
 from icllab.diagnostics.singular import neighbourhoods
 from icllab.diagnostics.singular.local_estimates import estimator
 from icllab.diagnostics.singular.local_learning import learning_coefficient
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
+from icllab.diagnostics.singular.neighbourhoods import FOR_CURVATURE, Neighbourhood
 from icllab.theory import quadratic_posterior
 
 
@@ -69,6 +69,20 @@ def test_what_the_localization_is_of_the_largest_curvature():
         # Of w^4 the second derivative at 2 is 48; what has run away says nothing.
         found = narrowness(lambda w: w[0] ** 4, 1.0, [*both, [np.inf, 0.0]])
         assert found == pytest.approx(1 / 4801, rel=1e-9)
+
+
+def test_the_curvature_of_much_data_is_that_of_some_of_it():
+    """As many samples as are looked at, none of them twice, and all where there are not more."""
+    with jax.enable_x64(True):
+
+        def loss(w, rows):
+            return jnp.mean(rows) + jnp.sum(w**2)
+
+        for count in (FOR_CURVATURE, FOR_CURVATURE + 300):
+            here = Neighbourhood.of(loss, jnp.zeros(2), jnp.arange(float(count)), block=4096)
+            seen = np.asarray(here.curved.data)
+            assert len(np.unique(seen)) == len(seen) == FOR_CURVATURE
+        assert seen.max() > FOR_CURVATURE
 
 
 @pytest.mark.slow
