@@ -79,6 +79,15 @@ def test_known_scores_within_their_errors(getkey):
     assert (result.attrs["early"], result.attrs["late"]) == (0, 8)
 
 
+def test_one_that_answers_last_sees_as_many_examples_as_the_others(getkey):
+    """The cheat is right after five: at the early position 5 it is already, and at 4 not yet."""
+    for early, wanted in ((5, 0.0), (4, 3.25)):
+        both = {"every": cheat, "last": LastOnly()}
+        result = icl_scores(both, TASK, key=getkey(), prompts=2000, early=early)
+        np.testing.assert_allclose(result.early_minus_late[1], result.early_minus_late[0], rtol=1e-6)
+        assert abs(float(result.early_minus_late[1]) - wanted) <= 4.5 * float(result.early_minus_late_error[1])
+
+
 def test_the_error_of_a_difference_is_that_of_differences(getkey):
     """The same loss at both positions: its difference is 0 without error, though each mean has one."""
 

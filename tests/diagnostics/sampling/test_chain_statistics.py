@@ -65,3 +65,9 @@ def test_a_difference_with_nothing_is_unknown():
     gap, error = difference(draws + 5, draws)
     assert gap == pytest.approx(5)
     assert 0.05 < error < 0.5
+
+
+def test_a_drift_is_from_the_first_third_to_the_last():
+    """Of 90 draws in a line, 60 of their steps."""
+    terms = np.tile(0.5 * np.arange(90.0)[:, None], (4, 1, 1))
+    assert statistics(chains(terms), np.zeros(1), 2.0, FAR)["drift"] == pytest.approx(60, rel=1e-6)

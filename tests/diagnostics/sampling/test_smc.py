@@ -8,6 +8,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.diagnostics import SMC
 from icllab.diagnostics.sampling import smc
+from icllab.diagnostics.sampling.posteriors import Posterior
 from icllab.diagnostics.sampling.smc import Whitened
 
 GENERATOR = np.random.default_rng(0)
@@ -123,3 +124,19 @@ def test_bad_questions(how, said):
 def test_it_has_no_chains():
     with pytest.raises(TypeError, match="unexpected keyword argument 'chains'"):
         SMC(chains=8)
+
+
+def test_trajectories_have_from_half_to_three_halves_of_the_steps(monkeypatch):
+    """All lengths about the one asked for; with others a resonance would hold."""
+    lengths = []
+
+    def trajectories(posterior, states, length, *drawn):
+        lengths.append(int(length))
+        return states, jnp.ones(len(states.w))
+
+    monkeypatch.setattr(smc, "_trajectories", trajectories)
+    sampler, z = SMC(particles=10, repeats=2, leapfrogs=5, moves=(80, 80)), np.ones((2, 10, 3), np.float32)
+    target = Posterior(whitened(), jnp.zeros(3), jnp.ones(()), jnp.ones(()))
+    moved = smc._moved(target, z, 0.1, np.random.default_rng(0), sampler)[2]
+    assert set(lengths) == set(range(3, 8))
+    assert len(lengths) == moved.moves == 80

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
@@ -257,3 +258,14 @@ def test_a_slope_needs_two_temperatures(found):
         free_energy_slope(found[0])
     with pytest.raises(InputError, match="nbeta: expected a finite number of at least 10, got 9"):
         annealed_coefficient(lambda w: w, jnp.zeros(()), nbeta=9.0, localization=1.0, key=jax.random.key(0))
+
+
+def test_two_temperatures_leave_nothing_of_the_law():
+    """Of lambda log t - (m - 1) log log t + c through two points: the slope is lambda, and nothing is left."""
+    t = np.array([100.0, 1e4])
+    law = t * 0.3 + 1.5 * np.log(t) - np.log(np.log(t)) + np.array([[0.2], [-0.4], [1.0]])
+    made_up = xr.Dataset({"repeat_free_energy": (("repeat", "nbeta"), law)}, coords={"nbeta": t})
+    found = free_energy_slope(made_up, baseline=0.3, multiplicities=(2,)).isel(multiplicity=0)
+    assert float(found["slope"]) == pytest.approx(1.5, rel=1e-9)
+    assert float(found["residual"]) == 0
+    assert float(found["slope_error"]) == pytest.approx(0, abs=1e-9)
