@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 from icllab.diagnostics.curves import flow_fits
 from icllab.theory import induction_landscape
@@ -27,6 +28,20 @@ def test_the_loss_is_the_closed_form():
     )
     equal = jax.jit(lambda w: flow_fits.loss(w, 4, 4))(jnp.asarray(w[0, :3]))
     np.testing.assert_allclose(equal, induction_landscape.loss(*w[0, :3], pairs=4, labels=4), rtol=1e-12)
+
+
+def test_the_flow_falls_as_the_closed_form_s_gradient_says():
+    """Three records of unlike distance, against SciPy's solver; eight steps of the fourth order are good to 1e-7."""
+    times = np.array([0.0, 0.05, 0.2])
+
+    def velocity(_, w):
+        return -RATES * np.asarray(induction_landscape.gradient(*w, pairs=4, labels=16))
+
+    exact = solve_ivp(velocity, (0, 0.2), START, t_eval=times, rtol=1e-10, atol=1e-12)
+    found = jax.jit(lambda: flow_fits.flow_losses(jnp.asarray(RATES), jnp.asarray(START), times, 4, 16))()
+    wanted = induction_landscape.loss(*exact.y, pairs=4, labels=16)
+    assert wanted[0] - wanted[-1] > 0.01
+    np.testing.assert_allclose(found, wanted, atol=1e-7)
 
 
 @pytest.mark.slow

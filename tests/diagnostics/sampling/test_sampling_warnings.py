@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
+from icllab.diagnostics import SMC
+from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, chain_warnings
 
 GOOD = {
     "estimate": 3.0,
@@ -72,3 +73,40 @@ def test_batches_have_noisy_losses_and_the_control_variate_takes_it():
     assert chain_warnings(of_batches(noise_bias=0.0, least_loss=0.5)) == []
     assert chain_warnings(of_batches(noise_bias=0.2).assign_attrs(control_variate=True)) == []
     assert "a loss lower by" in chain_warnings(dataset(noise_bias=0.05, least_loss=0.5))[0]
+
+
+def annealed(correlation=0.02, acceptance=0.8, gap=0.0, apart=1.0, ancestors=100.0, faulty=100):
+    """A hundred temperatures behind the prior, so many of them as given; repeats differ as their weights explain."""
+    some = np.arange(101) >= 101 - faulty
+    repeats = np.array([[-1.0], [1.0], [-1.0], [1.0]])
+    columns = {
+        "correlation": ("rung", np.where(some, correlation, 0.02)),
+        "acceptance": ("rung", np.where(some, acceptance, 0.8)),
+        "ancestors": ("rung", np.full(101, ancestors)),
+        "route_gap": ("nbeta", np.array([gap])),
+        "route_gap_error": ("nbeta", np.array([0.01])),
+        "repeat_free_energy": (("repeat", "nbeta"), 5.0 + repeats),
+        "weight_error": ("nbeta", repeats.std(axis=0, ddof=1) / 2 / apart),
+    }
+    return xr.Dataset(columns)
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({}, ""),
+        ({"acceptance": 0.5}, ""),  # half of the moves are not most of them
+        ({"acceptance": 0.1}, "at 100 of 100 temperatures most of the moves are refused"),
+        ({"acceptance": 0.1, "faulty": 4}, ""),  # fewer than one in twenty
+        ({"acceptance": 0.1, "faulty": 7}, "at 7 of 100 temperatures most of the moves are refused"),
+        ({"correlation": 0.9, "faulty": 4}, ""),
+        ({"correlation": 0.9}, "at 100 of 100 temperatures the moves leave losses as they were, with a correlation"),
+        ({"gap": -0.5}, "the two routes differ by -0.5: take more particles"),
+        ({"apart": 30.0}, "populations differ 30 times as much as their weights explain"),
+        ({"ancestors": 3.0}, "all of a population descends from 3 particles"),
+    ],
+)
+def test_a_fault_of_an_annealing_has_its_sentence(faults, said):
+    found = annealing_warnings(annealed(**faults), SMC(repeats=4))
+    assert len(found) == bool(said)
+    assert said in "".join(found)
