@@ -5,9 +5,9 @@
 The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
-and the claim at smoke. Slow tests are left out. Those that survive are printed with file and line, and belong into
-docs/mutants.md with a reason, or get a test. At the end all tests that have failed run without a change: one that fails
-then as well has noticed nothing, and ends the command.
+and the claim at smoke, of which no two seeds may be alike. Slow tests are left out. Those that survive are printed
+with file and line, and belong into docs/mutants.md with a reason, or get a test. At the end all tests that have failed
+run without a change: one that fails then as well has noticed nothing, and ends the command.
 """
 
 import argparse
@@ -78,8 +78,11 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
     stages = [near] if (near := nearest(mutant)) else []
     if mutant.file.name == "measure.py":
-        smoke = f"tests/claims/test_every_claim.py::test_the_claim_holds_at_smoke[{Path(*own.parts[1:])}]"
-        stages.append(["-m", "claims and not slow", smoke])
+        every, claim = "tests/claims/test_every_claim.py", Path(*own.parts[1:])
+        asked = (
+            f"{every}::{one}[{claim}]" for one in ("test_the_claim_holds_at_smoke", "test_no_seed_is_measured_twice")
+        )
+        stages.append(["-m", "claims and not slow", *asked])
     else:
         stages.append([f"tests/{own}", *(["tests/agreement"] if own.name == "theory" else [])])
     source = file.read_text("utf-8")
