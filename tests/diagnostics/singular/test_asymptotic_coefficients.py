@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.singular.finite_data import rows_of_halves
-from icllab.diagnostics.singular.least_losses import lowest_near
+from icllab.diagnostics.singular.least_losses import Lowest, lowest_near, with_descent
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 N = 1e6
@@ -155,6 +156,15 @@ def test_a_descent_ends_at_the_minimum_and_leaves_what_is_one():
     np.testing.assert_allclose(beside.place, 1, atol=2e-3)
     assert beside.level == pytest.approx(valley(np.array([0.5, 0.3])))
     assert there.loss == there.level == 3
+
+
+@pytest.mark.parametrize(("short", "error", "told"), [(0.06, 0.001, True), (0.06, 0.04, False), (0.02, 0.001, False)])
+def test_a_descent_is_told_where_it_is_much(short, error, told):
+    """Beyond twice the error, and three per cent of the estimate are much, one is little."""
+    estimate = xr.Dataset({"estimate": 2.0, "mcse": error}, attrs={"warnings": []})
+    found = with_descent(estimate, Lowest(3.0, 3.0 - short / 1e3, jnp.zeros(2)), 1e3)
+    assert float(found["descent"]) == pytest.approx(short, rel=1e-6)
+    assert said(found, "lowers the loss by") is told
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,14 @@ def test_a_length_alone_has_a_coefficient_only_at_its_minimum():
         assert abs(float(here["estimate"]) - 1.0) < 4.5 * float(here["mcse"])
         assert float(here["mcse"]) < 0.1
         assert not any("position 1" in said for said in here.attrs["warnings"])
+        # On the way there the gain falls as the square of what is left.
+        for gain in (0.75, 0.4):
+            left = (gain / float(away["step_gain"])) ** 0.5 * (np.asarray(found.model.w) - own)
+            near = eqx.tree_at(lambda m: m.model.w, found, jnp.asarray(own + left))
+            there = near.coefficient_of(1, key=jax.random.key(2), **how)
+            assert float(there["step_gain"]) == pytest.approx(gain, rel=1e-6)
+            told = any("a step would gain 0.75" in said for said in there.attrs["warnings"])
+            assert told == (gain > 0.5)
 
 
 CURVE = {"localization": 1.0, "sampler": HMC(mode="vmap", warm_up=100, draws=500)}

@@ -10,7 +10,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SGLD, LinearResponse, Quadrature, susceptibility
-from icllab.diagnostics.curvature.products import GaussNewton
+from icllab.diagnostics.curvature.products import GaussNewton, Hessian
 from icllab.diagnostics.curves.flow_fits import loss as landscape
 
 H = np.array([4.0, 1.0, 0.2])
@@ -108,6 +108,23 @@ def test_quadrature_and_linear_response_are_exact_where_all_is_quadratic():
     )
     assert by_grid.attrs["warnings"] == by_solving.attrs["warnings"] == []
     assert by_solving.attrs["resolution"] == GAMMA / NBETA
+
+
+def test_the_error_of_random_signs_is_that_of_a_trace():
+    r"""Of v'Mv for signs v the variance is twice the sum of squares off the diagonal of M's symmetric part."""
+    probes = 1000
+    with jax.enable_x64(True):
+        route = LinearResponse(curvature=Hessian(bowl(), jnp.zeros(3)), dense=0, probes=probes)
+        found = of_bowl.__wrapped__(route)
+    variance = 1 / (NBETA * H + GAMMA)
+    quadratic = np.array([[0, 0, 0], [0, 1, 1], [0, 1, 0.0]])
+    m = quadratic @ np.diag(variance * (TILTED - H) * variance)
+    apart = (m + m.T) / 2 * (1 - np.eye(3))
+    wanted = NBETA * np.sqrt(2 * np.sum(apart**2) / probes) / 2
+    error = found["susceptibility_error"].values[:, 0]
+    assert error[0] == 0
+    assert error[1] == pytest.approx(wanted, rel=0.2)  # itself known to one in forty-five
+    assert abs(float(found["susceptibility"][1, 0]) - gaussian()[1]) < 4 * wanted
 
 
 def test_chains_find_the_gaussian_within_errors_that_are_small():
