@@ -5,11 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.chains import run_chains
+from icllab.diagnostics.singular import local_learning
 from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted_steps
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
@@ -96,6 +98,22 @@ def test_steps_and_members_share_a_program(trained):
     assert run_chains._cached._cache_size() == compiled
     np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
     assert "step" not in one.dims
+
+
+def test_data_have_a_size_and_prompts_that_are_drawn_have_none(trained, monkeypatch):
+    """They estimate the population's loss: n is that of the data, or what is asked for."""
+    task, run, prompts = trained
+    seen = []
+
+    def noted(found_by, loss, at, data, *, n, **how):
+        seen.append((n, len(data.y)))
+        return xr.Dataset({"estimate": 1.0}, attrs={"warnings": []})
+
+    monkeypatch.setattr(local_learning, "estimates", noted)
+    how = {"task": task, "key": jax.random.key(4), "sampler": HMC(warm_up=8, draws=8, mode="vmap")}
+    for data, n in ((prompts, None), (12, None), (12, 50.0), (prompts, 50.0)):
+        learning_coefficient(run, data=data, n=n, **how)
+    assert seen[::2] == [(20, 20), (None, 12), (50.0, 12), (50.0, 20)]
 
 
 def test_annealing_has_no_terms(trained):
