@@ -102,7 +102,7 @@ experiment = Experiment(
     static=("dim", "kappa"),
     fixed={"alpha": 1.0, "rho": 0.01, "batch": 64, "rate": 0.01, "prompts": 4096},
     sizes={
-        "smoke": {"dim": (4,), "kappa": (0.25, 64.0), "step": (800,), "seed": 6},
+        "smoke": {"dim": (4,), "kappa": (0.25, 64.0), "step": (800,), "seed": 6, "batch": 24, "prompts": 2048},
         "small": {"dim": (8,), "kappa": KAPPAS, "step": (1000, 4000), "seed": 10},
         "medium": {"dim": (8, 12), "kappa": KAPPAS, "step": (1000, 4000), "seed": 6},
     },

@@ -96,7 +96,8 @@ experiment = Experiment(
     static=("dim", "training", "layers", "step"),
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 16_000},
     sizes={
-        "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 4},
+        "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 4}
+        | {"batch": 64, "prompts": 4000},
         "small": COMMON | {"step": (3000,), "seed": 5},
         "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8)},
     },

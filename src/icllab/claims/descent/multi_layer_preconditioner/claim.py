@@ -98,7 +98,9 @@ experiment = Experiment(
     outputs=("step", "layer", "row", "column"),
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 20_000},
     sizes={
-        "smoke": square(2) | {"setting": ("whitened",), "layers": (2,), "layer": (1, 2), "step": (0, 2000), "seed": 2},
+        "smoke": square(2)
+        | {"setting": ("whitened",), "layers": (2,), "layer": (1, 2), "step": (0, 2000), "seed": 2}
+        | {"batch": 64, "prompts": 4000},
         "small": COMMON | {"step": (0, 100, 250, 500, 1000, 2000, 4000, 6000), "seed": 6},
         "medium": COMMON | {"step": (0, 250, 500, 1000, 2000, 4000, 8000, 16_000), "seed": Seeds(16, block=4)},
     },
