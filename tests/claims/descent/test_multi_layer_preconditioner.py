@@ -1,11 +1,14 @@
 """What is particular to this claim: distances from the family on made-up matrices, and its check on them."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 from judging import theory_under
 
-from icllab.claims.descent.multi_layer_preconditioner import claim
+from icllab.claims.descent.multi_layer_preconditioner import claim, measure
 from icllab.experiments.checks import Outcome, worst
 from icllab.theory import preconditioners
 
@@ -103,3 +106,19 @@ def test_the_covariance_has_the_variances_named_in_directions_that_are_not_the_a
     a, _ = preconditioners.family(sigma, np.ones(1))
     assert np.max(preconditioners.identity_distance(a, sigma)) < 1e-12
     assert np.abs(sigma - np.diag(np.diag(sigma))).max() > 0.05
+
+
+def test_a_loss_is_a_mean_over_prompts(monkeypatch):
+    """Of networks that are not there: each number stands at its step, seed and entry."""
+    blocks = np.arange(8.0).reshape(2, 2, 2)
+    member = SimpleNamespace(member=lambda i: i)
+    run = SimpleNamespace(trajectory=SimpleNamespace(at=lambda step: member))
+    monkeypatch.setattr(measure._layers, "trained", lambda *_, **how: run)
+    monkeypatch.setattr(measure._layers, "blocks", lambda network: (blocks + 10 * network, -blocks))
+    monkeypatch.setattr(measure._layers, "on_shared_prompts", lambda networks, task, **how: np.array([[1.0, 2, 6]]))
+    sizes = {"dim": 2, "length": 3, "layers": 2, "layer": (2,), "row": (0, 1), "column": (1,), "prompts": 3}
+    point = SimpleNamespace(**sizes, setting="whitened", step=(0, 5), seed=(3, 4))
+    found = measure.measure(point, key=jax.random.key(0))
+    np.testing.assert_array_equal(found["test_loss"][1], np.full((2, 2), 3.0))
+    np.testing.assert_array_equal(found["preconditioner"][1][0, :, 0, :, 0], [[5, 7], [15, 17]])
+    np.testing.assert_array_equal(found["contraction"][1][1, 0, 0, :, 0], [-5, -7])

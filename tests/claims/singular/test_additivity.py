@@ -1,10 +1,11 @@
 """What is particular to this claim: its check on made-up worlds, and its integrals against closed forms."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.singular.additivity import claim
+from icllab.claims.singular.additivity import claim, measure
 from icllab.experiments.checks import Outcome
 from icllab.theory import learning_coefficients
 
@@ -76,3 +77,20 @@ def test_the_integrals_tend_to_the_closed_forms(arrangement):
     )
     assert np.allclose(falls, multiplicity - 1, atol=0.05)
     assert abs(colder["additivity_gap"] - (value - alone)) < 0.01
+
+
+def test_a_gap_has_the_errors_of_all_runs():
+    """One run that stands for two terms counts with twice its error, and another adds its variance."""
+    whole, twice, once = ({"estimate": value, "mcse": error} for value, error in ((3.0, 0.3), (1.0, 0.1), (0.25, 0.4)))
+    found, error = measure.gap(whole, [twice, twice, once])
+    assert found == pytest.approx(0.75)
+    assert error == pytest.approx((0.3**2 + 0.2**2 + 0.4**2) ** 0.5)
+
+
+def test_terms_are_half_the_squared_answers_of_their_units():
+    rng = np.random.default_rng(0)
+    chosen = (((0, 2), 1), ((1,), 0))
+    a, b = rng.normal(size=(claim.MOST, claim.MOST)), rng.normal(size=(3, claim.MOST))
+    found = measure.Terms.of(chosen)({"a": jnp.asarray(a), "b": jnp.asarray(b)})
+    wanted = [np.sum((b[:, list(units)] @ a[list(units), which]) ** 2) / 2 for units, which in chosen]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)

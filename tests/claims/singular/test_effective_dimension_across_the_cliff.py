@@ -1,6 +1,7 @@
 """What is particular to this claim: its check on made-up dimensions, and its four measurements beside known numbers."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -172,3 +173,17 @@ def test_stages_are_half_way_to_the_cliff_at_its_foot_and_the_end():
     assert measure.stages(losses, 4) == (2, 6, 8)
     assert measure.stages(np.full(5, 3.0), 4) == (2, 4, 4)
     assert measure.dimensions([-1.0, 0.0, 1.0, 3.0], (1.0,)) == [0.5 + 0.75]
+
+
+def test_models_and_seeds_have_keys_of_their_own(monkeypatch):
+    keys = []
+
+    def noted(point, seed, key, **how):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return {}
+
+    for model in claim.MODELS:
+        monkeypatch.setattr(measure, model, noted)
+        point = SimpleNamespace(model=model, stage=("end",), resolution=(1e-3,), strength=("beta",), seed=(0, 1))
+        measure.measure(point, key=jax.random.key(0))
+    assert len(set(keys)) == len(keys) == 2 * len(claim.MODELS)

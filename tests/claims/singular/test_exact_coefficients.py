@@ -1,13 +1,15 @@
 """What is particular to this claim: its check on made-up free energies, and formulas that are wrong in one place."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 from judging import judged
 
-from icllab.claims.singular.exact_coefficients import claim
+from icllab.claims.singular.exact_coefficients import claim, measure
 from icllab.experiments.checks import Outcome
 
 T = np.geomspace(1e4, 1e7, 7)
@@ -76,3 +78,22 @@ def test_formulas_count_no_more_than_the_parameters():
         found, count = claim.formula(model)
         assert found.value <= count / 2
         assert (claim.regular(model)[0].value == found.value) == (model == "quadratic")
+
+
+def test_chains_and_populations_have_keys_of_their_own(monkeypatch):
+    keys = []
+
+    def energies(loss, at, *, key, **how):
+        keys.append(key)
+        return xr.Dataset({"repeat_free_energy": (("repeat", "nbeta"), np.zeros((2, 1)))}, attrs={"warnings": []})
+
+    def chains(loss, at, *, key, **how):
+        keys.append(key)
+        return xr.Dataset({"estimate": 5.0, "mcse": 0.1}, attrs={"warnings": []})
+
+    monkeypatch.setattr(measure, "free_energy", energies)
+    monkeypatch.setattr(measure, "learning_coefficient", chains)
+    sizes = {"nbeta": (10.0,), "seed": (0, 1), "particles": 10, "chains": 4, "draws": 8, "warm_up": 8, "samples": N}
+    measure.measure(SimpleNamespace(model="quadratic", **sizes), key=jax.random.key(0))
+    data = [tuple(jax.random.key_data(key).tolist()) for key in (*keys, jax.random.key(0))]
+    assert len(set(data)) == 3

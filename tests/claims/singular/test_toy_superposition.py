@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -116,3 +117,12 @@ def test_the_loss_is_the_mean_over_one_feature_at_a_time():
     for rectified, answer in ((True, np.maximum(answers, 0)), (False, answers)):
         wanted = ((inputs - answer) ** 2).sum(-1).mean()
         assert float(measure.Loss(rectified)(w)) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "expected"), [((0.7,) * 5 + (0.5,), 2), ((0.7,) * 4 + (0.5, 0.0), 1), ((0.9,), 0)])
+def test_corners_are_the_columns_that_are_long_enough(lengths, expected):
+    """Columns of six tenths and more count, whichever way they point."""
+    angles = 2 * np.pi * np.arange(len(lengths)) / 7
+    weights = np.array([np.cos(angles), np.sin(angles)]) * lengths
+    found = measure.corners({"weights": jnp.asarray(weights)})
+    np.testing.assert_array_equal(found, np.arange(4) == expected)
