@@ -76,7 +76,7 @@ def nearest(mutant: Mutant) -> list[str]:
 def noticed(mutant: Mutant, copy: Path) -> str:
     """The test that fails, or how the tests end otherwise; empty where none notices."""
     file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
-    stages = [near] if (near := nearest(mutant)) else []
+    stages = [some for near in [nearest(mutant)] for some in (near[:1], near[1:]) if some]  # most fail in the first
     if mutant.file.name == "measure.py":
         every, claim = "tests/claims/test_every_claim.py", Path(*own.parts[1:])
         asked = (
