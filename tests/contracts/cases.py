@@ -43,6 +43,7 @@ from icllab.tasks import (
     LabelRelations,
     LinearRegression,
     MarkovChain,
+    PeriodicStrings,
     PromptMixture,
     RepeatedTokens,
     SphereInputs,
@@ -108,6 +109,7 @@ TASKS = {
     "label_relations": lambda: LabelRelations.drawn(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
     "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),
     "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
+    "periodic_strings": lambda: PeriodicStrings(vocabulary=9, shortest=2, longest=4, tokens=7, held_out=1),
     "markov_chain": lambda: MarkovChain.drawn(vocabulary=3, tokens=6, key=KEY),
     "higher_order_chain": _chain,
     "string_programs": lambda: StringPrograms.drawn(

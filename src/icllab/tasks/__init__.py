@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
+    from icllab.tasks.periodic_strings import PeriodicStrings
     from icllab.tasks.regression_distributions import (
         GaussianInputs,
         GaussianWeights,

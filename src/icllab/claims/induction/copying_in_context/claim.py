@@ -1,0 +1,175 @@
+r"""Copying repeated strings: two layers of attention learn it by previous-token attention or without, one does not.
+
+A prompt is a string of different tokens over and over, and its period differs from prompt to prompt. A token that has
+come before tells the next one; accuracies are over these positions. Whoever knows the position alone, not the tokens,
+copies best from a fixed distance d, which is right if the period divides d:
+
+.. math:: A_0 = \frac{\sum_i \max_{d \le i + 1} \#\{p \le i : p \mid d\}}{\sum_i \#\{p \le i\}}
+
+over positions i from 0, with p of the periods of training. An ablation sets entries of a pattern to zero, after
+training: those of the first layer for the *previous token*, or for earlier occurrences of the *same token*; those of
+the last layer for the *induction target*, what followed an earlier occurrence of the token, or for all else. A network
+copies *by previous-token attention* if without it its accuracy is no more than 0.1 above that of a fixed distance.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.claims.induction import _transitions
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Experiment, Finding, checks, estimates
+from icllab.experiments.results import fixed_values
+from icllab.figures.curves import Panel, panels
+
+PREVIOUS, TARGET, TARGET_ALONE = "previous token", "induction target", "all but induction target"
+ABLATIONS = (PREVIOUS, "same token", TARGET, TARGET_ALONE)
+SCORES = {"previous_token_score": "previous-token", "induction_score": "induction"}
+LONG = 2500  # steps that are enough to tell
+NEAR = 0.1  # above the accuracy of a fixed distance
+LEARNED, ALONE, HELD_OUT = 0.8, 0.8, 0.75  # accuracies of two layers; with the target alone; of held-out pairs
+LONGER = {True: 0.7, False: 0.4}  # accuracy at longer periods, by previous-token attention and without
+WAITS = 1.0  # width over time; a learner that comes near its end exponentially has 3.2
+TOGETHER = 0.4  # of the logarithms of times
+
+
+def guessing(*, shortest: int, longest: int, tokens: int) -> float:
+    """The accuracy of copying from the best distance at every position, over the positions that can be copied."""
+    periods = np.arange(shortest, longest + 1)
+    right, asked = 0, 0
+    for i in range(shortest, tokens - 1):
+        possible = periods[periods <= i]
+        right += max(int(np.sum(d % possible == 0)) for d in range(1, i + 2))
+        asked += len(possible)
+    return right / asked
+
+
+def theory(dataset: xr.Dataset) -> xr.Dataset:
+    """With the accuracy of copying from a fixed distance."""
+    fixed = fixed_values(dataset)
+    level = guessing(**{name: fixed[name] for name in ("shortest", "longest", "tokens")})
+    return dataset.assign(accuracy_line=xr.zeros_like(dataset.step, dtype=float) + level)
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """What one layer does not learn; and what two layers do, by previous-token attention and without."""
+    level, depths, long = float(dataset["accuracy_line"][-1]), set(dataset.layers.values), dataset.step.max() >= LONG
+    findings = []
+    if 1 in depths:
+        one = dataset["accuracy"].sel(layers=1, drop=True).isel(step=-1, drop=True)
+        what = f"one-layer networks with an accuracy above {level + NEAR:.2g}"
+        findings += checks.equal("one_layer", what, (one > level + NEAR).sum(), 0)
+    if 2 in depths:
+        findings += _two_layers(dataset.sel(layers=2, drop=True), level)
+    whole = bool(depths >= {1, 2} and long)
+    return [*findings, *checks.included("whole", "both depths, for long enough", whole)]
+
+
+def _two_layers(part: xr.Dataset, level: float) -> list[Finding]:
+    """All of them; and both kinds beside each other."""
+    end = part["accuracy"].isel(step=-1, drop=True)
+    findings = checks.above("learned", "accuracy of two layers", estimates.mean(end), LEARNED)
+    ablated = part["ablation_accuracy"]
+    without, alone = (estimates.mean(ablated.sel(ablation=name, drop=True)) for name in (TARGET, TARGET_ALONE))
+    findings += checks.below("without_target", f"accuracy without attention to the {TARGET}", without, level + NEAR)
+    findings += checks.above("target_alone", f"accuracy without attention to {TARGET_ALONE}", alone, ALONE)
+    kind = kinds(part, level)
+    rise = _transitions.risen(part["accuracy"], plateau=level, end=1.0)
+    return _transitions.visible([*findings, *_generalisation(part, kind), *_times(part, kind, rise)])
+
+
+def kinds(part: xr.Dataset, level: float) -> xr.DataArray:
+    """Which networks of two layers need attention to the previous token."""
+    return part["ablation_accuracy"].sel(ablation=PREVIOUS, drop=True) <= level + NEAR
+
+
+def _generalisation(part: xr.Dataset, kind: xr.DataArray) -> list[Finding]:
+    """Periods longer than those of training, and pairs of tokens that are held out of it."""
+    longer = part["period_accuracy"].sel(period=part.period > fixed_values(part)["longest"]).mean("period")
+    by, without = (estimates.mean(longer.where(kind == which)) for which in (True, False))
+    what = "accuracy at longer periods, previous-token attention"
+    findings = checks.above("longer_by", f"{what} needed", by, LONGER[True])
+    findings += checks.below("longer_without", f"{what} not needed", without, LONGER[False])
+    held_out = estimates.mean(part["held_out_accuracy"].isel(step=-1, drop=True).where(kind))
+    what = "accuracy of held-out pairs, previous-token attention needed"
+    return findings + checks.above("held_out", what, held_out, HELD_OUT)
+
+
+def _times(part: xr.Dataset, kind: xr.DataArray, rise: xr.Dataset) -> list[Finding]:
+    """The networks that need it learn sooner, in a transition in which both scores have theirs."""
+    time = rise["transition_time"].where(rise["transition_time"] > 0)
+    sooner = estimates.geometric_mean(time.where(~kind)) / estimates.geometric_mean(time.where(kind))
+    what = "time of the transition, previous-token attention not needed / needed"
+    findings = checks.above("sooner", what, sooner, 1.0)
+    width = estimates.mean(rise["relative_width"].where(kind))
+    findings += checks.below("width", "width of the transition / its time, needed", width, WAITS)
+    for name, called in SCORES.items() if kind.any() else ():
+        own = _transitions.risen(part[name].sel(seed=part.seed[kind.values]))["transition_time"]
+        ratio = estimates.geometric_mean(own.where(own > 0) / time)
+        what = f"time of the {called} score / the accuracy's, needed"
+        findings += checks.near(f"time_{name}", what, ratio, 1.0, margin=TOGETHER)
+    return findings
+
+
+def figure(dataset: xr.Dataset):
+    """Accuracy and scores along training, and the accuracy at every period, of each kind of the deepest network."""
+    deep = dataset.isel(layers=-1, step=slice(None, None, 4), drop=True)
+    needed = kinds(deep, float(deep["accuracy_line"][-1]))
+    names = xr.DataArray(["needed", "not needed"], dims="previous_token", name="previous_token")
+    curves = deep[["accuracy", *SCORES, "period_accuracy"]]
+    shown = xr.concat([curves.where(needed), curves.where(~needed)], dim=names).assign(
+        accuracy_line=deep["accuracy_line"]
+    )
+    rows = [Panel("accuracy", "accuracy_line"), *(Panel(name) for name in SCORES), Panel("period_accuracy", x="period")]
+    how = {"hue": "previous_token", "line_x": "step", "line_name": "fixed distance"}
+    return panels(shown, rows, x="step", columns=2, **how)
+
+
+COMMON = {"period": tuple(range(2, 13)), "ablation": ABLATIONS}
+
+experiment = Experiment(
+    claim=(
+        "Two-layer networks that copy repeated strings by previous-token attention copy longer strings than in "
+        "training; those that copy without it do not; one layer does not copy."
+    ),
+    conditions=(
+        "Strings of 4 to 8 different tokens out of 32, repeated up to 20 tokens; longer ones of 9 to 12. Attention "
+        "alone, one head a layer, learned positions, Adam. Both kinds come from the same training, by the start alone."
+    ),
+    sources=("Olsson22",),
+    axes=(
+        Axis("period", "p", "period", "tokens", least=1),
+        Axis("ablation", "a", "attention that is set to zero"),
+        Axis("previous_token", "k", "attention to the previous token"),
+    ),
+    quantities=(
+        "accuracy",
+        *SCORES,
+        Quantity("held_out_accuracy", "A_h", "accuracy of held-out pairs"),
+        Quantity("period_accuracy", "A_p", "accuracy at a period"),
+        Quantity("ablation_accuracy", "A_a", "accuracy without some attention"),
+    ),
+    static=("layers",),
+    outputs=("step", "period", "ablation"),
+    fixed={"vocabulary": 32, "shortest": 4, "longest": 8, "tokens": 20, "held_out": 4, "width": 32}
+    | {"learning_rate": 3e-3, "batch": 32, "prompts": 1024},
+    sizes={
+        "smoke": COMMON | {"layers": (1,), "step": (0, 100, 200), "seed": 2, "prompts": 256},
+        "small": COMMON | {"layers": (1, 2), "step": tuple(range(0, 2501, 25)), "seed": 16},
+        "medium": COMMON | {"layers": (1, 2), "step": tuple(range(0, 7501, 25)), "seed": Seeds(48, block=12)},
+    },
+    theory=theory,
+    key=2,
+    controls={
+        "depth_without_effect": Control(
+            "every network has two layers, whatever depth is asked for",
+            measure={"layers": 2},
+            axes={"step": (0, 1000), "seed": (0, 1, 2)},
+        ),
+        "shuffled": Control(
+            "the tokens of a prompt of training come in any order",
+            measure={"shuffled": True},
+            axes={"layers": (2,), "step": (0, 400, 800), "seed": (0, 1, 2)},
+        ),
+    },
+)
