@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import norm
 
 from icllab.diagnostics import SMC
-from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, chain_warnings
+from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, chain_warnings, errors_of_few
 
 GOOD = {
     "estimate": 3.0,
@@ -110,3 +111,9 @@ def test_a_fault_of_an_annealing_has_its_sentence(faults, said):
     found = annealing_warnings(annealed(**faults), SMC(repeats=4))
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+def test_few_repeats_have_student_s_distribution():
+    """Of two it is Cauchy's, whose tail is known; of many it is normal, and the errors are three."""
+    assert errors_of_few(2) == pytest.approx(1 / math.tan(math.pi * norm.sf(3)), rel=1e-9)
+    assert errors_of_few(10**6) == pytest.approx(3, rel=1e-4)
