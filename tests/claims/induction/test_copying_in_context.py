@@ -63,7 +63,7 @@ def test_it_holds_where_all_is_as_claimed():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"one_layer": 0.6}, "one_layer"),
+        ({"one_layer": 0.7}, "one_layer"),
         ({"end": 0.7}, "learned"),
         ({"longer": (0.5, 0.1)}, "longer_by"),
         ({"longer": (0.9, 0.6)}, "longer_without"),
