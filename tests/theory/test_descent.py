@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import roots_genlaguerre
 
 from icllab.core.errors import InputError
 from icllab.theory import descent
@@ -132,3 +133,15 @@ def test_three_layers_are_sharper_than_any_sample_can_tell():
 def test_what_cannot_be_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_layers_that_do_not_contract_among_those_that_do_take_the_whole_rule():
+    """With a zero first: of one input the error is an integral over a gamma distribution, by quadrature."""
+    a, b, length = np.array([0.3, 0.5, 0.4]), np.array([0.0, 0.6, 0.0]), 4
+    points, weights = roots_genlaguerre(20, length / 2 - 1)
+    s = 2 * points / length  # of one input of unit variance: a chi-squared number over its degrees
+    left = (1 - a[0] * s) * (1 - a[1] * s)
+    contracted = 1 - a[1] * b[1] * s
+    left = left * (1 - a[2] * s * contracted**2)
+    wanted = weights @ left**2 / weights.sum()
+    assert descent.loss(a, b, dim=1, length=length) == pytest.approx(wanted, rel=1e-10)

@@ -1,5 +1,7 @@
 """What is estimated by default: a limit where one temperature does not have it, and words where something is off."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import xarray as xr
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics.singular import curve_limits
 from icllab.diagnostics.singular.finite_data import rows_of_halves
 from icllab.diagnostics.singular.least_losses import Lowest, lowest_near, with_descent
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
@@ -181,3 +184,27 @@ def test_what_populations_have_no_use_for(how, words):
     with pytest.raises(InputError) as error:
         learning_coefficient(narrow, jnp.zeros(2), key=jax.random.key(0), sampler=SMC(), **({"n": N} | how))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "all_particles", "cheap"),
+    [(5e-4, 40.0, True), (5e-4, 90.0, False), (1.5e-3, 1e-9, False)],
+)
+def test_populations_take_at_most_a_minute_and_gradients_a_millisecond(monkeypatch, gradient, all_particles, cheap):
+    monkeypatch.setattr(curve_limits, "_least_seconds", lambda run: all_particles / curve_limits.GRADIENTS)
+    here = Neighbourhood.of(narrow, jnp.zeros(2), None, block=8)
+    assert curve_limits.populations_are_cheap(here, gradient) is cheap
+
+
+@pytest.mark.parametrize(("left", "told"), [(0.045, True), (-0.045, True), (0.02, False)])
+def test_what_a_curve_has_still_to_go_is_told_where_it_is_much(monkeypatch, left, told):
+    """Of a limit of 1 one part in twenty-two is much, and one in fifty is little."""
+    zeros = (("repeat", "nbeta"), np.zeros((4, curve_limits.POINTS)))
+    free = {"repeat_free_energy": zeros, "repeat_mean_loss": zeros, "least_loss": 0.0}
+    limit = {"value": 1.0, "error": 0.1, "interval": (0.8, 1.2), "level": 1 - left, "level_error": 0.01, "misfit": 1.0}
+    limit |= {"left": left, "left_error": 0.01, "multiplicities": [1.0]}
+    monkeypatch.setattr(curve_limits, "free_energy", lambda *_, **how: xr.Dataset(free, attrs={"warnings": []}))
+    monkeypatch.setattr(curve_limits, "extrapolated", lambda *_, **how: SimpleNamespace(**limit))
+    here = Neighbourhood.of(narrow, jnp.zeros(2), None, block=8)
+    found = curve_limits.annealed_limit(here, 1e4, least=0.0, key=jax.random.key(0), sampler=SMC())
+    assert said(found, "the curve has not settled") is told

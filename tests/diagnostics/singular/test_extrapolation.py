@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from icllab.diagnostics.singular.extrapolation import extrapolated
+from icllab.diagnostics.singular.extrapolation import KINDS, extrapolated
 
 LOG_T = np.linspace(math.log(72_382) - 2.5 * math.log(10), math.log(72_382), 13)
 STEP, LOW, HIGH = 0.02, -200.0, 30.0
@@ -132,3 +132,8 @@ def test_errors_are_those_of_repeats():
     one, two = (extrapolated(LOG_T, slopes_of(1.7 * LOG_T, noise, 5), parameters=8) for noise in (0.01, 0.02))
     assert two.level_error == pytest.approx(2 * one.level_error, rel=0.1)
     assert np.ptp(two.interval) > 1.5 * np.ptp(one.interval)
+
+
+def test_kinds_of_curves_have_probabilities():
+    assert sum(KINDS) == pytest.approx(1, rel=1e-12)
+    assert min(KINDS) > 0
