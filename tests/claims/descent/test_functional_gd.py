@@ -1,7 +1,9 @@
 """What is particular to this claim: its check on made-up worlds, and what a cell measures."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -98,3 +100,21 @@ def test_matrices_near_multiples_of_the_identity_are_recognised():
     assert measure.off_identity(Model) == 1
     Model.key, Model.query = (2 * np.eye(3) + 0.2 * np.diag([1.0, -1.0], 1))[None], np.eye(3)[None]
     np.testing.assert_allclose(measure.off_identity(Model), (0.08 / 12.08) ** 0.5)
+
+
+def test_where_everything_is_trained_no_prompt_is_one_that_judges(monkeypatch):
+    """Its prompts are its own: those of the fits and the tests come from the same key."""
+    seen = []
+
+    def noted(start, task, *, data, **how):
+        seen.append(np.asarray(data.x))
+        return SimpleNamespace(predictor=start)
+
+    monkeypatch.setattr(measure.icl, "fit", noted)
+    task, of_prompts = measure.task_of("exponential", 2, 3), jax.random.key(0)
+    point = SimpleNamespace(dim=2, layers=1, std=0.1, free_prompts=6, steps=1, rate=0.1)
+    measure.everything(point, task, of_prompts, jax.random.key(1))
+    rows = [np.asarray(part.x) for part in measure.drawn(task, of_prompts, 3, 5)]
+    numbers = np.concatenate([part.ravel() for part in (*rows, *seen)])
+    assert seen[0].shape == (6, 4, 2)
+    assert len(np.unique(numbers)) == len(numbers)
