@@ -30,8 +30,8 @@ def made_up(longer=(0.9, 0.1), times=(300.0, 900.0), one_layer=0.38, end=1.0, sc
     by = np.arange(SEEDS) % 2 == 0
     time = np.where(by, *times) * jitter
     curve = np.stack([0.03 + 0.37 * rise(0.2 * t) + (end - 0.4) * rise(t) for t in time])
-    previous = np.stack([0.02 + 0.38 * w * rise(score * t) for t, w in zip(time, by, strict=True)])
-    induction = np.stack([0.1 + 0.8 * rise(t) for t in time])
+    previous = np.stack([0.02 + 0.38 * w * rise(t) for t, w in zip(time, by, strict=True)])
+    induction = np.stack([0.1 + 0.8 * rise(score * t) for t in time])
     other = np.where(by, *longer) * jitter
     by_period = np.where(PERIODS[None] > 8, other[:, None], end * jitter[:, None] / jitter.max())
     alone = 0.9 * jitter
@@ -65,10 +65,10 @@ def test_it_holds_where_all_is_as_claimed():
     [
         ({"one_layer": 0.7}, "one_layer"),
         ({"end": 0.7}, "learned"),
-        ({"longer": (0.5, 0.1)}, "longer_by"),
-        ({"longer": (0.9, 0.6)}, "longer_without"),
+        ({"longer": (0.5, 0.1)}, "longer_needed"),
+        ({"longer": (0.9, 0.6)}, "longer_not_needed"),
         ({"times": (900.0, 300.0)}, "sooner"),
-        ({"score": 2.0}, "time_previous_token_score"),
+        ({"score": 2.0}, "time_induction"),
         ({"held_out": 0.6}, "held_out"),
         ({"target": 0.8}, "without_target"),
     ],
@@ -82,6 +82,15 @@ def test_networks_of_one_kind_alone_leave_it_undecided():
     assert not failing(dataset)
     assert outcome(dataset) is Outcome.UNDECIDED
     assert outcome(made_up().isel(seed=slice(1, None, 2))) is Outcome.UNDECIDED
+
+
+def test_networks_between_the_kinds_are_of_neither():
+    dataset = made_up()
+    ablated = dataset["ablation_accuracy"].copy()
+    ablated.loc[{"ablation": claim.PREVIOUS, "seed": [0, 1]}] = 0.5
+    kind = claim.kinds(dataset.assign(ablation_accuracy=ablated).sel(layers=2), 0.4)
+    assert kind["needed"].values.tolist() == [False, False, True, False] + [True, False] * 2
+    assert kind["not needed"].values.tolist() == [False, False, False, True] + [False, True] * 2
 
 
 def test_one_layer_alone_is_judged_as_far_as_it_goes():
