@@ -19,6 +19,7 @@ from icllab.core.protocols import AbstractModel, AbstractPredictor, Trace
 from icllab.diagnostics import (
     VerdictRule,
     divergences,
+    gradient_shares,
     head_scores,
     icl_scores,
     identify,
@@ -107,6 +108,7 @@ def distance(given):
 DIAGNOSTICS = {
     "per_length": (of_regression()(per_length), attention),
     "per_length against another": (of_regression(against=Ridge(1.0))(per_length), attention),
+    "gradient_shares": (of_regression(groups=8)(gradient_shares), attention),
     "icl_scores": (of_regression()(icl_scores), attention),
     "identify": (identified, attention),
     "interpolate": (interpolated, attention),

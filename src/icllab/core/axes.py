@@ -273,6 +273,8 @@ QUANTITIES = _table(
     Quantity("contribution_covariance", r"\mathrm{Cov}_{ll'}", "covariance of two contributions under the posterior"),
     Quantity("length_samples", "n_l", "samples of a length"),
     Quantity("step_gain", "G_l", "gain of a step along the gradient of one length", "nats"),
+    Quantity("gradient_share", "s_l", "share of the squared gradient, by projection of that of one length"),
+    Quantity("gradient_square", r"|g|^2", "square of the gradient"),
     Quantity("divergence_sum", "K", "divergence of a window", "nats"),
     Quantity("divergence_mean", r"\bar K", "mean divergence of a prefix", "nats"),
     Quantity("divergence", r"K^{(l)}", "divergence from the truth", "nats"),
