@@ -187,3 +187,27 @@ def test_models_and_seeds_have_keys_of_their_own(monkeypatch):
         point = SimpleNamespace(model=model, stage=("end",), resolution=(1e-3,), strength=("beta",), seed=(0, 1))
         measure.measure(point, key=jax.random.key(0))
     assert len(set(keys)) == len(keys) == 2 * len(claim.MODELS)
+
+
+def test_of_a_network_loss_and_dimensions_are_those_of_its_stages(monkeypatch):
+    """Of one that grows instead of being trained, after 0, 25 and 50 steps; and no more dimensions than rows."""
+    seen = []
+
+    def fit(network, task, **how):
+        def at(step):
+            return SimpleNamespace(member=lambda _: jax.tree.map(lambda leaf: leaf * (1 + step / 25), network))
+
+        return SimpleNamespace(trajectory=SimpleNamespace(at=at))
+
+    monkeypatch.setattr(measure.icl, "fit", fit)
+    monkeypatch.setattr(measure, "stages", lambda losses, pairs: seen.append(losses) or [2, 0])
+    point = SimpleNamespace(network_steps=50, network_rate=0.1, network_prompts=4, resolution=(1e-9, 1e9))
+    found = measure.network(point, 0, jax.random.key(0), logits=False)
+    (losses,) = seen
+    assert len(losses) == 3
+    assert len(set(losses)) == 3
+    assert [found[stage]["label_loss"] for stage in (0, 1)] == [losses[2], losses[0]]
+    for one in (found[0], found[1]):
+        fine, coarse = one["effective_dimension"]
+        assert 4 - 1e-3 < fine < 4 * 6 + 1e-3
+        assert coarse < 1e-3
