@@ -137,3 +137,9 @@ def test_the_intervention_that_is_measured_is_the_one_that_is_asked_for_or_the_o
     assert values.shape == (2, 4, 2)
     _, turned = measure.measure(point, key=key, instead={"match": "copy", "copy": "match"})["accuracy"]
     np.testing.assert_array_equal(turned, values[:, [0, 2, 1, 3]])
+
+
+def test_what_is_transplanted_is_the_part_that_is_named():
+    network = SimpleNamespace(layers=("first", "second"), classifier="last")
+    found = [measure.PARTS[name](network) for name in measure.TRANSPLANTS]
+    assert found == ["first", "second", "last"]
