@@ -124,8 +124,7 @@ def figure(dataset: xr.Dataset):
     shown = xr.concat([curves.where(which) for which in kind.values()], dim=names)
     shown = shown.assign(accuracy_line=deep["accuracy_line"])
     rows = [Panel("accuracy", "accuracy_line"), *(Panel(name) for name in SCORES), Panel("period_accuracy", x="period")]
-    how = {"hue": "previous_token", "line_x": "step", "line_name": "fixed distance"}
-    return panels(shown, rows, x="step", columns=2, **how)
+    return panels(shown, rows, x="step", hue="previous_token", line_x="step", line_name="fixed distance", columns=2)
 
 
 COMMON = {"period": tuple(range(2, 13)), "ablation": ABLATIONS}
