@@ -93,8 +93,9 @@ experiment = Experiment(
     ),
     conditions=(
         "Two layers of attention without MLPs, N = 4, L = 16 (the published N = 8, L = 32 at size full), novel classes "
-        "in every prompt, SGD at rate 0.1. Attention to labels as such, and answers that are labels of the context, come "
-        "long before; at size full, where a prompt may begin at any position, attention to labels comes with the jump."
+        "in every prompt, SGD at rate 0.1. Attention to labels as such, and answers that are labels of the context, "
+        "come long before; at size full, where a prompt may begin at any position, attention to labels comes with the "
+        "jump."
     ),
     sources=("Reddy24",),
     quantities=("accuracy", "label_loss", *JUMPING, *GUESSING),
