@@ -62,3 +62,11 @@ def test_a_cell_has_the_numbers_of_the_formula():
     assert max(found[name] for name in ("map_gap", "derivative_gap", "unrelated_gap", "step_gap")) < 1e-10
     assert found["step_cosine"] == pytest.approx(1.0, abs=1e-10)
     assert found["map_rank"] == 1.0
+
+
+def test_a_direction_is_counted_however_weak_it_is():
+    """With as many hidden units as dimensions the least eigenvalue is 4e-4 of the largest for this seed."""
+    point = SimpleNamespace(dim=4, hidden=4, length=4, queries=16, seed=(0,))
+    with jax.enable_x64(True):
+        _, ranks = measure(point, key=jax.random.key(0))["map_rank"]
+    assert ranks.tolist() == [4.0]

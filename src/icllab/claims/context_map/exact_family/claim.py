@@ -97,6 +97,7 @@ experiment = Experiment(
         "medium": {"hidden": (1, 2, 3, 4, 6), "length": (2, 8), "seed": 10},
     },
     precision="float64",
+    key=1,
     controls={
         "mean": Control("the context is written by its mean", measure={"kind": "mean"}),
         "softmax": Control("softmax attention to the context leaves the linear family", measure={"kind": "softmax"}),

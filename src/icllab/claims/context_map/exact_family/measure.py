@@ -10,6 +10,8 @@ from icllab.diagnostics import MapSolver, context_map, context_rank, gradient_st
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 from icllab.tasks import LinearRegression
 
+ZERO = 1e-10  # of the largest eigenvalue: in float64 those that vanish are at 1e-32, others down to 1e-4
+
 
 class SoftmaxContext(AbstractPredictor):
     r"""The direct term, and softmax attention to the examples before a query and to nothing, of score 0.
@@ -55,7 +57,8 @@ def one(point, seed, key, kind):
     task = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
     how = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
     found = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **how)
-    rank = context_rank(model, task, context, subspace=lambda m: m.slow, weights=lambda m: m.down, **how)
+    where = {"subspace": lambda m: m.slow, "weights": lambda m: m.down}
+    rank = context_rank(model, task, context, threshold=ZERO, **where, **how)
     step = GradientStep(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
     taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, others=2, **how)
     taken = taken.sel(gradient="examples")
