@@ -7,8 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.protocols import declared
@@ -46,11 +45,6 @@ def parameters(model: Any) -> Any:
 def with_parameters(model: Any, params: Any) -> Any:
     """The model with other floating-point arrays; None keeps what is there."""
     return eqx.combine(params, model)
-
-
-def vector(tree: Any) -> Float[Array, " parameter"]:
-    """All numbers of a tree as one vector."""
-    return ravel_pytree(tree)[0]
 
 
 def norm(tree: Any) -> float:
