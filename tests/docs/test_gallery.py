@@ -2,6 +2,7 @@
 
 import html
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -55,7 +56,10 @@ def test_a_card_shows_what_claim_and_record_say(sections, claim):
     for size, found in record.items():
         count = len(found["findings"])
         assert f"{count} finding{'s' * (count != 1)} at size {size}, recorded" in text
-        assert f"commit {found['commit'][:12]}, {found['created'][:10]}" in text
+        several = found["commit"].startswith("[")
+        commits = json.loads(found["commit"]) if several else [found["commit"]]
+        told = f"commit{'s' * several} {', '.join(one[:12] for one in commits)}"
+        assert f"{told}, {found['created'][:10]}" in text
 
 
 def test_the_cards_are_those_of_the_page():

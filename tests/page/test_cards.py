@@ -119,3 +119,10 @@ def test_every_figure_of_the_library_belongs_to_a_claim_and_has_words():
     assert cards.recorded_figure("asymptotics/none") is None
     assert "Things fall." in cards.words_of(card())
     assert math.isnan(cards._float("x"))
+
+
+def test_cells_of_several_commits_are_told_with_all_of_them():
+    commits, machines = '["0123456789abcdef", "fedcba9876543210"]', '["cpu: a", "cpu: b"]'
+    told = cards.origin(commits, "2026-01-02T03:04:05+00:00", machines, 7.4)
+    assert told == ["commits 0123456789ab, fedcba987654", "2026-01-02", "cpu: a, cpu: b", "7 s"]
+    assert cards.origin("", "", "cpu: a", 7.4) == ["cpu: a", "7 s"]

@@ -1,5 +1,6 @@
 """What is shown of a claim, as HTML: the same on the page, in a report and in the documentation's gallery."""
 
+import json
 import math
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,8 +81,10 @@ def of_record(card: Card) -> list[Evidence]:
 
 
 def origin(commit: str, created: str, machine: str, seconds: float) -> list[str]:
-    """Where a result comes from, in phrases."""
-    said = [f"commit {commit[:12]}" if commit else "", created[:10], machine]
+    """Where a result comes from, in phrases; cells of several commits or machines have a list of them in JSON."""
+    commits, machines = (json.loads(one) if one.startswith("[") else [one] for one in (commit, machine))
+    known = ", ".join(one[:12] for one in commits if one)
+    said = [f"commit{'s' * (len(commits) > 1)} {known}" if known else "", created[:10], ", ".join(machines)]
     return [*filter(None, said), f"{seconds:.0f} s"]
 
 
