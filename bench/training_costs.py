@@ -4,11 +4,12 @@
 
 Of each claim the first cell's first call of ``icl.fit`` is taken, with one seed, at three sizes: ``smoke``, ``small``,
 and ``small`` with twice the batch. Its step is compiled as a run's is, and XLA counts what is in it: operations, bytes
-and kernels, those of loops inside a step once. Seconds are CPU time of one thread, the least of three tries. The law
+and kernels, those of loops inside a step once. The rounds of random numbers are such a loop, so the normal numbers that
+a step draws are counted apart. Seconds are CPU time of one thread, the least of three tries. The law
 
-    seconds = kernels * c + bytes / b + operations / r
+    seconds = kernels * c + bytes / b + operations / r + normals * d
 
-has three constants for the machine. They are fitted to every other claim, by least squares of relative errors, and the
+has four constants for the machine. They are fitted to every other claim, by least squares of relative errors, and the
 ratios of the remaining claims test them. Exit status 1 if one of those is off by more than a factor of two.
 """
 
@@ -27,6 +28,7 @@ import machine
 SIZES = ("smoke", "small", "twice the batch")
 WITHIN = 2.0
 PATIENCE = 180  # seconds for what a cell does before it trains, and compilation
+COUNTED = ("kernels", "bytes", "operations", "normals")
 STRETCH = 0.5  # seconds of steps that are timed
 QUIET = {"parameter", "tuple", "get-tuple-element", "constant", "bitcast"}
 
@@ -76,6 +78,7 @@ def counted(plan):
     own, state = jax.tree.map(lambda leaf: leaf[:1], (plan.own, state))
     limit = jnp.full((1,), 2**31 - 1, jnp.int32)
     arguments = plan.program, "map", own, state, jnp.int32(0)
+    traced = jax.make_jaxpr(lambda last: advanced(*arguments, last, limit)[1])(jnp.int32(1))
     program = advanced.lower(*arguments, jnp.int32(1), limit).compile()
     inside = program.compiled.cost_analysis()
     inside = inside[0] if isinstance(inside, list) else inside
@@ -92,8 +95,18 @@ def counted(plan):
         "operations": inside["flops"],
         "bytes": inside["bytes accessed"],
         "kernels": kernels(program.compiled.as_text()),
+        "normals": normals(traced.jaxpr),
         "seconds": took,
     }
+
+
+def normals(jaxpr):
+    """Normal random numbers of a program, those of loops once."""
+    import jax.extend
+
+    inside = [one for equation in jaxpr.eqns for one in jax.extend.core.jaxprs_in_params(equation.params)]
+    own = (equation.outvars[0].aval.size for equation in jaxpr.eqns if equation.primitive.name == "erf_inv")
+    return int(sum(own)) + sum(map(normals, inside))
 
 
 def kernels(text):
@@ -108,11 +121,11 @@ def kernels(text):
 
 
 def law(rows):
-    """c, 1 / b and 1 / r, none negative."""
+    """c, 1 / b, 1 / r and d, none negative."""
     import numpy as np
     from scipy.optimize import nnls
 
-    parts = np.array([[row["kernels"], row["bytes"], row["operations"]] for row in rows])
+    parts = np.array([[row[name] for name in COUNTED] for row in rows])
     relative = parts / np.array([row["seconds"] for row in rows])[:, None]
     size = relative.max(axis=0)
     return nnls(relative / size, np.ones(len(rows)))[0] / size
@@ -173,16 +186,17 @@ def main():
     rows = [row for row in rows if "seconds" in row]
     names = sorted({row["claim"] for row in rows})
     fitted = set(names[::2])
-    each, byte, operation = law([row for row in rows if row["claim"] in fitted])
-    print(f"{1e6 * each:.2f} us a kernel, {1e-9 / byte:.1f} GB/s, {1e-9 / operation:.1f} GFLOP/s")
-    print(f"{'claim':42}{'size':>16}{'MFLOP':>9}{'MB':>8}{'kernels':>8}{'law ms':>8}{'CPU ms':>8}{'ratio':>7}")
+    constants = law([row for row in rows if row["claim"] in fitted])
+    print(", ".join(f"{1e9 * one:.3g} ns of {name}" for one, name in zip(constants, COUNTED, strict=True)))
+    heads = ("MFLOP", "MB", "kernels", "normals", "law ms", "CPU ms", "ratio")
+    print(f"{'claim':42}{'size':>16}{''.join(f'{head:>9}' for head in heads)}")
     off = []
     for row in rows:
-        model = each * row["kernels"] + byte * row["bytes"] + operation * row["operations"]
+        model = sum(one * row[name] for one, name in zip(constants, COUNTED, strict=True))
         ratio = model / row["seconds"]
-        counts = f"{row['operations'] / 1e6:9.2f}{row['bytes'] / 1e6:8.2f}{row['kernels']:8d}"
-        times = f"{1e3 * model:8.3f}{1e3 * row['seconds']:8.3f}"
-        print(f"{row['claim']:42}{row['size']:>16}{counts}{times}{ratio:7.2f}{'  fitted' * (row['claim'] in fitted)}")
+        counts = f"{row['operations'] / 1e6:9.2f}{row['bytes'] / 1e6:9.2f}{row['kernels']:9d}{row['normals']:9d}"
+        times = f"{1e3 * model:9.3f}{1e3 * row['seconds']:9.3f}{ratio:9.2f}"
+        print(f"{row['claim']:42}{row['size']:>16}{counts}{times}{'  fitted' * (row['claim'] in fitted)}")
         off += [f"{row['claim']} {row['size']}"] * (row["claim"] not in fitted and not 1 / WITHIN <= ratio <= WITHIN)
     print(f"off by more than {WITHIN:g}: {', '.join(off)}" if off else f"all within a factor of {WITHIN:g}")
     return bool(off)
