@@ -136,7 +136,7 @@ experiment = Experiment(
     ),
     conditions=(
         "Strings of 4 to 8 different tokens out of 32, repeated up to 20 tokens; longer ones of 9 to 12. Attention "
-        "alone, one head a layer, learned positions, Adam. Both kinds come from the same training, by the start alone."
+        "alone, one head a layer, learned positions, Adam. Both kinds come from the same training, by the seed alone."
     ),
     sources=("Olsson22",),
     axes=(
