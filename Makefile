@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 OTHER_PYTHONS := python3.12 python3.13
 # Warnings of the calling shell's environment must not reach ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# A test that hangs says where, and fails: without it a run would say nothing and never end.
+LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 # Without bytecode every process that a test starts compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,10 +25,10 @@ demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a
 	$(BIN)/icl demo
 
 test: $(VENV)/.dev ## the test suite, on every core
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT)
 
 claims: $(VENV)/.dev ## every claim and its negative controls at smoke, on every core
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "claims and not slow" tests/claims/test_every_claim.py
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "claims and not slow" tests/claims/test_every_claim.py
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
 	$(BIN)/python -m pytest -m "slow and not gpu"
