@@ -1,0 +1,122 @@
+r"""How long a network waits for in-context learning, against the scale of the weights that it begins with.
+
+Queries and keys of each layer are multiplied by a number before training, :math:`s_1` in the layer of the previous
+token and :math:`s_2` in that of the match; values, classifier, prompts and all else are the same for all networks of a
+seed. Strengths of attention begin :math:`s^2` times as large. Near a saddle of a strength, time goes with
+:math:`\ln(1/s)`: every halving costs as much as the one before. Near one of matrices that multiply each other it goes
+with a power of :math:`1/s`. Runs that end before are censored, and times of them are lower bounds.
+"""
+
+import xarray as xr
+
+from icllab.claims.induction import _transitions
+from icllab.claims.induction._learned import mean_accuracy
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
+from icllab.experiments.results import fixed_values
+from icllab.figures.curves import Panel, panels
+
+SCALES = (0.25, 0.5, 1.0)  # of the second layer; the first of them is the first layer's other one
+LONG = 6000  # steps that are enough to tell
+EARLY = 100  # steps in which no network learns
+LONGER, SAME = 1.5, 1.25  # times with half the scale over those with the whole, and times that are no longer
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Smaller weights of the second layer delay, ever more; smaller ones of the first do not."""
+    findings = []
+    for layer in ("first", "second"):
+        what = f"strength of the {layer} layer at the start / the square of its scale"
+        found = (dataset[f"{layer}_strength"] / dataset[f"{layer}_scale"] ** 2).max("seed")
+        findings += checks.equal(f"{layer}_strength", what, found.round(4), 1.0)
+    whole = {*SCALES} <= {*dataset.second_scale.values} and {SCALES[0], 1.0} <= {*dataset.first_scale.values}
+    whole &= int(dataset.step.max()) >= LONG
+    if whole:
+        findings += _compared(
+            _transitions.risen(dataset["accuracy"], plateau=1 / fixed_values(dataset)["pairs"], end=1.0)
+        )
+    else:
+        early = dataset["accuracy"].sel(step=slice(None, EARLY)).isel(step=-1, drop=True)
+        found = mean_accuracy(early, fixed_values(dataset)["prompts"])
+        findings += checks.below("early", f"accuracy in the first {EARLY} steps", found, 0.5)
+    return findings + checks.included("whole", "all scales, for long enough", whole)
+
+
+def _compared(times: xr.Dataset) -> list[Finding]:
+    """Times of networks of one seed, at several scales."""
+    small, half, one = (times.sel(second_scale=scale, drop=True) for scale in SCALES)
+    findings = checks.equal("learned", "runs that learn, s₂ = 1", one["transitioned"].sum("seed"), one.sizes["seed"])
+    least, full = (one["transition_time"].sel(first_scale=scale, drop=True) for scale in (SCALES[0], 1.0))
+    what = f"time with s₁ = {SCALES[0]:g} / with s₁ = 1, s₂ = 1"
+    findings += checks.below("first", what, estimates.geometric_mean(least / full), SAME)
+    for id, later, sooner, said in (("half", half, one, "1/2 / 1"), ("quarter", small, half, "1/4 / 1/2")):
+        ratio = estimates.geometric_mean(later["observed_time"] / sooner["transition_time"])
+        found = checks.above(f"second_{id}", f"time (or that of the end), s₂ = {said}", ratio, LONGER)
+        findings += _of_lower_bounds(found, later)
+        for scale in times.first_scale.values:
+            pair = [group.sel(first_scale=scale, drop=True) for group in (sooner, later)]
+            findings += _transitions.delayed(f"log_rank_{id}[first_scale={scale:g}]", f"later with s₂ = {said}", *pair)
+    bend = small["observed_time"] - 2 * half["transition_time"] + one["transition_time"]
+    what = "time that the second halving adds - that of the first, in steps"
+    return findings + _of_lower_bounds(checks.above("not_logarithmic", what, estimates.mean(bend), 0.0), small)
+
+
+def _of_lower_bounds(findings: list[Finding], times: xr.Dataset) -> list[Finding]:
+    """Where runs have ended before they learned, what their times are not above they may be above all the same."""
+    if all(one.outcome is not Outcome.FAILS for one in findings) or bool(times["transitioned"].all()):
+        return findings
+    return checks.withheld(findings, "some runs have not learned; longer training would tell")
+
+
+def figure(dataset: xr.Dataset):
+    """Accuracy against training, a panel for each pair of scales, a line for each network."""
+    scales = [(first, second) for second in dataset.second_scale.values for first in dataset.first_scale.values]
+    rows = [
+        Panel(None, line="accuracy", at={"first_scale": first, "second_scale": second}, ylim=(0.0, 1.05))
+        for first, second in scales
+    ]
+    return panels(
+        dataset[["accuracy"]], rows, x="step", hue="seed", line_x="step", columns=dataset.sizes["first_scale"]
+    )
+
+
+experiment = Experiment(
+    claim=(
+        "Smaller initial queries and keys of the second layer delay in-context learning, by more than a logarithm of "
+        "their scale; smaller ones of the first layer do not."
+    ),
+    conditions=(
+        "N = 4, L = 16, novel classes in every prompt, SGD at rate 0.3, ten starts, 6000 steps. Delays: half the scale "
+        "takes more than 1.5 times as long. The bounds were set after three starts of another key."
+    ),
+    sources=("Reddy24",),
+    axes=(
+        Axis("first_scale", r"s_1", "scale of the first layer's initial queries and keys", above=0),
+        Axis("second_scale", r"s_2", "scale of the second layer's initial queries and keys", above=0),
+    ),
+    quantities=(
+        "accuracy",
+        Quantity(
+            "first_strength", r"a_1", "strength of the first layer's attention at the start over the unscaled one"
+        ),
+        Quantity(
+            "second_strength", r"a_2", "strength of the second layer's attention at the start over the unscaled one"
+        ),
+    ),
+    static=("first_scale", "second_scale"),
+    outputs=("step",),
+    fixed={"pairs": 4, "label_count": 16, "dim": 31, "learning_rate": 0.3, "batch": 128, "prompts": 512},
+    sizes={
+        "smoke": {"first_scale": (0.5,), "second_scale": (0.25,), "step": (40,), "seed": 3},
+        "small": {"first_scale": (SCALES[0], 1.0), "second_scale": SCALES, "step": tuple(range(50, 6001, 50))}
+        | {"seed": Seeds(10, block=5)},
+        "medium": {"first_scale": SCALES, "second_scale": (0.125, *SCALES), "step": tuple(range(50, 16001, 50))}
+        | {"seed": Seeds(16, block=4)},
+    },
+    key=3,
+    controls={
+        "unscaled": Control("no weights are scaled", measure={"scaled": False}),
+        "exchanged": Control("each layer has the other's scale", measure={"exchanged": True}),
+    },
+)

@@ -1,0 +1,43 @@
+"""Item-label networks from one start, the queries and keys of their layers scaled before training."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.claims.induction import _networks
+from icllab.core.grid import tabulated
+
+
+def measure(point, *, key, scaled=True, exchanged=False):
+    """Accuracies of every seed along training, and how strong attention is before it.
+
+    ``scaled``: without it nothing is scaled. ``exchanged``: each layer has the other's scale.
+    """
+    scales = (point.first_scale, point.second_scale) if scaled else (1.0, 1.0)
+    scales = scales[::-1] if exchanged else scales
+
+    def start(network):
+        return with_attention_scaled(network, scales)
+
+    curves = _networks.learning_curves(point, key=key, rates=[point.learning_rate], prepared=start)
+
+    def strengths(seed):
+        network = _networks.start(seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim).network
+        found = attention_strengths(start(network)) / attention_strengths(network)
+        return dict(zip(("first_strength", "second_strength"), found, strict=True))
+
+    accuracy = {"accuracy": _networks.at_one_rate(curves)["accuracy"]}
+    return accuracy | tabulated(strengths, seed=point.seed)
+
+
+def with_attention_scaled(network, scales):
+    """The network with queries and keys of each layer multiplied by a number."""
+    for layer, scale in enumerate(scales):
+        parts = lambda whole, layer=layer: (whole.layers[layer].query, whole.layers[layer].key)  # noqa: E731
+        network = eqx.tree_at(parts, network, tuple(scale * part for part in parts(network)))
+    return network
+
+
+def attention_strengths(network):
+    """The Frobenius norm of queries times keys, of each layer."""
+    return np.array([float(jnp.linalg.norm(layer.query @ layer.key.T)) for layer in network.layers])
