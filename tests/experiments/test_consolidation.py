@@ -106,6 +106,14 @@ def test_values_that_a_cell_lacks_are_missing(store):
     assert held(store, [narrower], keep=False).missing == []
 
 
+def test_a_cell_of_two_grids_is_one_cell(store):
+    """As when fewer seeds are asked for than before."""
+    longer, fewer = (Grid(static=GRID.static | {"dim": dims}, traced=GRID.traced) for dims in ((2, 4, 8, 16), (8, 16)))
+    found = held(store, [longer, fewer], keep=False)
+    assert found.wanted == 8
+    assert found.missing == [{"dim": 16, "length": 1}, {"dim": 16, "length": 3}]
+
+
 def test_cells_of_one_shape_that_hold_other_values_are_told_apart(store):
     cell = {"dim": 4, "length": 3}
     store.write(cell, cell_of({**GRID.traced, "seed": (3, 4, 5)}, key=0, seconds=1.0, created="2026-02-01", device="x"))

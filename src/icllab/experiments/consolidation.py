@@ -40,7 +40,7 @@ class Held:
     Attributes:
         stacks: Complete cells, by the names of their files.
         missing: Cells that are not there, or lack values.
-        wanted: Number of cells of all grids.
+        wanted: Number of cells of all grids together.
     """
 
     stacks: Sequence[Stack]
@@ -67,7 +67,7 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
         others = [_chosen(stack, lambda name: name not in asked) for stack in old]
         _write(store.root, joined([*stacks, *(stack for stack in others if stack.names)]), versions | fresh)
     missing = _missing(store, grids, stacks)
-    return Held(stacks, missing, sum(map(len, grids)))
+    return Held(stacks, missing, len(asked))
 
 
 def unfinished(store: Store, grid: Grid, cells: Sequence[Coordinates]) -> tuple[list[Coordinates], list[Path]]:
@@ -114,23 +114,23 @@ def _chosen(stack: Stack, wanted: Any) -> Stack:
 
 
 def _missing(store: Store, grids: Sequence[Grid], stacks: Sequence[Stack]) -> list[Coordinates]:
-    """Cells of which something that was asked for is not there, in the order of the grids."""
+    """Cells of which something that was asked for is not there, each once, in the order of the grids."""
     there = {name: (i, row) for i, stack in enumerate(stacks) for row, name in enumerate(stack.names)}
     uniform = [all((values == values[:1]).all() for values in stack.axes.values()) for stack in stacks]
     complete: dict[tuple[Any, ...], bool] = {}
-    missing = []
+    missing: dict[str, Coordinates] = {}
     for number, grid in enumerate(grids):
         for cell in grid.cells():
-            place = there.get(store.path(cell).name)
-            if place is not None:
+            name = store.path(cell).name
+            if (place := there.get(name)) is not None:
                 i, row = place
                 alike = (number, cell.get(BLOCK), i, 0 if uniform[i] else row)
                 if alike not in complete:
                     complete[alike] = _has(stacks[i], row, grid.inside(cell))
                 if complete[alike]:
                     continue
-            missing.append(cell)
-    return missing
+            missing[name] = cell
+    return list(missing.values())
 
 
 def _has(stack: Stack, row: int, inside: Mapping[str, tuple[Any, ...]]) -> bool:
