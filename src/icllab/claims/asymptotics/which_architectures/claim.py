@@ -96,8 +96,8 @@ experiment = Experiment(
     outputs=("position",),
     fixed={"alpha": 2.0, "batch": 64, "prompts": 2048},
     sizes={
-        "smoke": {"dim": (2,), "predictor": (STANDARD, "MLP", "no examples"), "parameters": (2048,)}
-        | {"step": (400,), "rate": (1e-2,), "position": (0, 4), "seed": 3},
+        "smoke": {"dim": (1,), "predictor": (STANDARD, "MLP", "no examples"), "parameters": (2048,), "alpha": 8.0}
+        | {"step": (200,), "rate": (1e-2,), "position": (0, 8), "seed": 4, "batch": 16, "prompts": 255},
         "small": COMMON | {"predictor": (STANDARD, *WITHOUT, *REFERENCES), "parameters": (2048, 8192), "step": (1500,)},
         "medium": COMMON
         | {"predictor": (*BLOCKS, *WITHOUT, *REFERENCES), "parameters": (2048, 8192, 32768), "step": (3000,)},
