@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics._tables import FITTED
-from icllab.claims.asymptotics.synthetic_to_real import claim
+from icllab.claims.asymptotics.synthetic_to_real import claim, measure
 from icllab.core.grid import cell_key
 from icllab.experiments import registry
 from icllab.experiments.checks import Outcome, worst
@@ -119,6 +119,31 @@ def test_the_spread_of_the_networks_counts_beside_that_of_the_draws():
 
     name = "fitted[dim=5,predictor=forest]"
     assert error(0.1)[name] > 3 * error(0.0)[name]
+
+
+class Keys:
+    """In a table's place: a prompt is the key by which its rows are drawn, and that by which targets are shuffled."""
+
+    def __init__(self, *args, **how):
+        self.of_shuffle = jax.random.key(0)
+
+    def shuffled(self, *, key):
+        other = Keys()
+        other.of_shuffle = key
+        return other
+
+    def sample(self, *, key):
+        return jax.random.key_data(key), jax.random.key_data(self.of_shuffle)
+
+
+def test_rows_are_drawn_and_targets_shuffled_by_keys_of_their_own(monkeypatch):
+    """Of every draw, and the same rows whether targets are shuffled or not."""
+    monkeypatch.setattr(measure, "Table", Keys)
+    drawn = (measure._drawn.__wrapped__(2, (5,), (0, 1, 2), 7, shuffled)[1] for shuffled in (True, False))
+    (rows, order), (same, none) = (tuple(np.asarray(one) for one in prompt) for prompt in drawn)
+    np.testing.assert_array_equal(rows, same)
+    assert (none == 0).all()
+    assert len(np.unique(np.concatenate([rows, order]), axis=0)) == 6
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.context_map.exact_family import claim
+from icllab.claims.context_map.exact_family import measure as measuring
 from icllab.claims.context_map.exact_family.measure import drawn, measure
 from icllab.experiments.checks import Outcome
 
@@ -70,3 +71,18 @@ def test_a_direction_is_counted_however_weak_it_is():
     with jax.enable_x64(True):
         _, ranks = measure(point, key=jax.random.key(0))["map_rank"]
     assert ranks.tolist() == [4.0]
+
+
+def test_a_seed_has_a_key_of_its_own_whatever_the_others(monkeypatch):
+    """By which the directions and the unrelated targets of its maps are drawn."""
+    keys = {}
+
+    def noted(point, seed, key, kind):
+        keys.setdefault(seed, set()).add(tuple(jax.random.key_data(key).tolist()))
+        return {"map_gap": 0.0}
+
+    monkeypatch.setattr(measuring, "one", noted)
+    for seeds in ((0, 1, 2), (2, 1)):
+        measure(SimpleNamespace(seed=seeds), key=jax.random.key(0))
+    assert [len(own) for own in keys.values()] == [1, 1, 1]
+    assert len(set.union(*keys.values())) == 3

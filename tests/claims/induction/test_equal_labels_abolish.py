@@ -1,14 +1,15 @@
 """What is particular to this claim: its check on made-up runs that learn or stay at chance."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 from judging import judged
 
-from icllab.claims.induction import _transitions
-from icllab.claims.induction.equal_labels_abolish import claim
+from icllab.claims.induction import _networks, _transitions
+from icllab.claims.induction.equal_labels_abolish import claim, measure
 from icllab.experiments.checks import Outcome
 
 STEPS = np.arange(200, 20_001, 200)
@@ -85,3 +86,19 @@ def test_it_fails_where_the_two_numbers_of_labels_are_exchanged():
 def test_no_run_that_learns_tells_nothing():
     found = {finding.id: finding.outcome for finding in claim.check(made_up(more=NEVER))}
     assert found["log_rank"] is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(("more", "labels"), [(0, 4), (3, 7)])
+def test_labels_are_those_of_the_cell_and_as_many_as_are_added(monkeypatch, more, labels):
+    asked = {}
+
+    def curves(point, **how):
+        asked.update(how)
+        return {"accuracy": (("seed", "rate", "step"), np.arange(6.0).reshape(3, 1, 2))}
+
+    monkeypatch.setattr(_networks, "learning_curves", curves)
+    found = measure.measure(SimpleNamespace(learning_rate=0.3, label_count=4), key=None, more=more)
+    assert (asked["labels"], asked["rates"]) == (labels, [0.3])
+    axes, values = found["accuracy"]
+    assert axes == ("seed", "step")
+    np.testing.assert_array_equal(values, np.arange(6.0).reshape(3, 2))

@@ -64,6 +64,23 @@ def test_runs_are_the_same_until_the_data_begin(runs):
     np.testing.assert_array_equal(silent["monitored"][1][0], never)
 
 
+def test_onsets_are_uniform_between_three_and_six_tenths_of_the_run(monkeypatch):
+    """And the same for every kind of run of a seed."""
+    untrained = SimpleNamespace(
+        drawn=lambda *args, **how: (None, None),
+        Batches=SimpleNamespace(of=lambda *args, **how: None),
+        descended=lambda family, batches, **how: batches,
+    )
+    monkeypatch.setattr(measure, "_small_transformers", untrained)
+    monkeypatch.setattr(measure, "monitored", lambda *args: np.zeros(1))
+    point = SimpleNamespace(**{**vars(POINT), "seed": tuple(range(900))})
+    shares = measure.measure(point, key=jax.random.key(0))["onset"][1] / point.step[-1]
+    np.testing.assert_array_equal(shares, shares[:1].repeat(3, axis=0))
+    sorted_ = np.sort(shares[0])
+    distance = np.abs(sorted_ - np.linspace(0.3, 0.6, 900)).max() / 0.3  # Kolmogorov's, to 1/900
+    assert distance < 2 / 900**0.5  # exceeded with a probability of 2 exp(-8)
+
+
 def test_the_size_of_responses_is_over_tilts(monkeypatch):
     """Of the mean loss to a mixture of tilts: the mixture of its responses to each program alone."""
     response, losses = np.arange(9.0).reshape(1, 3, 3), np.array([[1.0, 2.0, 6.0]])

@@ -41,6 +41,29 @@ def test_responses_are_of_each_program_to_itself_where_the_last_never_comes(foun
     assert (losses[:, 1, :2].mean(1) < losses[:, 0, :2].mean(1)).all()
 
 
+def test_losses_and_responses_are_of_the_steps_asked_for(monkeypatch):
+    """Of a path whose weights are the number of updates, of which every fifth is kept."""
+    kept = np.arange(5.0, 21.0, 5.0)
+    family = SimpleNamespace(prompts=[0.0, 1.0])
+
+    def seen(family, ways, prompts, pi, resolution):
+        np.testing.assert_allclose(pi, [2 / 3, 1 / 3, 0])
+        response = ways[:, None, None] * np.arange(9.0).reshape(3, 3)
+        return SimpleNamespace(losses=ways[:, None] + prompts * np.ones(3), response=response)
+
+    small = SimpleNamespace(
+        drawn=lambda seeds, point, *, key: (None, family),
+        Batches=SimpleNamespace(of=lambda *args, **how: None),
+        descended=lambda family, batches, *, optimizer, every: np.stack([kept] * 2),
+        seen=seen,
+    )
+    monkeypatch.setattr(measure, "_small_transformers", small)
+    found = measure.measure(SimpleNamespace(**vars(POINT) | {"step": (5, 10, 20)}), key=jax.random.key(0))
+    steps = np.array([5.0, 10.0, 20.0])
+    np.testing.assert_array_equal(found["program_loss"][1][..., 0], [steps, steps + 1])
+    np.testing.assert_array_equal(found["own_response"][1][1], -steps[:, None] * np.array([0.0, 4.0, 8.0]))
+
+
 def made_up(ratio=0.6, left=0.01, absent=1.0, seeds=24, steps=claim.STEPS):
     """Losses that halve at 250, 350 and 450, and responses with peaks at a share of that time."""
     rng, t = np.random.default_rng(0), np.array(steps, float)

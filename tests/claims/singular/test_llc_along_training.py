@@ -1,11 +1,16 @@
-"""What is particular to this claim: its check on made-up worlds."""
+"""What is particular to this claim: its check on made-up worlds, and of what its networks are measured."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.claims.singular.llc_along_training import claim
+from icllab import algorithms
+from icllab.claims.singular.llc_along_training import claim, measure
 from icllab.experiments.checks import Outcome
+from icllab.tasks import LinearRegression, WeightPool
 
 STEPS = np.array([0, *np.unique(np.geomspace(1, 3000, 45).round())])
 CHECKPOINTS = np.array([0, 60, 300, 800, 1500, 3000])
@@ -122,3 +127,75 @@ def test_it_fails_where_training_runs_backwards():
 
 def test_the_figure_shows_what_there_is():
     assert len(claim.figure(made_up()).axes) == 3
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Of two seeds whose networks are ridge and dMMSE themselves at the checkpoints, and the keys that were used."""
+    keys, asked, drawn, sample = {}, [], WeightPool.drawn, LinearRegression.sample_many
+
+    def noted(name, key):
+        keys.setdefault(name, set()).add(tuple(np.asarray(jax.random.key_data(key)).tolist()))
+
+    def fit(members, task, *, key, **how):
+        noted("prompts", key)
+        predictors = {0: algorithms.bayes_optimal(LinearRegression.convention("timaeus", dim=2, length=3))}
+        predictors[claim.LONG] = algorithms.bayes_optimal(task)
+        at = SimpleNamespace(at=lambda step: SimpleNamespace(member=lambda i: predictors[step]))
+        held_out = xr.DataArray(
+            np.arange(6.0).reshape(1, 2, 3), {"step": [0, claim.LONG]}, ("member", "step", "position")
+        )
+        return SimpleNamespace(trajectory=at, dataset={"held_out_loss": held_out})
+
+    def estimated(run, checkpoint, *, nbeta, key, **how):
+        noted(f"chains of {members[-1]}", key)
+        asked.append((checkpoint, nbeta))
+        return xr.Dataset({"estimate": nbeta, "mcse": 0.1 * checkpoint}, attrs={"warnings": ["one"]})
+
+    members = []
+    ensemble = SimpleNamespace(
+        ensemble=lambda build, *, seeds, key: noted("weights", key) or members.extend(seeds), fit=fit
+    )
+
+    def pool(*args, key):
+        noted("pool", key)
+        return drawn(*args, key=key)
+
+    def tests(task, count, *, key):
+        noted("tests", key)
+        return sample(task, count, key=key)
+
+    sizes = {"dim": 2, "length": 3, "tasks": 4, "width": 4, "batch": 4, "rate": 1e-3, "prompts": 64}
+    sizes |= {"chains": 4, "warm_up": 4, "step_size": 1e-3, "localization": 1.0}
+    point = SimpleNamespace(**sizes, step=(0, claim.LONG), checkpoint=(0, claim.LONG), nbeta=(3.0, 9.0), seed=(0, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "icl", ensemble)
+        patch.setattr(measure, "learning_coefficient", estimated)
+        patch.setattr(WeightPool, "drawn", pool)
+        patch.setattr(LinearRegression, "sample_many", tests)
+        return measure.measure(point, key=jax.random.key(0)), keys, asked
+
+
+def test_pool_weights_prompts_tests_and_chains_have_keys_of_their_own(measured):
+    """Each seed's chains too; a pool drawn by the key of the tests would have tasks of the tests."""
+    _, keys, _ = measured
+    assert set(keys) == {"pool", "weights", "prompts", "tests", "chains of 0", "chains of 1"}
+    assert [len(of) for of in keys.values()] == [1] * 6
+    assert len(set.union(*keys.values())) == 6
+
+
+def test_distances_are_from_both_rivals_on_fresh_tasks(measured):
+    """None from oneself; and how far dMMSE and ridge are apart, either way."""
+    dims, distance = measured[0]["fresh_distance"]
+    assert dims == ("seed", "predictor", "checkpoint")
+    (to_pool, own), (pools_own, to_ridge) = distance[0]
+    assert (own, pools_own) == (0, 0)
+    assert to_pool == to_ridge > 0.01
+
+
+def test_estimates_are_of_all_checkpoints_at_the_first_temperature_and_of_the_last_at_all(measured):
+    found, _, asked = measured
+    assert asked == [(0, 3.0), (claim.LONG, 3.0), (claim.LONG, 9.0)] * 2
+    np.testing.assert_array_equal(found["learning_coefficient"][1][0], [[3, 3], [np.nan, 9]])
+    np.testing.assert_array_equal(found["learning_coefficient_error"][1][1], [[0, 100], [np.nan, 100]])
+    np.testing.assert_array_equal(found["held_out_loss"][1][0], [1, 4])
