@@ -1,13 +1,18 @@
 """What is particular to this claim: its check on synthetic data, and every predictor on a few draws."""
 
+from types import SimpleNamespace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics._tables import FITTED, diabetes
 from icllab.claims.asymptotics.real_table import claim
+from icllab.claims.asymptotics.real_table import measure as measuring
 from icllab.claims.asymptotics.real_table.measure import measure
+from icllab.core.prompt import RegressionPrompt
 from icllab.experiments.checks import Outcome, worst
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
@@ -121,3 +126,24 @@ def test_every_predictor_on_a_few_draws(getkey):
     assert (errors > 0).all()
     assert len({tuple(row.ravel()) for row in errors}) == len(claim.ALL)
     np.testing.assert_array_equal(alone, errors[:3, :, 2:])  # a draw does not depend on those beside it
+
+
+@pytest.mark.parametrize("explained", [None, 0.25])
+def test_ridge_is_the_posterior_mean_of_the_fraction_that_is_explained(monkeypatch, explained):
+    """Labels of variance one, h of it from weights: E[y' | y] by their covariance, x x'h/d and 1 - h of noise."""
+    shown = {}
+
+    def drawn(table, predictors, *_):
+        shown.update(predictors)
+        return None, {"ridge": np.zeros((2, 8))}
+
+    monkeypatch.setattr(measuring, "_drawn", drawn)
+    point = SimpleNamespace(dim=5, length=(7,), predictor=("ridge",), seed=(0, 1), explained=0.4)
+    with jax.enable_x64(True):
+        measure(point, key=jax.random.key(0), explained=explained)
+        rng, h = np.random.default_rng(0), explained or 0.4
+        x, y = rng.normal(size=(8, 5)), rng.normal(size=8)
+        found = shown["ridge"](RegressionPrompt(jnp.asarray(x), jnp.asarray(y)))[-1]
+    covariance = h / 5 * x @ x.T
+    known = covariance[:7, :7] + (1 - h) * np.eye(7)
+    np.testing.assert_allclose(found, covariance[7, :7] @ np.linalg.solve(known, y[:7]), rtol=1e-10)
