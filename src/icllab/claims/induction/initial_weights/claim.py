@@ -20,11 +20,11 @@ from icllab.figures.curves import Panel, panels
 SCALES = (0.25, 0.5, 1.0)  # of the second layer; the first of them is the first layer's other one
 LONG = 6000  # steps that are enough to tell
 EARLY = 100  # steps in which no network learns
-LONGER, SAME = 1.5, 1.25  # times with half the scale over those with the whole, and times that are no longer
+LONGER, MORE = 2.0, 3.0  # times with a quarter of the scale of the second layer: over the whole, and over the first's
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Smaller weights of the second layer delay, ever more; smaller ones of the first do not."""
+    """Smaller weights of the second layer delay, ever more, and more than smaller ones of the first."""
     findings = []
     for layer in ("first", "second"):
         what = f"strength of the {layer} layer at the start / the square of its scale"
@@ -47,18 +47,18 @@ def _compared(times: xr.Dataset) -> list[Finding]:
     """Times of networks of one seed, at several scales."""
     small, half, one = (times.sel(second_scale=scale, drop=True) for scale in SCALES)
     findings = checks.equal("learned", "runs that learn, s₂ = 1", one["transitioned"].sum("seed"), one.sizes["seed"])
-    least, full = (one["transition_time"].sel(first_scale=scale, drop=True) for scale in (SCALES[0], 1.0))
-    what = f"time with s₁ = {SCALES[0]:g} / with s₁ = 1, s₂ = 1"
-    findings += checks.below("first", what, estimates.geometric_mean(least / full), SAME)
-    for id, later, sooner, said in (("half", half, one, "1/2 / 1"), ("quarter", small, half, "1/4 / 1/2")):
-        ratio = estimates.geometric_mean(later["observed_time"] / sooner["transition_time"])
-        found = checks.above(f"second_{id}", f"time (or that of the end), s₂ = {said}", ratio, LONGER)
-        findings += _of_lower_bounds(found, later)
-        for scale in times.first_scale.values:
-            pair = [group.sel(first_scale=scale, drop=True) for group in (sooner, later)]
-            findings += _transitions.delayed(f"log_rank_{id}[first_scale={scale:g}]", f"later with s₂ = {said}", *pair)
+    ratio = estimates.geometric_mean(small["observed_time"] / one["transition_time"])
+    found = checks.above("second", "time (or that of the end) with s₂ = 1/4 / with s₂ = 1", ratio, LONGER)
+    findings += _of_lower_bounds(found, small)
+    for scale in times.first_scale.values:
+        pair = [group.sel(first_scale=scale, drop=True) for group in (one, small)]
+        findings += _transitions.delayed(f"log_rank[first_scale={scale:g}]", "later with s₂ = 1/4 than with 1", *pair)
+    second, first = small.sel(first_scale=1.0, drop=True), one.sel(first_scale=SCALES[0], drop=True)
+    ratio = estimates.geometric_mean(second["observed_time"] / first["transition_time"])
+    found = checks.above("layers", "time (or that of the end) with s₂ = 1/4 / with s₁ = 1/4", ratio, MORE)
+    findings += _of_lower_bounds(found, second)
     bend = small["observed_time"] - 2 * half["transition_time"] + one["transition_time"]
-    what = "time that the second halving adds - that of the first, in steps"
+    what = "time that the second halving of s₂ adds - that of the first, in steps"
     return findings + _of_lower_bounds(checks.above("not_logarithmic", what, estimates.mean(bend), 0.0), small)
 
 
@@ -84,11 +84,11 @@ def figure(dataset: xr.Dataset):
 experiment = Experiment(
     claim=(
         "Smaller initial queries and keys of the second layer delay in-context learning, by more than a logarithm of "
-        "their scale; smaller ones of the first layer do not."
+        "their scale, and much more than smaller ones of the first layer."
     ),
     conditions=(
-        "N = 4, L = 16, novel classes in every prompt, SGD at rate 0.3, ten starts, 6000 steps. Delays: half the scale "
-        "takes more than 1.5 times as long. The bounds were set after three starts of another key."
+        "N = 4, L = 16, novel classes in every prompt, SGD at rate 0.3, ten starts, 6000 steps. At a quarter of the "
+        "scale times are more than doubled, and three times those with that of the first. Chosen on another key."
     ),
     sources=("Reddy24",),
     axes=(
@@ -114,7 +114,7 @@ experiment = Experiment(
         "medium": {"first_scale": SCALES, "second_scale": (0.125, *SCALES), "step": tuple(range(50, 16001, 50))}
         | {"seed": Seeds(16, block=4)},
     },
-    key=3,
+    key=4,
     controls={
         "unscaled": Control("no weights are scaled", measure={"scaled": False}),
         "exchanged": Control("each layer has the other's scale", measure={"exchanged": True}),
