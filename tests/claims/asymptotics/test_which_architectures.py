@@ -171,7 +171,8 @@ def test_all_networks_have_nearly_as_many_parameters_as_they_may(name, budget):
 
 def measured(name, key, **changes):
     experiment = registry.load("asymptotics/which_architectures").with_fixed({"prompts": [64], "batch": [4]})
-    chosen = {"predictor": [name], "parameters": [400], "step": [4], "rate": [1e-3, 1e-2]}
+    chosen = {"predictor": [name], "parameters": [400], "step": [4], "rate": [1e-3, 1e-2], "dim": [2]}
+    chosen |= {"position": [0, 4]}
     grid = experiment.grid("smoke", chosen, seeds=2)
     return experiment.measure(experiment.point(next(grid.cells()), grid.traced), key=key, **changes)
 
