@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 from judging import judged
 
 from icllab.claims.routing import _transformers
@@ -60,13 +61,18 @@ def test_directions_drawn_at_random_overlap_as_independent_ones_do():
 
 
 def test_ranks_are_of_the_network_before_and_after_training(monkeypatch):
-    asked = []
+    asked, optimizers, trained = [], [], _transformers.trained
+
+    def kept(*args, **how):
+        optimizers.append(how["optimizer"])
+        return trained(*args, **how)
 
     def counted(model, task, context, **how):
         asked.append((model, np.asarray(context.tokens).tolist(), how["query_length"]))
         return rank_of(SHARED[:2])
 
     monkeypatch.setattr(measure, "context_rank", counted)
+    monkeypatch.setattr(_transformers, "trained", kept)
     found = measure.measure(POINT, key=KEY)
     assert found["overlap"][0] == ("seed", "stage")
     np.testing.assert_array_equal(found["overlap"][1], 1)
@@ -78,6 +84,7 @@ def test_ranks_are_of_the_network_before_and_after_training(monkeypatch):
     np.testing.assert_array_equal(weights[0], weights[1])
     np.testing.assert_array_equal(weights[2], weights[3])
     assert not np.array_equal(weights[0], weights[2])
+    assert [adam_rate(one) for one in optimizers] == pytest.approx([0.003], rel=1e-4)
     assert measure.measure(POINT, key=KEY, independent=True)["overlap"][1].max() < 1
 
 

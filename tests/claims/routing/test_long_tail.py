@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 from judging import judged
 
 import icllab as icl
@@ -53,6 +54,7 @@ def test_lengths_and_fractions_of_shown_queries_are_those_of_training(fitted):
     np.testing.assert_array_equal(starts[0], starts[1])
     assert not np.array_equal(starts[0], starts[2])
     assert {how["positions"] for *_, how in tasks["few"]} == {"last"}
+    assert [adam_rate(how["optimizer"]) for *_, how in tasks["few"]] == pytest.approx([0.003] * 4, rel=1e-4)
     recall = dict(zip(claim.TESTS, found["few"]["recall_accuracy"][1].T, strict=True))
     assert recall["known"].min() == 1.0
 

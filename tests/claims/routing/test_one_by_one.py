@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 from judging import judged
 
 from icllab.claims.routing import _transformers
@@ -20,10 +21,11 @@ FIXED = {"symbols": 5, "zipf_exponent": 1.0}
 
 
 def test_losses_are_those_of_the_programs_before_and_after_training(monkeypatch):
-    tasks, trained = [], _transformers.trained
+    tasks, optimizers, trained = [], [], _transformers.trained
 
     def kept(task, network, **how):
         tasks.append(task)
+        optimizers.append(how["optimizer"])
         return trained(task, network, **how)
 
     monkeypatch.setattr(_transformers, "trained", kept)
@@ -34,6 +36,7 @@ def test_losses_are_those_of_the_programs_before_and_after_training(monkeypatch)
     assert losses.shape == (2, 3, 2)
     np.testing.assert_allclose(reversed_losses[:, :, 0], losses[:, :, 0], rtol=1e-5)
     assert np.abs(reversed_losses - losses)[:, :, 1].min() > 1e-6
+    assert [adam_rate(one) for one in optimizers] == pytest.approx([0.003] * 4, rel=1e-4)
     for task, wanted in zip(tasks, [[6, 3, 2]] * 2 + [[2, 3, 6]] * 2, strict=True):
         np.testing.assert_allclose(task.frequencies, np.array(wanted) / 11, rtol=1e-5)
         assert task.programs == ((0,), (1,), (1, 0))

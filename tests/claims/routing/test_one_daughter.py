@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 from judging import judged
 
-from icllab.claims.routing import _answers
+from icllab.claims.routing import _answers, _transformers
 from icllab.claims.routing.one_daughter import claim, measure
 from icllab.experiments.checks import Outcome
 from icllab.tasks import StringPrograms
@@ -21,13 +22,18 @@ CASES = {"trained": {}, "reversed": {"reversed": True}}
 
 
 def test_dimensions_are_of_each_program_along_training(monkeypatch):
-    asked = []
+    asked, optimizers, trained = [], [], _transformers.trained
+
+    def kept(*args, **how):
+        optimizers.append(how["optimizer"])
+        return trained(*args, **how)
 
     def noted(network, task, prompts, *, resolution):
         asked.append((np.asarray(network.readout.weight), np.asarray(prompts.tokens)[:, 0] - 3, float(task.noise)))
         return float(len(asked))
 
     monkeypatch.setattr(_answers, "effective_dimension", noted)
+    monkeypatch.setattr(_transformers, "trained", kept)
     point = SimpleNamespace(**vars(POINT), seed=(0,))
     found = {how: measure.measure(point, key=jax.random.key(0), **kw) for how, kw in CASES.items()}
     assert found["trained"]["effective_dimension"][0] == ("seed", "program", "step")
@@ -41,6 +47,7 @@ def test_dimensions_are_of_each_program_along_training(monkeypatch):
     losses = [found[how]["program_loss"][1] for how in CASES]
     np.testing.assert_array_equal(losses[0], losses[1])
     assert np.abs(np.diff(losses[0])).min() > 0
+    assert [adam_rate(one) for one in optimizers] == pytest.approx([0.003] * 2, rel=1e-4)
 
 
 def made_up(own=1.3, drift=0.9, seeds=12, last=claim.STEPS[-1], late=0):

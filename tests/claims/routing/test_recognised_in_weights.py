@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 from judging import judged
 
 from icllab.claims.routing import _small_transformers
@@ -26,7 +27,7 @@ def taken():
     made, paths, descended = [], [], _small_transformers.descended
 
     def kept(family, batches, **how):
-        paths.append((family, descended(family, batches, **how)))
+        paths.append((family, descended(family, batches, **how), how["optimizer"]))
         return paths[-1][1]
 
     def noted(network, task, context, strings, point, *, key):
@@ -57,13 +58,14 @@ def test_maps_are_taken_at_multiples_of_the_programs_own_time(taken):
 
 def test_they_are_of_networks_along_training_or_before_it(taken):
     """At 5, 2, 32 and 3 updates, of which every second is kept; or at none."""
-    _, made, ((family, path), _) = taken
+    _, made, ((family, path, optimizer), _) = taken
     weights = [weight for _, _, weight, _ in made]
     for found, (seed, updates) in zip(weights[:4], ((0, 4), (0, 2), (0, 32), (1, 4)), strict=True):
         wanted = family.network(path[seed, updates // 2 - 1])
         np.testing.assert_array_equal(found, wanted.readout.weight)
     for found, seed in zip(weights[4:], (0, 0, 0, 1), strict=True):
         np.testing.assert_array_equal(found, family.network(family.weights[seed]).readout.weight)
+    assert adam_rate(optimizer) == pytest.approx(0.005, rel=1e-4)
 
 
 def test_a_fifth_of_the_strings_is_held_out_and_asked_as_often(monkeypatch):
