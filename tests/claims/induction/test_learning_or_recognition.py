@@ -9,8 +9,10 @@ import pytest
 import xarray as xr
 from judging import judged
 
+from icllab.claims.induction import _accuracy
 from icllab.claims.induction.learning_or_recognition import claim, measure
 from icllab.experiments.checks import Outcome
+from icllab.models import ItemLabelNetwork
 from icllab.theory import label_relations
 
 RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
@@ -128,10 +130,11 @@ def test_fractions_are_zero_and_one_for_who_recognises_and_who_learns():
     np.testing.assert_allclose(found["recognised_fraction"], 0.0, atol=1e-12)
 
 
-def cell(**changes):
-    """Of untrained networks, which recognition does not ask."""
+def cell(point=None, **changes):
+    """Of untrained networks, which recognition does not ask, unless the ``point`` has other steps."""
     sizes = {"classes": 16, "label_count": 16, "pairs": 4, "dim": 4, "rows": 64, "loss": 0.05, "prompts": 256}
-    point = SimpleNamespace(**sizes, relations=64, test_set=(claim.TESTS[1],), step=(0,), seed=(0, 1))
+    sizes |= {"relations": 64, "test_set": (claim.TESTS[1],), "step": (0,), "seed": (0, 1)}
+    point = SimpleNamespace(**sizes | (point or {}))
     return {name: values for name, (_, values) in measure.measure(point, key=jax.random.key(0), **changes).items()}
 
 
@@ -141,6 +144,39 @@ def test_recognition_is_right_on_leaked_relations_alone():
     found = cell()["recognition_accuracy"]
     assert np.all(np.abs(found - new) < 4 * (new * (1 - new) / 256) ** 0.5)
     np.testing.assert_array_equal(cell(leaked=True)["recognition_accuracy"], 1.0)
+
+
+def test_networks_are_trained_on_their_relations_and_asked_all_others(monkeypatch):
+    """A network that is trained answers by its relation; accuracies are those of the network of the step."""
+    trained, tests = [], []
+
+    def until(task, network, **how):
+        assert isinstance(network, ItemLabelNetwork)
+        trained.append((task, how))
+        return SimpleNamespace(member=lambda i: None)
+
+    def accuracy(network, test, *, key, prompts):
+        tests.append((test, tuple(jax.random.key_data(key).tolist())))
+        return 0.5 if network is None else 0.25
+
+    monkeypatch.setattr(_accuracy, "trained_until", until)
+    monkeypatch.setattr(_accuracy, "accuracy", accuracy)
+    changes = {"test_set": claim.TESTS, "step": (0, 9)}
+    for how in ({}, {"fresh": True}, {"leaked": True}):
+        np.testing.assert_array_equal(cell(**how, point=changes)["accuracy"], [[[0.25, 0.5]] * 3] * 2)
+    (task, kept), (other, _), *fresh = trained[:4]
+    assert (kept["steps"], kept["loss"]) == (9, 0.05)
+    assert task.table.shape == (64, 16)
+    assert not np.array_equal(task.table, other.table)
+    assert [one.table for one, _ in fresh] == [None, None]
+    np.testing.assert_array_equal(trained[4][0].table, task.table)
+    seeds = {tuple(jax.random.key_data(how["key"]).tolist()) for _, how in trained}
+    keys = {key for _, key in tests}
+    assert (len(seeds), len(keys), len(seeds & keys)) == (2, 6, 0)
+    of_first_seed = {"usual": tests[:6:2], "leaked": tests[24:30:2]}  # 2 seeds, 3 tests, 2 steps, 3 controls
+    for name, asked in of_first_seed.items():
+        assert [test.unseen for test, _ in asked] == [False, False, True]
+        assert [test.table is None for test, _ in asked] == [False, name == "usual", False]
 
 
 def test_recognition_by_hand():
