@@ -149,7 +149,7 @@ def measured():
     """One tiny cell: the claim's own, with the pool and another exchanged, and without training."""
     experiment = registry.load("asymptotics/task_diversity_threshold")
     experiment = experiment.with_fixed({"prompts": [64], "batch": [4], "width": [4], "longest": [8]})
-    grid = experiment.grid("smoke", {"layers": [1], "tasks": [3], "step": [0, 5]}, seeds=2)
+    grid = experiment.grid("smoke", {"layers": [1], "tasks": [3], "step": [0, 10]}, seeds=2)
     point, key = experiment.point(next(grid.cells()), grid.traced), jax.random.key(5)
     return [experiment.measure(point, key=key, **changes) for changes in ({}, {"foreign": True}, {"updates": 1})]
 

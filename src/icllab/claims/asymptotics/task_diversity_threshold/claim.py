@@ -154,8 +154,8 @@ experiment = Experiment(
     fixed={"alpha": 2.0, "width": 32, "batch": 64, "rate": 5e-3, "prompts": 1024, "longest": 1024},
     sizes={
         "smoke": COMMON
-        | {"dim": (2,), "layers": (1,), "tasks": (2, 32), "step": (0, 500), "seed": 7}
-        | {"width": 16, "batch": 24, "rate": 0.01, "longest": 256},
+        | {"dim": (2,), "layers": (1,), "tasks": (2, 64), "step": (0, 400), "seed": 5}
+        | {"width": 16, "batch": 32, "rate": 0.02, "prompts": 255, "longest": 64},
         "small": COMMON | {"tasks": (2, 4, 8, 16, 64), "step": (0, 250, 500, 1000, 2000, 4000), "seed": 10},
         "medium": COMMON
         | {"tasks": (4, 8, 16, 64), "step": (0, 500, 1000, 2000, 4000, 8000, 16000), "seed": Seeds(4, block=2)},
