@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+import scipy.special
 import xarray as xr
 from judging import judged
 
@@ -71,6 +72,18 @@ def test_a_direction_is_counted_however_weak_it_is():
     with jax.enable_x64(True):
         _, ranks = measure(point, key=jax.random.key(0))["map_rank"]
     assert ranks.tolist() == [4.0]
+
+
+def test_softmax_attends_to_the_examples_before_a_query_and_to_nothing():
+    """Every example and nothing have a share of the attention, and the shares are one."""
+    point = SimpleNamespace(dim=3, hidden=2, length=4, queries=4)
+    with jax.enable_x64(True):
+        model, context, _ = drawn(np.random.default_rng(0), point, "softmax")
+        found = np.asarray(model(context))
+    x, y, down, up, slow = (np.asarray(a) for a in (context.x, context.y, model.down, model.up, model.slow))
+    for i, answer in enumerate(found):
+        shares = scipy.special.softmax([0.0, *(x[i] @ up @ down @ x[j] for j in range(i))])
+        np.testing.assert_allclose(answer, x[i] @ slow + shares @ [0.0, *y[:i]], rtol=1e-12)
 
 
 def test_a_seed_has_a_key_of_its_own_whatever_the_others(monkeypatch):

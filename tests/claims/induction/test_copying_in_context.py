@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.induction.copying_in_context import claim, measure
+from icllab.core.prompt import TokenPrompt
 from icllab.experiments.checks import Outcome
 from icllab.tasks import PeriodicStrings
 
@@ -135,3 +137,18 @@ def test_shuffled_prompts_have_the_same_tokens_in_any_order(getkey):
     repeats = np.mean(tokens[:, 3:] == tokens[:, :-3])
     # Two places of seven hold one token with probability (3 * 2 + 2 * 1 + 2 * 1) / (7 * 6).
     assert abs(repeats - 10 / 42) < 4 * 0.5 / (200 * 4) ** 0.5
+
+
+def test_the_order_of_a_shuffled_prompt_is_not_drawn_by_the_key_of_its_tokens(getkey, monkeypatch):
+    keys, tokens = [], jnp.arange(9)
+
+    def sample(self, *, key):
+        keys.append(key)
+        return TokenPrompt(tokens)
+
+    monkeypatch.setattr(PeriodicStrings, "sample", sample)
+    key = getkey()
+    task = PeriodicStrings(vocabulary=9, shortest=3, longest=3, tokens=9)
+    found = measure.Shuffled(task).sample(key=key).tokens
+    for other in (key, *keys):
+        assert not np.array_equal(found, jax.random.permutation(other, tokens))
