@@ -38,7 +38,9 @@ class LinearResponse:
     with gradients and Hessians at the point, G a positive semidefinite curvature of the loss there. It is exact where
     the loss is quadratic around its minimum and :math:`\phi` and :math:`\Delta` are at most quadratic. The resolution
     is :math:`\rho = \gamma/n\beta`: along flatter directions the localization alone holds the posterior. What the loss
-    has of third and higher order is left out, and may be all there is of a singular loss.
+    has of third and higher order is left out, and may be all there is of a singular loss. Exact in the limit of strong
+    localization are the first term where both gradients are not zero, and the second where both are. The second beside
+    a first, and that of a pair of which one gradient is zero, lack terms of their own order.
 
     Attributes:
         curvature: G as products with vectors, such as
