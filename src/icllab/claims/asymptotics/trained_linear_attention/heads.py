@@ -20,7 +20,7 @@ from icllab.tasks.attention_features import features
 from icllab.training import Record, Sweep
 
 DECADES = 8  # natural logarithms by which gradient descent shrinks its slowest part
-MOST = 40_000  # steps of it
+MOST = 1_000_000  # steps of it
 
 
 class Contexts(NamedTuple):
