@@ -1,11 +1,14 @@
 """What is particular to this claim: its check on made-up worlds."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 from judging import theory_under
 
 from icllab.claims.singular.toy_superposition import claim, measure
@@ -110,11 +113,14 @@ def test_the_figure_shows_descents_that_end_nowhere():
 def test_the_loss_is_the_mean_over_one_feature_at_a_time():
     """By a sum over points of the feature, with the rectifier and without; at no polygon."""
     rng = np.random.default_rng(0)
-    w = {"weights": rng.normal(size=(2, 6)), "bias": 0.3 * rng.normal(size=6)}
+    w = {"weights": rng.normal(size=(2, 6)), "bias": 0.3 * np.array([1, -1, 1, -1, 1, -1])}
     x = (np.arange(2000) + 0.5) / 2000
     inputs = x[:, None, None] * np.eye(6)
     answers = inputs @ w["weights"].T @ w["weights"] + w["bias"]
     for rectified, answer in ((True, np.maximum(answers, 0)), (False, answers)):
+        cut = (answers > 0).mean(axis=0)  # from below where a feature lowers an answer, from above where it raises one
+        assert ((cut > 0.1) & (cut < 0.9) & (w["bias"] > 0)).any()
+        assert ((cut > 0.1) & (cut < 0.9) & (w["bias"] < 0)).any()
         wanted = ((inputs - answer) ** 2).sum(-1).mean()
         assert float(measure.Loss(rectified)(w)) == pytest.approx(wanted, rel=1e-5)
 
@@ -126,3 +132,22 @@ def test_corners_are_the_columns_that_are_long_enough(lengths, expected):
     weights = np.array([np.cos(angles), np.sin(angles)]) * lengths
     found = measure.corners({"weights": jnp.asarray(weights)})
     np.testing.assert_array_equal(found, np.arange(4) == expected)
+
+
+def test_of_polygons_loss_and_half_the_rank_are_those_of_the_hessian_written_out(monkeypatch):
+    sampled = xr.Dataset({"estimate": 2.5, "mcse": 0.5}, attrs={"warnings": ["one", "two"]})
+    monkeypatch.setattr(measure, "learning_coefficient", lambda *args, **how: sampled)
+    sizes = {"warm_up": 8, "n": 10.0, "localization": 1.0, "noise": 0.1, "rate": 0.1, "nbeta": (1.0,)}
+    point = SimpleNamespace(**sizes, polygon=("4", "5", "6"), seed=(0,), step=(1,))
+    with jax.enable_x64(True):
+        found = measure.measure(point, key=jax.random.key(0))
+        for i, name in enumerate(point.polygon):
+            flat, shape = ravel_pytree(measure.at_polygon(name))
+            values = np.linalg.eigvalsh(jax.hessian(lambda w, shape=shape: measure.Loss(True)(shape(w)))(flat))
+            rank = np.sum(np.abs(values) > 1e-6 * np.abs(values).max())
+            assert found["hessian_half_rank"][1][i] == rank / 2
+            assert found["polygon_loss"][1][i] == pytest.approx(float(measure.Loss(True)(shape(flat))))
+    assert found["polygon_slope"][1].max() < 1e-8
+    assert (found["learning_coefficient"][1] == 2.5).all()
+    assert (found["learning_coefficient_error"][1] == 0.5).all()
+    assert (found["sampler_warnings"][1] == 2).all()
