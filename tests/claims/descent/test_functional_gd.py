@@ -4,9 +4,11 @@ import json
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from first_updates import adam_rate
 
 from icllab.claims.descent.functional_gd import claim, measure
 from icllab.experiments.checks import Outcome, worst
@@ -118,3 +120,31 @@ def test_where_everything_is_trained_no_prompt_is_one_that_judges(monkeypatch):
     numbers = np.concatenate([part.ravel() for part in (*rows, *seen)])
     assert seen[0].shape == (6, 4, 2)
     assert len(np.unique(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("one_law", [False, True])
+def test_labels_are_linear_where_all_are(monkeypatch, one_law):
+    """In the prompts of the fits and of the tests: seven labels of a prompt are a function of two weights."""
+    seen = []
+    monkeypatch.setattr(measure, "started", lambda *args, **how: None)
+    monkeypatch.setattr(measure, "trained", lambda start, train: seen.append(train) or SimpleNamespace(temperature=1.0))
+    monkeypatch.setattr(measure, "squared_errors", lambda found, test: seen.append(test) or np.zeros(1))
+    sizes = {"dim": 2, "length": 6, "fitting": 3, "prompts": 4, "layers": 1, "free_layers": 3}
+    named = {"labels": ("exponential",), "training": (claim.STEPS,), "predictor": ("linear",), "seed": (0,)}
+    measure.measure(SimpleNamespace(**sizes, **named), key=jax.random.key(0), one_law=one_law)
+    assert {len(prompts.x) for prompts in seen} == {3, 4}
+    for prompts in seen:
+        for x, y in zip(np.asarray(prompts.x), np.asarray(prompts.y), strict=True):
+            left = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+            assert (np.abs(left).max() < 1e-5 * np.abs(y).max()) == one_law
+
+
+def test_the_rate_of_training_everything_falls_to_nothing():
+    optimizer, slopes = measure.optimizer(2, 0.05), jnp.asarray([3.0, -4.0])
+    assert adam_rate(optimizer) == pytest.approx(0.05, rel=1e-4)
+    state, moves = optimizer.init(slopes), []
+    with jax.numpy_dtype_promotion("standard"):
+        for _ in range(3):
+            move, state = optimizer.update(slopes, state)
+            moves.append(np.asarray(move))
+    np.testing.assert_allclose(moves, np.outer([0.05, 0.025, 0], [-1, 1]), rtol=1e-4, atol=1e-9)

@@ -193,7 +193,9 @@ def test_of_a_network_loss_and_dimensions_are_those_of_its_stages(monkeypatch):
     """Of one that grows instead of being trained, after 0, 25 and 50 steps; and no more dimensions than rows."""
     seen = []
 
-    def fit(network, task, **how):
+    def fit(network, task, *, steps, batch, key, **how):
+        assert (steps, batch, key.shape) == (50, 128, ())
+
         def at(step):
             return SimpleNamespace(member=lambda _: jax.tree.map(lambda leaf: leaf * (1 + step / 25), network))
 

@@ -1,5 +1,8 @@
 """What is particular to this claim: its check on made-up data, and that its prompts are drawn as it says."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -61,3 +64,16 @@ def test_every_prompt_is_there_once_and_inputs_have_unit_covariance():
     assert np.linalg.eigvalsh(context.T @ context / len(x)).min() > 0.01
     different = {tuple(np.round(np.concatenate([a.ravel(), w]), 9)) for a, w in zip(x, task, strict=True)}
     assert len(different) == len(x)
+
+
+def test_the_losses_are_one_where_no_head_answers_all_prompts(monkeypatch):
+    """With tasks of rank 2, where the least loss is not zero; with one task a matrix of rank 1 answers all."""
+    sampled = xr.Dataset({"estimate": 3.5, "mcse": 0.5, "rhat": 1.25}, attrs={"warnings": ["one"]})
+    monkeypatch.setattr(measure, "learning_coefficient", lambda *args, **how: sampled)
+    sizes = {"dim": 3, "key_width": 2, "length": 2, "seed_of_law": 0, "samples": 1e6}
+    point = SimpleNamespace(**sizes, task_rank=2, chains=4, warm_up=8, draws=8)
+    with jax.enable_x64(True):
+        found = measure.measure(point, key=jax.random.key(0))
+    assert found["loss_mismatch"][1] < 1e-12
+    names = ("learning_coefficient", "learning_coefficient_error", "sampler_rhat", "sampler_warnings")
+    assert [found[name][1] for name in names] == [3.5, 0.5, 1.25, 1]
