@@ -24,13 +24,22 @@ import time
 from pathlib import Path
 
 import machine
-from programs import COUNTED, watched
+from programs import COUNTED, check, watched
 
 SIZES = ("smoke", "small", "doubled")
 WITHIN = 2.0
 PATIENCE = 100  # seconds of a row
 SHORT = 2e-3  # seconds within programs of a row too short to be timed
-FEW = {"asymptotics/real_table": 10, "descent/softmax_depth_limit": 8}  # seeds, where they are not two
+FEW = {  # seeds, where they are not two
+    "asymptotics/context_length": 48,
+    "asymptotics/double_descent": 48,
+    "asymptotics/gamma_inverts_the_covariance": 48,
+    "asymptotics/real_table": 10,
+    "asymptotics/ridge_tames_the_peak": 48,
+    "asymptotics/task_alignment": 48,
+    "asymptotics/task_diversity": 48,
+    "descent/softmax_depth_limit": 8,
+}
 SMALLER = {"descent/functional_gd": {"steps": 100}}  # than `small`, where a cell takes minutes
 DOUBLED = {
     "asymptotics/context_length": {"dim": 20},
@@ -175,6 +184,7 @@ def main():
 
     signal.signal(signal.SIGALRM, late)
     print(machine.described("jax", "jaxlib"))
+    check()
     rows = list(rows_of(asked.only, asked.report))
     for row in rows:
         if "missing" in row:
