@@ -107,8 +107,32 @@ def test_chains_of_a_trained_network_leave_the_second_term_where_weights_move():
     assert error < 0.05 * of_first
     assert abs(chains - of_first) < 3 * error
     assert chains < of_first + of_second - 10 * error
+    # Which is said: of that pair, and not of the one that has no first term.
+    (said,) = linear.attrs["warnings"]
+    assert "of 1 of 4 pairs" in said
+    assert "first_order alone" in said
     # At one resolution the first term is the same.
     assert of_first == pytest.approx(float(responses(STRONG, chains=False)["first_order"][1, 1]), rel=1e-9)
+
+
+def test_a_second_term_beside_a_first_is_no_warning_where_the_loss_is_quadratic():
+    """There the sum is exact."""
+
+    def loss(w):
+        return w[0] ** 2 / 2 + w[1] ** 2
+
+    def tilt(w):
+        return loss(w) + w[0] + 3 * w[0] ** 2
+
+    how = {"tilted": {"tilt": tilt}, "observables": {"tilt": tilt}, "localization": 1.0, "nbeta": 5.0}
+    with jax.enable_x64(True):
+        exact, linear = (
+            susceptibility(loss, jnp.zeros(2), route=route, key=jax.random.key(0), **how)
+            for route in (Quadrature(), LinearResponse())
+        )
+    assert abs(float(linear["second_order"][0, 0])) > 0.1 * abs(float(linear["first_order"][0, 0]))
+    assert float(linear["susceptibility"][0, 0]) == pytest.approx(float(exact["susceptibility"][0, 0]), rel=1e-6)
+    assert linear.attrs["warnings"] == []
 
 
 @pytest.mark.parametrize("resolution", [0.25, 4.0])

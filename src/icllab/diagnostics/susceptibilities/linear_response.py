@@ -16,6 +16,9 @@ from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.susceptibilities.expectations import Observables
 
 UNSOLVED = 1e-3  # relative residual of a linear system
+BESIDE = 0.1  # of the second term, over the most that the first can be
+NIL = 1e-6  # of the first term, over the second: a gradient is zero
+CUBIC = 1e-4  # of the third derivative of a quadratic loss, over its second: rounding
 
 
 class Response(NamedTuple):
@@ -40,7 +43,8 @@ class LinearResponse:
     is :math:`\rho = \gamma/n\beta`: along flatter directions the localization alone holds the posterior. What the loss
     has of third and higher order is left out, and may be all there is of a singular loss. Exact in the limit of strong
     localization are the first term where both gradients are not zero, and the second where both are. The second beside
-    a first, and that of a pair of which one gradient is zero, lack terms of their own order.
+    a first, and that of a pair of which one gradient is zero, lack terms of their own order. Of the former there is a
+    warning, unless the loss is quadratic.
 
     Attributes:
         curvature: G as products with vectors, such as
@@ -104,7 +108,11 @@ class LinearResponse:
         if not written:
             second, error = parts.mean(0) / 2, parts.std(0, ddof=1) / math.sqrt(self.probes) / 2
         gain = float(nbeta * slope @ solved[-1])
+        doubtful = _doubtful(gradients, (solved[:count], solved[count:-1]), second)
+        bent = doubtful and float(_cubic(flat, centre, jax.random.fold_in(key, 1))) > CUBIC
         seen = {
+            f"the second term of {doubtful} of {second.size} pairs is above a tenth of what the first can be, and the "
+            "loss is not quadratic: first_order alone may be nearer, and chains would tell": bool(bent),
             f"the point is no minimum: {gain:.2g} nats are gained along the gradient there": gain > 1,
             f"a solve is left with a residual of {left:.1g}: allow more iterations": not left < UNSOLVED,
         }
@@ -122,6 +130,26 @@ class LinearResponse:
             hint = "the point is no minimum; GaussNewton(...) has no negative curvature"
             raise expected("curvature", "eigenvalues above minus the resolution", least, hint)
         return jnp.asarray(vectors / values @ vectors.T, centre.dtype)
+
+
+def _doubtful(gradients: tuple[Array, Array], solved: tuple[Array, Array], second: np.ndarray) -> int:
+    """How many pairs have a second term beside a first, which the inequality of Cauchy and Schwarz bounds."""
+    of_each = [np.sqrt(np.maximum(np.sum(g * s, axis=1), 0)) for g, s in zip(gradients, solved, strict=True)]
+    most = np.outer(*of_each)
+    return int(np.sum((np.abs(second) > BESIDE * most) & (most > NIL * np.abs(second))))
+
+
+@eqx.filter_jit
+def _cubic(flat: Any, centre: Array, key: PRNGKeyArray) -> Array:
+    """The third derivative of a loss along a random direction, over the second: zero where it is quadratic."""
+    z = jax.random.normal(key, centre.shape, centre.dtype)
+    z = z / jnp.linalg.norm(z)
+
+    def curved(w: Array) -> Array:
+        return jax.jvp(jax.grad(lambda v: jnp.sum(flat(v))), (w,), (z,))[1]
+
+    second, third = jax.jvp(curved, (centre,), (z,))
+    return jnp.linalg.norm(third) / jnp.maximum(jnp.linalg.norm(second), jnp.finfo(z.dtype).tiny)
 
 
 @eqx.filter_jit
