@@ -126,7 +126,7 @@ class Content:
 
     Attributes:
         fixed: Counts of what is run a known number of times when the program is.
-        loops: Of each loop that reports its trips: counts of one of them, one entry a copy of the loop.
+        loops: Counts of one trip of each loop that reports its trips, one entry a copy of the loop.
         unknown: Loops whose trips nobody knows.
     """
 
