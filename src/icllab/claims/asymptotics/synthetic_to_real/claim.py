@@ -104,8 +104,8 @@ experiment = Experiment(
     sizes={
         # Compiling each predictor costs seconds; without the others some findings are left undecided.
         "smoke": COMMON
-        | {"width": (16,), "layers": (1,), "step": (500,), "predictor": ("context mean", "transformer")}
-        | {"length": (8, 14), "member": (0, 1), "seed": 400},
+        | {"width": (16,), "layers": (1,), "step": (400,), "predictor": ("context mean", "transformer")}
+        | {"length": (8, 12), "member": (0, 1), "seed": 400, "batch": 32, "rate": 6e-3},
         "small": COMMON | {"step": (2000,), "length": (5, 6, 8, 10, 15, 20), "member": (0, 1, 2, 3), "seed": 1000},
         "medium": COMMON
         | {"step": (20000,), "length": (5, 6, 7, 8, 10, 12, 15, 20, 30, 40), "member": tuple(range(8)), "seed": 2000},

@@ -102,7 +102,7 @@ experiment = Experiment(
     fixed={"rho": 0.01},
     # kappa d is whole, and divides measure.ROWS d.
     sizes={
-        "smoke": {"dim": (32,), "alpha": (4.0, 8.0), "kappa": (BEFORE, AT, BEYOND), "seed": 12},
+        "smoke": {"dim": (16,), "alpha": (4.0, 12.0), "kappa": (BEFORE, AT, BEYOND), "seed": 12},
         "small": {"dim": (10, 20, 40), "alpha": (4.0, 8.0, 16.0), "kappa": KAPPAS, "seed": 64},
         "medium": {"dim": (20, 40, 80), "alpha": (4.0, 8.0, 16.0, 32.0), "kappa": KAPPAS, "seed": 64},
     },
