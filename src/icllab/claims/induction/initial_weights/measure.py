@@ -27,7 +27,7 @@ def measure(point, *, key, scaled=True, exchanged=False):
         return dict(zip(("first_strength", "second_strength"), found, strict=True))
 
     accuracy = {"accuracy": _networks.at_one_rate(curves)["accuracy"]}
-    return accuracy | tabulated(strengths, seed=point.seed)
+    return accuracy | tabulated(strengths, seed=point.seed)  # pyright: ignore[reportArgumentType]
 
 
 def with_attention_scaled(network, scales):
