@@ -2,7 +2,6 @@
 
 # ruff: noqa: RUF001 (Greek letters are meant)
 
-import contextlib
 import io
 import itertools
 
@@ -30,27 +29,12 @@ def opened(page, where, id, query=""):
 
 
 def settle(page):
-    """Until the figure has been painted. A browser that draws nothing at all, not even an empty page, is left."""
-    if not drawing(page):
-        assert not drawing(page.context.browser.new_page()), "this page draws no frames, and an empty one does"
-        pytest.skip("this Chromium has stopped to draw frames, those of an empty page too")
-
-
-def drawing(page, seconds=20):
-    """Whether two frames are drawn. A promise of them would be waited for without a limit."""
-    from playwright.sync_api import TimeoutError as TooLate
-
+    """Until the figure has been painted. A promise of its frames would be waited for without a limit."""
     page.evaluate(
-        """() => {
-          window.frames_drawn = 0;
-          const drawn = () => { if (++window.frames_drawn < 2) requestAnimationFrame(drawn); };
-          requestAnimationFrame(drawn);
-        }"""
+        "() => { window.painted = false;"
+        " requestAnimationFrame(() => requestAnimationFrame(() => { window.painted = true; })); }"
     )
-    with contextlib.suppress(TooLate):
-        page.wait_for_function("() => window.frames_drawn === 2", polling=20, timeout=1000 * seconds)
-        return True
-    return False
+    page.wait_for_function("() => window.painted", polling=20)
 
 
 def painted(page, selector="#main .stage"):
