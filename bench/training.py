@@ -7,7 +7,7 @@ PyTorch rows use its best idioms: scaled-dot-product attention, one product for 
 fused Adam, and torch.compile. The answers of both are compared at equal weights before anything is timed. Rows of one
 shape run in turn, five rounds; the table has medians. On one thread ratios are of CPU seconds, which on a quiet machine
 are seconds; on several they are of wall seconds. Compilation stands beside. The same-algorithm row is our own jitted
-step in a Python loop, as one would write it. On several threads ours is ``training.fit_parallel``, a device for each
+step in a Python loop, as one would write it. On several threads ours is ``icl.fit(devices=)``, a device for each
 thread: it divides the batch of one network, and deals out the members of an ensemble.
 
 PyTorch is no dependency: .venv/bin/python -m pip install torch==2.13.0
@@ -15,7 +15,6 @@ Exit status 1 if a target is missed.
 """
 
 import argparse
-import functools
 import json
 import os
 import statistics
@@ -35,7 +34,7 @@ SHAPES = {
 }
 SECONDS, MEMBERS = 1.0, 8
 EACH = 2.0  # a member of an ensemble against PyTorch's best row, on two threads
-ALONE, DIVIDED, LOOP = "icl.fit", "fit_parallel, batch divided", "jitted step, Python loop"
+ALONE, DIVIDED, LOOP = "icl.fit", "icl.fit, batch divided", "jitted step, Python loop"
 ENSEMBLE = f"{MEMBERS} members, each"
 
 
@@ -48,7 +47,7 @@ def ours(shape, devices):
     import icllab as icl
     from icllab.models import Transformer
     from icllab.tasks import LinearRegression
-    from icllab.training import Sweep, fit_parallel
+    from icllab.training import Sweep
 
     dim, length, width, heads, layers, batch = shape
     task = LinearRegression.convention("raventos", dim=dim, length=length)
@@ -60,9 +59,11 @@ def ours(shape, devices):
     model = eqx.filter_jit(build)(key=jax.random.key(0))
     members = icl.ensemble(build, seeds=MEMBERS, key=jax.random.key(0))
 
-    def fit(predictor, train=icl.fit, **more):
+    def fit(predictor, **more):
         def run(steps):
-            found = train(predictor, task, steps=steps, key=jax.random.key(1), batch=batch, optimizer=optimizer, **more)
+            found = icl.fit(
+                predictor, task, steps=steps, key=jax.random.key(1), batch=batch, optimizer=optimizer, **more
+            )
             jax.block_until_ready(jax.tree.leaves(found.members.stacked))
             return found
 
@@ -89,10 +90,9 @@ def ours(shape, devices):
     if devices == 1:
         mode = fit(members)(2).header["mode"]
         return model, task, {ALONE: fit(model), LOOP: loop, ENSEMBLE: fit(members, sweep=Sweep(mode=mode))}, mode
-    divided = functools.partial(fit_parallel, devices=devices)
-    mode = fit(members, divided)(2).header["mode"]
-    each = fit(members, divided, sweep=Sweep(mode=mode))
-    return model, task, {ALONE: fit(model), DIVIDED: fit(model, divided), LOOP: loop, ENSEMBLE: each}, mode
+    mode = fit(members, devices=devices)(2).header["mode"]
+    each = fit(members, devices=devices, sweep=Sweep(mode=mode))
+    return model, task, {ALONE: fit(model), DIVIDED: fit(model, devices=devices), LOOP: loop, ENSEMBLE: each}, mode
 
 
 def rival(shape, model, compiled):

@@ -27,7 +27,7 @@ from predictors import Rooted, prompts, slope, task  # noqa: E402
 
 import icllab as icl  # noqa: E402
 from icllab.core.errors import InputError  # noqa: E402
-from icllab.training import Fixed, Fresh, Record, Sweep, dividing, fit_parallel  # noqa: E402
+from icllab.training import Fixed, Fresh, Record, Sweep, modes  # noqa: E402
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
 KEY = jax.random.key(1)
@@ -78,7 +78,7 @@ def batches():
     }
     for name, (asked, source) in sources.items():
         how = {"steps": 1, "key": KEY, "batch": 16, "optimizer": SGD, "data": source}  # Adam's first step has no scale
-        found[name] = apart(icl.fit(start, asked, **how), fit_parallel(start, asked, devices=8, **how))
+        found[name] = apart(icl.fit(start, asked, **how), icl.fit(start, asked, devices=8, **how))
     return found
 
 
@@ -90,7 +90,7 @@ def members():
         sweep = Sweep({"optimizer.learning_rate": [0.1, 0.3]}, mode=mode)
         how = {"steps": 20, "key": KEY, "batch": 6, "optimizer": optax.adam, "sweep": sweep, "record": "every"}
         how["data"] = 12
-        run = fit_parallel(start, task(), devices=4, **how)
+        run = icl.fit(start, task(), devices=4, **how)
         found[mode] = [*apart(icl.fit(start, task(), **how), run), run.header["division"], run.header["member_block"]]
         found[f"{mode} seeds"] = run.dataset.seed.values.tolist()
     found["on one device"] = len(jax.tree.leaves(run.members.stacked)[0].devices())
@@ -102,7 +102,7 @@ def ended():
     start = icl.ensemble(lambda *, key, shift: Rooted(shift), seeds=1, key=jax.random.key(0), shift=[0.0, 1.0, 4.0])
     how = {"data": prompts(8), "steps": 12, "key": KEY, "batch": None, "optimizer": optax.sgd(0.5), "record": "every"}
     how["sweep"] = Sweep(mode="map")
-    one, run = icl.fit(start, task(), **how), fit_parallel(start, task(), devices=2, **how)
+    one, run = icl.fit(start, task(), **how), icl.fit(start, task(), devices=2, **how)
     same = {name: bool(np.array_equal(one.dataset[name], run.dataset[name])) for name in ("status", "ended")}
     return {**same, "statuses": sorted(set(run.status)), "apart": apart(one, run)}
 
@@ -111,9 +111,9 @@ def resumed(store):
     """A run that was cut keeps its devices, and its bits."""
     start, record = slope(key=jax.random.key(0)), Record(held_out=5, keep=[2])
     how = {"key": KEY, "batch": 16, "optimizer": ADAM}
-    whole = fit_parallel(start, task(), devices=2, steps=9, record=record, **how)
-    fit_parallel(start, task(), devices=2, steps=4, record=record, store=store, **how)
-    run = fit_parallel(start, task(), steps=9, record=record, store=store, **how)
+    whole = icl.fit(start, task(), devices=2, steps=9, record=record, **how)
+    icl.fit(start, task(), devices=2, steps=4, record=record, store=store, **how)
+    run = icl.fit(start, task(), devices="auto", steps=9, record=record, store=store, **how)
     found = {"apart": apart(whole, run), "division": run.header["division"], "resumed_at": run.header["resumed_at"]}
     found["kept"] = float(jnp.abs(whole.trajectory.at(2).stacked.w - run.trajectory.at(2).stacked.w).max())
     one = icl.fit(start, task(), steps=9, record=record, **how)
@@ -121,8 +121,8 @@ def resumed(store):
     found["loaded"] = icl.load(store).header["division"]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        icl.fit(start, task(), steps=10, record=record, store=store, **how)
-    found["undivided"] = [str(one.message) for one in said if "divided" in str(one.message)]
+        undivided = icl.fit(start, task(), steps=10, record=record, store=store, **how)
+    found["undivided"] = [str(one.message) for one in said], undivided.header["division"]
     return found
 
 
@@ -131,11 +131,11 @@ def chosen(cost):
 
     def timed(run, several):
         run(1)
-        division = run.__closure__[0].cell_contents.division
+        division = run.__self__.way.division
         return cost[1 if division is None else division.count], 0.0
 
-    with mock.patch.object(dividing, "timed", timed):
-        run = fit_parallel(slope(key=KEY), task(), steps=1, key=KEY, batch=16, optimizer=ADAM)
+    with mock.patch.object(modes, "timed", timed):
+        run = icl.fit(slope(key=KEY), task(), devices="auto", steps=1, key=KEY, batch=16, optimizer=ADAM)
     return [run.header["division"], list(run.header["timings"])]
 
 
@@ -150,29 +150,10 @@ def main(store):
         "resumed": resumed(store),
         "faster on four": chosen({1: 4.0, 2: 3.0, 4: 2.0, 8: 2.5}),
         "faster on one": chosen({1: 1.0, 2: 2.0, 4: 0.1, 8: 0.1}),
-        "batch": refused(lambda: fit_parallel(start, task(), devices=8, **how)),
-        "few": refused(lambda: fit_parallel(two, task(), devices=4, **how)),
-        "kept": refused(
-            lambda: (
-                fit_parallel(
-                    start,
-                    task(),
-                    devices=4,
-                    **(how | {"batch": 16, "steps": 20}),
-                    record=Record(held_out=5, keep=[2]),
-                    store=store + "-again",
-                )
-                and fit_parallel(
-                    start,
-                    task(),
-                    devices=2,
-                    **(how | {"batch": 16, "steps": 30}),
-                    record=Record(held_out=5, keep=[2]),
-                    store=store + "-again",
-                )
-            )
-        ),
+        "batch": refused(lambda: icl.fit(start, task(), devices=8, **how)),
+        "few": refused(lambda: icl.fit(two, task(), devices=4, **how)),
     }
+    icl.fit(start, task(), devices=4, store=store + "-again", **(how | {"batch": 16, "steps": 20}))
     print(json.dumps(found))
 
 

@@ -8,22 +8,31 @@ import optax
 import pytest
 from training.predictors import prompts, slope, task
 
-from icllab.training import Fixed, Fresh, Sweep
+import icllab as icl
+from icllab.training import Fixed, Fresh, fitting
 from icllab.training.devices import PART
 from icllab.training.divided import _OfBatch, padded
 from icllab.training.loop import Program
-from icllab.training.parallel import planned
 
 PARTS = 4
 
 
+class Planned(Exception):
+    """What would be trained."""
+
+
 @pytest.mark.parametrize("source", [Fresh(), Fresh(reuse=3), Fixed(prompts(40)), Fixed(prompts(16))], ids=str)
-def test_parts_of_a_step_are_its_prompts_and_their_mean_gradient_its_gradient(source):
+def test_parts_of_a_step_are_its_prompts_and_their_mean_gradient_its_gradient(source, monkeypatch):
     """Each device has a fourth of the prompts, in order; losses and gradient are then alike on all."""
     start = slope(key=jax.random.key(0))
-    plan = planned(
-        start, task(), steps=9, key=jax.random.key(1), batch=16, optimizer=optax.sgd(0.1), data=source, sweep=Sweep({})
-    )
+
+    def stop(plan, **_):
+        raise Planned(plan)
+
+    monkeypatch.setattr(fitting, "train", stop)
+    with pytest.raises(Planned) as planned:
+        icl.fit(start, task(), steps=9, key=jax.random.key(1), batch=16, optimizer=optax.sgd(0.1), data=source)
+    (plan,) = planned.value.args
     whole = plan.program
     divided = _OfBatch(**{name: getattr(whole, name) for name in Program.__dataclass_fields__}, parts=PARTS)
     own, params = jax.tree.map(lambda leaf: leaf[0], (plan.own, plan.params))
@@ -62,7 +71,7 @@ def test_arrays_of_several_types_have_their_own_mean_gradient(getkey):
 
 def test_the_last_member_is_there_again_until_parts_are_alike():
     tree = {"a": jnp.arange(5), "key": jax.random.split(jax.random.key(0), 5)}
-    found = padded(tree, 5, 4)
+    found = padded(tree, 4)
     assert found["a"].tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
     assert found["key"].shape == (8,)
-    assert padded(tree, 5, 5) is tree
+    assert padded(tree, 5) is tree

@@ -1,7 +1,6 @@
 """Where a claim is measured and in which floating-point type: a device, a precision, memory that does not suffice."""
 
 import contextlib
-import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -87,11 +86,6 @@ def _rounds() -> bool:
     return float(jnp.dot(jnp.full((16, 16), nearly), jnp.eye(16))[0, 0]) != nearly
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no memory left."""
-    return type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
-
-
 def measured_in_blocks(
     measure: "Callable[[dict[str, Sequence[Any]]], dict[str, Named]]", block: "dict[str, Sequence[Any]]"
 ) -> "tuple[dict[str, Named], int]":
@@ -105,6 +99,8 @@ def measured_in_blocks(
     Raises:
         EnvironmentFault: There is no memory for one seed, or something measured is of all seeds together.
     """
+    from icllab.training.devices import forget, out_of_memory
+
     seeds = block.get(SEED, ())
     try:
         return measure(block), len(seeds)
@@ -112,20 +108,13 @@ def measured_in_blocks(
         if not out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:200]
-    _forget()  # outside of the handler, whose traceback holds the arrays
+    forget()  # outside of the handler, whose traceback holds the arrays
     if len(seeds) < 2:
         raise EnvironmentFault(f"device: expected memory for one seed at a time, got {said}; try another --device")
     half = len(seeds) // 2
     first, some = measured_in_blocks(measure, {**block, SEED: seeds[:half]})
     second, others = measured_in_blocks(measure, {**block, SEED: seeds[half:]})
     return {name: _joined(name, first[name], second[name]) for name in first}, max(some, others)
-
-
-def _forget() -> None:
-    import jax
-
-    jax.clear_caches()
-    gc.collect()
 
 
 def _joined(name: str, first: "Named", second: "Named") -> "Named":

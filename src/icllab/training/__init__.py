@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from icllab.training.host import TrainingInterrupted
     from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.minibatches import Fixed, Fresh
-    from icllab.training.parallel import fit_parallel
     from icllab.training.records import Record
     from icllab.training.runs import Run
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until

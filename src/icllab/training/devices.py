@@ -1,5 +1,6 @@
-"""Which devices one run is divided over, and along what; the processor's cores as devices."""
+"""Which devices one run is divided over, and along what; the processor's cores as devices; a device without memory."""
 
+import gc
 import os
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from icllab.core.errors import InputError, require_integer
+from icllab.core.errors import InputError, expected, require_integer
 
 PART = "part"
 """The name of a mesh's one axis."""
@@ -54,9 +55,8 @@ def split_processor(count: int | None = None) -> int:
     """Make the processor's cores devices of their own, one thread each, before JAX is first used.
 
     JAX sees a processor as one device, and keeps most of a small network's products on one of its threads. As
-    several devices it can be given a part of the work each, by :func:`icllab.training.fit_parallel
-    <icllab.training.parallel.fit_parallel>`. Programs that use one device are then left with one thread for a
-    product.
+    several devices it can be given a part of the work each, by ``devices`` of :func:`icllab.fit
+    <icllab.training.fitting.fit>`. Programs that use one device are then left with one thread for a product.
 
     Args:
         count: How many; None: the cores that this process may use.
@@ -83,3 +83,27 @@ def split_processor(count: int | None = None) -> int:
     if "xla_cpu_multi_thread_eigen" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
     return count
+
+
+def require_devices(devices: Any) -> None:
+    """Refuse what is neither ``"auto"`` nor a number of devices that this process has."""
+    if devices == "auto":
+        return
+    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
+        raise expected("devices", "'auto' or an integer of at least 1", devices)
+    here = len(jax.local_devices())
+    if devices > here:
+        hint = "training.split_processor() makes devices of a processor's cores"
+        raise expected("devices", f"at most {here}, as this process has", devices, hint)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory left, or that is what the error came from."""
+    found = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
+    return found or (error.__cause__ is not None and out_of_memory(error.__cause__))
+
+
+def forget() -> None:
+    """Free what compiled programs and arrays that nobody has any more hold on to."""
+    jax.clear_caches()
+    gc.collect()

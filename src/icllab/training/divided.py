@@ -92,8 +92,15 @@ def advanced_on(
     )(arrays, own, state, first, last, limit)
 
 
-def padded(tree: Any, size: int, parts: int) -> Any:
-    """``size`` members, and the last of them again until every part has as many."""
+def placed(division: Division, tree: Any) -> Any:
+    """What every member has, on the devices: of divided members the last again until every device has as many."""
+    members = division.along == "member"
+    return jax.device_put(padded(tree, division.count) if members else tree, division.sharding(divided=members))
+
+
+def padded(tree: Any, parts: int) -> Any:
+    """Members, and the last of them again until every part has as many."""
+    size = jax.tree.leaves(tree)[0].shape[0]
     total = -(-size // parts) * parts
     if total == size:
         return tree

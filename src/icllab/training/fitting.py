@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import require_key
 from icllab.core.prompt import Prompt
+from icllab.training.devices import require_devices
 from icllab.training.ensembles import ensemble_of
 from icllab.training.host import train
 from icllab.training.loop import Program
@@ -39,6 +40,7 @@ def fit(
     record: int | str | Iterable[int] | Record = 16,
     store: str | Path | CheckpointStore | None = None,
     trainable: Callable[[Any], Any] | None = None,
+    devices: int | str = 1,
 ) -> Run:
     r"""Minimise the task's loss over the arrays of a predictor, or of every member of an ensemble.
 
@@ -69,15 +71,24 @@ def fit(
         store: A directory for checkpoints; the same call goes on from what is there, to the same bits. Or
             :class:`CheckpointStore`: also how often one is written.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
+        devices: How many of this process's (``jax.local_devices()``) share the work. A single member's batch is
+            divided: each device draws its part of a step's prompts, and the update is that of the mean gradient,
+            which is the gradient of the whole batch. Several members are dealt out. ``"auto"``: one, two, four and
+            so on are timed for a moment, as long as more are faster; a stored run keeps its number. One step agrees
+            with that on one device to rounding.
 
     Returns:
         A :class:`Run`: trained members, losses with axes member, step and position, a status for each, the header.
+        Its header says in which mode it was, how many members a device had side by side and along what the work was
+        divided; a run that is resumed keeps them. A device without memory for members side by side is given
+        half as many, with a warning.
 
     Raises:
         InputError: An argument does not fit; or the store holds another run.
-        EnvironmentFault: The disk refuses; the last checkpoint stands.
+        EnvironmentFault: The disk refuses, the last checkpoint stands; or a device has no memory for one member.
     """
     require_key(key)
+    require_devices(devices)
     until = steps if isinstance(steps, Until) else Until(steps)
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)
@@ -108,4 +119,4 @@ def fit(
     own = own_of(members, sweep.values, frozen, task, source, key=key)
     held_out = held_out_prompts(record, task, own, key)
     plan = Plan(program, own, params, members, until.steps, record, held_out, key)
-    return train(plan, mode=sweep.mode, store=store)
+    return train(plan, mode=sweep.mode, devices=devices, store=store)

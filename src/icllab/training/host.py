@@ -2,7 +2,10 @@
 
 import json
 import time
-from typing import Any
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,13 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import InputError
+from icllab.core.errors import EnvironmentFault, InputError
 from icllab.training import finished
 from icllab.training import progress as bars
+from icllab.training.devices import forget, out_of_memory
+from icllab.training.divided import advanced_on, placed
 from icllab.training.ensembles import Ensemble
 from icllab.training.identity import configuration
-from icllab.training.loop import CAPACITY, State, advanced, evaluated, started
-from icllab.training.modes import chosen_mode
+from icllab.training.loop import CAPACITY, Own, State, advanced, evaluated, started
+from icllab.training.modes import Way, choose, resumed
 from icllab.training.plans import Plan
 from icllab.training.records import Records
 from icllab.training.repairs import repaired
@@ -27,37 +32,86 @@ from icllab.training.trajectory import Trajectory
 
 STRETCH_SECONDS = 1.0  # how long the host may not look
 
+_Found = TypeVar("_Found")
+
 
 class _Loop:
     """A run under way: the state after ``step`` steps, and what has been written down."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.step, self.mode, self.timings = plan, 0, "", {}
+        self.plan, self.step, self.timings = plan, 0, {}
+        self.way, self._program, self._own = Way("map", plan.members.size), plan.program, plan.own
         self.state = _settled(started(plan.program, plan.own, plan.params))
         self.records = Records(plan.shape)
         self.kept: dict[int, Any] = {}
         self.seconds = 0.0
 
+    def take(self, way: Way) -> None:
+        """Go on like this from here."""
+        self.way, self.state = way, _settled(self.state)
+        self._program, self._own = self.plan.program, self._placed(self.plan.own)
+        if way.division is not None:
+            arrays, rest = eqx.partition(self._program, eqx.is_array)
+            self._program = eqx.combine(jax.device_put(arrays, way.division.sharding(divided=False)), rest)
+
+    def _placed(self, tree: Any) -> Any:
+        return tree if self.way.division is None else placed(self.way.division, tree)
+
     def advance(self, last: int, limit: jax.Array | None = None) -> tuple[State, jax.Array]:
         """State and losses after the steps up to ``last``; the loop itself stays where it is."""
-        plan = self.plan
-        unlimited = jnp.full((plan.members.size,), 2**31 - 1, jnp.int32)
-        return advanced(
-            plan.program,
-            self.mode,
-            plan.own,
-            self.state,
-            jnp.int32(self.step),
-            jnp.int32(last),
-            unlimited if limit is None else limit,
-        )
+        size, block = self.plan.members.size, self.way.block
+        limit = jnp.full((size,), 2**31 - 1, jnp.int32) if limit is None else limit
+        if block >= size:
+            return self._advance(self._own, self.state, last, limit)
+        states, losses, every = [], [], (self.plan.own, _settled(self.state), limit)
+        for first in range(0, size, block):
+            rows = np.minimum(np.arange(first, first + block), size - 1)  # the last again: blocks are of one size
+            own, state, until = jax.tree.map(lambda leaf, rows=rows: leaf[rows], every)
+            after, kept = self._advance(self._placed(own), state, last, until)
+            states.append(_settled(after))
+            losses.append(np.asarray(kept))
+        after = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:size], *states)
+        return after, jnp.asarray(np.concatenate(losses, axis=1)[:, :size])
+
+    def _advance(self, own: Own, state: State, last: int, limit: jax.Array) -> tuple[State, jax.Array]:
+        """As :meth:`advance`, of members that are computed at once; what they have to themselves is in its place."""
+        division, mode, begin, end = self.way.division, self.way.mode, jnp.int32(self.step), jnp.int32(last)
+        if division is None:
+            return advanced(self._program, mode, own, state, begin, end, limit)
+        size = limit.shape[0]
+        state, limit = placed(division, (state, limit))
+        begin, end = jax.device_put((begin, end), division.sharding(divided=False))
+        after, losses = advanced_on(division, self._program, mode, own, state, begin, end, limit)
+        if losses.shape[1] == size:
+            return after, losses
+        return jax.tree.map(lambda leaf: leaf[:size], after), losses[:, :size]
+
+    def attempt(self, steps: int) -> None:
+        """Make so many steps and keep none of them."""
+        self.within_memory(lambda: jax.block_until_ready(self.advance(self.step + steps)[0].status))
+
+    def within_memory(self, computed: Callable[[], _Found]) -> _Found:
+        """What is computed, with half as many members side by side as long as a device has no memory for them."""
+        while True:
+            try:
+                return computed()
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                if self.way.member_block == 1:
+                    said = " ".join(str(error).split())[:200]
+                    raise EnvironmentFault(
+                        f"icl.fit: expected memory for one member at a time, got {said}; try a smaller batch"
+                    ) from error
+            forget()  # outside of the handler, whose traceback holds the arrays
+            self.take(replace(self.way, block=-(-self.way.block // 2)))
+            said = f"icl.fit: a device was out of memory: {self.way.member_block} members side by side from now on"
+            warnings.warn(said, stacklevel=2)
 
     def go(self, last: int) -> None:
         """Make the steps up to ``last`` and write down what is due."""
         clock = time.perf_counter()
-        after, losses = self.advance(last)
-        after = repaired(lambda limit: self.advance(last, limit)[0], after, self.step, last)
-        losses, ended = np.asarray(losses), np.asarray(after.ended)
+        after, losses, ended = self.within_memory(lambda: self._after(last))
         for step in self.due:
             if self.step <= step < last:
                 present = (ended < 0) | (ended >= step)
@@ -66,6 +120,12 @@ class _Loop:
             self.records.final[member] = losses[ended[member] - self.step, member]
         self.state, self.step = after, last
         self.seconds += time.perf_counter() - clock
+
+    def _after(self, last: int) -> tuple[State, np.ndarray, np.ndarray]:
+        """The state after the steps up to ``last``, their losses, and when members ended."""
+        after, losses = self.advance(last)
+        after = repaired(lambda limit: self.advance(last, limit)[0], after, self.step, last)
+        return after, np.asarray(losses), np.asarray(after.ended)
 
     @property
     def due(self) -> list[int]:
@@ -81,7 +141,8 @@ class _Loop:
         """Held-out loss of the present parameters, and its standard error."""
         plan = self.plan
         shared = plan.record.shared is not None
-        mean, error = evaluated(plan.program, plan.own, self.state.params, plan.held_out, shared)
+        params = self.state.params if self.way.division is None else _settled(self.state).params  # on one device
+        mean, error = evaluated(plan.program, plan.own, params, plan.held_out, shared)
         return np.asarray(mean), np.asarray(error)
 
     def look(self, checkpoints: Checkpoints | None) -> None:
@@ -100,20 +161,20 @@ class _Loop:
     def save(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint of the present step."""
         arrays = named(self.state, "state") | {f"records.{k}": v for k, v in self.records.arrays().items()}
-        checkpoints.write(self.step, {"versions": wanted_versions(), "mode": self.mode}, arrays)
+        checkpoints.write(self.step, {"versions": wanted_versions(), "way": self.way.described()}, arrays)
 
-    def resume(self, checkpoints: Checkpoints) -> None:
-        """Go back to the newest sound checkpoint, if there is one."""
+    def resume(self, checkpoints: Checkpoints) -> dict[str, Any] | None:
+        """Go back to the newest sound checkpoint, if there is one: the way in which its run went."""
         found = checkpoints.latest(self.plan.steps)
         if found is None:
-            return
+            return None
         header, arrays = found
         path = checkpoints.path(header["step"])
         self.state = restored(self.state, "state", arrays, path)
         self.records = Records.of(
             {k.removeprefix("records."): v for k, v in arrays.items() if k.startswith("records.")}
         )
-        self.step, self.mode = header["step"], header["mode"]
+        self.step = header["step"]
         for step in self.plan.record.keep:
             stored = checkpoints.read_kept(step)
             if stored is not None:
@@ -124,31 +185,27 @@ class _Loop:
                     f"keep: expected steps from {self.step} on, where the run in {checkpoints.root} stands, "
                     f"got {step}; choose another store"
                 )
+        return header["way"]
 
 
-def train(plan: Plan, *, mode: str, store: CheckpointStore | None) -> Run:
+def train(plan: Plan, *, mode: str, devices: int | str, store: CheckpointStore | None) -> Run:
     """Run a plan to its end."""
-    loop = _Loop(plan)
-    checkpoints = None
+    loop, checkpoints, kept = _Loop(plan), None, None
     if store is not None:
         checkpoints = Checkpoints(store.path, configuration(plan, loop.state))
-        loop.resume(checkpoints)
-        if loop.mode and mode not in ("auto", loop.mode):
-            raise InputError(
-                f"mode: expected {loop.mode!r}, in which the run in {store.path} began, got {mode!r}; "
-                "choose another store"
-            )
+        stored = loop.resume(checkpoints)
+        kept = None if stored is None else resumed(plan, stored, mode, devices, checkpoints.root)
     begun = loop.step
     if loop.running and loop.step < plan.steps:
-        loop.mode, loop.timings = chosen_mode(
-            loop.mode or mode, plan.program, plan.own, loop.state, loop.step, plan.members.size
-        )
-    loop.mode = loop.mode or ("map" if mode == "auto" else mode)
+        loop.timings = choose(loop, mode, devices, kept)
+    else:
+        loop.take(kept or Way("map" if mode == "auto" else mode, plan.members.size))
     with bars.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
         try:
             _drive(loop, checkpoints, store.seconds if store else 0.0, show)
         except KeyboardInterrupt:
             raise _interrupted(loop, checkpoints) from None
+    loop.state = _settled(loop.state)  # the trained arrays are on one device
     members, run = _finished(loop, begun)
     if checkpoints is not None:
         finished.write(checkpoints.root, run, members, loop.state.params)
@@ -209,7 +266,7 @@ def _finished(loop: _Loop, begun: int) -> tuple[Ensemble, Run]:
     final = np.where((ended == reached)[:, None], records.final, np.nan)
     if loop.running:
         # The losses of the step after the last, without its update: what a longer run records there.
-        losses = np.asarray(loop.advance(reached + 1)[1][0])
+        losses = np.asarray(loop.within_memory(lambda: loop.advance(reached + 1)[1][0]))
         final = np.where((status == RUNNING)[:, None], losses, final)
     steps = [*(step for step in loop.due if step < reached), reached]
     dims = ("member", "step", "position")
@@ -223,8 +280,9 @@ def _finished(loop: _Loop, begun: int) -> tuple[Ensemble, Run]:
         variables["held_out_loss"] = (dims, records.table(records.held_out | {reached: mean}, steps))
         variables["held_out_error"] = (dims, records.table(records.held_out_error | {reached: error}, steps))
     header = {
-        "mode": loop.mode,
-        "member_block": plan.members.size if loop.mode == "vmap" else 1,
+        "mode": loop.way.mode,
+        "member_block": loop.way.member_block,
+        "division": None if loop.way.division is None else loop.way.division.described(),
         "members": plan.members.size,
         "generator": str(jax.random.key_impl(plan.key)),
         "batch": plan.program.stream.batch,

@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import optax
 import pytest
-from training.predictors import prompts, slope, task
+from training.predictors import slope, task
 
 import icllab as icl
 from icllab.core.errors import InputError
-from icllab.training import Sweep, fit_parallel, split_processor
+from icllab.training import split_processor
 
 ADAM = optax.adam(0.1)
 
@@ -71,7 +70,9 @@ def test_a_run_that_was_cut_keeps_its_devices_and_its_bits(eight):
     assert found["division"] == found["loaded"] == {"devices": 2, "along": "batch"}
     assert found["resumed_at"] == 4
     assert found["held_out"] < 1e-5
-    assert "divided is 'batch over 2 devices' there and None here" in found["undivided"][0]
+    (said,), division = found["undivided"]
+    assert said.endswith("the run began on 2 devices, and goes on with 1: not with the same bits")
+    assert division is None
 
 
 def test_devices_are_doubled_while_more_are_faster(eight):
@@ -84,45 +85,23 @@ def test_devices_are_doubled_while_more_are_faster(eight):
 def test_devices_that_do_not_fit_are_refused(eight):
     assert eight["batch"] == "devices: expected a divisor of the batch, 12, got 8; 6 is one"
     assert eight["few"] == "devices: expected at most 2, the number of members, got 4"
-    assert eight["kept"].startswith("devices: expected 4, with which the run in ")
     with pytest.raises(InputError, match=r"devices: expected at most 1, .* got 2; training.split_processor\(\)"):
-        fit_parallel(slope(key=jax.random.key(0)), task(), devices=2, steps=1, key=jax.random.key(1))
+        icl.fit(slope(key=jax.random.key(0)), task(), devices=2, steps=1, key=jax.random.key(1))
+    with pytest.raises(InputError, match="devices: expected 'auto' or an integer of at least 1, got 'all'"):
+        icl.fit(slope(key=jax.random.key(0)), task(), devices="all", steps=1, key=jax.random.key(1))
 
 
 @pytest.mark.filterwarnings("ignore:.*written elsewhere")
-def test_a_run_on_more_devices_than_there_are_is_refused(eight):
-    start = slope(key=jax.random.key(0))
-    how = {
-        "key": jax.random.key(1),
-        "batch": 16,
-        "optimizer": ADAM,
-        "record": icl.training.Record(held_out=5, keep=[2]),
-    }
+def test_a_run_on_more_devices_than_there_are_goes_on_where_another_number_is_asked_for(eight):
+    start, store = slope(key=jax.random.key(0)), f"{eight['store']}-again"
+    how = {"key": jax.random.key(1), "batch": 16, "optimizer": ADAM, "store": store}
     with pytest.raises(
         InputError, match=r"expected 4, with which .* this process has 1; training.split_processor\(4\)"
     ):
-        fit_parallel(start, task(), steps=40, store=f"{eight['store']}-again", **how)
-
-
-def test_on_one_device_it_is_fit_to_the_bit():
-    """Every argument arrives, and nothing is timed where there is no choice."""
-    start = icl.ensemble(slope, seeds=2, key=jax.random.key(0))
-    how = {
-        "steps": 3,
-        "key": jax.random.key(1),
-        "batch": 4,
-        "optimizer": lambda rate: optax.sgd(rate),
-        "sweep": Sweep({"optimizer.rate": [0.1, 0.2]}, mode="vmap"),
-        "data": prompts(9),
-        "positions": "last",
-        "record": "every",
-        "trainable": lambda model: model.w,
-    }
-    one, run = icl.fit(start, task(), **how), fit_parallel(start, task(), **how)
-    np.testing.assert_array_equal(one.members.stacked.w, run.members.stacked.w)
-    np.testing.assert_array_equal(one.dataset.training_loss, run.dataset.training_loss)
-    assert run.header["division"] is None
-    assert json.loads(run.dataset.attrs["training"]) == run.header
+        icl.fit(start, task(), steps=40, devices="auto", **how)
+    with pytest.warns(UserWarning, match="the run began on 4 devices, and goes on with 1"):
+        header = icl.fit(start, task(), steps=24, **how).header
+    assert (header["resumed_at"], header["division"]) == (20, None)
 
 
 def test_devices_are_made_before_jax_is_used():
