@@ -74,7 +74,10 @@ def of_record(card: Card) -> list[Evidence]:
             findings=entry["findings"],
             stale=entry["stale"],
             controls={name: found["verdict"] for name, found in entry["controls"].items()},
-            origin=origin(entry["commit"], entry["created"], entry["machine"], entry["seconds"]),
+            origin=[
+                *origin(entry["commit"], entry["created"], entry["machine"], entry["seconds"]),
+                *(f"equal data at commit {one['commits'][1][:12]}" for one in entry.get("renewals", [])[-1:]),
+            ],
         )
         for size, entry in card.record.items()
     ]
