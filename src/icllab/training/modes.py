@@ -60,7 +60,7 @@ def resumed(plan: Plan, stored: Mapping[str, Any], mode: str, devices: int | str
     if devices == "auto" and began > len(here):
         raise InputError(
             f"devices: expected {began}, with which the run in {root} began, this process has {len(here)}; "
-            f"training.split_processor({began}) makes them of a processor's cores; devices={len(here)} goes on with fewer"
+            f"training.split_processor({began}) makes them of a processor's cores, devices={len(here)} uses these"
         )
     if devices not in ("auto", began):
         warnings.warn(
