@@ -113,7 +113,7 @@ def main():
             ["git", "-C", ROOT, *arguments], check=True, capture_output=True, text=True
         ).stdout.strip()
 
-    if git("status", "--porcelain", "--", "src"):
+    if git("status", "--porcelain", "--", "src", ":!*record.json"):
         sys.exit("renew: expected src as it is committed; commit first")
     commits = [git("rev-parse", asked.before), git("rev-parse", "HEAD")]
     folder = Path(tempfile.mkdtemp())
