@@ -153,6 +153,17 @@ def test_another_run_is_refused_with_the_difference_shown(after_6, change, messa
     assert "\n" not in str(caught.value)
 
 
+def test_a_checkpoint_of_version_0_1_goes_on_in_its_mode(after_6, undisturbed, tmp_path):
+    """It has a mode, and neither how many members at once nor devices."""
+    (path,) = copied(after_6, tmp_path).glob("checkpoint-*.icl")
+    header, arrays = unpacked(path)
+    header = {name: header[name] for name in ("configuration", "step", "versions")} | {"mode": header["way"]["mode"]}
+    path.write_bytes(packed(header, arrays))
+    run = trained(tmp_path, 60, sweep=Sweep())
+    assert run.header["resumed_at"] == 6
+    assert_same(run, undisturbed)
+
+
 def test_fewer_steps_than_were_made_are_refused(after_40):
     with pytest.raises(InputError, match="expected a run of at most 6 steps, got one of 40; ask for more"):
         trained(after_40, 6)

@@ -185,7 +185,8 @@ class _Loop:
                     f"keep: expected steps from {self.step} on, where the run in {checkpoints.root} stands, "
                     f"got {step}; choose another store"
                 )
-        return header["way"]
+        earlier = {"mode": header.get("mode"), "block": self.plan.members.size, "division": header.get("division")}
+        return header.get("way", earlier)  # version 0.1 wrote the mode alone
 
 
 def train(plan: Plan, *, mode: str, devices: int | str, store: CheckpointStore | None) -> Run:
