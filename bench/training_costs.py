@@ -9,25 +9,17 @@ a step draws are counted apart. Seconds are CPU time of one thread, the least of
 
     seconds = kernels * c + bytes / b + operations / r + normals * d
 
-has four constants for the machine. They are fitted to every other claim, by least squares of relative errors, and the
-ratios of the remaining claims test them. Exit status 1 if one of those is off by more than a factor of two.
+has four constants for the machine, fitted to one half of the claims and tested on the other (``laws.py``).
 """
 
-import argparse
-import importlib
-import json
-import os
 import re
-import signal
 import sys
 import time
-from pathlib import Path
 
-import machine
+import laws
 
 SIZES = ("smoke", "small", "twice the batch")
-WITHIN = 2.0
-PATIENCE = 180  # seconds for what a cell does before it trains, and compilation
+PATIENCE = 180  # CPU seconds for what a cell does before it trains, and compilation
 COUNTED = ("kernels", "bytes", "operations", "normals")
 STRETCH = 0.5  # seconds of steps that are timed
 QUIET = {"parameter", "tuple", "get-tuple-element", "constant", "bitcast"}
@@ -65,6 +57,17 @@ def planned(claim, size):
     finally:
         fitting.train = train
     return None
+
+
+def measured(claim, size):
+    """What a step of the claim's first training has in it; nothing where it does not train."""
+    import jax
+
+    found = planned(claim, size)
+    if found is None:
+        return {}
+    with jax.enable_x64(found[1] == "float64"):
+        return counted(found[0])
 
 
 def counted(plan):
@@ -120,86 +123,18 @@ def kernels(text):
     return count
 
 
-def law(rows):
-    """c, 1 / b, 1 / r and d, none negative."""
-    import numpy as np
-    from scipy.optimize import nnls
-
-    parts = np.array([[row[name] for name in COUNTED] for row in rows])
-    relative = parts / np.array([row["seconds"] for row in rows])[:, None]
-    size = relative.max(axis=0)
-    return nnls(relative / size, np.ones(len(rows)))[0] / size
-
-
-def rows_of(only, report):
-    """A row for every claim and size; those that the report has are not measured again."""
-    import jax
-
-    from icllab.core.errors import IclError
-    from icllab.experiments import registry
-
-    known = {}
-    if report is not None and report.exists():
-        known = {(row["claim"], row["size"]): row for row in map(json.loads, report.open())}
-    for claim in registry.claims():
-        jax.clear_caches()  # every compiled program holds mappings, of which Linux allows a process 65530
-        for size in SIZES if only in claim else ():
-            row = known.get((claim, size))
-            if row is None:
-                row, start = {"claim": claim, "size": size}, time.monotonic()
-                signal.alarm(PATIENCE)
-                try:
-                    found = planned(claim, size)
-                    if found is not None:
-                        with jax.enable_x64(found[1] == "float64"):
-                            row |= counted(found[0])
-                except TimeoutError:
-                    row["missing"] = f"does not train within {round(time.monotonic() - start)} s"
-                except IclError as error:  # of a claim that one seed is too few for
-                    row["missing"] = str(error)
-                finally:
-                    signal.alarm(0)
-                if report is not None:
-                    with report.open("a") as stream:
-                        stream.write(json.dumps(row) + "\n")
-            yield row
+def line(row):
+    """The columns of a row."""
+    counts = f"{row['operations'] / 1e6:9.2f}{row['bytes'] / 1e6:9.2f}{row['kernels']:9d}{row['normals']:9d}"
+    return f"{counts}{1e3 * row['seconds']:9.3f}"
 
 
 def main():
     """Print the table; the exit status says whether the law was off where it was tested."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="text in the name of a claim")
-    parser.add_argument("--report", type=Path, help="a file of JSON lines; what it has is not measured again")
-    asked = parser.parse_args()
-    os.environ |= machine.environment(1)
-    importlib.import_module("icllab.training").cache_compilations()
-
-    def late(*_):
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, late)
-    print(machine.described("jax", "jaxlib"))
-    rows = list(rows_of(asked.only, asked.report))
-    for row in rows:
-        if "missing" in row:
-            print(f"{row['claim']} {row['size']}: {row['missing']}")
-    rows = [row for row in rows if "seconds" in row]
-    names = sorted({row["claim"] for row in rows})
-    fitted = set(names[::2])
-    constants = law([row for row in rows if row["claim"] in fitted])
-    print(", ".join(f"{1e9 * one:.3g} ns of {name}" for one, name in zip(constants, COUNTED, strict=True)))
-    heads = ("MFLOP", "MB", "kernels", "normals", "law ms", "CPU ms", "ratio")
-    print(f"{'claim':42}{'size':>16}{''.join(f'{head:>9}' for head in heads)}")
-    off = []
-    for row in rows:
-        model = sum(one * row[name] for one, name in zip(constants, COUNTED, strict=True))
-        ratio = model / row["seconds"]
-        counts = f"{row['operations'] / 1e6:9.2f}{row['bytes'] / 1e6:9.2f}{row['kernels']:9d}{row['normals']:9d}"
-        times = f"{1e3 * model:9.3f}{1e3 * row['seconds']:9.3f}{ratio:9.2f}"
-        print(f"{row['claim']:42}{row['size']:>16}{counts}{times}{'  fitted' * (row['claim'] in fitted)}")
-        off += [f"{row['claim']} {row['size']}"] * (row["claim"] not in fitted and not 1 / WITHIN <= ratio <= WITHIN)
-    print(f"off by more than {WITHIN:g}: {', '.join(off)}" if off else f"all within a factor of {WITHIN:g}")
-    return bool(off)
+    claims, report = laws.begun()
+    rows = laws.rows(measured, claims, SIZES, PATIENCE, report)
+    head = "".join(f"{name:>9}" for name in ("MFLOP", "MB", "kernels", "normals", "CPU ms"))
+    return laws.missed(rows, COUNTED, head, line)
 
 
 if __name__ == "__main__":

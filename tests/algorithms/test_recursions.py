@@ -70,7 +70,9 @@ def test_with_a_ridge_every_prefix_has_its_solution(kind, ridge):
         # Rounding of the inputs alone moves the weights across them by eps / ridge; what they answer is determined.
         found, exact = (np.sum(x * weights, axis=1)[:, None] for weights in (np.asarray(found), exact))
     seen = np.linalg.norm(exact, axis=1) > 0
-    assert off(np.asarray(found)[seen], exact[seen]) < 1e-10
+    # Of equal inputs with unequal labels too: an exact solution tells that both algorithms are off by so much.
+    rounding = 4 * np.finfo(float).eps / ridge if kind == "repeated" else 0.0
+    assert off(np.asarray(found)[seen], exact[seen]) < max(1e-10, rounding)
     np.testing.assert_array_equal(np.asarray(found)[~seen], 0)
 
 
