@@ -200,7 +200,8 @@ class Experiment:
             if name in self.fixed:
                 if len(values) != 1:
                     raise expected(name, "one value, since it is fixed in this claim", list(values))
-                new[name] = like(name, self.fixed[name], values[0])
+                # Of the claim's own type: 16 in the place of 4.0 is 16.0, whose negative powers are no error.
+                new[name] = type(self.fixed[name])(like(name, self.fixed[name], values[0]))
         return dataclasses.replace(self, fixed={**self.fixed, **new})
 
     def under(self, control: str | None) -> "Experiment":
