@@ -34,7 +34,7 @@ FEW = {  # seeds, where they are not two
 }
 CHOSEN = {  # of `small`, where its first cell takes minutes, runs next to no program, or is the one of `smoke`
     "context_map/simplest_model": {"dim": 4},
-    "descent/functional_gd": {"training": "temperature"},
+    "descent/functional_gd": {"labels": "linear", "training": "steps"},
     "induction/ladder": {"rung": "even"},
     "routing/recognised_in_weights": {"context": "a", "multiple": 1},
     "singular/additivity": {"draws": 2400},
