@@ -78,7 +78,10 @@ def measured(tree, claim, size, cells):
         _, status, said = python(tree, "-m", "icllab", "run", claim, "--size", size, "--out", folder, *shard)
         if status not in (0, 1, 3):
             sys.exit(f"{claim} {size}: {said[-2000:]}")
-        return python(tree, "-c", DIGEST, folder)[0].split()
+        out, status, said = python(tree, "-c", DIGEST, folder)
+        if status:
+            sys.exit(f"{claim} {size}: {said[-2000:]}")
+        return out.splitlines()
 
 
 def runs(found, longest):
@@ -137,7 +140,7 @@ def main():
             for size, parts in runs(found, asked.longest):
                 one, other = (measured(tree, claim, size, parts) for tree in (before, ROOT))
                 count = len(one) - 1
-                (shown if one == other and count else differ).append(f"{size}: {count} cell{'s' * (count != 1)}")
+                (shown if one == other and count > 0 else differ).append(f"{size}: {count} cell{'s' * (count != 1)}")
             print(
                 f"{claim}: {'differs in ' + '; '.join(differ) if differ else 'equal in ' + '; '.join(shown)}",
                 flush=True,
