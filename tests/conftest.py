@@ -10,10 +10,9 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin beside XLA's
-# Batched programs of XLA 0.10 can wait for ever for threads of the pool that they run on themselves. One stood still
-# with this flag as well (8000 matrix factors at once), so it is no cure for all of them.
-if "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+# One thread for XLA as well: there are as many test processes as cores. And LAPACK of jaxlib 0.10 waits for threads of
+# the pool that it runs on: as many batches of matrices at once as there are threads wait for ever (docs/cluster.md).
+os.environ.setdefault("NPROC", "1")
 
 from jaxtyping import install_import_hook
 

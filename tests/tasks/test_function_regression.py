@@ -40,16 +40,13 @@ def sampled(task, key):
 
 @eqx.filter_jit
 def drawn(task, key):
-    """Prompts, and the covariance of the labels of each.
-
-    One after the other: XLA on a processor has stood still for ever in 8000 factors or eigenvalue problems at once.
-    """
+    """Prompts, and the covariance of the labels of each."""
 
     def one(key):
         prompt = task.sample(key=key)
         return prompt, task.covariance(prompt.x) + task.noise_variance * jnp.eye(5)
 
-    return jax.lax.map(one, jax.random.split(key, SAMPLES))
+    return jax.vmap(one)(jax.random.split(key, SAMPLES))
 
 
 def assert_mean(samples, expected, largest_error):
@@ -94,7 +91,7 @@ def test_the_error_of_the_best_predictor_is_orthogonal_to_what_was_seen(name, ge
     assert type(best) is (RepairedProcess if name == "repaired" else GaussianProcess)
     prompts, covariances = drawn(task, getkey())
     y = np.asarray(prompts.y)
-    left = y[:, -1] - np.asarray(jax.jit(lambda some: jax.lax.map(best, some))(prompts))[:, -1]
+    left = y[:, -1] - np.asarray(jax.jit(jax.vmap(best))(prompts))[:, -1]
     assert_mean(left[:, None] * y[:, :-1], 0.0, 0.1)
     variance = 1 / np.linalg.inv(covariances)[:, -1, -1]
     assert_mean(left**2 - variance, 0.0, 0.1)
