@@ -7,6 +7,7 @@ such a folder.
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import re
@@ -25,7 +26,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
     """``subject/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
-    found = {f"{p.parents[1].name}/{p.parent.name}": p for p in sorted(BUILT_IN.glob("*/*/claim.py"))}
+    found = dict(_built_in())
     if folder is None:
         return found
     folder = Path(folder).resolve()
@@ -43,6 +44,12 @@ def claims(folder: str | Path | None = None) -> dict[str, Path]:
         if name in found:
             raise InputError(f"--claims: expected a name of its own, got {name!r} twice; rename {path}")
     return found | own
+
+
+@functools.cache
+def _built_in() -> dict[str, Path]:
+    """The claims that ship; a process looks for them once."""
+    return {f"{path.parents[1].name}/{path.parent.name}": path for path in sorted(BUILT_IN.glob("*/*/claim.py"))}
 
 
 def _within(subject: Path) -> dict[str, Path]:
