@@ -10,7 +10,7 @@ import pytest
 import icllab as icl
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
-(SCRIPT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(SCRIPT,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "SLURMCluster(" in block)
 (PBS,) = re.findall(r"`(PBSCluster\(.*?), \.\.\.\)`", PAGE)
 
 
