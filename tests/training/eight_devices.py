@@ -27,7 +27,7 @@ from predictors import Rooted, prompts, slope, task  # noqa: E402
 
 import icllab as icl  # noqa: E402
 from icllab.core.errors import InputError  # noqa: E402
-from icllab.training import Fixed, Fresh, Record, Sweep, modes  # noqa: E402
+from icllab.training import Fixed, Fresh, Record, Sweep, host, modes  # noqa: E402
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
 KEY = jax.random.key(1)
@@ -107,6 +107,28 @@ def ended():
     return {**same, "statuses": sorted(set(run.status)), "apart": apart(one, run)}
 
 
+def short():
+    """Five members over two devices that have memory for one each; the last stops being a number."""
+    shifts, given, advanced_on = [1.0, 3.0, 4.0, 2.0, 0.0], [], host.advanced_on
+
+    def limited(division, program, mode, own, state, first, last, limit):
+        given.append(limit.shape[0])
+        if limit.shape[0] > division.count:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+        return advanced_on(division, program, mode, own, state, first, last, limit)
+
+    start = icl.ensemble(lambda *, key, shift: Rooted(shift), seeds=1, key=jax.random.key(0), shift=shifts)
+    how = {"data": prompts(8), "steps": 12, "key": KEY, "batch": None, "optimizer": optax.sgd(0.5), "record": "every"}
+    how["sweep"] = Sweep(mode="vmap")
+    with mock.patch.object(host, "advanced_on", limited), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run = icl.fit(start, task(), devices=2, **how)
+    one = icl.fit(start, task(), **how)
+    same = {name: bool(np.array_equal(one.dataset[name], run.dataset[name])) for name in ("status", "ended")}
+    found = {"given": sorted(set(given)), "said": [str(one.message) for one in said], "apart": apart(one, run)}
+    return {**same, **found, "division": run.header["division"], "member_block": run.header["member_block"]}
+
+
 def resumed(store):
     """A run that was cut keeps its devices, and its bits."""
     start, record = slope(key=jax.random.key(0)), Record(held_out=5, keep=[2])
@@ -147,6 +169,7 @@ def main(store):
         "batches": batches(),
         "members": members(),
         "ended": ended(),
+        "short": short(),
         "resumed": resumed(store),
         "faster on four": chosen({1: 4.0, 2: 3.0, 4: 2.0, 8: 2.5}),
         "faster on one": chosen({1: 1.0, 2: 2.0, 4: 0.1, 8: 0.1}),

@@ -63,6 +63,20 @@ def test_members_that_diverge_do_so_at_the_same_step(eight):
     assert max(found["apart"]) < 1e-5
 
 
+def test_devices_that_are_short_of_memory_take_fewer_members_at_a_time(eight):
+    """Of five three and then two, so that each of two devices has one; what each member learns is what it was."""
+    found = eight["short"]
+    assert found["given"] == [2, 4, 6]  # in all, the last again where the devices do not divide them
+    assert [one.split(": ")[2] for one in found["said"]] == [
+        f"{count} members side by side from now on" for count in (2, 1)
+    ]
+    assert found["status"]
+    assert found["ended"]
+    assert max(found["apart"]) < 1e-5
+    assert found["division"] == {"devices": 2, "along": "member"}
+    assert found["member_block"] == 1
+
+
 def test_a_run_that_was_cut_keeps_its_devices_and_its_bits(eight):
     found = eight["resumed"]
     assert found["apart"] == [0.0, 0.0]
