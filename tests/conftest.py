@@ -55,6 +55,13 @@ if jax.__version__.startswith("0.10."):  # a private name of JAX
 # Tracing makes many small objects that live on; looking through them again and again takes a tenth of the time.
 gc.set_threshold(200_000, 20, 100)
 
+
+def pytest_collection_finish():
+    """Nor are modules and tests garbage: a full collection takes a second with them."""
+    gc.collect()
+    gc.freeze()
+
+
 # Compiled programs are kept for the next run of the suite, where there is a place for them.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "false":
     with contextlib.suppress(EnvironmentFault):
