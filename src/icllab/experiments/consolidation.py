@@ -25,7 +25,7 @@ from icllab.experiments.stacks import Stack, joined, stacked
 from icllab.experiments.store import Store
 
 FILE = "cells.consolidated"
-LEAST = 100
+LEAST = 20
 """Cells below which a store is read cell by cell."""
 LARGEST = 1 << 30
 """Bytes of arrays above which opening files takes no time beside reading them."""
