@@ -290,7 +290,7 @@ def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
     """
     if error == 0 or math.isinf(freedom):
         return sigmas * error
-    return float(-special.stdtrit(freedom, special.ndtr(-sigmas))) * error if freedom > 0 else math.nan
+    return float(-special.stdtrit(freedom, float(special.ndtr(-sigmas)))) * error if freedom > 0 else math.nan
 
 
 Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]

@@ -120,7 +120,7 @@ def sample_rule(values: Array, nodes: int) -> Rule:
 
 
 def _rule(mass: float, diagonal: Array, squares: Array) -> Rule:
-    points = np.asarray(eigh_tridiagonal(diagonal, np.sqrt(squares), eigvals_only=True))
+    points = np.asarray(eigh_tridiagonal(diagonal, np.sqrt(squares), eigvals_only=True), np.float64)
     # The first entries of the eigenvectors, squared, are the weights too, but small ones are lost to rounding there.
     before, now, total = np.zeros_like(points), np.ones_like(points), np.ones_like(points)
     for k in range(len(squares)):

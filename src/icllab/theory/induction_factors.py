@@ -173,7 +173,7 @@ def flow(
         atol=1e-12,
         events=[falls_through(share) for share in shares],
     )
-    first = [float(times[0]) if len(times) else np.nan for times in found.t_events]
+    first = [float(times[0]) if len(times) else np.nan for times in found.t_events]  # pyright: ignore[reportOptionalIterable]
     losses = np.asarray(at(found.y)[0])
     return FactorFlow(found.t, found.y.T**factors, losses, dict(zip(shares.tolist(), first, strict=True)))
 

@@ -147,7 +147,7 @@ def extreme_eigenvalues(
 
     def found(which: str) -> np.ndarray:
         try:
-            values = np.asarray(eigsh(operator, count, which=which, v0=start, return_eigenvectors=False))
+            values = np.asarray(eigsh(operator, count, which=which, v0=start, return_eigenvectors=False))  # pyright: ignore[reportCallIssue, reportArgumentType]
         except ArpackNoConvergence as stopped:
             values = np.asarray(stopped.eigenvalues)
         values = np.sort(values.astype(np.float64))[:: -1 if which == "LA" else 1]

@@ -47,7 +47,7 @@ def lowest_near(here: Neighbourhood, nbeta: float) -> Lowest:
         return nbeta * (loss - level), nbeta * slope
 
     how = {"maxfun": EVALUATIONS, "ftol": PRECISION, "gtol": 0.0}
-    minimize(both, centre, jac=True, method="L-BFGS-B", options=how)
+    minimize(both, centre, jac=True, method="L-BFGS-B", options=how)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return best
 
 

@@ -119,7 +119,7 @@ def figure(dataset: xr.Dataset):
     shown, middle = dataset[["equal_tilt_theory"]], dataset.samples[:2][-1].item()
     for ending, drawn in (("", ""), ("_theory", "_line")):
         at, jump = equal_shares(dataset, ending)
-        share = expit(-_gap(dataset, f"phase_free_energy{ending}").value).sel(samples=middle, drop=True)
+        share = xr.apply_ufunc(expit, -_gap(dataset, f"phase_free_energy{ending}").value.sel(samples=middle, drop=True))
         shown = shown.assign({f"right_share{drawn}": share, f"phase_jump{drawn}": jump.value})
         if not ending:
             shown = shown.assign(equal_tilt=at.value, equal_tilt_error=at.error, phase_jump_error=jump.error)

@@ -80,7 +80,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     last, first = (remainder.value.isel(samples=end, drop=True) for end in (-1, 0))
     grown, own = estimates.mean(last - first), remainder.error.isel(samples=[0, -1])
     grown = grown + Estimate(0.0, np.sqrt((own**2).sum()) / dataset.sizes["seed"])
-    rich = expit(-gap.value)
+    rich = xr.apply_ufunc(expit, -gap.value)
     shares = {"simple": 1 - rich.isel(samples=0), "rich": rich.isel(samples=-1)}
     what, words = "sampled free energy - the integral", f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
     findings = checks.covers("energy", what, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
