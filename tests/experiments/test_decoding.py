@@ -2,6 +2,7 @@
 
 import io
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -64,6 +65,9 @@ def test_it_is_what_xarray_reads(dataset):
         xr.Dataset({"when": ("i", np.array(["2020-01-01", "2021-01-01"], "datetime64[ns]"))}),
         xr.Dataset({"e": ("i", [1.0], {"units": "days since 2000-01-01"})}),
         xr.Dataset({"e": ("i", [1.0, 2.0], {"scale_factor": 2.0})}),
+        xr.Dataset({"e": ("i", [1.0, 2.0], {"add_offset": 2.0})}),
+        xr.Dataset({"e": ("i", np.array([1, 2], "i2"), {"_Unsigned": "true"})}),
+        xr.Dataset({"e": ("i", [1.0, 2.0], {"calendar": "noleap"})}),
         xr.Dataset({"e": ("i", [1.0, 2.0], {"missing_value": 2.0})}),
         xr.Dataset({"e": ("i", [1.0, 2.0], {"_FillValue": 2.0})}),
         xr.Dataset({"e": ("i", [1.0, 2.0], {"levels": np.array([1.0, 2.0])})}),
@@ -79,6 +83,47 @@ def test_what_is_unusual_is_left_to_xarray(dataset, tmp_path):
     write_dataset(tmp_path / "one.nc", dataset)
     theirs = xr.load_dataset(io.BytesIO(payload(dataset)), engine="h5netcdf")
     xr.testing.assert_identical(read_dataset(tmp_path / "one.nc"), theirs)
+
+
+def group(file):
+    file.create_group("another")
+
+
+def plain(file):
+    file["plain"] = np.zeros(2)
+
+
+def crossed(file):
+    """Coordinates of an axis over another axis, which no index can be made of."""
+    file["dim"].attrs["_Netcdf4Coordinates"] = file["e"].attrs["_Netcdf4Coordinates"][1:]
+
+
+def text_for_gaps(file):
+    file["name"].attrs["_FillValue"] = "none"
+
+
+def truth_of_numbers(file):
+    file["e"].attrs["dtype"] = "bool"
+
+
+def lengths_of_time(file):
+    file["dim"].attrs["dtype"] = "timedelta64[s]"
+
+
+def a_kind_of_text(file):
+    file["name"].attrs["dtype"] = "object"
+
+
+@pytest.mark.parametrize(
+    "change", [group, plain, crossed, text_for_gaps, truth_of_numbers, lengths_of_time, a_kind_of_text]
+)
+def test_a_file_of_another_writer_is_left_to_xarray(change):
+    whole = {"e": (("dim", "seed"), np.ones((2, 2))), "name": ("seed", ["ridge", "λ"])}
+    content = io.BytesIO(payload(xr.Dataset(whole, {"dim": [2, 4], "seed": [0, 1]})))
+    assert decoded(content.getvalue()) is not None
+    with h5py.File(content, "r+") as file:
+        change(file)
+    assert decoded(content.getvalue()) is None
 
 
 def test_a_cell_and_the_results_of_a_run_are_read_without_xarray(tmp_path, monkeypatch):

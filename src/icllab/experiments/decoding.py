@@ -36,14 +36,13 @@ def decoded(payload: bytes) -> "xr.Dataset | None":
             arrays = dict(file.items())
             if not all(isinstance(data, h5py.Dataset) for data in arrays.values()):
                 return None
-            scales = {name: data.attrs["NAME"] for name, data in arrays.items() if _is_scale(data)}
-            axes = {arrays[name].attrs["_Netcdf4Dimid"]: name for name in scales}
-            lengths = {name for name, said in scales.items() if said.startswith(_LENGTH)}
+            scales = {name: data.attrs for name, data in arrays.items() if _is_scale(data)}
+            axes = {attrs["_Netcdf4Dimid"]: name for name, attrs in scales.items()}
+            lengths = {name for name, attrs in scales.items() if attrs["NAME"].startswith(_LENGTH)}
             variables = {name: _variable(name, arrays[name], axes) for name in arrays if name not in lengths}
     except (_Unusual, KeyError):
         return None
-    coords = {name: variables.pop(name) for name in scales if name not in lengths}
-    return xr.Dataset(variables, coords, attributes)
+    return xr.Dataset(variables, attrs=attributes)
 
 
 def decoded_axes(payload: bytes) -> dict[str, list[Any]]:
@@ -81,7 +80,7 @@ def _values(data: Any, attributes: dict[str, Any]) -> np.ndarray:
     import h5py
 
     kind, fill = attributes.pop("dtype", None), attributes.pop("_FillValue", np.nan)
-    if not np.isnan(fill):
+    if isinstance(fill, str) or not np.isnan(fill):
         raise _Unusual
     if kind == "bool" and data.dtype == np.int8:
         return np.asarray(data[()]).astype(bool)
