@@ -281,7 +281,7 @@ def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
         run_command(tmp_path, "--json"),
         stdout=subprocess.PIPE,
         stderr=theirs,
-        env=environment(TERM="xterm", COLUMNS=100),
+        env=environment(TERM="xterm", COLUMNS=100, STEADY_PAUSE=0.2),  # the bar is drawn ten times a second
     )
     os.close(theirs)
     shown = b""
