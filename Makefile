@@ -24,11 +24,11 @@ help: ## what can be made
 demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
 	$(BIN)/icl demo
 
-test: $(VENV)/.dev ## the test suite, on every core
-	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT)
+test: $(VENV)/.dev ## the test suite without tests/claims, on every core
+	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT) --ignore tests/claims
 
-claims: $(VENV)/.dev ## every claim and its negative controls at smoke, on every core
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "claims and not slow" tests/claims/test_every_claim.py
+claims: $(VENV)/.dev ## what every claim measures, and it and its negative controls at smoke, on every core
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" tests/claims
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
 	$(BIN)/python -m pytest -m "slow and not gpu"
