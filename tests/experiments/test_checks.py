@@ -186,6 +186,16 @@ def test_a_partial_verdict_leaves_out_what_its_size_does_not_include_and_nothing
     assert said(missing) == said(missing, checks.complete("e", "e", True)) == "undecided (smoke)"  # nothing was judged
 
 
+def test_what_a_partial_verdict_counts_of_few_seeds_is_said():
+    few = geometric_mean(xr.DataArray(np.exp([0.9, 1.0, 1.1]), dims="seed"))
+    findings = (*checks.equal("a", "a", 1, 1), *checks.below("x", "x", few, 3.3))  # as above: roughly it holds
+    partial = Verdict("room/finding", findings, partial="smoke")
+    assert partial.words == "holds (smoke)"
+    assert partial.counts == "1 of 2 findings hold, 1 more if the errors of few seeds are taken as known"
+    whole = Verdict("room/finding", findings)
+    assert (whole.words, whole.counts) == ("undecided", "1 of 2 findings hold")
+
+
 def test_a_verdict_is_its_worst_finding_and_plain_values():
     findings = (*checks.equal("a", "a", 1, 1), *checks.covers("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0))
     verdict = Verdict("room/finding", findings, ("a note",))

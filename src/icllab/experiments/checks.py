@@ -137,14 +137,20 @@ class Verdict:
 
     @property
     def counts(self) -> str:
-        """How many findings about the claim hold, and how many of the conditions for judging it are met."""
+        """How many findings about the claim hold, and how many of the conditions for judging it are met.
+
+        At a partial size also how many more the verdict counts: those that few seeds leave undecided.
+        """
         parts = []
         for what, some in (
             ("findings hold", [f for f in self.findings if f.about == "claim"]),
             ("conditions for judging are met", [f for f in self.findings if f.about != "claim"]),
         ):
             if some:
-                parts.append(f"{sum(f.outcome is Outcome.HOLDS for f in some)} of {len(some)} {what}")
+                sure = sum(f.outcome is Outcome.HOLDS for f in some)
+                more = sum(self._counted(f) is Outcome.HOLDS for f in some) - sure
+                rest = f", {more} more if the errors of few seeds are taken as known" if more else ""
+                parts.append(f"{sure} of {len(some)} {what}{rest}")
         return "; ".join(parts) or "no findings"
 
     @property
