@@ -34,10 +34,6 @@ def planned(claim, size):
     import jax
 
     from icllab.experiments import registry
-    from icllab.training import fitting
-
-    def stop(plan, **_):
-        raise Reached(plan)
 
     experiment, of = registry.load(claim), "smoke" if size == "smoke" else "small"
     if of not in experiment.sizes or (size == SIZES[2] and "batch" not in experiment.fixed):
@@ -47,13 +43,24 @@ def planned(claim, size):
         experiment = experiment.with_fixed({"batch": [2 * experiment.fixed["batch"]]})
     grid = experiment.grid(of)
     traced = dict(grid.traced) | ({"seed": (0,)} if "seed" in grid.traced else {})
-    point, train = experiment.point(next(iter(grid.cells())), traced), fitting.train
-    fitting.train = stop
+    point = experiment.point(next(iter(grid.cells())), traced)
+    with jax.enable_x64(experiment.precision == "float64"):
+        plan = first_plan(lambda: experiment.measure(point, key=jax.random.key(0)))
+    return None if plan is None else (plan, experiment.precision)
+
+
+def first_plan(call):
+    """The plan of the first training that ``call`` would begin; None where it begins none."""
+    from icllab.training import fitting
+
+    def stop(plan, **_):
+        raise Reached(plan)
+
+    train, fitting.train = fitting.train, stop
     try:
-        with jax.enable_x64(experiment.precision == "float64"):
-            experiment.measure(point, key=jax.random.key(0))
+        call()
     except Reached as reached:
-        return reached.args[0], experiment.precision
+        return reached.args[0]
     finally:
         fitting.train = train
     return None
@@ -73,6 +80,31 @@ def measured(claim, size):
 def counted(plan):
     """Operations, bytes and kernels of a step of the first member, and the CPU seconds it takes."""
     import jax
+
+    program, jaxpr, run = loop_of(plan)
+    inside = program.cost_analysis()
+    inside = inside[0] if isinstance(inside, list) else inside
+
+    def seconds(steps):
+        begun = time.process_time()
+        jax.block_until_ready(run(steps))
+        return (time.process_time() - begun) / steps
+
+    seconds(1)
+    steps = int(min(max(STRETCH / max(seconds(2), 1e-6), 2), 500))
+    took = min(seconds(steps) for _ in range(3))
+    return {
+        "operations": inside["flops"],
+        "bytes": inside["bytes accessed"],
+        "kernels": kernels(program.as_text()),
+        "normals": normals(jaxpr),
+        "seconds": took,
+    }
+
+
+def loop_of(plan):
+    """The compiled loop of a plan's first member, what it was traced to, and ``run(steps)``."""
+    import jax
     import jax.numpy as jnp
 
     from icllab.training.loop import advanced, started
@@ -83,24 +115,7 @@ def counted(plan):
     arguments = plan.program, "map", own, state, jnp.int32(0)
     traced = jax.make_jaxpr(lambda last: advanced(*arguments, last, limit)[1])(jnp.int32(1))
     program = advanced.lower(*arguments, jnp.int32(1), limit).compile()
-    inside = program.compiled.cost_analysis()
-    inside = inside[0] if isinstance(inside, list) else inside
-
-    def seconds(steps):
-        begun = time.process_time()
-        jax.block_until_ready(program(*arguments, jnp.int32(steps), limit))
-        return (time.process_time() - begun) / steps
-
-    seconds(1)
-    steps = int(min(max(STRETCH / max(seconds(2), 1e-6), 2), 500))
-    took = min(seconds(steps) for _ in range(3))
-    return {
-        "operations": inside["flops"],
-        "bytes": inside["bytes accessed"],
-        "kernels": kernels(program.compiled.as_text()),
-        "normals": normals(traced.jaxpr),
-        "seconds": took,
-    }
+    return program.compiled, traced.jaxpr, lambda steps: program(*arguments, jnp.int32(steps), limit)
 
 
 def normals(jaxpr):

@@ -97,7 +97,7 @@ experiment = Experiment(
     fixed={"alpha": 1.0, "kappa": 2.0, "rho": 0.1}
     | {"steps": 3000, "adam_rate": 0.05, "adam_dim": 12, "layer_rate": 0.02, "layer_std": 0.1, "layer_dim": 8},
     sizes={
-        "smoke": {"dim": (6,), "tau": (0.3, 3.0), **WAYS, "seed": 5},
+        "smoke": {"dim": (6,), "tau": (0.3, 3.0), **WAYS, "seed": 5, "steps": 1500},
         "small": {"dim": (6, 12, 24), "tau": (0.4, 3.0), **WAYS, "seed": 48},
         "medium": {"dim": (8, 16, 32), "tau": (0.3, 0.5, 2.0, 4.0), **WAYS, "seed": 48},
     },

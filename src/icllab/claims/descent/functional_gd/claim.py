@@ -104,7 +104,7 @@ experiment = Experiment(
     fixed={"dim": 5, "length": 20, "fitting": 768, "prompts": 4096}
     | {"free_layers": 3, "free_prompts": 16384, "std": 0.3, "steps": 2500, "rate": 0.03},
     sizes={
-        "smoke": ALL | {"layers": (1,), "labels": ("exponential",), "training": (STEPS,), "seed": 3},
+        "smoke": ALL | {"layers": (1,), "labels": ("exponential",), "training": (STEPS,), "seed": 3, "prompts": 1024},
         "small": ALL | {"layers": (1, 3, 8), "seed": 10},
         "medium": ALL | {"layers": (1, 2, 3, 5, 8, 12), "seed": Seeds(16, block=4)},
     },

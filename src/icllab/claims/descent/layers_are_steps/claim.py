@@ -100,7 +100,9 @@ experiment = Experiment(
     outputs=SLOTS,
     fixed={"length": 20, "std": 0.3, "batch": 256, "rate": 0.03, "clip": 1.0, "prompts": 4000, "probed": 256},
     sizes={
-        "smoke": {"dim": (2,), "layers": (2,), "step": (400,), "seed": 4, "batch": 64} | dict.fromkeys(SLOTS, range(3)),
+        "smoke": {"dim": (2,), "layers": (2,), "step": (400,), "seed": 4, "batch": 64}
+        | {"prompts": 2000}
+        | dict.fromkeys(SLOTS, range(3)),
         "small": COMMON | {"dim": (5,), "step": (3000,), "seed": 10},
         "medium": COMMON | {"dim": (5, 10), "step": (6000,), "seed": Seeds(16, block=8)},
     },

@@ -95,7 +95,9 @@ experiment = Experiment(
     outputs=("row", "column"),
     fixed={"length": 20, "smallest": 0.25, "std": 0.1, "batch": 256, "rate": 0.1, "clip": 1.0, "prompts": 50_000},
     sizes={
-        "smoke": square(3) | {"setting": ("anisotropic",), "rho": (0.1,), "step": (400,), "seed": 2},
+        "smoke": square(3)
+        | {"setting": ("anisotropic",), "rho": (0.1,), "step": (400,), "seed": 2}
+        | {"prompts": 10_000},
         "small": square(5) | COMMON | {"seed": 5},
         "medium": square(10) | COMMON | {"seed": Seeds(8, block=4)},
     },
