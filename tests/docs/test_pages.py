@@ -1,11 +1,14 @@
 """The pages are complete and hold on any machine, and what they name exists."""
 
 import importlib.util
+import itertools
 import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+
+from icllab.experiments import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -48,6 +51,47 @@ def test_no_absolute_paths():
     for page in [*DOCS.rglob("*.md"), *DOCS.glob("*.py"), *ROOT.glob("*.md")]:
         if "_build" not in page.parts:
             assert not re.search(r"/(?:home|work|tmp|root|Users)/", page.read_text("utf-8")), page
+
+
+def commands(text):
+    """(claim, size, control) of what a text runs, in a shell or in Python; "" where one is not given."""
+    words = r"[`$]?\bicl (?:run|check|draw|export)((?:\\\n|[^\n`|\"])*)"
+    for line in (found.replace("\\\n", " ").split() for found in re.findall(words, text)):
+        given = dict(itertools.pairwise(line))
+        if line and re.fullmatch(r"[a-z_]+/[a-z_]+", line[0]):
+            yield line[0], given.get("--size", ""), given.get("--control", "")
+    calls = r"icl\.(?:run|check|draw|load)\(\s*\"([a-z_]+/[a-z_]+)\"(?:,\s*(?:size=)?\"([a-z]+)\")?"
+    yield from ((claim, size, "") for claim, size in re.findall(calls, text))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.stem)
+def test_what_a_page_runs_exists(page):
+    subjects = {claim.split("/")[0] for claim in registry.claims()}
+    for claim, size, control in commands(page.read_text("utf-8")):
+        if claim.split("/")[0] not in subjects:  # a reader's own
+            continue
+        experiment = registry.load(claim)
+        assert size in {"", *experiment.sizes}, (claim, size)
+        assert control in {"", *experiment.controls}, (claim, control)
+
+
+def test_commands_are_found_as_pages_write_them():
+    text = """
+`icl run a/b --size full`, or | `icl draw a/c` |
+$ srun .venv/bin/icl run a/d --out /shared \\
+    --size small --control wrong
+sbatch --wrap ".venv/bin/icl run a/e --size medium --out x"
+icl.run("a/f", "smoke", out=out), icl.check(
+    "a/g"
+)"""
+    assert sorted(commands(text)) == [
+        ("a/b", "full", ""),
+        ("a/c", "", ""),
+        ("a/d", "small", "wrong"),
+        ("a/e", "medium", ""),
+        ("a/f", "smoke", ""),
+        ("a/g", "", ""),
+    ]
 
 
 def names(page):
