@@ -37,7 +37,7 @@ def badge(card: Card) -> str:
 
 def command(card: Card) -> str:
     """What measures the claim again."""
-    return f"icl run {card.claim} --size small"
+    return f"icl run {card.claim} --size {card.ordinary}"
 
 
 def link(card: Card) -> str:

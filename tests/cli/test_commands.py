@@ -253,6 +253,28 @@ def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):
         shutil.rmtree(tmp_path / "drawn")
 
 
+def test_a_moved_store_has_all_that_was_asked_for(tmp_path, icl):
+    """And not what the last run asked for."""
+    ask = ("run", CLAIM, "--size", "smoke", "--claims", CLAIMS, "--out", tmp_path / "out")
+    assert icl(*ask)[0] == 0
+    assert icl(*ask, "--set", "dim=2", "--seeds", "2")[0] in (0, 3)
+    moved = shutil.copytree(tmp_path / "out" / STORE, tmp_path / "elsewhere")
+    for i, results in enumerate((tmp_path / "out" / STORE, moved)):
+        assert icl("export", results, "--to", tmp_path / f"{i}.csv", "--claims", CLAIMS)[0] == 0
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    (moved / "cells" / "dim=4.nc").unlink()
+    status, _, err = icl("export", moved, "--to", tmp_path / "2.csv", "--claims", CLAIMS)
+    assert (status, "1 are missing" in err) == (3, True)
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--workers"])
+@pytest.mark.parametrize("value", ["2.7", "3.0", "1e1", "two"])
+def test_a_number_of_things_is_an_integer(option, value, tmp_path, icl):
+    status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, option, value)
+    assert status == 2
+    assert f"{option}: expected an integer, got {value!r}" in err
+
+
 def test_cite(icl):
     status, out, _ = icl("cite", CLAIM, "--claims", CLAIMS)
     assert status == 0
@@ -362,9 +384,13 @@ if __name__ == "__main__":
 
 
 def test_a_scheduler_that_is_not_there(tmp_path, icl):
-    status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", "nonsense://nowhere:1")
+    for address in ("nonsense://nowhere:1", ""):
+        status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", address)
+        assert status == 2
+        assert f"--scheduler: expected an address like tcp://127.0.0.1:8786, got {address!r}" in err
+    status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", "tcp://127.0.0.1:1:1")
     assert status == 4
-    assert "expected a dask scheduler at 'nonsense://nowhere:1'" in err
+    assert "expected a dask scheduler at 'tcp://127.0.0.1:1:1'" in err
     status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--scheduler", "tcp://nowhere:1", "--workers", "2")
     assert status == 2
     assert "expected workers or a scheduler, got both" in err

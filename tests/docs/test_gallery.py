@@ -48,7 +48,8 @@ def test_a_card_shows_what_claim_and_record_say(sections, claim):
     assert html.escape(experiment.conditions) in text
     for name, control in experiment.controls.items():
         assert f"<li><code>{name}</code>: {html.escape(control.meaning)}. " in text
-    assert f"<code>icl run {claim} --size small</code>" in text
+    size = "small" if "small" in experiment.sizes else "medium"
+    assert f"<code>icl run {claim} --size {size}</code>" in text
     assert text.count("<img ") == (DOCS / "figures" / f"{claim.split('/')[1]}.png").is_file()
     shown = re.search(r"<div class=\"claim\"><p class=\"status\"><span class=\"verdict (\w+)\">", text)
     assert shown[1] == (["none"] + [record[size]["verdict"] for size in SIZES if size in record])[-1]

@@ -64,7 +64,10 @@ def commands(text):
     yield from ((claim, size, "") for claim, size in re.findall(calls, text))
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.stem)
+WRITTEN = [page for page in sorted(DOCS.glob("*.md")) if page.stem not in ("equations", "gallery", "papers")]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *WRITTEN], ids=lambda page: page.stem)
 def test_what_a_page_runs_exists(page):
     subjects = {claim.split("/")[0] for claim in registry.claims()}
     for claim, size, control in commands(page.read_text("utf-8")):

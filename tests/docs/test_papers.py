@@ -71,7 +71,7 @@ def test_every_verdict_is_that_of_the_record(make_papers, papers, known):
             line = text.partition("\n")[0]
             assert f'<span class="verdict {verdict}">' in line
             assert ("stale</span>" in line) == stale
-            assert f"`icl run {claim} --size small`" in text[:300]
+            assert f"`icl run {claim} --size {known[claim].ordinary}`" in text[:300]
 
 
 def test_a_stale_record_is_marked(make_papers):

@@ -49,3 +49,10 @@ def test_a_card_is_stale_when_what_was_measured_has_changed(folder):
     file.write_text(file.read_text().replace(".normal() / 10", ".normal() / 11"))
     digests.forget()
     assert cards.card(CLAIM, place).stale
+
+
+def test_the_ordinary_size_is_one_that_the_claim_has():
+    sizes = {claim: cards.card(claim).ordinary for claim in registry.claims()}
+    assert all(size in registry.load(claim).sizes for claim, size in sizes.items())
+    assert sizes["asymptotics/double_descent"] == "small"
+    assert sizes["context_map/simplest_model"] == "medium"

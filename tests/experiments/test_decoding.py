@@ -146,4 +146,9 @@ def test_axes_are_those_of_the_whole():
         {"error": (("dim", "model", "plain"), np.zeros((2, 2, 3))), "square": ("flag", [1.0])},
         {"dim": [0.5, 0.25], "model": ["ridge", "λ"], "flag": [True]},
     )
-    assert decoded_axes(payload(dataset)) == {"dim": [0.5, 0.25], "model": ["ridge", "λ"]}
+    assert decoded_axes(payload(dataset)) == ({"dim": [0.5, 0.25], "model": ["ridge", "λ"]}, {})
+
+
+def test_with_the_axes_comes_what_says_which_cell_it_is():
+    dataset = xr.Dataset({"error": ("dim", [0.5])}, {"dim": [2]}, {"cell": "a", "configuration": "b", "claim": "c"})
+    assert decoded_axes(payload(dataset)) == ({"dim": [2]}, {"cell": "a", "configuration": "b"})

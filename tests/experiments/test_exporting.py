@@ -51,6 +51,23 @@ def test_the_suffix_says_which_format(tmp_path):
     assert read_dataset(tmp_path / "a.nc").attrs == {"list": "[1]", "yes": "true"}
 
 
+@pytest.mark.parametrize(("name", "format"), [("a.csv", "parquet"), ("a.parquet", "csv"), ("a.csv", "arviz")])
+def test_a_suffix_of_another_format_is_refused(name, format, tmp_path):
+    with pytest.raises(
+        InputError, match=f"to: expected a file whose suffix is not that of another format than {format}"
+    ):
+        icl.export(DATASET, tmp_path / name, format=format)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_cell_of_a_run_is_replaced(ran):
+    path = ran / STORE / "cells" / "dim=4.nc"
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="to: expected a file outside the cells of a run"):
+        icl.export(DATASET, path, force=True)
+    assert path.read_bytes() == before
+
+
 def test_a_file_that_is_there_is_kept_unless_force(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("mine")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -70,12 +71,18 @@ def test_a_killed_run_of_this_machine_is_overtaken_at_once(store, run):
 
 
 def test_what_killed_runs_left_is_removed(store, run):
+    """A temporary file names the process that writes it: one that runs, as of a figure, is let write."""
     gone, far = write(store, *killed(), cell=OTHER), write(store, 1, "far 1")
-    partial = store.root / "cells" / ".dim=4.nc.1.2.partial"
-    partial.write_text("half of")
+    dead, living = killed()[0], os.getppid()
+    names = ("cells/.dim=4.nc.{}.2.partial", "grids/.1f.json.{}.2.partial", ".results.nc.{}.2.partial")
+    for name in names:
+        for number in (dead, living, os.getpid()):
+            (store.root / name.format(number)).write_text("half of")
     run()
     assert not gone.exists()
-    assert not partial.exists()
+    assert [name for name in names if (store.root / name.format(dead)).exists()] == []
+    assert [name for name in names if (store.root / name.format(os.getpid())).exists()] == []
+    assert [name for name in names if (store.root / name.format(living)).exists()] == list(names)
     assert far.exists()  # it may go on
 
 
@@ -83,7 +90,7 @@ def test_files_that_a_living_run_writes_are_left(store, run):
     living = Heart(store.root)
     living.beat = heartbeat.replace(living.beat, born="far 1")
     living.start()
-    partial = store.root / "cells" / ".dim=4.nc.1.2.partial"
+    partial = store.root / "cells" / f".dim=4.nc.{killed()[0]}.2.partial"
     partial.write_text("half of")
     run()
     assert partial.exists()

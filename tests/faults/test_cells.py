@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from importlib import metadata
 
 import pytest
 from faults.processes import (
@@ -10,16 +11,29 @@ from faults.processes import (
     CLAIMS,
     DIMS,
     STORE,
+    assert_same,
     cells,
     check_command,
     complaint,
     environment,
+    finished_run,
     inside,
+    leftovers,
     measured,
     run_command,
 )
 
+import icllab
 import icllab as icl
+from icllab.core.files import DamagedFile
+from icllab.experiments import consolidation
+from icllab.experiments.store import Store, read_dataset
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The Dataset of a run that nothing happens to."""
+    return read_dataset(finished_run(tmp_path_factory.mktemp("undisturbed")) / STORE / "results.nc")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +98,7 @@ def flipped(content):
 
 
 @pytest.mark.parametrize("damage", [flipped, lambda c: c[:-100], lambda c: c[:100], lambda c: b""])
-def test_a_damaged_cell_is_named_and_computed_again(damage, whole, capfd):
+def test_a_damaged_cell_is_named_and_computed_again(damage, whole, capfd, undisturbed):
     path = whole / STORE / "cells" / "dim=8.nc"
     before = cells(whole)
     path.write_bytes(damage(path.read_bytes()))
@@ -103,6 +117,97 @@ def test_a_damaged_cell_is_named_and_computed_again(damage, whole, capfd):
     assert any(f"{path} was damaged" in note for note in answer["notes"])
     after = cells(whole)
     assert {d: after[d] for d in DIMS if d != 8} == {d: before[d] for d in DIMS if d != 8}
+    assert_same(whole, undisturbed)
+    assert leftovers(whole) == []
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+@pytest.mark.parametrize("foreign", ["another cell", "another configuration"])
+def test_a_file_that_is_another_cells_is_named_and_computed_again(
+    foreign, consolidated, whole, tmp_path, capfd, undisturbed, monkeypatch
+):
+    if consolidated:
+        monkeypatch.setattr(consolidation, "LEAST", 2)
+    path = whole / STORE / "cells" / "dim=8.nc"
+    if foreign == "another cell":
+        shutil.copy(path.with_name("dim=4.nc"), path)
+    else:
+        icl.run(CLAIM, "smoke", claims=CLAIMS, out=tmp_path / "other", axes={"rho": [0.9]})
+        shutil.copy(tmp_path / "other" / STORE / "cells" / path.name, path)
+    store = Store.existing(whole / STORE)
+    with pytest.raises(DamagedFile, match="dim=8"):
+        consolidation.held(store, store.requested(), keep=True)
+    if consolidated:  # a file made of what was copied, as before copies were noticed
+        with monkeypatch.context() as before:
+            before.setattr(Store, "require_own", lambda *_: None)
+            consolidation.held(store, store.requested(), keep=True)
+        assert (whole / STORE / consolidation.FILE).exists()
+
+    status, out, _ = inside(capfd, check_command(whole, "--json"))
+    assert status == 4
+    assert str(path) in json.loads(out)["claims"][0]["error"]["message"]
+    status, out, _ = inside(capfd, run_command(whole, "--json"))
+    answer = json.loads(out)
+    assert (status, answer["cells"]) == (0, {"computed": 1, "kept": 4})
+    assert any(f"{path} was damaged, or another cell's" in note for note in answer["notes"])
+    assert_same(whole, undisturbed)
+
+
+def test_cells_without_their_configuration_are_not_taken_for_those_of_another(tmp_path, capfd):
+    icl.run(CLAIM, "smoke", claims=CLAIMS, out=tmp_path, axes={"rho": [0.9]})
+    (tmp_path / STORE / "configuration.json").unlink()
+    before = cells(tmp_path)
+    status, _, err = inside(capfd, run_command(tmp_path))
+    assert status == 2
+    assert "expected a configuration.json beside its cells, found none" in complaint(err)
+    assert cells(tmp_path) == before
+    assert not (tmp_path / STORE / "configuration.json").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"static": 3}', "", "[1]"])
+def test_a_damaged_grid_is_named_and_written_again(content, whole, capfd):
+    (path,) = (whole / STORE / "grids").glob("*.json")
+    path.write_text(content)
+    status, out, err = inside(capfd, check_command(whole))
+    assert status == 4
+    assert path.name in out + err
+    assert "mistake in icl" not in out + err
+    assert inside(capfd, run_command(whole))[0] == 0
+    assert inside(capfd, check_command(whole))[0] == 0
+
+
+def test_cells_of_two_versions_are_told_of(tmp_path, capfd, monkeypatch):
+    assert inside(capfd, run_command(tmp_path, "--shard", "1/2"))[0] == 0
+    monkeypatch.setattr(icllab, "__version__", "0.0.1")
+    status, out, _ = inside(capfd, run_command(tmp_path, "--shard", "2/2", "--json"))
+    notes = json.loads(out)["notes"]
+    assert status == 0
+    assert [note for note in notes if f"cells of 0.0.1 and {metadata.version('icl-lab')} of icllab" in note]
+
+
+def test_a_shard_is_told_of_the_cells_that_failed_in_another(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "raise:8")
+    parts = ("1/2", "2/2")
+    ended = {part: inside(capfd, run_command(tmp_path, "--shard", part, "--json")) for part in parts}
+    (good,) = (part for part in parts if ended[part][0] == 0)
+    out = inside(capfd, run_command(tmp_path, "--shard", good, "--json"))[1]
+    failure = tmp_path / STORE / "failures" / "dim=8.txt"
+    assert any(
+        f"1 of the missing cells have failed; of the first, {failure}" in note for note in json.loads(out)["notes"]
+    )
+    said = "".join(inside(capfd, check_command(tmp_path, "--json"))[1:])
+    assert "dim=8.txt tells why" in said
+
+
+def test_a_shard_that_was_refused_leaves_no_configuration(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
+    assert inside(capfd, run_command(tmp_path, "--shard", "1/2", "--set", "rho=0.25"))[0] == 2
+    assert inside(capfd, run_command(tmp_path, "--shard", "1/2"))[0] == 0
+
+
+def test_a_shard_without_cells_says_so(tmp_path, capfd):
+    out = inside(capfd, run_command(tmp_path, "--shard", "9/9", "--json"))[1]
+    assert "shard 9 of 9 has no cells: there are 5" in json.loads(out)["notes"]
 
 
 def test_hdf5_does_not_notice_a_flipped_bit(whole):

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from faults.processes import (
@@ -25,6 +26,7 @@ from faults.processes import (
     wait_until,
 )
 
+from icllab.experiments import clusters
 from icllab.experiments.store import read_dataset
 
 pytestmark = pytest.mark.slow
@@ -146,6 +148,33 @@ def test_the_scheduler_is_killed_and_started_again(dask, tmp_path, log, undistur
     assert {dim: cells(tmp_path)[dim] for dim in kept} == kept
     assert_same(tmp_path, undisturbed)
     assert leftovers(tmp_path) == []
+
+
+def test_without_workers_it_says_so_and_ends_at_once(dask, tmp_path):
+    process = started(run_command(tmp_path, "--scheduler", dask.address))
+    time.sleep(clusters.ALONE + 8)  # its start too
+    os.kill(process.pid, signal.SIGINT)
+    status, _, err = ended(process, timeout=15)
+    assert status == 130
+    assert f"the scheduler at {dask.address} has no workers; they are waited for" in err
+    assert "0 of 5 cells are kept" in complaint(err)
+    assert leftovers(tmp_path) == []
+
+
+def test_ctrl_c_while_the_scheduler_is_away_ends_the_run(dask, tmp_path, log):
+    dask.worker(STEADY_LOG=log, STEADY_PAUSE=1)
+    process = started(run_command(tmp_path, "--scheduler", dask.address))
+    wait_until(lambda: len(cells(tmp_path)) >= 1, 120)
+    for one in list(dask.processes):
+        os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+    time.sleep(8)
+    os.kill(process.pid, signal.SIGINT)
+    status, _, err = ended(process, timeout=20)
+    assert status == 130
+    assert f"the scheduler at {dask.address} is away" in err
+    assert f"{len(cells(tmp_path))} of 5 cells are kept" in complaint(err)
+    assert "Traceback" not in err
 
 
 def test_a_worker_of_another_version_is_refused(dask, tmp_path, log):

@@ -8,14 +8,19 @@ from faults.processes import (
     DIMS,
     ICL,
     STORE,
+    assert_same,
     cells,
     check_command,
     complaint,
     environment,
     finished,
+    finished_run,
     inside,
+    leftovers,
     run_command,
 )
+
+from icllab.experiments.store import read_dataset
 
 
 def test_results_below_a_regular_file(tmp_path, capfd):
@@ -50,7 +55,7 @@ def test_a_full_disk(tmp_path):
     words = _may_mount()
     if words is None:
         pytest.skip("mounting a small file system is not permitted here")
-    out, kept = tmp_path / "small", tmp_path / "kept"
+    out, kept, after = (tmp_path / name for name in ("small", "kept", "after"))
     out.mkdir()
     quoted = " ".join(f"'{word}'" for word in run_command(out))
     script = f"""
@@ -59,7 +64,7 @@ def test_a_full_disk(tmp_path):
     cp -r '{out}' '{kept}'
     mount -o remount,size=8m '{out}' || exit 99
     {quoted} || exit 98
-    cp '{out / STORE}'/cells/*.nc '{tmp_path}'
+    cp -r '{out}' '{after}'
     exit $full
     """
     done = finished([*words, "sh", "-c", script])
@@ -68,12 +73,9 @@ def test_a_full_disk(tmp_path):
     before = cells(kept)
     assert 0 < len(before) < len(DIMS)
     assert not list(kept.rglob("*.partial"))
-    shutil.copytree(kept / STORE, tmp_path / "after" / STORE)
-    for dim in DIMS:
-        shutil.copy(tmp_path / f"dim={dim}.nc", tmp_path / "after" / STORE / "cells")
-    after = cells(tmp_path / "after")
-    assert set(after) == set(DIMS)
-    assert {dim: after[dim] for dim in before} == before
+    assert {dim: cells(after)[dim] for dim in before} == before
+    assert_same(after, read_dataset(finished_run(tmp_path / "undisturbed") / STORE / "results.nc"))
+    assert leftovers(after) == []
 
 
 def test_a_limit_on_the_size_of_files(tmp_path):

@@ -34,6 +34,11 @@ def _switch(help: str) -> Parameter:
     return Parameter(negative="", show_default=False, help=help)
 
 
+def _whole(help: str) -> Parameter:
+    """An option that is an integer; the parser would round others."""
+    return Parameter(help=help, converter=lambda kind, tokens: int(tokens[0].value))
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Common:
@@ -104,10 +109,10 @@ def run(
             negative="",
         ),
     ] = None,
-    seeds: Annotated[int | None, Parameter(help="Number of independent repetitions.")] = None,
+    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None,
     out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None,
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
-    workers: Annotated[int | None, Parameter(help="Number of processes; 1 unless said otherwise.")] = None,
+    workers: Annotated[int | None, _whole("Number of processes; 1 unless said otherwise.")] = None,
     scheduler: Annotated[str | None, Parameter(help="Address of a dask scheduler to hand cells to.")] = None,
     limit: Annotated[
         float | None, Parameter(help="Seconds that a cell may take; then another worker gets it. None unless said.")
@@ -231,7 +236,7 @@ def page(
     *,
     out: Out = Path(OUT),
     claims: ClaimsFolder = None,
-    port: Annotated[int | None, Parameter(help="Where to listen; 8765 or any free port unless said otherwise.")] = None,
+    port: Annotated[int | None, _whole("Where to listen; 8765 or any free port unless said otherwise.")] = None,
     host: Annotated[
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",

@@ -35,6 +35,11 @@ class Card:
         return self.claim.split("/")[0]
 
     @property
+    def ordinary(self) -> str:
+        """The size that is run where none is named: ``small``, or the first above ``smoke`` of a claim without it."""
+        return next((size for size in self.sizes if size != SIZES[0]), self.sizes[0])
+
+    @property
     def recorded(self) -> str | None:
         """The largest size with a record."""
         return list(self.record)[-1] if self.record else None

@@ -4,19 +4,24 @@ Scheduler and workers need this library in the versions of the run, and the clai
 """
 
 import contextlib
+import logging
 import queue
 import time
+import warnings
 from concurrent.futures import CancelledError
 from typing import Any
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, expected
 from icllab.experiments.cells import Answer, Order, measured
 from icllab.experiments.pools import Pool
 
 PATIENCE = 600.0
 """Seconds that a scheduler may be away."""
-_TIMEOUT = 20
+ALONE = 10.0
+"""Seconds without workers after which it is said that there are none."""
+_TIMEOUT, _AGAIN = 20, 5
 _FRESH = 1.0
+_TRANSPORTS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
 
 
 class Cluster(Pool):
@@ -34,10 +39,17 @@ class Cluster(Pool):
                 "--scheduler: expected the extra [cluster], it is not installed; pip install 'icl-lab[cluster]'"
             ) from None
         self._distributed = distributed
+        self._logger = logging.getLogger("distributed.client")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)  # what goes wrong is said here, in one line
         self.address = address
         self._given: dict[Any, tuple[Order, Any]] = {}
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._asked, self._threads = 0.0, 0
+        self._alone: float | None = time.monotonic()
+        transport, apart, _ = address.partition("://")
+        if not address or (apart and transport not in _TRANSPORTS):
+            raise expected("--scheduler", "an address like tcp://127.0.0.1:8786", address)
         try:
             self._client: Any = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -53,7 +65,17 @@ class Cluster(Pool):
             except (OSError, CancelledError, RuntimeError):
                 self._return()
             self._asked = now
+            if self._threads:
+                self._alone = now
+            elif self._alone is not None and now - self._alone > ALONE:
+                self._alone = None  # said once
+                warnings.warn(f"the scheduler at {self.address} has no workers; they are waited for", stacklevel=2)
         return max(1, self._threads)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether there is nobody who could end what was handed out."""
+        return self._threads == 0
 
     def give(self, order: Order) -> None:
         """Hand an order to the scheduler."""
@@ -94,19 +116,26 @@ class Cluster(Pool):
         """Find the scheduler again, and give it what was under way."""
         under_way = [order for order, _ in self._given.values()]
         self._given.clear()
-        end = time.monotonic() + PATIENCE
+        end, told = time.monotonic() + PATIENCE, False
         while True:
             with contextlib.suppress(Exception):
                 self._client.close(timeout=1)
             try:
-                self._client = self._distributed.Client(self.address, timeout=_TIMEOUT, set_as_default=False)
+                self._client = self._distributed.Client(self.address, timeout=_AGAIN, set_as_default=False)
                 break
             except (OSError, ValueError) as error:
+                if self.interrupted():
+                    raise KeyboardInterrupt from None
                 if time.monotonic() > end:
                     raise EnvironmentFault(
                         f"--scheduler: expected {self.address!r} to come back within {PATIENCE:g} s, got {error}; "
                         "every finished cell is kept, the same command goes on"
                     ) from None
+                if not told:
+                    told = True
+                    warnings.warn(
+                        f"the scheduler at {self.address} is away; it is waited for {PATIENCE:g} s", stacklevel=2
+                    )
                 time.sleep(1)
         for order in under_way:
             self.give(order)
@@ -115,3 +144,4 @@ class Cluster(Pool):
         """Leave; cells that are under way are lost."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)
+        self._logger.setLevel(self._level)

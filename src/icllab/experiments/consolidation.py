@@ -52,7 +52,7 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
     """The cells of ``grids``; with ``keep``, the consolidated file is brought up to date.
 
     Raises:
-        DamagedFile: A cell that is not in the consolidated file is not as it was written.
+        DamagedFile: A cell that is not in the consolidated file is not as it was written; or a file is another cell's.
     """
     old, versions = _read(store.root / FILE)
     asked = {store.path(cell).name: cell for grid in grids for cell in grid.cells()}
@@ -62,6 +62,9 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
     read = {name: store.read(asked[name]) for name in fresh}
     new = stacked({name: cell for name, cell in read.items() if cell is not None})
     used = [_chosen(stack, lambda name: name in present and name not in fresh) for stack in old]
+    for stack in used:
+        for name, attributes in zip(stack.names, stack.attributes, strict=True):
+            store.require_own(asked[name], attributes)
     stacks = joined([*(stack for stack in used if stack.names), *new])
     if keep and new:
         others = [_chosen(stack, lambda name: name not in asked) for stack in old]
@@ -71,7 +74,7 @@ def held(store: Store, grids: Sequence[Grid], *, keep: bool) -> Held:
 
 
 def unfinished(store: Store, grid: Grid, cells: Sequence[Coordinates]) -> tuple[list[Coordinates], list[Path]]:
-    """Those of ``cells`` that lack something, and damaged files (set aside under another name).
+    """Those of ``cells`` that lack something, and files that are no such cells (set aside under another name).
 
     The bytes of every file are compared with its checksum. What it holds is then taken from the consolidated file
     where that was made of the same bytes, and its axes alone from HDF5 where not.
@@ -85,7 +88,9 @@ def unfinished(store: Store, grid: Grid, cells: Sequence[Coordinates]) -> tuple[
         try:
             if path.name in there and _version(path) == versions[path.name]:
                 store.require_sound(cell)
-                complete = _has(*there[path.name], wanted)
+                stack, row = there[path.name]
+                store.require_own(cell, stack.attributes[row])
+                complete = _has(stack, row, wanted)
             else:
                 complete = _covered(store, cell, wanted)
         except DamagedFile:

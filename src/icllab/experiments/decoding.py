@@ -45,12 +45,13 @@ def decoded(payload: bytes) -> "xr.Dataset | None":
     return xr.Dataset(variables, attrs=attributes)
 
 
-def decoded_axes(payload: bytes) -> dict[str, list[Any]]:
-    """Name -> values of the axes that HDF5 holds as numbers or as text."""
+def decoded_axes(payload: bytes) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Name -> values of the axes that HDF5 holds as numbers or as text; and what says which cell this is."""
     import h5py
 
     found = {}
     with h5py.File(io.BytesIO(payload), "r") as file:
+        own = {name: file.attrs[name] for name in ("cell", "configuration") if name in file.attrs}
         for name, data in file.items():
             if not _is_scale(data) or data.attrs["NAME"].startswith(_LENGTH) or "dtype" in data.attrs:
                 continue
@@ -58,7 +59,7 @@ def decoded_axes(payload: bytes) -> dict[str, list[Any]]:
                 found[name] = data[()].tolist()
             elif h5py.check_string_dtype(data.dtype) is not None:
                 found[name] = list(data.asstr()[()])
-    return found
+    return found, own
 
 
 def _is_scale(data: Any) -> bool:

@@ -88,6 +88,10 @@ def export(
         raise expected("to", f"a file that ends in {', '.join(_SUFFIXES)}", str(to), "or name the format")
     chosen = _SUFFIXES[to.suffix] if format is None else format
     require_known("format", chosen, FORMATS)
+    if (_SUFFIXES.get(to.suffix) or chosen) != (chosen if chosen != "arviz" else "netcdf"):
+        raise expected("to", f"a file whose suffix is not that of another format than {chosen}", str(to))
+    if to.parent.name == "cells" and (to.parent.parent / "configuration.json").exists():
+        raise expected("to", "a file outside the cells of a run", str(to))
     if to.is_dir():
         raise expected("to", "a file", f"the directory {to}")
     if to.exists() and not force:

@@ -153,6 +153,11 @@ def gone(pid: int, born: str) -> bool:
     return machine == _machine() and _born(pid) != when
 
 
+def runs(pid: int) -> bool:
+    """Whether this machine has a process of that number."""
+    return _born(pid) is not None
+
+
 @functools.cache
 def _machine() -> str:
     """What tells machines, their starts and their containers apart; elsewhere than on Linux, the machine's name."""

@@ -19,7 +19,7 @@ from icllab.core.errors import EnvironmentFault
 from icllab.core.files import disk_faults
 from icllab.core.grid import Coordinates
 from icllab.experiments.heartbeat import FOLDER as RUNNING
-from icllab.experiments.heartbeat import Heart, beats, gone
+from icllab.experiments.heartbeat import Heart, beats, gone, runs
 from icllab.experiments.store import Store
 
 FOLDER = "leases"
@@ -107,10 +107,17 @@ class Leases:
                 if gone(pid, born):
                     path.unlink(missing_ok=True)
             # First those that are there, then who is there: a run says that it runs before it writes.
-            partial = list((self.store.root / "cells").glob(".*.partial"))
+            partial = [path for pattern in (".*.partial", "*/.*.partial") for path in self.store.root.glob(pattern)]
             others = [beat for beat in beats(self.store.root) if beat.alive and beat != self._heart.beat]
             for path in [] if others else partial:
-                path.unlink(missing_ok=True)
+                if _left_behind(path):
+                    path.unlink(missing_ok=True)
+
+
+def _left_behind(path: Path) -> bool:
+    """Whether no process of this machine is writing a temporary file, which names its writer's number."""
+    number = path.name.split(".")[-3]
+    return not number.isdigit() or int(number) == os.getpid() or not runs(int(number))
 
 
 def _content(path: Path) -> bytes:

@@ -40,15 +40,11 @@ def located(
 
 
 def _from_store(root: Path, folder: str | Path | None) -> "xr.Dataset":
-    """All that was asked of a store; one that was moved is read from the Dataset of its last run."""
+    """All that was asked of a store, wherever it is; of an unknown claim, the Dataset of its last run."""
     configuration = store.Store.existing(root).configuration()
     claim, size, control = (configuration.get(name) for name in ("claim", "size", "control"))
     if isinstance(claim, str) and isinstance(size, str) and (control is None or isinstance(control, str)):
-        whole = root.resolve()
-        depth = len(claim.split("/"))
-        out = whole.parents[depth] if len(whole.parents) > depth else whole
         own = None if folder is None else str(Path(folder).resolve())
-        request = requests.Request(claim, size, out=str(out), control=control, claims=own)
-        if request.root == whole:
-            return runner.read(request)[0]
+        if claim in registry.claims(own):
+            return runner.read(requests.Request(claim, size, control=control, claims=own), root)[0]
     return store.read_dataset(root / "results.nc")

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import EnvironmentFault
@@ -24,7 +24,18 @@ _STILLBORN = 3
 
 
 class Pool(ABC):
-    """What a run needs of those who measure for it."""
+    """What a run needs of those who measure for it.
+
+    Attributes:
+        interrupted: Tells whoever waits for a long time whether the run was interrupted meanwhile.
+    """
+
+    interrupted: Callable[[], bool] = staticmethod(lambda: False)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether there is nobody who could end what was handed out."""
+        return False
 
     @property
     @abstractmethod

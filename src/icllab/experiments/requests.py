@@ -91,6 +91,7 @@ def stored_request(
     if not present or (size is not None and size not in present):
         wanted = claim + (f" at size {size}" if size else "")
         raise CellsMissing(
-            f"{wanted}: expected results under {str(out)!r}, found none; `icl run {claim}` computes them"
+            f"{wanted}: expected results under {str(out)!r}, found none; "
+            f"`icl run {claim}{f' --size {size}' if size else ''}` computes them"
         )
     return Request(claim, size or present[-1], out=str(out), control=control, claims=folder)

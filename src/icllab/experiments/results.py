@@ -132,10 +132,11 @@ def picture(experiment: Experiment, dataset: xr.Dataset) -> "Figure":
     return experiment.figure(dataset)
 
 
-def require_complete(claim: str, missing: Sequence[Coordinates], total: int) -> None:
-    """Refuse to judge while cells that were asked for are not there."""
+def require_complete(claim: str, missing: Sequence[Coordinates], total: int, failures: Sequence[object] = ()) -> None:
+    """Refuse to judge while cells that were asked for are not there; ``failures`` are files that say why."""
     if missing:
+        failed = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
         raise CellsMissing(
-            f"{claim}: expected {total} cells, {len(missing)} are missing (the first: {spelled(missing[0])}); "
+            f"{claim}: expected {total} cells, {len(missing)} are missing (the first: {spelled(missing[0])}){failed}; "
             f"`icl run {claim}` with the same --out computes them"
         )

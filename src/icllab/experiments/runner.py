@@ -1,6 +1,7 @@
 """Run a claim's cells, each once, and read them back: resumable, in any number of processes and machines."""
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from icllab.experiments import provenance, registry
 from icllab.experiments.cells import Answer
 from icllab.experiments.consolidation import held, unfinished
 from icllab.experiments.experiment import Experiment
-from icllab.experiments.heartbeat import beating
+from icllab.experiments.heartbeat import beating, beats
 from icllab.experiments.leases import Leases
 from icllab.experiments.pace import share, spread
 from icllab.experiments.pools import pool
@@ -118,7 +119,8 @@ def compute(
     store, cells = Store(request.root), list(grid.cells())
     own = cells if shard is None else share(cells, *shard)
     todo, damaged = unfinished(store, grid, own)
-    notes += [f"{path} was damaged; it was set aside and is computed again" for path in damaged]
+    notes += [] if own else [f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}"] if shard else []
+    notes += [f"{path} was damaged, or another cell's; it was set aside and is computed again" for path in damaged]
     paths = {store.path(cell) for cell in own}
     others = [cell for cell in cells if store.path(cell) not in paths]
     try:
@@ -135,31 +137,40 @@ def compute(
             "are kept, the same command goes on"
         ) from None
     if tally.failed:
-        raise _failed(request, grid, tally.failed, len(own), withdraw=shard is None)
-    missing = sum(not store.has(cell) for cell in others) or len(unfinished(store, grid, others)[0])
-    return Computed(tally.computed, len(own) - tally.computed, missing, tuple(notes))
+        alone = not any(beat.alive for beat in beats(request.root))
+        raise _failed(request, grid, tally.failed, len(own), withdraw=shard is None or alone)
+    absent = [cell for cell in others if not store.has(cell)]
+    if not absent:
+        absent, damaged = unfinished(store, grid, others)
+        notes += [f"{path} was damaged, or another cell's; it was set aside" for path in damaged]
+    failures = [path for cell in absent if (path := store.failure(cell)).exists()]
+    if failures:
+        notes.append(f"{len(failures)} of the missing cells have failed; of the first, {failures[0]} tells why")
+    return Computed(tally.computed, len(own) - tally.computed, len(absent), tuple(notes))
 
 
 def collect(request: Request) -> tuple["xr.Dataset", list[str]]:
     """Everything that ``request`` asks for, and whether it is stale; missing cells are refused."""
     experiment = request.experiment()
-    dataset, _ = _collected(
-        request, experiment, [experiment.grid(request.size, request.axes, request.seeds)], keep=True
-    )
+    grid = experiment.grid(request.size, request.axes, request.seeds)
+    dataset = _collected(Store(request.root), experiment, [grid], keep=True)
     return dataset, _notes(request, dataset)
 
 
-def read(request: Request) -> tuple["xr.Dataset", list[str]]:
-    """Everything that was ever asked of a store, without computing; missing cells are refused."""
+def read(request: Request, root: Path | None = None) -> tuple["xr.Dataset", list[str]]:
+    """Everything that was ever asked of a store, without computing; missing cells are refused.
+
+    ``root``: where the store is, if it was moved.
+    """
     experiment = request.experiment()
-    store = Store.existing(request.root)
+    store = Store.existing(request.root if root is None else root)
     stored = store.configuration()
     if "fixed" not in stored or stored.get("schema") != SCHEMA:
         raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
     experiment = experiment.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
     experiment = dataclasses.replace(experiment, precision=stored.get("precision", experiment.precision))
     store = Store.open(store.root, provenance.configuration(experiment, request.size, request.control, SCHEMA))
-    dataset, _ = _collected(request, experiment, store.requested(), keep=False)
+    dataset = _collected(store, experiment, store.requested(), keep=False)
     return dataset, _notes(request, dataset)
 
 
@@ -180,6 +191,11 @@ def _failed(
     return EnvironmentFault(f"{message}; the whole of it is in {store.failure(cell)}")
 
 
+def _several(text: str) -> list[str]:
+    """The values of an attribute, of which a Dataset of unlike cells has a list."""
+    return list(map(str, json.loads(text))) if text.startswith("[") else [text]
+
+
 def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -> list[str]:
     root = request.root
     aside = Store(root).set_aside() if fresh else None
@@ -188,19 +204,17 @@ def _opened(request: Request, experiment: Experiment, grid: Grid, fresh: bool) -
     return [f"the old results are now in {aside}"] if aside else []
 
 
-def _collected(
-    request: Request, experiment: Experiment, grids: Sequence[Grid], *, keep: bool
-) -> tuple["xr.Dataset", Path]:
+def _collected(store: Store, experiment: Experiment, grids: Sequence[Grid], *, keep: bool) -> "xr.Dataset":
     """All that ``grids`` ask for; with ``keep``, what was read cell by cell opens at once the next time."""
     from icllab.experiments.results import described, from_stacks, require_complete
 
-    store = Store(request.root)
     found = held(store, grids, keep=keep)
-    require_complete(request.claim, found.missing, found.wanted)
+    failures = [path for cell in found.missing if (path := store.failure(cell)).exists()]
+    require_complete(experiment.name, found.missing, found.wanted, failures)
     dataset = from_stacks(experiment, grids, found.stacks, lambda cell: store.path(cell).name)
     if experiment.theory is not None:
         dataset = experiment.theory(dataset)
-    return described(experiment, dataset), store.root
+    return described(experiment, dataset)
 
 
 def _notes(request: Request, dataset: "xr.Dataset") -> list[str]:
@@ -210,6 +224,13 @@ def _notes(request: Request, dataset: "xr.Dataset") -> list[str]:
         notes.append(
             "stale: the sources these results depend on have changed since; `icl run --fresh` computes them again"
         )
+    for name, version in (("icllab", "package_version"), ("JAX", "jax_version")):
+        several = _several(dataset.attrs.get(version, ""))
+        if len(several) > 1:
+            notes.append(
+                f"cells of {' and '.join(several)} of {name}: versions may measure other numbers; "
+                "`icl run --fresh` computes all with this one"
+            )
     own, here = registry.load(request.claim, request.claims).precision, dataset.attrs.get("precision")
     if here not in (None, own):
         notes.append(f"measured in {here}; the claim is about {own}, and a record is of that alone")

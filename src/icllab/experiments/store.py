@@ -101,6 +101,7 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._seen: set[str] = set()  # configurations of cells that are this store's
 
     @classmethod
     def open(cls, root: Path, configuration: Mapping[str, Any]) -> "Store":
@@ -113,6 +114,7 @@ class Store:
         if not path.exists():
             with store.locked():
                 if not path.exists():
+                    store._require_no_cells()
                     write_atomically(path, _json(configuration))
         stored = store.configuration()
         if stored != json.loads(_json(configuration)):
@@ -129,6 +131,16 @@ class Store:
             raise InputError(f"{root}: expected a directory of results with a configuration.json, found none")
         return cls(root)
 
+    def _require_no_cells(self) -> None:
+        """Refuse cells of which nothing says what they were computed under."""
+        with disk_faults(f"cannot read {self.root}"):
+            cell = next((self.root / "cells").glob("*.nc"), None)
+        if cell is not None:
+            raise InputError(
+                f"{self.root}: expected a configuration.json beside its cells, found none; restore it, choose another "
+                "--out, or --fresh to set the cells aside"
+            )
+
     def configuration(self) -> dict[str, Any]:
         """What the cells depend on besides their coordinates."""
         return _read_json(self.root / "configuration.json")
@@ -141,7 +153,9 @@ class Store:
     def request(self, grid: Grid) -> None:
         """Note that ``grid`` was asked for; what is asked for and not there is *missing*."""
         path, content = self._asked(grid)
-        if not path.exists():
+        with disk_faults(f"cannot read {path}"):
+            noted = path.exists() and path.read_bytes() == content
+        if not noted:
             write_atomically(path, content)
 
     def withdraw(self, grid: Grid) -> None:
@@ -155,14 +169,7 @@ class Store:
         """Every grid that was asked for."""
         with disk_faults(f"cannot read {self.root}"):
             paths = sorted((self.root / "grids").glob("*.json"))
-        return [
-            Grid(
-                static={name: tuple(values) for name, values in grid["static"].items()},
-                traced={name: tuple(values) for name, values in grid["traced"].items()},
-                block=grid["block"],
-            )
-            for grid in map(_read_json, paths)
-        ]
+        return [_grid(path) for path in paths]
 
     def path(self, cell: Coordinates) -> Path:
         """Where a cell is kept."""
@@ -177,8 +184,29 @@ class Store:
         return self.path(cell).exists()
 
     def read(self, cell: Coordinates) -> "xr.Dataset | None":
-        """A finished cell; None where there is none; a damaged one raises :class:`DamagedFile`."""
-        return read_dataset(self.path(cell)) if self.has(cell) else None
+        """A finished cell; None where there is none; a damaged one, or another's, raises :class:`DamagedFile`."""
+        if not self.has(cell):
+            return None
+        found = read_dataset(self.path(cell))
+        self.require_own(cell, found.attrs)
+        return found
+
+    def require_own(self, cell: Coordinates, attributes: Mapping[str, Any]) -> None:
+        """Refuse what another cell, or another configuration, was measured as: a file can be copied or renamed."""
+        said = attributes.get("cell")
+        wanted = json.dumps(cell, sort_keys=True)
+        if said is not None and said != wanted and json.loads(said) != json.loads(wanted):
+            raise DamagedFile(f"{self.path(cell)}: expected the cell {wanted}, got {said}; `icl run` computes it again")
+        under = attributes.get("configuration")
+        if under is None or under in self._seen:
+            return
+        other = difference(json.loads(under), self.configuration())
+        if other:
+            raise DamagedFile(
+                f"{self.path(cell)}: expected a cell of the configuration of its directory, got another: {other}; "
+                "`icl run` computes it again"
+            )
+        self._seen.add(under)
 
     def require_sound(self, cell: Coordinates) -> None:
         """Refuse a cell whose bytes are not those of its checksum."""
@@ -190,7 +218,11 @@ class Store:
         Axes other than numbers and text are left out: :meth:`read` has them. It takes a fifth of the time.
         """
         path = self.path(cell)
-        return decoded_axes(sound_payload(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        axes, attributes = decoded_axes(sound_payload(path))
+        self.require_own(cell, attributes)
+        return axes
 
     def version(self, cell: Coordinates) -> bytes | None:
         """What tells two contents of a cell apart; None where there is none."""
@@ -261,6 +293,19 @@ class Store:
 
 def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=1) + "\n").encode()
+
+
+def _grid(path: Path) -> Grid:
+    """A grid that was asked for."""
+    stored = _read_json(path)
+    try:
+        static, traced = ({name: tuple(some) for name, some in stored[kind].items()} for kind in ("static", "traced"))
+        return Grid(static=static, traced=traced, block=stored["block"])
+    except (LookupError, TypeError, AttributeError):
+        raise DamagedFile(
+            f"{path}: expected a grid that was asked for, got {str(stored)[:40]!r}; remove it, and `icl run` with what "
+            "was asked for"
+        ) from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

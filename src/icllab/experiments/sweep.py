@@ -68,7 +68,10 @@ class Sweep:
         self._waiting.extend(cells)
         looked = 0.0
         with interrupts_noted() if self._pool.apart else contextlib.nullcontext(list[int]()) as interrupted:
+            self._pool.interrupted = lambda: bool(interrupted)
             while self._under_way or (not interrupted and (self._waiting or self._elsewhere)):
+                if interrupted and self._pool.deserted:
+                    break
                 while self._waiting and len(self._under_way) < self._pool.room and not interrupted:
                     self._give(self._waiting.popleft(), told)
                 if self._under_way:

@@ -187,7 +187,7 @@ def card_html(
     if card.controls:
         parts.append(tag("p", tag("em", "Negative controls"), ", under which the check has to fail:"))
         parts.append(tag("ul", *(_control(card, name, found) for name in card.controls), class_="controls"))
-    parts.append(console(command or f"icl run {card.claim} --size small"))
+    parts.append(console(command or f"icl run {card.claim} --size {card.ordinary}"))
     return tag("div", *parts, class_="claim")
 
 

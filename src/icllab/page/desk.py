@@ -108,7 +108,7 @@ class Desk:
         found = cards.of_record(entry.card)
         for one in self._here(entry.card.claim):
             again = stored.command(one.claim, one.size, one.control, self.out, self.folder)
-            shown = again != stored.command(one.claim, "small", None, self.out, self.folder)
+            shown = again != stored.command(one.claim, entry.card.ordinary, None, self.out, self.folder)
             found.append(stored.evidence(one, entry, again if shown else ""))
         return found
 
@@ -191,7 +191,7 @@ class Desk:
             entry.card,
             self._evidence(entry),
             stored.picture(entry, here),
-            command=stored.command(entry.card.claim, "small", None, self.out, self.folder),
+            command=stored.command(entry.card.claim, entry.card.ordinary, None, self.out, self.folder),
             heading="h1",
         )
         texts = catalogue.texts(entry.card.claim, self.folder)
