@@ -1,5 +1,7 @@
 """A function of NumPy or of another library is found out by trying once; what cannot answer is refused by name."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError, require_key
 from icllab.diagnostics.tried import OnHost, tried
-from icllab.models import LinearAttention
-from icllab.tasks import LinearRegression
+from icllab.models import BlockOptions, Interleaved, LinearAttention, Transformer, ablated
+from icllab.tasks import LinearRegression, Standardised
+from icllab.training.ensembles import alone
 
 KEY = jax.random.key(0)
 TASK = LinearRegression.convention("raventos", dim=3, length=5)
@@ -67,6 +70,12 @@ def test_a_tensor_with_a_gradient_is_detached():
     [
         (lambda prompt: prompt.z, "predictor '<lambda>': expected an array of answers to a prompt .*, got Attr"),
         (lambda prompt: None, "predictor '<lambda>': expected an array of answers"),
+        (lambda prompt: [0.0] * 6, "predictor '<lambda>': expected an array of answers, got 'list'; numpy.array or"),
+        (lambda prompt: tuple(prompt.y), "predictor '<lambda>': expected an array of answers, got 'tuple'"),
+        (
+            Standardised(with_numpy),
+            "predictor 'Standardised': expected .*; traceable = False keeps a function of NumPy",
+        ),
     ],
 )
 def test_what_cannot_answer_is_refused_by_name(predictor, said):
@@ -91,3 +100,57 @@ def test_a_seed_is_no_key_and_a_list_no_predictor():
         diagnostics.per_length([ridge], TASK, key=KEY, prompts=4)
     with pytest.raises(InputError, match="prompts: expected an integer of at least 2, got 0"):
         diagnostics.per_length(ridge, TASK, key=KEY, prompts=0)
+
+
+def test_numpy_stands_beside_what_is_measured():
+    ridge, few = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
+    by_numpy = diagnostics.per_length({"ridge": ridge}, TASK, against=with_numpy, **few)
+    by_jax = diagnostics.per_length({"ridge": ridge}, TASK, against=with_jax, **few)
+    np.testing.assert_allclose(by_numpy.difference, by_jax.difference, rtol=1e-4, atol=1e-5)
+    assert by_numpy.attrs["against"] == "with_numpy"
+    candidates = {"numpy": with_numpy, "jax": with_jax}
+    found = diagnostics.identify(ridge, candidates, TASK, fitting=10, **few).prediction_discrepancy
+    np.testing.assert_allclose(found.sel(candidate="numpy"), found.sel(candidate="jax"), rtol=1e-4)
+    with pytest.raises(
+        InputError, match=r"fitted\['numpy'\]: expected a candidate that can be traced, got 'with_numpy'"
+    ):
+        diagnostics.identify(ridge, candidates, TASK, fitted={"numpy": ["a"]}, fitting=10, **few)
+
+
+def test_what_says_that_it_is_on_the_host_may_answer_a_list():
+    class Listed:
+        traceable = False
+
+        def __call__(self, prompt):
+            return with_numpy(prompt).tolist()
+
+    found = tried(Listed(), TASK, key=KEY)(TASK.sample(key=KEY))
+    np.testing.assert_allclose(found, with_jax(TASK.sample(key=KEY)), rtol=1e-5)
+
+
+def test_predictors_of_the_library_are_not_called(monkeypatch):
+    def refuse(*args, **how):
+        raise AssertionError("called")
+
+    monkeypatch.setattr("icllab.diagnostics.tried.forbidden_positions", refuse)
+    network = Transformer(
+        Interleaved(),
+        dim=3,
+        width=8,
+        layers=1,
+        block=BlockOptions(heads=2, mlp=None, norm="none"),
+        positions="none",
+        key=KEY,
+    )
+    ridge = algorithms.Ridge(0.1)
+    how = {"kernel": "exponential", "temperature": 4.0, "dim": 3, "normalised": True, "noise_variance": 0.0}
+    kernel = algorithms.FunctionalDescent(0.3, layers=2, **how)
+    for given in (network, ablated(network, 1), Standardised(ridge), kernel, alone(network)):
+        assert tried(given, TASK, key=KEY) is given
+    assert tried({"ridge": ridge}, TASK, key=KEY) == {"ridge": ridge}
+
+
+@pytest.mark.parametrize(("against", "came"), [(5, "int"), ([with_jax], "list"), (algorithms.Ridge, "Ridge")])
+def test_what_is_no_reference_is_refused_in_a_line(against, came):
+    with pytest.raises(InputError, match=rf"^against: expected a predictor, or the name of one, got '{came}'$"):
+        inspect.unwrap(diagnostics.per_length)(algorithms.Ridge(0.1), TASK, against=against, key=KEY, prompts=4)

@@ -25,7 +25,7 @@ SAID = {
     "length is not whole": "alpha: 2.3 * 4 is no whole number; 9 stands for 9.2",
     "pool is not whole": "kappa: 0.1 * 4 is no whole number; 1 stands for 0.4",
     "steps are not whole": "steps: expected an integer of at least 1, got 2.5",
-    "a rule for steps": "steps: expected an integer of at least 1, got TargetLoss",
+    "a rule for steps": "steps: expected an integer of at least 1, got 'TargetLoss'; a rule comes after the most steps",
     "a rule among rules is none": "rules: expected stop rules, such as TargetLoss(0.1), got 'float'",
     "descending steps": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]; curve.sortby('step')",
     "descending steps of breaks": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]",

@@ -125,6 +125,7 @@ def test_temperature_and_noise_are_leaves(getkey):
         ({"kernel": "gauss"}, "kernel: expected linear, relu, exponential or a function, got 'gauss'"),
         ({"temperature": 0.0}, "temperature: expected a finite number > 0, got 0.0"),
         ({"noise_variance": -0.1}, "noise_variance: expected a finite number >= 0, got -0.1"),
+        ({"noise_variance": [0.1, 0.2]}, "noise_variance: expected a finite number >= 0, got"),
         ({"length": 0}, "length: expected an integer of at least 1, got 0"),
     ],
 )

@@ -1,8 +1,11 @@
 """What tasks of real numbers share: the squared error at the positions answered, and checks of fields."""
 
+from inspect import unwrap  # without the types that are checked in tests
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contracts.cases import TASKS
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
@@ -30,3 +33,12 @@ def test_a_leaf_out_of_its_range_is_refused_and_what_stands_for_a_number_is_not(
     with pytest.raises(InputError, match=r"rate: expected below 1, got \[0.5, 2.0\]; smaller"):
         require_leaf("rate", jnp.array([0.5, 2.0]), "below 1", lambda x: x < 1, "smaller")
     require_variance("noise", object())
+    with pytest.raises(InputError, match=r"noise: expected a finite number >= 0, got \[0.5, 2.0\]"):
+        require_variance("noise", jnp.array([0.5, 2.0]))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_seed_for_a_key_is_refused(name):
+    task = TASKS[name]()
+    with pytest.raises(InputError, match=r"^key: expected one random key of JAX, got 0; jax.random.key\(0\) makes one"):
+        unwrap(type(task).sample)(task, key=0)

@@ -2,6 +2,8 @@
 
 import builtins
 import itertools
+from inspect import unwrap as unchecked  # without the types that are checked in tests
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -116,6 +118,35 @@ def test_arrays_that_make_no_table_are_refused():
         Table(broken, Y, length=2)
     with pytest.raises(InputError, match="table, column 'age', row 1: expected a number, got inf"):
         Table(X, np.array([np.inf, *Y[1:]]), length=2, target="age")
+
+
+def masked(array):
+    return np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 2.5}, "length: expected an integer of at least 0, got 2.5"),
+        ({"length": True}, "length: expected an integer of at least 0, got True"),
+        ({"length": "5"}, "length: expected an integer of at least 0, got '5'"),
+        ({"x": masked(X)}, "x: expected numbers, got 'a masked array'; fill or drop what is missing first"),
+        ({"y": masked(Y)}, "y: expected numbers, got 'a masked array'; fill or drop what is missing first"),
+        ({"columns": ["a", "b", "a"]}, "columns: expected names that differ, got ('a', 'b', 'a')"),
+        ({"y": 1e-25 * Y}, "table, column 'y': expected equal numbers, or a variance of at least 1.18e-38, got "),
+        ({"x": X * [1, 1e-25, 1]}, "table, column 'x1': expected equal numbers, or a variance of at least 1.18e-38"),
+    ],
+)
+def test_what_makes_no_table_is_refused_in_one_line(change, message):
+    with pytest.raises(InputError) as error:
+        unchecked(Table.__init__)(SimpleNamespace(), **{"x": X, "y": Y, "length": 3} | change)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_a_constant_column_and_a_mask_that_hides_nothing_make_a_table():
+    Table(X * [1, 0, 1], Y, length=3)
+    Table(np.ma.masked_array(X, mask=False), Y, length=3)
 
 
 # Files.

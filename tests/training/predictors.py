@@ -28,12 +28,19 @@ class Rooted(eqx.Module):
         return jnp.sqrt(jnp.abs(self.shift)) * prompt.y
 
 
+class Weighted(LinearRegression):
+    """Its loss depends on the noise variance, that of given prompts too."""
+
+    def loss(self, prediction, prompt):
+        return self.noise_variance * super().loss(prediction, prompt)
+
+
 def slope(*, key, dim=3, scale=1.0):
     return Slope(scale * jax.random.normal(key, (dim,)))
 
 
-def task(dim=3, length=4, name="raventos"):
-    return LinearRegression.convention(name, dim=dim, length=length)
+def task(dim=3, length=4, name="raventos", kind=LinearRegression):
+    return kind.convention(name, dim=dim, length=length)
 
 
 def prompts(count, seed=0, length=4, dim=3):

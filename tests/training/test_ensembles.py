@@ -1,5 +1,6 @@
 """One axis for seeds and swept numbers."""
 
+import inspect
 import itertools
 
 import jax
@@ -10,6 +11,7 @@ from training.predictors import Slope, slope
 
 import icllab as icl
 from icllab.core.errors import InputError
+from icllab.training.sweeps import seed_numbers
 
 
 def test_members_are_the_product_and_each_is_what_build_makes_of_it(getkey):
@@ -62,6 +64,34 @@ def test_an_error_of_build_itself_is_not_disguised(getkey):
 def test_seeds_are_different_and_not_negative(seeds, getkey):
     with pytest.raises(InputError, match="seeds: expected at least one, different integers"):
         icl.ensemble(slope, seeds=seeds, key=getkey())
+
+
+@pytest.mark.parametrize("seeds", ["2", 2.5, None, True, [1.5], ["1"]])
+def test_seeds_are_integers_where_no_type_checker_is_on(seeds):
+    with pytest.raises(InputError) as caught:
+        inspect.unwrap(seed_numbers)(seeds)
+    wanted = "seeds: expected at least one, different integers from 0 to 2^31 - 1, got "
+    assert str(caught.value) == f"{wanted}{seeds!r}; seeds=2 is 0 and 1"
+
+
+def test_seeds_may_be_an_array():
+    unchecked = inspect.unwrap(seed_numbers)
+    assert unchecked(np.arange(2)) == unchecked(jnp.arange(2)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "came"),
+    [
+        (Slope(jnp.ones(2)), "got \"Slope, missing a required argument: 'prompt'\"; lambda"),
+        (lambda: Slope(jnp.ones(2)), "got \"<lambda>, got an unexpected keyword argument 'key'\"; lambda"),
+        (Slope, "got \"Slope, missing a required argument: 'w'\"; lambda"),
+    ],
+)
+def test_what_is_not_built_from_a_key_is_refused_in_one_line(build, came, getkey):
+    with pytest.raises(InputError) as caught:
+        icl.ensemble(build, seeds=2, key=getkey())
+    assert str(caught.value).startswith("build: expected a function of key that makes a predictor, " + came)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_member_that_is_not_there(getkey):

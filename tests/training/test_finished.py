@@ -8,7 +8,7 @@ from training.test_store import assert_same, trained
 
 import icllab as icl
 from icllab.core.errors import InputError
-from icllab.training import TrainingInterrupted
+from icllab.training import Record, TrainingInterrupted
 from icllab.training.host import _Loop
 
 
@@ -111,3 +111,49 @@ def test_an_interrupt_ends_in_one_line_that_says_what_is_kept(tmp_path, monkeypa
     if kept:
         monkeypatch.undo()
         assert_same(trained(tmp_path, 12), trained(None, 12))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("where", "step"), [("attempt", 0), ("evaluate", 12)])
+def test_an_interrupt_of_the_timing_and_after_the_last_step_is_the_same(tmp_path, monkeypatch, kept, where, step):
+    monkeypatch.setattr(_Loop, where, _interrupt)
+    if where == "evaluate":
+        monkeypatch.setattr(_Loop, "look", lambda self, checkpoints: None)
+    record = Record(held_out=prompts(2))
+    with pytest.raises(TrainingInterrupted) as caught:
+        trained(tmp_path if kept else None, 12, record=record)
+    what = "they are kept in" if step else "nothing is kept yet, the same call starts again"
+    what = what if kept else "nothing is kept; with store='DIR'"
+    assert str(caught.value).startswith(f"icl.fit: interrupted after {step} of 12 steps; {what}")
+    assert list(tmp_path.glob("checkpoint-*.icl")) == (
+        [tmp_path / "checkpoint-000000000012.icl"] if kept and step else []
+    )
+
+
+def test_an_interrupt_of_the_timing_leaves_what_is_stored(tmp_path, monkeypatch):
+    trained(tmp_path, 5)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(_Loop, "attempt", _interrupt)
+    with pytest.raises(TrainingInterrupted, match=r"after 5 of 12 .* are kept in"):
+        trained(tmp_path, 12)
+    monkeypatch.undo()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert_same(trained(tmp_path, 12), trained(None, 12))
+
+
+def test_an_interrupt_before_there_is_a_state(monkeypatch):
+    monkeypatch.setattr(_Loop, "__init__", _interrupt)
+    with pytest.raises(TrainingInterrupted, match=r"icl\.fit: interrupted before it began; nothing is lost, the same"):
+        trained(None, 12)
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_an_ensemble_of_another_size_is_refused(store, seeds):
+    members = icl.ensemble(lambda *, key: Slope(np.zeros(3, np.float32)), seeds=seeds, key=jax.random.key(5))
+    with pytest.raises(InputError) as caught:
+        icl.load(store[0], members)
+    assert str(caught.value) == f"predictor: expected the ensemble of the run, which has 2 members, got {seeds}"

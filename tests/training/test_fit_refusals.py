@@ -1,15 +1,26 @@
 """What cannot be trained is refused in one line, before anything is compiled."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
-from training.predictors import Slope, prompts, task
+from training.predictors import Slope, Weighted, prompts, task
 
 import icllab as icl
 from icllab.core.errors import InputError
+from icllab.tasks import FixedPrompts, LinearRegression, MarkovChain
 from icllab.training import Fixed, Record
+from icllab.training.plans import _mask
+from icllab.training.sweeps import require_effect
+
+
+class Numeric(Slope):
+    def __call__(self, prompt):
+        return np.asarray(prompt.y) * np.asarray(self.w[0])
 
 
 class Wide(Slope):
@@ -25,6 +36,9 @@ class Bare(eqx.Module):
 class Matrix(Slope):
     def __call__(self, prompt):
         return jnp.zeros((prompt.positions, 3)) * self.w[None]
+
+
+ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +59,22 @@ class Matrix(Slope):
             {"predictor": Matrix(jnp.zeros(3))},
             "predictor: expected a prediction that task.loss can judge, got 'float32[5, 3]'",
         ),
+        (
+            {"predictor": Slope},
+            "predictor: expected a function of a prompt, or an ensemble of them, got 'the class Slope'",
+        ),
+        ({"task": LinearRegression}, "task: expected a task, with methods sample and loss, got 'the class LinearRegre"),
+        ({"task": "raventos"}, "task: expected a task, with methods sample and loss, got 'str'"),
+        (
+            {"predictor": Slope(jnp.zeros(4))},
+            "predictor: expected one for prompts of this task, got 'Slope, TypeError: ",
+        ),
+        (
+            {"task": MarkovChain(np.full((2, 2), 0.5), tokens=6)},
+            "predictor: expected one for prompts of this task, got ",
+        ),
+        ({"predictor": Numeric(jnp.zeros(3))}, "predictor: expected one that JAX can trace, got 'Numeric, TracerArray"),
+        ({"data": ONE}, "data: expected prompts stacked on one leading axis, got [[5, 3], [5]]; task.sample_many"),
         ({"predictor": 3}, "predictor: expected a function of a prompt, or an ensemble of them, got 'int'"),
         ({"predictor": Bare()}, "predictor: expected floating-point arrays to train, got 'Bare'"),
         ({"optimizer": optax.adam}, "optimizer: expected an optax optimiser, or a factory that is swept"),
@@ -74,3 +104,62 @@ def test_what_cannot_be_trained_is_refused_in_one_line(change, message):
         icl.fit(arguments.pop("predictor"), arguments.pop("task"), **arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [prompts(8), Fixed(prompts(8))])
+def test_a_number_of_the_task_that_only_draws_prompts_is_not_swept_where_they_are_given(data):
+    sweep = {"task.noise_variance": [0.01, 100.0]}
+    with pytest.raises(InputError) as caught:
+        icl.fit(Slope(jnp.zeros(3)), task(), steps=1, key=jax.random.key(0), data=data, sweep=sweep)
+    assert str(caught.value) == (
+        "task.noise_variance: expected a number that the loss of given prompts depends on, got 'one that only draws "
+        "them'; data=16 has every seed draw so many from its own task"
+    )
+
+
+def test_nor_is_one_of_a_task_whose_prompts_were_drawn_before():
+    fixed = FixedPrompts(task(), prompts(8), 8.0)
+    sweep = {"task.task.noise_variance": [0.01, 100.0]}
+    with pytest.raises(InputError, match="expected a number that prompts or loss depend on, got 'one without effect'"):
+        icl.fit(Slope(jnp.zeros(3)), fixed, steps=1, key=jax.random.key(0), sweep=sweep)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "drawn", "allowed"),
+    [
+        (LinearRegression, prompts(8), False, False),
+        (Weighted, prompts(8), False, True),
+        (LinearRegression, prompts(8), True, True),  # prompts of its own task, of which losses are recorded too
+    ],
+)
+def test_a_number_that_loss_or_drawn_prompts_depend_on_has_an_effect(kind, given, drawn, allowed):
+    one = jax.tree.map(lambda leaf: leaf[0], given)
+    how = {"predictor": Slope(jnp.zeros(3)), "prompt": one, "key": jax.random.key(0), "drawn": drawn}
+    if allowed:
+        require_effect(["task.noise_variance", "optimizer.rate"], task=task(kind=kind), **how)
+        return
+    with pytest.raises(InputError):
+        require_effect(["task.noise_variance", "optimizer.rate"], task=task(kind=kind), **how)
+
+
+@pytest.mark.parametrize("data", [np.ones((5, 3)), "prompts", 2.5, True])
+def test_what_is_no_prompts_is_refused_where_no_type_checker_is_on(data):
+    fixed = object.__new__(Fixed)
+    object.__setattr__(fixed, "prompts", data)
+    object.__setattr__(fixed, "minibatches", "epochs")
+    with pytest.raises(InputError) as caught:
+        inspect.unwrap(Fixed.__post_init__)(fixed)
+    assert str(caught.value).startswith(
+        f"data: expected prompts, or how many, got {type(data).__name__!r}; task.sample"
+    )
+
+
+def test_parts_to_train_are_given_by_a_function():
+    with pytest.raises(InputError, match=r"trainable: expected a function of the predictor, as in .*, got 'w'"):
+        inspect.unwrap(_mask)(Slope(jnp.zeros(3)), "w")
+
+
+def test_losses_after_the_last_step_are_warned_of():
+    Record([0, 3]).require_within(3)
+    with pytest.warns(UserWarning, match=r"record: expected steps from 0 to 3, got \[99\]: not recorded"):
+        Record([0, 99]).require_within(3)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from training.predictors import Rooted, Slope, prompts, slope, task
+from training.predictors import Rooted, Slope, Weighted, prompts, slope, task
 
 import icllab as icl
 from icllab.algorithms import Ridge
@@ -139,7 +139,7 @@ def test_nothing_is_compiled_for_another_key_length_or_number(getkey):
         data = prompts(count, steps)
         icl.fit(
             icl.ensemble(slope, seeds=[count, count + 1], key=start_key),
-            task(),
+            task(kind=Weighted),
             steps=Until(steps, TargetLoss(rates[0] * 1e-9)),
             key=getkey(),
             batch=4,

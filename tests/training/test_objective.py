@@ -1,5 +1,7 @@
 """What is minimised: which positions count, and what a predictor must return."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,12 @@ def test_positions_that_are_not_there_are_refused(positions):
         chosen_positions(positions, 5, 5)
     with pytest.raises(InputError, match="positions: expected different integers from 4 to 4"):
         chosen_positions([3], 5, 1)
+
+
+@pytest.mark.parametrize("positions", [3, None])
+def test_positions_that_are_no_sequence_are_refused_where_no_type_checker_is_on(positions):
+    with pytest.raises(InputError, match=f"positions: expected 'every', 'last' or integers, got {positions}; "):
+        inspect.unwrap(chosen_positions)(positions, 5, 5)
 
 
 def test_the_mean_over_prompts_is_taken_at_each_position(getkey):

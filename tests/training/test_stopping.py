@@ -55,6 +55,12 @@ def test_thresholds_are_positive(make):
         make(-1.0)
 
 
+@pytest.mark.parametrize("value", ["0.1", None, True, [1.0]])
+def test_a_threshold_is_a_number(value):
+    with pytest.raises(InputError, match="value: expected a number > 0, got"):
+        TargetLoss(value)
+
+
 def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
     rules = (TargetLoss(1.0), Plateau())
     until = Until(7, *rules)
@@ -70,6 +76,11 @@ def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
         ((0,), "steps: expected an integer of at least 1, got 0"),
         ((2.5,), "steps: expected an integer of at least 1, got 2.5"),
         ((True,), "steps: expected an integer of at least 1, got True"),
+        (
+            (TargetLoss(0.1),),
+            "steps: expected an integer of at least 1, got 'TargetLoss'; "
+            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+        ),
         ((5, 0.1), "rules: expected stop rules, such as TargetLoss(0.1), got 'float'"),
         ((5, [TargetLoss(1.0)]), "rules: expected stop rules, such as TargetLoss(0.1), got 'list'"),
         ((5, TargetLoss), "rules: expected stop rules, such as TargetLoss(0.1), got '_ModuleMeta'"),

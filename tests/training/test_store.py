@@ -138,7 +138,7 @@ def test_two_checkpoints_are_kept(tmp_path):
         ({"data": prompts(40, 3)}, "data is "),
         ({"task": task(name="timaeus")}, "task is "),
         ({"positions": "last"}, "positions is [0, 1, 2, 3, 4] there and [4] here"),
-        ({"sweep": {"task.noise_variance": [0.1]}}, "members is "),
+        ({"optimizer": optax.sgd, "sweep": {"optimizer.learning_rate": [0.1]}}, "members is "),
         ({"sweep": Sweep(mode="vmap")}, "mode: expected 'map', with which the run in "),
         ({"record": Record(keep=[3], held_out=prompts(8, 1))}, "keep: expected steps from 6 on"),
         ({"record": Record(keep=[5], held_out=prompts(8, 2))}, "held_out is "),

@@ -1,24 +1,31 @@
 """The user's own predictors, tried once: on the host where JAX cannot trace them, and warned of if they look ahead.
 
-Predictors of this library declare what they are, and its tests hold them to it.
+Predictors of this library declare what they are, and its tests hold them to it; those that hold a function of the
+user's are tried as the user's own are.
 """
 
 # A predictor may answer with a tensor; at least one way of calling it is tried, so that ``last`` is bound.
 # pyright: reportPossiblyUnboundVariable=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+import dataclasses
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import JAXTypeError
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import IclError, InputError, require_key
+from icllab.core.errors import IclError, InputError, expected, require_key
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.causality import forbidden_positions, looks_ahead
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
 from icllab.training.trajectory import Trajectory
+
+# Whose callables are not the user's; a builtin may have no module.
+_LIBRARIES = ("", "builtins", "equinox", "functools", "icllab", "jax", "jaxlib", "math", "numpy", "scipy")
 
 
 class OnHost:
@@ -35,21 +42,39 @@ class OnHost:
     def __call__(self, prompt: Any) -> Array:
         """The function's answer, as an array of JAX."""
         answer = self.function(prompt)
+        if isinstance(answer, list | tuple) and declared(self.function, "traceable"):
+            hint = "numpy.array or jax.numpy.stack makes one"
+            raise expected(f"predictor {self.__name__!r}", "an array of answers", type(answer).__name__, hint)
         return jnp.asarray(np.asarray(answer.detach() if hasattr(answer, "detach") else answer, np.float64), float)
 
 
-def tried(given: Any, task: AbstractTask, *, key: PRNGKeyArray) -> Any:
-    """The same kind of predictors, each of the user's own as it can be called.
+def tried(given: Any, task: AbstractTask, *, key: PRNGKeyArray, level: int = 5) -> Any:
+    """The same kind of predictors, each of the user's own as it can be called; of ensembles one member is tried.
+
+    Args:
+        given: Predictors of any of the kinds that a diagnostic takes.
+        task: Task that samples the prompts.
+        key: Key of two prompts.
+        level: Number of calls from the warning up to the user's.
 
     Raises:
         InputError: A predictor cannot answer a prompt of the task.
     """
     require_key(key)
     if isinstance(given, Mapping):
-        return {name: _tried(str(name), one, task, key) if callable(one) else one for name, one in given.items()}
-    if isinstance(given, Run | Ensemble | Trajectory) or not callable(given) or isinstance(given, type):
+        found = dict(given)
+        for name, one in given.items():
+            if callable(one):
+                found[name] = _tried(str(name), one, task, key, level)
+        return found
+    if isinstance(given, Run | Ensemble | Trajectory):
+        member = _member(given)
+        if callable(member):
+            _tried(_name(member), member, task, key, level)
         return given
-    return _tried(_name(given), given, task, key)
+    if not callable(given) or isinstance(given, type):
+        return given
+    return _tried(_name(given), given, task, key, level)
 
 
 def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> None:
@@ -65,6 +90,9 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
 
     Derived: docs/howto-network.md, What a predictor may see.
     """
+    if not callable(predictor) or isinstance(predictor, type):
+        came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__
+        raise expected("predictor", "one function of a prompt", came)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="predictor .* its numbers say nothing")
         callable_here = tried(predictor, task, key=key)
@@ -72,8 +100,9 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
         raise InputError(f"predictor: expected one that is causal, got {_name(predictor)}, which {looks_ahead(seen)}")
 
 
-def _tried(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> Any:
-    if isinstance(predictor, type) or _home(predictor).startswith("icllab."):
+def _tried(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, level: int) -> Any:
+    of_library = _home(predictor).startswith("icllab.") and not any(map(_is_theirs, _parts(predictor)))
+    if isinstance(predictor, type) or of_library:
         return predictor
     ways = [predictor] if declared(predictor, "traceable") else []
     for way in (*ways, predictor if isinstance(predictor, OnHost) else OnHost(predictor)):
@@ -83,14 +112,44 @@ def _tried(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> 
             last = error
             continue
         if seen:
-            warnings.warn(f"predictor {name!r} {looks_ahead(seen)}: its numbers say nothing", stacklevel=5)
+            warnings.warn(f"predictor {name!r} {looks_ahead(seen)}: its numbers say nothing", stacklevel=level)
         return way
     if isinstance(last, IclError):
         raise last
     first = (str(last).splitlines() or [""])[0]
-    raise InputError(
-        f"predictor {name!r}: expected an array of answers to a prompt of the task, got {type(last).__name__}: {first}"
-    ) from last
+    hint = "; traceable = False keeps a function of NumPy on the host" if isinstance(last, JAXTypeError) else ""
+    wanted = "an array of answers to a prompt of the task"
+    raise InputError(f"predictor {name!r}: expected {wanted}, got {type(last).__name__}: {first}{hint}") from last
+
+
+def _member(given: Run | Ensemble | Trajectory) -> Any:
+    """One member, or None where there is none."""
+    if isinstance(given, Trajectory):
+        return given.at(given.steps[0]).member(0) if len(given) else None
+    members = given.members if isinstance(given, Run) else given
+    return members.member(0) if isinstance(members, Ensemble) else None
+
+
+def _is_theirs(thing: Any) -> bool:
+    """Whether it is a callable of the user's, or holds one."""
+    if isinstance(thing, type):
+        return False
+    if callable(thing) and _home(thing).partition(".")[0] not in _LIBRARIES:
+        return True
+    return any(map(_is_theirs, _parts(thing)))
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    """What a module, a container or a partial function holds."""
+    if isinstance(thing, functools.partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, Mapping):
+        return thing.values()
+    if isinstance(thing, list | tuple):
+        return thing
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return [getattr(thing, field.name, None) for field in dataclasses.fields(thing)]
+    return []
 
 
 def _home(predictor: Any) -> str:

@@ -51,7 +51,7 @@ def decoded_axes(payload: bytes) -> tuple[dict[str, list[Any]], dict[str, str]]:
 
     found = {}
     with h5py.File(io.BytesIO(payload), "r") as file:
-        own = {name: file.attrs[name] for name in ("cell", "configuration") if name in file.attrs}
+        own = {name: str(file.attrs[name]) for name in ("cell", "configuration") if name in file.attrs}
         for name, data in file.items():
             if not _is_scale(data) or data.attrs["NAME"].startswith(_LENGTH) or "dtype" in data.attrs:
                 continue

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.regression import number, require_leaf
@@ -55,6 +55,7 @@ class FixedPrompts(AbstractTask):
 
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
         """One prompt of the set."""
+        require_key(key)
         return self._prompt(jax.random.randint(key, (), 0, self.size.astype(int)))
 
     def loss(self, prediction: Array, prompt: Prompt) -> Float[Array, " position"]:

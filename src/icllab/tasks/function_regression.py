@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, number, require_leaf, require_sizes, require_variance
@@ -74,6 +74,7 @@ class FunctionRegression(AbstractRegression):
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt of ``length + 1`` positions."""
+        require_key(key)
         of_x, of_function, of_noise = jax.random.split(key, 3)
         positions = self.length + 1
         x = self.inputs.sample_many(positions, self.dim, key=of_x)

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, require_sizes
 
@@ -54,6 +54,7 @@ class HierarchicalRegression(AbstractRegression):
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt of ``length + 1`` positions, O(dim factors) each."""
+        require_key(key)
         of_table, of_rows = jax.random.split(key)
         dtype, positions = self.most_explained.dtype, self.length + 1
         normals = jax.random.normal(of_table, (self.dim, self.factors + 1), dtype)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.errors import expected, require_integer, require_key, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.sequences import AbstractSequences, draw, require_probabilities, rows_of, stationary
 
@@ -128,6 +128,7 @@ class HigherOrderChain(AbstractSequences):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence, by the inverse of the distribution functions of the rows."""
+        require_key(key)
         below, size = jnp.cumsum(self.transition, axis=1), self.vocabulary
         u = jax.random.uniform(key, (self.tokens - self.order + 1,), below.dtype)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.linear_regression import LinearRegression
@@ -90,6 +90,7 @@ class IntegratedRegression(AbstractTask):
 
     def sample(self, *, key: PRNGKeyArray) -> CovariancePrompt:
         """The sample covariance of one prompt's examples."""
+        require_key(key)
         inputs, dim, length = self.task.inputs, self.task.dim, self.length
         if isinstance(inputs, GaussianInputs):
             return CovariancePrompt(sample_covariance(inputs.covariance, dim, length, key=key), length)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.draws import uniform_and_normal
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
@@ -49,6 +49,7 @@ class AbstractItemLabels(AbstractClassification):
 
     def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """One prompt of N pairs and a query."""
+        require_key(key)
         return jax.tree.map(lambda part: part[0], self.sample_many(1, key=key))
 
     @abc.abstractmethod
@@ -169,6 +170,11 @@ class ItemLabel(AbstractItemLabels):
         return self.label_vectors.shape[0]
 
     @property
+    def class_count(self) -> int:
+        """L: what is asked for is a label."""
+        return self.labels
+
+    @property
     def dim(self) -> int:
         """D, the dimension of a token's content."""
         return self.label_vectors.shape[1]
@@ -222,6 +228,7 @@ class ItemLabel(AbstractItemLabels):
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """So many prompts, stacked, with all their random numbers drawn at once."""
+        require_key(key)
         return _many(self, count, key)
 
     def _known(self) -> Array:

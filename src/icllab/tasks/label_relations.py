@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.item_label import AbstractItemLabels, ItemLabel
 
@@ -69,6 +69,11 @@ class LabelRelations(AbstractItemLabels):
         """Pairs before the query, N."""
         return self.items.pairs
 
+    @property
+    def class_count(self) -> int:
+        """L: what is asked for is a label."""
+        return self.items.labels
+
     def new_relations(self) -> "LabelRelations":
         """The same items, with a relation of its own for every prompt."""
         return dataclasses.replace(self, table=None)
@@ -79,6 +84,7 @@ class LabelRelations(AbstractItemLabels):
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """So many prompts, stacked, with all their random numbers drawn at once."""
+        require_key(key)
         of_items, of_relations, of_class, of_noise = jax.random.split(key, 4)
         prompts = self.items.sample_many(count, key=of_items)
         labels, dim, dtype = self.items.labels, self.items.dim, self.items.label_vectors.dtype

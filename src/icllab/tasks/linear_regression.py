@@ -9,6 +9,8 @@ the standard deviation), ``length`` counts the examples before the query.
 
 import math
 import warnings
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.errors import expected, require_integer, require_key, require_number, unknown
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks.regression import AbstractRegression, require_sizes, require_variance
+from icllab.tasks.regression import AbstractRegression, real, require_sizes, require_variance
 from icllab.tasks.regression_distributions import (
     AbstractInputs,
     AbstractWeights,
@@ -44,15 +46,21 @@ class LinearRegression(AbstractRegression):
     length: int = eqx.field(static=True)
     inputs: AbstractInputs
     weights: AbstractWeights
-    noise_variance: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(real, "noise_variance"))
 
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length")
         require_variance("noise_variance", self.noise_variance)
+        _require_distribution("inputs", self.inputs, AbstractInputs, "GaussianInputs")
+        _require_distribution("weights", self.weights, AbstractWeights, "GaussianWeights")
         for name in ("inputs", "weights"):
             shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
             if any(size != self.dim for size in shape):
                 raise expected(f"covariance of {name}", f"one of {self.dim} dimensions", f"shape {shape}")
+        if isinstance(self.weights, WeightPool) and isinstance(self.weights.weights, jax.Array | np.ndarray):
+            shape = self.weights.weights.shape
+            if shape[-1:] != (self.dim,):
+                raise expected("weights", f"a pool of {self.dim} dimensions", f"shape {shape}")
 
     @classmethod
     def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":
@@ -66,12 +74,11 @@ class LinearRegression(AbstractRegression):
         Source: [Lu24].
         """
         require_integer("dim", dim)
-        if not 0 < alpha < math.inf:
-            raise expected("alpha", "a number > 0, finite", alpha)
-        if not kappa > 0:
-            raise expected("kappa", "a number > 0", kappa)
-        if not 0 <= rho < math.inf:
-            raise expected("rho", "a finite number >= 0", rho)
+        alpha, kappa, rho = (_item(value) for value in (alpha, kappa, rho))
+        require_number("alpha", alpha, "a number > 0, finite", lambda value: 0 < value < math.inf)
+        require_number("kappa", kappa, "a number > 0", lambda value: value > 0)
+        require_number("rho", rho, "a finite number >= 0", lambda value: 0 <= value < math.inf)
+        require_key(key)
         law = GaussianWeights(jnp.ones(()))
         weights = law if math.isinf(kappa) else WeightPool.drawn(law, _whole("kappa", kappa, dim), dim, key=key)
         inputs, noise_variance = GaussianInputs(jnp.ones(()) / dim), jnp.asarray(rho, law.covariance.dtype)
@@ -110,12 +117,24 @@ class LinearRegression(AbstractRegression):
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt of ``length + 1`` positions."""
+        require_key(key)
         of_w, of_x, of_noise = jax.random.split(key, 3)
         w = self.weights.sample(self.dim, key=of_w)
         positions = self.length + 1
         x = self.inputs.sample_many(positions, self.dim, key=of_x)
         noise = jnp.sqrt(self.noise_variance) * jax.random.normal(of_noise, (positions,), x.dtype)
         return RegressionPrompt(x=x, y=x @ w + noise)
+
+
+def _require_distribution(name: str, value: Any, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise expected(name, f"a distribution of {name} such as {example}(1.0)", came)
+
+
+def _item(value: Any) -> Any:
+    """The number that an array without axes holds."""
+    return value.item() if isinstance(value, jax.Array | np.ndarray | np.generic) and not value.ndim else value
 
 
 def _whole(name: str, ratio: float, dim: int) -> int:

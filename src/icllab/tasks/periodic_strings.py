@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.sequences import AbstractTokens
 
@@ -54,6 +54,7 @@ class PeriodicStrings(AbstractTokens):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
+        require_key(key)
         of_period, of_string = jax.random.split(key)
         period = jax.random.randint(of_period, (), self.shortest, self.longest + 1)
         heights = jax.random.uniform(of_string, (self.longest, self.vocabulary))

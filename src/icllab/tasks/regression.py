@@ -35,8 +35,20 @@ def require_leaf(name: str, value: Any, wanted: str, fits: Callable[[Any], Any],
 
 
 def require_variance(name: str, value: Any) -> None:
-    """Refuse a variance, or a deviation, that is negative or not finite."""
-    require_leaf(name, value, "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+    """Refuse a variance, or a deviation, that is negative, not finite or no scalar."""
+    require_leaf(name, value, "a finite number >= 0", lambda x: (x.ndim == 0) & (x >= 0) & np.isfinite(x))
+
+
+def real(name: str, value: Any) -> Array:
+    """What is given as an array, in its own type; what are no real numbers is refused."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        came = value if isinstance(value, str) else type(value).__name__
+        raise expected(name, "real numbers", came) from None
+    if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+        raise expected(name, "real numbers", f"numbers of type {array.dtype.name}")
+    return array
 
 
 def number(value: Any) -> Array:

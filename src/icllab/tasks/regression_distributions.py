@@ -5,6 +5,7 @@ A covariance is given once, in the shape that says what it is: a scalar (isotrop
 """
 
 import abc
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import equinox as eqx
@@ -15,6 +16,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.covariances import require_covariance
+from icllab.core.errors import require_integer, require_key
+from icllab.tasks.regression import real, require_variance
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
 AnyArray = TypeVar("AnyArray", Array, np.ndarray)
@@ -46,7 +49,7 @@ class AbstractVectors(eqx.Module):
 class Gaussian(AbstractVectors):
     """Centred normal vectors of a ``covariance``."""
 
-    covariance: Covariance = eqx.field(converter=jnp.asarray)
+    covariance: Covariance = eqx.field(converter=partial(real, "covariance"))
 
     def __check_init__(self) -> None:
         if isinstance(self.covariance, jax.Array) and not isinstance(self.covariance, Tracer):
@@ -80,7 +83,10 @@ class GaussianInputs(Gaussian, AbstractInputs):
 class UniformInputs(AbstractInputs):
     r"""Independent entries, uniform on :math:`(-r, r)` with ``half_width`` r; von Oswald et al. have r = 1."""
 
-    half_width: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    half_width: Float[Array, ""] = eqx.field(converter=partial(real, "half_width"))
+
+    def __check_init__(self) -> None:
+        require_variance("half_width", self.half_width)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Entries drawn independently."""
@@ -94,7 +100,10 @@ class UniformInputs(AbstractInputs):
 class SphereInputs(AbstractInputs):
     r"""Uniform on the sphere of a ``radius`` r, as Cheng et al. have it with r = 1."""
 
-    radius: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    radius: Float[Array, ""] = eqx.field(converter=partial(real, "radius"))
+
+    def __check_init__(self) -> None:
+        require_variance("radius", self.radius)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A standard normal vector, scaled to the radius."""
@@ -128,6 +137,9 @@ class WeightPool(AbstractWeights):
     @eqx.filter_jit
     def drawn(cls, law: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
         """A pool of ``size`` independent draws of ``distribution``."""
+        require_integer("size", size)
+        require_integer("dim", dim)
+        require_key(key)
         return cls(jax.vmap(lambda k: law.sample(dim, key=k))(jax.random.split(key, size)), law)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.errors import expected, require_integer, require_key, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.classification import AbstractClassification
 
@@ -25,6 +25,11 @@ class AbstractTokens(AbstractClassification):
     def length(self) -> int:
         """Positions before the last."""
         return self.tokens - 2  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def class_count(self) -> int:
+        """Tokens of the vocabulary."""
+        return self.vocabulary  # pyright: ignore[reportAttributeAccessIssue]
 
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
         """The token after each position."""
@@ -91,6 +96,7 @@ class InContextCopying(AbstractSequences):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
+        require_key(key)
         of_items, of_labels, of_query = jax.random.split(key, 3)
         items = jax.random.permutation(of_items, self.items)[: self.pairs]
         labels = self.items + jax.random.randint(of_labels, (self.pairs,), 0, self.labels)
@@ -135,6 +141,7 @@ class RepeatedTokens(AbstractSequences):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
+        require_key(key)
         return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
 
 
@@ -230,6 +237,7 @@ class MarkovChain(AbstractSequences):
     @eqx.filter_jit
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence, by the inverse of the distribution functions of the rows."""
+        require_key(key)
         below = jnp.cumsum(jnp.asarray(self.transition, float), axis=1)
         u = jax.random.uniform(key, (self.tokens,), below.dtype)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.errors import expected, require_integer, require_key, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.regression import number, require_leaf
 from icllab.tasks.sequences import AbstractSequences, draw
@@ -229,6 +229,7 @@ class StringPrograms(AbstractSequences):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
+        require_key(key)
         most, lengths = max(self.lengths), jnp.asarray(self.lengths, jnp.int32)
         u = jax.random.uniform(key, (2 + 3 * most,), self.frequencies.dtype)
         program = jnp.asarray(self.program_tokens())[draw(jnp.cumsum(self.frequencies), u[0])]

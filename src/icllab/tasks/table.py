@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import table_files
 from icllab.tasks.regression import AbstractRegression
@@ -58,10 +58,14 @@ class Table(AbstractRegression):
     ) -> None:
         """From arrays; values are held in JAX's default floating-point type.
 
-        Values are finite, the target is not constant, and ``length`` is at least 0 and less than the number of rows:
-        else there is an ``InputError``. The columns are called ``x0``, ``x1``, ... by default.
+        Values are finite and none is masked, the target is not constant, no variance underflows, the columns have
+        different names, and ``length`` is at least 0 and less than the number of rows: else there is an ``InputError``.
+        The columns are called ``x0``, ``x1``, ... by default.
         """
+        require_integer("length", length, least=0)
         for name, given, axes in (("x", x, 2), ("y", y, 1)):
+            if np.ma.is_masked(given):
+                raise expected(name, "numbers", "a masked array", "fill or drop what is missing first")
             array = np.asarray(given)
             if array.ndim != axes or array.dtype.kind not in "fiu":
                 came = f"{array.dtype.name} of shape {array.shape}"
@@ -73,13 +77,19 @@ class Table(AbstractRegression):
         self.target, self.length = target, length
         if len(self.columns) != inputs.shape[1] or not self.columns:
             raise expected("columns", f"one name for each of {inputs.shape[1]} columns, at least one", self.columns)
-        if not 0 <= length < len(targets):
+        if len(set(self.columns)) < len(self.columns):
+            raise expected("columns", "names that differ", self.columns)
+        if not length < len(targets):
             raise expected("length", f"an integer from 0 to {len(targets) - 1}, one less than there are rows", length)
-        largest = float(np.sqrt(jnp.finfo(jnp.zeros(()).dtype).max))  # their squares must be finite
+        limits = jnp.finfo(jnp.zeros(()).dtype)
+        largest = float(np.sqrt(limits.max))  # their squares must be finite
         for name, column in zip((*self.columns, target), (*inputs.T, targets), strict=True):
             table_files.require_finite("table", name, column)
             if np.abs(column).max() > largest:
                 raise expected(f"table, column {name!r}", f"numbers up to {largest:.3g}", float(np.abs(column).max()))
+            if np.ptp(column) > 0 and column.var() < limits.tiny:
+                wanted = f"equal numbers, or a variance of at least {limits.tiny:.3g}"
+                raise expected(f"table, column {name!r}", wanted, float(column.var()), "give it in another unit")
         if not np.ptp(targets) > 0:
             raise expected(f"target {target!r}", "values that differ between rows", float(targets[0]))
         self.x, self.y, self.unit = (jnp.asarray(a) for a in (inputs, targets, targets.var()))
@@ -132,6 +142,7 @@ class Table(AbstractRegression):
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt of ``length + 1`` distinct rows, every ordered choice equally likely."""
+        require_key(key)
         rows = distinct_rows(self.rows, self.length + 1, key=key)
         return RegressionPrompt(x=self.x[rows], y=self.y[rows])
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks import text_files
 from icllab.tasks.sequences import AbstractTokens
@@ -84,10 +84,12 @@ class Text(AbstractTokens):
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One window."""
+        require_key(key)
         return self._window(self._numbers((), key))
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> TokenPrompt:
         """So many windows, drawn independently, on a leading axis."""
+        require_key(key)
         return jax.vmap(self._window)(self._numbers((count,), key))
 
     def counts(self, order: int) -> Float[np.ndarray, "context token"]:

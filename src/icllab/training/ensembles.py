@@ -1,5 +1,6 @@
 """Many predictors of one shape as one predictor whose arrays have a leading member axis."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,7 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
     }
     if "seed" in fields:
         raise expected("fields", "names other than 'seed'", "seed", "use seeds=")
+    _require_builder(build, ("key", *fields))
     fixed = {name: value for name, value in fields.items() if name not in swept}
     coordinates = product({"seed": numbers, **swept})
 
@@ -105,6 +107,23 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
     return Ensemble(stacked, coordinates)
 
 
+def _require_builder(build: Any, names: Iterable[str]) -> None:
+    """Refuse what is not called with these keyword arguments: a predictor that is made already, for one."""
+    wanted = f"a function of {', '.join(names)} that makes a predictor"
+    came = getattr(build, "__name__", None) or type(build).__name__
+    hint = "lambda *, key: models.Transformer(..., key=key) is one"
+    if not callable(build):
+        raise expected("build", wanted, came, hint)
+    try:
+        signature = inspect.signature(build)
+    except ValueError:
+        return  # of a function of C, which has none to be read
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        raise expected("build", wanted, f"{came}, {error}", hint) from None
+
+
 def _needs_a_constant(error: Exception) -> bool:
     """Whether a number that is traced was used where Python or a shape needs its value."""
     words = ("concrete", "Tracer", "traced", "integer", "ShapedArray", "static", "Shapes must be")
@@ -115,6 +134,8 @@ def ensemble_of(predictor: Any) -> Ensemble:
     """An ensemble as it is, a single predictor as an ensemble of one, of seed 0; what cannot be trained is refused."""
     if not callable(predictor) and not isinstance(predictor, Ensemble):
         raise expected("predictor", "a function of a prompt, or an ensemble of them", type(predictor).__name__)
+    if isinstance(predictor, type):
+        raise expected("predictor", "a function of a prompt, or an ensemble of them", f"the class {predictor.__name__}")
     members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
     for what in ("traceable", "differentiable"):
         if not declared(members.member(0), what):

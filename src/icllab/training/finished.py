@@ -51,7 +51,8 @@ def load(store: str | Path, predictor: Any = None) -> Run:
             None: losses, statuses and the header alone; asking for a member is refused.
 
     Raises:
-        InputError: There is no finished run; or the predictor has other arrays than the one that was trained.
+        InputError: There is no finished run; or the predictor has other arrays than the one that was trained,
+            or the ensemble another number of members.
     """
     root = Path(store)
     path = root / _FILE
@@ -64,7 +65,9 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     coordinates = {name: dataset[name].values for name in header["members"]}
     if predictor is None:
         return Run(Unopened(_WITHOUT, coordinates), dataset, header["training"], Trajectory((), {}, None, coordinates))
-    stacked = _filled(ensemble_of(predictor).member(0), arrays, "members", path)
+    members = ensemble_of(predictor)
+    _require_size(members, predictor, coordinates)
+    stacked = _filled(members.member(0), arrays, "members", path)
     trained = jax.tree_util.tree_map_with_path(lambda at, _: jax.tree_util.keystr(at) in header["trained"], stacked)
     params, rest = eqx.partition(stacked, trained)
     kept = {}
@@ -73,6 +76,15 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         kept[step] = jax.tree.map(np.asarray, _filled(params, unpacked(file)[1], "params", file))
     trajectory = Trajectory(tuple(header["kept"]), kept, rest, coordinates)
     return Run(Ensemble(stacked, coordinates), dataset, header["training"], trajectory)
+
+
+def _require_size(members: Ensemble, given: Any, coordinates: Mapping[str, np.ndarray]) -> None:
+    """Refuse an ensemble of another number of members than was given to ``fit``; one predictor stands for all."""
+    size, total = members.size, len(coordinates["seed"])
+    crossed = not set(coordinates) <= set(members.coordinates)
+    if isinstance(given, Ensemble) and (total % size if crossed else total != size):
+        count = f"{total} member{'s' * (total > 1)}"
+        raise expected("predictor", f"the ensemble of the run, which has {count}", size)
 
 
 def _dataset(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:

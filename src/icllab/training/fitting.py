@@ -15,13 +15,13 @@ from icllab.training.ensembles import ensemble_of
 from icllab.training.host import train
 from icllab.training.loop import Program
 from icllab.training.minibatches import Fixed, Fresh, source_of, stream_of
-from icllab.training.objective import Positions, chosen_positions, require_prediction
+from icllab.training.objective import Positions, chosen_positions, require_prediction, require_task
 from icllab.training.plans import Plan, held_out_prompts, own_of, parts, prompt_of
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
 from icllab.training.store import CheckpointStore
-from icllab.training.sweeps import Sweep, require_optimizer, require_places
+from icllab.training.sweeps import Sweep, require_effect, require_optimizer, require_places
 
 _ADAM = optax.adam(1e-3)  # one object: another would compile the loop again
 
@@ -60,7 +60,8 @@ def fit(
         optimizer: An optax optimiser; or a factory of them, whose keyword arguments are swept. Each *object* is
             compiled once: two calls of ``optax.adam(1e-3)`` are two.
         sweep: Name -> values; members are crossed with every combination. Names are ``optimizer.<keyword>``,
-            ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), dots lead further down. Or
+            ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), dots lead further down. A
+            number of the task changes its prompts or its loss: where the prompts are given, only the loss can. Or
             :class:`Sweep`: also whether members run one after the other or side by side.
         data: Prompts stacked on a leading axis, for all members; or a number of prompts that every seed draws once
             for itself; or :class:`Fixed`: also how minibatches are drawn. None: fresh prompts at every step, or
@@ -95,6 +96,7 @@ def fit(
     record = record if isinstance(record, Record) else Record(record)
     store = store if isinstance(store, CheckpointStore | None) else CheckpointStore(store)
     record.require_within(until.steps)
+    require_task(task)
 
     members = ensemble_of(predictor)
     one = members.member(0)
@@ -103,6 +105,9 @@ def fit(
     stream = stream_of(source, batch)
     prompt = prompt_of(task, source, record, key)
     answered = require_prediction(one, task, prompt)
+    given = isinstance(source, Fixed) and source.shared is not None
+    drawn = not given or (record.shared is None and record.held_out != 0)
+    require_effect(sweep.values, task=task, predictor=one, prompt=prompt, key=key, drawn=drawn)
 
     members = members.crossed(sweep.arrays)
     params, frozen, static = parts(members, sweep.values, trainable)

@@ -191,25 +191,29 @@ class _Loop:
 
 def train(plan: Plan, *, mode: str, devices: int | str, store: CheckpointStore | None) -> Run:
     """Run a plan to its end."""
-    loop, checkpoints, kept = _Loop(plan), None, None
-    if store is not None:
-        checkpoints = Checkpoints(store.path, configuration(plan, loop.state))
-        stored = loop.resume(checkpoints)
-        kept = None if stored is None else resumed(plan, stored, mode, devices, checkpoints.root)
+    try:
+        loop, checkpoints, kept = _Loop(plan), None, None
+        if store is not None:
+            checkpoints = Checkpoints(store.path, configuration(plan, loop.state))
+            stored = loop.resume(checkpoints)
+            kept = None if stored is None else resumed(plan, stored, mode, devices, checkpoints.root)
+    except KeyboardInterrupt:
+        said = "icl.fit: interrupted before it began; nothing is lost, the same call starts again"
+        raise TrainingInterrupted(said) from None
     begun = loop.step
-    if loop.running and loop.step < plan.steps:
-        loop.timings = choose(loop, mode, devices, kept)
-    else:
-        loop.take(kept or Way("map" if mode == "auto" else mode, plan.members.size))
-    with bars.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
-        try:
+    try:
+        if loop.running and loop.step < plan.steps:
+            loop.timings = choose(loop, mode, devices, kept)
+        else:
+            loop.take(kept or Way("map" if mode == "auto" else mode, plan.members.size))
+        with bars.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
             _drive(loop, checkpoints, store.seconds if store else 0.0, show)
-        except KeyboardInterrupt:
-            raise _interrupted(loop, checkpoints) from None
-    loop.state = _settled(loop.state)  # the trained arrays are on one device
-    members, run = _finished(loop, begun)
-    if checkpoints is not None:
-        finished.write(checkpoints.root, run, members, loop.state.params)
+        loop.state = _settled(loop.state)  # the trained arrays are on one device
+        members, run = _finished(loop, begun)
+        if checkpoints is not None:
+            finished.write(checkpoints.root, run, members, loop.state.params)
+    except KeyboardInterrupt:
+        raise _interrupted(loop, checkpoints, begun) from None
     return run
 
 
@@ -221,12 +225,15 @@ class TrainingInterrupted(KeyboardInterrupt):
         return [str(self)]
 
 
-def _interrupted(loop: _Loop, checkpoints: Checkpoints | None) -> TrainingInterrupted:
-    """Keep the present state, where there is a store, and say so."""
+def _interrupted(loop: _Loop, checkpoints: Checkpoints | None, begun: int) -> TrainingInterrupted:
+    """Keep the present state, where there is a store and steps were made since ``begun``, and say so."""
     said = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
     if checkpoints is None:
         return TrainingInterrupted(said + "nothing is kept; with store='DIR' the same call goes on where it stood")
-    loop.save(checkpoints)
+    if loop.step > begun:
+        loop.save(checkpoints)
+    if not loop.step:
+        return TrainingInterrupted(said + "nothing is kept yet, the same call starts again")
     return TrainingInterrupted(said + f"they are kept in {checkpoints.root}, the same call goes on")
 
 

@@ -47,7 +47,11 @@ class Fixed:
     minibatches: str = "epochs"
 
     def __post_init__(self) -> None:
-        if isinstance(self.prompts, bool) or self.size < 1:
+        known = isinstance(self.prompts, int | np.integer | Prompt) or hasattr(self.prompts, "positions")
+        if isinstance(self.prompts, bool) or not known:
+            hint = "task.sample_many(16, key=key) makes some"
+            raise expected("data", "prompts, or how many", type(self.prompts).__name__, hint)
+        if self.size < 1:
             raise expected("data", "at least one prompt", self.size)
         if self.minibatches not in ("epochs", "replacement"):
             raise expected("minibatches", "'epochs' or 'replacement'", self.minibatches)

@@ -1,6 +1,6 @@
 """What is minimised: the task's own loss, averaged over the prompts of a step and the chosen positions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +20,8 @@ def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[i
         if positions not in ("every", "last"):
             raise expected("positions", "'every', 'last' or integers", positions)
         return tuple(range(total - answered, total)) if positions == "every" else (total - 1,)
+    if not isinstance(positions, Iterable):
+        raise expected("positions", "'every', 'last' or integers", positions, "positions=[3] is one of them")
     which = tuple(positions)
     first = total - answered
     if not which or not all(isinstance(i, int) and first <= i < total for i in which) or len(set(which)) < len(which):
@@ -27,11 +29,26 @@ def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[i
     return which
 
 
+def require_task(task: Any) -> None:
+    """Refuse what does not sample prompts and own a loss, and a class that would."""
+    if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
+        came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
+        raise expected("task", "a task, with methods sample and loss", came)
+
+
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     """How many positions ``predictor`` answers; one whose answer the task cannot judge is refused."""
     total = prompt.positions
     wanted = f"a prediction with {total} positions, or 1 for the last"
-    prediction = eqx.filter_eval_shape(predictor, prompt)
+    try:
+        prediction = eqx.filter_eval_shape(predictor, prompt)
+    except IclError:
+        raise
+    except Exception as error:
+        fitting = "that JAX can trace" if isinstance(error, jax.errors.JAXTypeError) else "for prompts of this task"
+        name = getattr(predictor, "__name__", None) or type(predictor).__name__
+        first = (str(error).splitlines() or [""])[0]
+        raise expected("predictor", f"one {fitting}", f"{name}, {type(error).__name__}: {first}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", wanted, type(prediction).__name__)
     if not prediction.shape or prediction.shape[0] not in (1, total):

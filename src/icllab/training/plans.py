@@ -63,6 +63,14 @@ def prompt_of(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyArra
     """One prompt without its numbers, of the fixed set or the task; held-out ones of other shapes are refused."""
     fixed = source.shared if isinstance(source, Fixed) else None
     prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key) if fixed is None else _one(fixed)
+    try:
+        _ = prompt.positions
+    except IndexError as error:
+        if fixed is None:
+            raise
+        came = [list(leaf.shape) for leaf in jax.tree.leaves(fixed)]
+        hint = "task.sample_many(16, key=key) makes some"
+        raise expected("data", "prompts stacked on one leading axis", came, hint) from error
     if record.shared is not None:
         wanted, came = ([list(leaf.shape) for leaf in jax.tree.leaves(one)] for one in (prompt, _one(record.shared)))
         if came != wanted:
@@ -106,6 +114,9 @@ def _mask(stacked: Any, trainable: Callable[[Any], Any] | None) -> Any:
     every = jax.tree.map(eqx.is_inexact_array, stacked)
     if trainable is None:
         return every
+    if not callable(trainable):
+        hint = "lambda predictor: predictor.embedding is one"
+        raise expected("trainable", "a function of the predictor, as in equinox.tree_at", trainable, hint)
     none = jax.tree.map(lambda _: False, stacked)
     try:
         return eqx.tree_at(trainable, none, trainable(every))

@@ -1,5 +1,6 @@
 """What is written down while training, and when: losses at log-spaced steps, parameters, losses on other prompts."""
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -47,9 +48,12 @@ class Record:
         return None if isinstance(self.held_out, int | np.integer) else self.held_out
 
     def require_within(self, steps: int) -> None:
-        """Refuse parameters that are to be kept after more than ``steps`` updates."""
+        """Refuse parameters that are to be kept after more than ``steps`` updates; warn of losses after as many."""
         if any(step > steps for step in self.keep):
             raise expected("keep", f"steps from 0 to {steps}", list(self.keep))
+        beyond = [step for step in self.losses if step > steps] if isinstance(self.losses, tuple) else []
+        if beyond:
+            warnings.warn(f"record: expected steps from 0 to {steps}, got {beyond[:3]}: not recorded", stacklevel=3)
 
     def due(self, steps: int) -> list[int]:
         """The steps before ``steps`` whose losses are recorded."""

@@ -8,10 +8,13 @@ step's own prompts, which is noisy; ``memory`` steps of exponential averaging ma
 
 import abc
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.errors import expected, require_integer
@@ -21,6 +24,8 @@ STATUS = ("ok", "stopped", "diverged")
 
 
 def _positive(name: str, value: Any) -> Array:
+    if isinstance(value, bool) or not isinstance(value, Real | np.ndarray | jax.Array):
+        raise expected(name, "a number > 0", value)
     number = jnp.asarray(value, float)
     if number.ndim != 0 or not bool(number > 0):
         raise expected(name, "a number > 0", value)
@@ -119,6 +124,9 @@ class Until:
     rules: tuple[AbstractRule, ...]
 
     def __init__(self, steps: int, *rules: AbstractRule) -> None:
+        if isinstance(steps, AbstractRule):
+            hint = "a rule comes after the most steps: Until(5000, TargetLoss(0.1))"
+            raise expected("steps", "an integer of at least 1", type(steps).__name__, hint)
         require_integer("steps", steps)
         for rule in rules:
             if not isinstance(rule, AbstractRule):

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
 
@@ -51,9 +53,15 @@ class Sweep:
 
 def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """``8`` means 0 to 7; a sequence is taken as it is. Each is one member's random stream, and comes once."""
-    several = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    wanted = "at least one, different integers from 0 to 2^31 - 1"
+    try:
+        if isinstance(seeds, bool | str | bytes):
+            raise TypeError
+        several = tuple(range(seeds)) if isinstance(seeds, int) else tuple(operator.index(seed) for seed in seeds)
+    except TypeError:
+        raise expected("seeds", wanted, seeds, "seeds=2 is 0 and 1") from None
     if not several or len(set(several)) != len(several) or min(several) < 0 or max(several) >= 2**31:
-        raise expected("seeds", "at least one, different integers from 0 to 2^31 - 1", seeds)
+        raise expected("seeds", wanted, seeds)
     return several
 
 
@@ -85,6 +93,37 @@ def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer
         if not eqx.is_inexact_array(leaf) or leaf.ndim != 0:
             came = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
             raise expected(name, "a number that is a leaf", came, "a shape or an array is not swept in one ensemble")
+
+
+def require_effect(
+    names: Iterable[str], *, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, drawn: bool
+) -> None:
+    """Refuse swept numbers of the task that change neither its loss nor, where some are ``drawn``, its prompts."""
+    for name in names:
+        if name.startswith("task.") and not _has_effect(name, task, predictor, prompt, key, drawn):
+            if drawn:
+                raise expected(name, "a number that prompts or loss depend on", "one without effect")
+            hint = "data=16 has every seed draw so many from its own task"
+            raise expected(name, "a number that the loss of given prompts depends on", "one that only draws them", hint)
+
+
+def _has_effect(name: str, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, drawn: bool) -> bool:
+    """Whether a result differs along an axis of values of the number, as ``vmap`` sees it without computing any."""
+
+    def results(values: jax.Array, prompt: Any, prediction: jax.Array, key: PRNGKeyArray) -> Any:
+        def one(value: jax.Array) -> Any:
+            own = replaced(task, "task", {name: value})
+            made = eqx.filter(own.sample(key=key), eqx.is_array) if drawn else None
+            return own.loss(prediction, prompt), made
+
+        return jax.vmap(one, out_axes=None)(values)
+
+    prediction = eqx.filter_eval_shape(predictor, prompt)
+    try:
+        eqx.filter_eval_shape(results, jax.ShapeDtypeStruct((2,), jnp.zeros(()).dtype), prompt, prediction, key)
+    except Exception:
+        return True  # vmap refuses to take as one what differs; what it cannot follow is not refused
+    return False
 
 
 def require_optimizer(optimizer: Any, names: Iterable[str]) -> None:

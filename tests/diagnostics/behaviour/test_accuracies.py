@@ -67,3 +67,15 @@ def test_a_regression_has_no_accuracy():
         InputError, match="task: expected a classification task, whose answers are right or wrong, got 'Li"
     ):
         diagnostics.accuracy(Oracle(0.0), LinearRegression.convention("garg", dim=2, length=3), key=KEY)
+
+
+def test_the_accuracy_of_a_network_that_answers_nan_is_nan():
+    found = diagnostics.accuracy(lambda prompt: jnp.full((1, 4), jnp.nan), TASK, key=KEY, prompts=PROMPTS)
+    assert np.isnan(found.accuracy).all()
+    assert np.isnan(found.accuracy_error).all()
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_another_number_of_classes_is_refused(classes):
+    with pytest.raises(InputError, match=f"^prediction: expected 4 classes, got {classes}\\b"):
+        diagnostics.accuracy(lambda prompt: jnp.zeros((1, classes)), TASK, key=KEY, prompts=PROMPTS)

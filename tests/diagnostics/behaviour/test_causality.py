@@ -1,16 +1,22 @@
 """A predictor that sees what it may not is refused by name; one that does not is not."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import icllab as icl
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError
+from icllab.core.protocols import AbstractModel, Trace
 from icllab.diagnostics.behaviour.causality import forbidden_positions
 from icllab.diagnostics.tried import require_causal
-from icllab.tasks import LinearRegression
+from icllab.models import edited
+from icllab.tasks import LinearRegression, Standardised
+from icllab.training import Ensemble, Record
 
 KEY = jax.random.key(0)
 TASK = LinearRegression.convention("raventos", dim=3, length=5)
@@ -112,3 +118,59 @@ def test_a_diagnostic_warns_of_it_by_name():
     with pytest.warns(UserWarning, match="predictor 'cheat' looks at its own target"):
         diagnostics.per_length({"ridge": algorithms.Ridge(0.1), "cheat": own_target}, TASK, key=KEY, prompts=4)
     diagnostics.per_length({"ridge": algorithms.Ridge(0.1), "fair": mean_so_far}, TASK, key=KEY, prompts=4)
+
+
+class Seeing(AbstractModel):
+    """A model that answers a multiple of the target it is asked for."""
+
+    weight: jax.Array
+
+    def trace(self, prompt, edit=None):
+        value = self.weight * prompt.y
+        value = value if edit is None else edit("value", value)
+        return Trace(value, {"value": value})
+
+
+def seeing(key):
+    return Seeing(jax.random.normal(key))
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("scaled", lambda: {"scaled": Standardised(own_target)}),
+        ("Edited", lambda: edited(seeing(KEY), lambda name, value: 2 * value)),
+        ("Seeing", lambda: icl.ensemble(seeing, seeds=2, key=KEY)),
+        ("Seeing", lambda: icl.fit(icl.ensemble(seeing, seeds=2, key=KEY), TASK, steps=2, key=KEY)),
+        ("Seeing", lambda: icl.fit(seeing(KEY), TASK, steps=2, key=KEY, record=Record(keep=[0, 2])).trajectory),
+    ],
+    ids=["wrapped", "edited", "ensemble", "run", "trajectory"],
+)
+def test_it_is_found_inside_of_what_the_library_wraps(name, given):
+    with pytest.warns(UserWarning, match=f"predictor '{name}' looks at its own target") as caught:
+        diagnostics.per_length(given(), TASK, key=KEY, prompts=4)
+    assert len(caught) == 1
+
+
+def test_what_predictors_are_compared_with_is_tried_too():
+    ridge, few = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
+    with pytest.warns(UserWarning, match="predictor 'own_target' looks at its own target") as caught:
+        diagnostics.per_length({"ridge": ridge}, TASK, against=own_target, **few)
+    with pytest.warns(UserWarning, match="predictor 'mine' looks at its own target") as candidates:
+        diagnostics.identify(ridge, {"mine": own_target}, TASK, fitting=10, **few)
+    with pytest.warns(UserWarning, match="predictor 'Seeing' looks at its own target") as members:
+        diagnostics.identify(icl.ensemble(seeing, seeds=2, key=KEY), {"ridge": ridge}, TASK, fitting=10, **few)
+    assert [len(caught), len(candidates), len(members)] == [1, 1, 1]
+
+
+def test_wrapped_predictors_that_see_nothing_are_not_warned_of():
+    given = {"scaled": Standardised(mean_so_far), "again": Standardised(Standardised(mean_so_far))}
+    diagnostics.per_length(given, TASK, key=KEY, prompts=4)
+
+
+@pytest.mark.parametrize(
+    "given", [[own_target], {"a": own_target}, Ensemble(own_target, {"seed": np.zeros(1)}), Seeing]
+)
+def test_what_is_no_predictor_is_refused_in_a_line(given):
+    with pytest.raises(InputError, match=r"^predictor: expected one function of a prompt, got '\w+'$"):
+        inspect.unwrap(require_causal)(given, TASK, key=KEY)

@@ -1,5 +1,8 @@
 """Planted cliffs are found where they are; smooth curves and shuffled ones have nothing to report."""
 
+import inspect
+
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -197,3 +200,17 @@ def test_resampled_noise_has_the_variance_without_bias():
     wanted = np.sum(fit.residuals**2) / (20 - 3 - 2)
     assert error < 0.02 * wanted
     assert abs(square.mean() - wanted) < 4 * error
+
+
+def test_a_key_is_a_seed_or_one_of_jax():
+    given = curve(cliff(300) + noise(0, 0.03, 4))
+    one, same, other = (change_points(given, resamples=100, key=jax.random.key(seed)) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one["change_interval"], same["change_interval"])
+    assert one["reported"].values.tolist() == other["reported"].values.tolist() == [True]
+    for wrong, said in (
+        ("a", "key: expected an integer of at least 0, got 'a'"),
+        (-1, "key: expected an integer of at least 0, got -1"),
+        (jax.random.split(jax.random.key(0)), "key: expected one random key of JAX"),
+    ):
+        with pytest.raises(InputError, match=f"^{said}"):
+            inspect.unwrap(change_points)(given, resamples=100, key=wrong)

@@ -1,6 +1,8 @@
 """A verdict names a construction, tells no candidates apart that are equal, and is not fooled."""
 
+import inspect
 import json
+import re
 
 import equinox as eqx
 import jax
@@ -343,6 +345,10 @@ def test_what_is_no_number_explains_nothing(task, getkey):
     found = identify(LeastSquares(), {"endless": Endless(), "it": LeastSquares()}, task, key=getkey(), **FEW)
     assert str(found.verdict.values) == "it"
     assert float(found.fraction_unexplained.sel(candidate="endless")) == np.inf
+    assert re.search(
+        r"the difference from 'endless' is no finite number on \d+ of 60 prompts", str(found.warning.values)
+    )
+    assert "difference from 'it'" not in str(found.warning.values)
     with pytest.raises(InputError, match=r"predictor_or_run: expected finite answers, got '\d+ of 60 prompts without'"):
         identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), fitted={}, **FEW)
 
@@ -351,6 +357,11 @@ def test_what_is_no_number_explains_nothing(task, getkey):
     ("change", "said"),
     [
         ({"rivals": {}}, "rivals: expected at least one candidate, by name, got {}"),
+        ({"rivals": [Ridge(1.0)]}, "rivals: expected a mapping of names to candidates, got 'list'"),
+        ({"rivals": Ridge(1.0)}, "rivals: expected a mapping of names to candidates, got 'Ridge'"),
+        ({"rivals": {"ridge": Ridge}}, "rivals: expected predictors by name, got \"'ridge': Ridge\""),
+        ({"rivals": {"ridge": 1.0}}, "rivals: expected predictors by name, got \"'ridge': float\""),
+        ({"rule": "strict"}, "rule: expected a VerdictRule, got 'strict'"),
         ({"rivals": {"none of these": Ridge(1.0)}}, "rivals: expected names that are no other verdict, got"),
         ({"fitted": {"rigde": ["ridge"]}}, "unknown candidate 'rigde'; did you mean 'ridge'?"),
         ({"fitted": {"ridge": ["rigde"]}}, "unknown part of 'ridge': 'rigde'; did you mean 'ridge'?"),
@@ -364,7 +375,7 @@ def test_bad_input_is_refused_in_a_line(change, said, task, getkey):
     arguments = {"rivals": {"ridge": Ridge(1.0)}, "key": getkey(), **FEW} | change
     candidates = arguments.pop("rivals")
     with pytest.raises(InputError) as caught:
-        identify(Ridge(2.0), candidates, task, **arguments)
+        inspect.unwrap(identify)(Ridge(2.0), candidates, task, **arguments)
     assert str(caught.value).startswith(said)
 
 

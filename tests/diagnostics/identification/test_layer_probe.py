@@ -4,6 +4,7 @@ import functools
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -108,6 +109,25 @@ def test_a_probe_is_judged_on_other_prompts(getkey):
     """With hardly more prompts than numbers a probe of the query fits noise; its R² on other prompts is negative."""
     found = probe_layers(transformer(LAST), [Ridge(0.1)], task(), key=getkey(), fitting=10, **FEW)
     assert float(found.r_squared.sel(slot="query", layer=1, algorithm_step=1)) < 0
+
+
+def test_models_of_the_user_s_are_tried():
+    with pytest.warns(UserWarning, match=r"predictor 'algorithm\[1\]' looks at its own target") as caught:
+        probe_layers(transformer(LAST), [Ridge(0.1), lambda p: p.y], task(), key=jax.random.key(0), fitting=40, **FEW)
+    assert len(caught) == 1
+
+
+def test_a_model_may_be_a_function_of_numpy():
+    def before(prompt):
+        y = np.asarray(prompt.y)
+        return np.concatenate([[0.0], np.cumsum(y)[:-1]])
+
+    def traced(prompt):
+        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(prompt.y)[:-1]])
+
+    how = {"key": jax.random.key(0), "fitting": 40, **FEW}
+    found, same = (probe_layers(transformer(LAST), [model], task(), **how).r_squared for model in (before, traced))
+    np.testing.assert_allclose(found, same, rtol=1e-3, atol=1e-5)
 
 
 def test_bad_input_is_refused_in_a_line(getkey):

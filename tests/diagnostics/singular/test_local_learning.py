@@ -1,5 +1,6 @@
 """Coefficients that are known, and runs that are known to be bad: each must say so, and a good one nothing."""
 
+import inspect
 import itertools
 import sys
 
@@ -251,6 +252,8 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
     ("how", "said"),
     [
         ({"n": 1.0}, "n: expected a finite number > 1, got 1.0"),
+        ({"n": "100"}, "n: expected a finite number > 1, got '100'"),
+        ({"key": 0}, "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed"),
         ({"sampler": "hmc"}, "sampler: expected 'auto', HMC(), MALA(), SGLD(), NUTS() or SMC(), got 'hmc'"),
         (
             {"sampler": SMC(), "sensitivity": True},
@@ -284,7 +287,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
 def test_bad_questions(how, said):
     arguments = {"loss": lambda w: jnp.sum(w**2), "at": jnp.ones(2), "n": 10.0, "key": jax.random.key(0)} | how
     with pytest.raises(InputError) as error:
-        learning_coefficient(**arguments)
+        inspect.unwrap(learning_coefficient)(**arguments)
     assert said in str(error.value)
 
 

@@ -1,5 +1,6 @@
 """An edited model is a model."""
 
+import inspect
 import re
 
 import jax.numpy as jnp
@@ -7,8 +8,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
-from icllab.models import Edited, edited, edited_by, reduced
+from icllab.models import BlockOptions, Edited, Interleaved, Transformer, edited, edited_by, reduced
 from icllab.tasks import LinearRegression
 
 
@@ -68,3 +70,47 @@ def test_an_intervention_that_touches_nothing_is_refused(model, getkey):
         for wrapped in (idle, edited(idle, lambda name, value: 2 * value)):
             with pytest.raises(InputError, match=re.escape(message)):
                 wrapped(prompt)
+
+
+HEADS = "block0.attention.heads"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value[:1], f"edit: expected shape (17, 2, 8) of {HEADS}, got (1, 2, 8)"),
+        (lambda value: 0.0, f"edit: expected shape (17, 2, 8) of {HEADS}, got ()"),
+        (lambda value: None, f"edit: expected an array for {HEADS}, got 'NoneType'"),
+        (lambda value: [value], f"edit: expected an array for {HEADS}, got 'list'"),
+    ],
+)
+def test_what_has_another_shape_is_no_edit(change, said):
+    task = LinearRegression.convention("raventos", dim=4, length=8)
+    network = Transformer(
+        Interleaved(),
+        dim=4,
+        width=16,
+        layers=2,
+        block=BlockOptions(heads=2, mlp=None, norm="none"),
+        positions="none",
+        key=jr.key(0),
+    )
+    prompt = task.sample(key=jr.key(1))
+
+    def edit(name, value):
+        return change(value) if name == HEADS else value
+
+    for refused in (edited(network, edit), edited_by(network, lambda asked: edit)):
+        with pytest.raises(InputError) as error:
+            refused(prompt)
+        assert str(error.value) == said
+    with pytest.raises(InputError, match=r"^edit: expected shape|^edit: expected an array"):
+        edited(network, lambda name, value: 2 * value).trace(prompt, edit)
+
+
+def test_only_a_model_is_edited_and_only_by_a_function(model):
+    for make in (edited, edited_by):
+        with pytest.raises(InputError, match=r"^model: expected one with named activations, .*, got 'Ridge'$"):
+            inspect.unwrap(make)(Ridge(1.0), scaled("weights", 2.0))
+        with pytest.raises(InputError, match=r"^edit: expected a function of .*, got 'dict'$"):
+            inspect.unwrap(make)(model, {"weights": 2.0})

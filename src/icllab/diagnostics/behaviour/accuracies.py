@@ -19,7 +19,7 @@ class Accuracy(Question):
     """Whether the answer is right, at every position that the predictor answers."""
 
     def __call__(self, predictor: Predictor, task: Any, prompt: Prompt) -> Float[Array, " answer"]:
-        """One where it is, zero where not."""
+        """One where it is, zero where not, NaN where the largest logit is not finite."""
         return task.accuracy(predictor(prompt), prompt)
 
 
@@ -39,10 +39,10 @@ def accuracy(
 
     Returns:
         ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor that
-        answers the last position alone gives no answer.
+        answers the last position alone gives no answer, and where a largest logit is not finite, as of NaN.
 
     Raises:
-        InputError: The task is no classification.
+        InputError: The task is no classification, or a predictor has another number of logits than the task classes.
 
     Derived: docs/item-label.md, Levels.
     """

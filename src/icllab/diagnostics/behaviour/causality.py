@@ -5,6 +5,8 @@ A prediction at position i is causal if it is *exactly* the same when everything
 .. math:: T_j(\text{prompt}) = T_j(\text{prompt with another target at } i, \text{ other entries after}), \quad j \le i
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -61,5 +63,11 @@ def _exchanged(prompt: Prompt, other: Prompt, positions: tuple[int, ...]) -> Pro
 def _answered(predictor: Predictor, prompt: Prompt, exchanged: Prompt) -> tuple[Array, Array]:
     """The answers by one program, prompt by prompt: equal prompts have equal bits."""
     both = jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), prompt, exchanged)
-    answers = jax.lax.map(predictor, both)
+    answers = jax.lax.map(lambda one: _array(predictor(one)), both)
     return answers[0], answers[1:]
+
+
+def _array(answer: Any) -> Any:
+    if isinstance(answer, list | tuple):
+        raise TypeError(f"a {type(answer).__name__}, where an array is expected")
+    return answer

@@ -12,6 +12,7 @@ from icllab.core.errors import expected
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers, means_and_errors
 from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble, alone
 
 
@@ -68,7 +69,7 @@ def per_length(
 
     often = counts_of(positions, counts)
     times = often.sum()
-    compared = cases.named(against) if isinstance(against, str) else None if against is None else alone(against)
+    compared = None if against is None else _compared(against, cases, task, key)
     reference = None if compared is None else losses(compared)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
@@ -85,6 +86,16 @@ def per_length(
         return found
     named = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
     return found.assign_attrs(against=named)
+
+
+def _compared(against: Any, cases: Cases, task: AbstractTask, key: PRNGKeyArray) -> Ensemble:
+    """The predictor that all are compared with, as it can be called."""
+    if isinstance(against, str):
+        return cases.named(against)
+    if not callable(against) or isinstance(against, type):
+        came = against.__name__ if isinstance(against, type) else type(against).__name__
+        raise expected("against", "a predictor, or the name of one", came)
+    return alone(tried(against, task, key=key))
 
 
 def _counted(

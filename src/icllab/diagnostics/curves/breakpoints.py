@@ -13,10 +13,12 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_known, require_number
+from icllab.core.errors import expected, require_integer, require_key, require_known, require_number
 from icllab.diagnostics.curves.segments import PER_BREAK, PER_SEGMENT, Fit, Segments, bic
 from icllab.diagnostics.curves.smooth_rivals import CHANCE, Rivals
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
@@ -27,7 +29,7 @@ FEWEST = 12  # records of a curve in which a break is looked for
 def change_points(
     run_or_curve: Any,
     *,
-    key: int = 0,
+    key: int | PRNGKeyArray = 0,
     variable: str | None = None,
     most: int = 4,
     resamples: int = 300,
@@ -64,7 +66,7 @@ def change_points(
         run_or_curve: A run, or curves, as :func:`~icllab.diagnostics.curves.transition_times.transitions` takes it:
             over ``along`` and at most one other axis. Steps that are not recorded of all members are left out, and so
             is step 0 on a logarithmic scale.
-        key: Seed of the resampling.
+        key: Seed of the resampling, or a key of JAX.
         variable: Name of the curve in a Dataset or a run.
         most: Breaks, at most.
         resamples: Number of resamples of each bootstrap, and of reordered curves; at least 100.
@@ -87,6 +89,7 @@ def change_points(
 
     Derived: docs/singular-training.md, Change points.
     """
+    seed = _seed(key)
     require_known("scale", scale, SCALES)
     require_integer("most", most)
     require_integer("resamples", resamples, least=100)
@@ -110,7 +113,7 @@ def change_points(
     best = fits[int(np.argmin(bics))]
     rivals = Rivals(x, t, widest, floor)
     smooth = rivals.best(curve)
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     again = [_blocks(best, rng, resamples, segments)]
     if len(members) >= 3 and best.breaks:
         draws = rng.integers(len(members), size=(resamples, len(members)))
@@ -153,6 +156,15 @@ def change_points(
             "records": len(t),
         },
     )
+
+
+def _seed(key: Any) -> int | list[int]:
+    """The numbers of a key of JAX, or a seed as it is."""
+    if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
+        require_key(key)
+        return np.asarray(jax.random.key_data(key)).ravel().tolist()
+    require_integer("key", key, least=0)
+    return int(key)
 
 
 def _chance(segments: Segments, curve: np.ndarray, rng: np.random.Generator, resamples: int) -> float:

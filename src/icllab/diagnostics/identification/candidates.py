@@ -91,7 +91,8 @@ def fitted_parameters(
         if isinstance(paths, str) or not paths:
             raise expected(f"fitted[{name!r}]", "a sequence of names", paths)
         if not declared(candidates[name], "traceable"):
-            raise expected(f"fitted[{name!r}]", "a candidate that can be traced", type(candidates[name]).__name__)
+            came = getattr(candidates[name], "__name__", type(candidates[name]).__name__)
+            raise expected(f"fitted[{name!r}]", "a candidate that can be traced", came)
         found[name] = FittedParameters.of(name, candidates[name], paths)
         if answers < _PER_PARAMETER * found[name].start.size:
             wanted = f"at least {_PER_PARAMETER} answers for each of {found[name].start.size} parameters of {name!r}"

@@ -30,6 +30,7 @@ from icllab.diagnostics.identification.responses import (
 )
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
+from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble
 from icllab.training.objective import Positions
 
@@ -97,10 +98,10 @@ def identify(
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
     """
-    cases = Cases.of(predictor_or_run, "predictor_or_run", task=task, key=key)
-    candidates, names = dict(rivals), tuple(rivals)
     rule = VerdictRule(resolution=None) if rule is None else rule
-    _require(candidates, prompts, fitting, rule)
+    _require(rivals, prompts, fitting, rule)
+    cases = Cases.of(predictor_or_run, "predictor_or_run", task=task, key=key)
+    candidates, names = tried(rivals, task, key=key, level=4), tuple(rivals)
     fit_task = task if fit_on is None else fit_on
     at, fit_at = asked_positions(task, positions, key), asked_positions(fit_task, positions, key)
     parameters = fitted_parameters(candidates, fitted or {}, answers=fitting * len(fit_at))
@@ -191,14 +192,22 @@ def identify_over(
     return joined.assign_attrs(attributes)
 
 
-def _require(candidates: Mapping[str, Predictor], prompts: int, fitting: int, rule: VerdictRule) -> None:
+def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:
+    if not isinstance(candidates, Mapping):
+        raise expected("rivals", "a mapping of names to candidates", type(candidates).__name__, "{'ridge': Ridge(1.0)}")
     if not candidates:
         raise expected("rivals", "at least one candidate, by name", candidates)
+    for name, one in candidates.items():
+        if not isinstance(name, str) or not callable(one) or isinstance(one, type):
+            came = one.__name__ if isinstance(one, type) else type(one).__name__
+            raise expected("rivals", "predictors by name", f"{name!r}: {came}")
     for name in (verdicts.NONE, verdicts.MANY, verdicts.UNDECIDED):
         if name in candidates:
             raise expected("rivals", "names that are no other verdict", name)
     require_integer("prompts", prompts, least=10)
     require_integer("fitting", fitting, least=10)
+    if not isinstance(rule, VerdictRule):
+        raise expected("rule", "a VerdictRule", rule, "VerdictRule(tolerance=0.01)")
     rule.require()
 
 
@@ -279,6 +288,8 @@ def _warnings(
     own: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, rule: VerdictRule
 ) -> dict[str, np.ndarray]:
     heaviest, prompts, said = heaviest_share(evidence.answers), len(own.values), [judgement.warning]
+    for name, bad in zip(names, np.sum(~np.isfinite(evidence.answers), axis=0), strict=True):
+        said.append(f"the difference from {name!r} is no finite number on {bad} of {prompts} prompts" if bad else "")
     with np.errstate(over="ignore", invalid="ignore"):
         size = (own.values**2).mean()
         explained = 1 - evidence.answers_scale.mean() / size if size > 0 else 1.0

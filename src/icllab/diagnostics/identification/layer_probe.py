@@ -21,10 +21,11 @@ from icllab.algorithms.descent import Descent
 from icllab.algorithms.functional import FunctionalDescent
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers_to, drawn
 from icllab.diagnostics.cases import Cases
 from icllab.diagnostics.identification.verdicts import resamplings
+from icllab.diagnostics.tried import tried
 from icllab.models.linear.generalised import GeneralisedAttention
 from icllab.models.linear.linear_attention import LinearAttention
 from icllab.models.networks.embedding import Interleaved
@@ -72,6 +73,9 @@ class Targets(Question):
 
         example = jnp.arange(n)
         places = example + 1 if self.causal else jnp.full(n, n, example.dtype)
+        if not declared(predictor, "traceable"):
+            each = [asked(place, query) for place, query in zip(places, prompt.x[:-1], strict=True)]
+            return jnp.append(jnp.stack(each), predictor(prompt)[-1])
         return jnp.append(jax.vmap(asked)(places, prompt.x[:-1]), predictor(prompt)[-1])
 
 
@@ -123,6 +127,7 @@ def probe_layers(
     Derived: docs/identification.md, A model inside the network.
     """
     cases, models = Cases.of(model, "model"), _models(algorithm)
+    models = list(tried({f"algorithm[{i}]": one for i, one in enumerate(models)}, task, key=key, level=4).values())
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     judged_on = _Sample(models, task, of_judgement, prompts, block)
     fitted_on = _Sample(models, task, of_fit, fitting, block)

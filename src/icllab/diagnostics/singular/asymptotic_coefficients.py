@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_number
+from icllab.core.errors import expected, require_key, require_number
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
@@ -121,6 +121,7 @@ def learning_coefficient(
     Source: [Hoogland24], [Watanabe09].
     Derived: docs/free-energies.md, The limit of a curve.
     """
+    require_key(key)
     how: dict[str, Any] = {"n": n, "data": data, "nbeta": nbeta, "localization": localization, "task": task}
     how |= {"sensitivity": sensitivity, "positions": positions, "per_position": per_position}
     if isinstance(sampler, SMC) and not isinstance(loss, Run):

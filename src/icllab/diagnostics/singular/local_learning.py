@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key, require_number
 from icllab.diagnostics.sampling.sampled_losses import sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.diagnostics.sampling.smc import SMC
@@ -104,6 +104,7 @@ def learning_coefficient(
     Source: [Hoogland24].
     Derived: docs/singular-learning.md, What an estimate estimates.
     """
+    require_key(key)
     if sampler == "auto":
         chosen = None
     elif isinstance(sampler, ChainSampler | SMC):
@@ -111,8 +112,8 @@ def learning_coefficient(
     else:
         raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), NUTS() or SMC()", sampler)
     for name, value, least in (("n", n, 1.0), ("localization", localization, 0.0)):
-        if value is not None and not (value > least and math.isfinite(value)):
-            raise expected(name, f"a finite number > {least:g}", value)
+        if value is not None:
+            require_number(name, value, f"a finite number > {least:g}", lambda x, least=least: least < x < math.inf)
     how: dict[str, Any] = {"nbeta": nbeta, "localization": localization}
     if not isinstance(loss, Run):
         for name, value in (("task", task), ("positions", positions), ("per_position", per_position or None)):

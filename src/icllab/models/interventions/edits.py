@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 
-from icllab.core.errors import InputError
+from icllab.core.errors import InputError, expected
 from icllab.core.protocols import AbstractModel, Edit, Trace
 
 
@@ -40,14 +41,15 @@ class AbstractEdited(AbstractModel):
 
         Raises:
             InputError: The intervention returns every activation as it came: there is none of the name it waits for.
+                Or it returns no array, or one of another shape.
         """
         own, touched = self.edit_of(prompt), []
 
         def both(name: str, value: Array) -> Array:
-            changed = own(name, value)
+            changed = _as_wide(name, value, own(name, value))
             if changed is not value:
                 touched.append(name)
-            return changed if edit is None else edit(name, changed)
+            return changed if edit is None else _as_wide(name, value, edit(name, changed))
 
         found = self.model.trace(prompt, both)
         if not touched:
@@ -86,9 +88,28 @@ def edited(model: AbstractModel, edit: Edit) -> Edited:
 
     An edit that leaves all activations alone is refused when the model runs.
     """
+    _require(model, edit, "a function of an activation's name and value")
     return Edited(model, edit)
 
 
 def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
     """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked."""
+    _require(model, edit, "a function of a prompt, which returns an edit")
     return EditedBy(model, edit)
+
+
+def _require(model: Any, edit: Any, wanted: str) -> None:
+    if not callable(model) or not callable(getattr(model, "trace", None)):
+        came = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise expected("model", "one with named activations, which has a trace", came)
+    if not callable(edit):
+        raise expected("edit", wanted, type(edit).__name__)
+
+
+def _as_wide(name: str, value: Array, changed: Any) -> Any:
+    """What an activation is changed to, if it has its shape."""
+    if not eqx.is_array_like(changed):
+        raise expected("edit", f"an array for {name}", type(changed).__name__)
+    if np.shape(changed) != value.shape:
+        raise expected("edit", f"shape {value.shape} of {name}", np.shape(changed))
+    return changed
