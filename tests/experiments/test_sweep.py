@@ -1,6 +1,7 @@
 """How often a cell is given out again, by what became of it; and that each is kept once."""
 
 import contextlib
+import signal
 
 import pytest
 from faults.processes import CLAIM, CLAIMS, DIMS, STORE, leftovers
@@ -86,4 +87,38 @@ def test_a_worker_that_is_not_fit_ends_the_run_at_once(run, tmp_path):
     with pytest.raises(EnvironmentFault, match="it unfit"):
         run(pool)
     assert len(pool.given) <= len(DIMS)
+    assert leftovers(tmp_path) == []
+
+
+class Interrupted(Scripted):
+    """Workers that answer nothing once there was Ctrl-C, as those of a scheduler that has none."""
+
+    def __init__(self, *, deserted):
+        super().__init__()
+        self.gone, self.asked, self.told = deserted, 0, []
+
+    @property
+    def deserted(self):
+        return self.gone and self.asked > 0
+
+    def answers(self, seconds):
+        self.asked += 1
+        self.told.append(self.interrupted())
+        if self.asked == 1:
+            signal.raise_signal(signal.SIGINT)
+            self.told.append(self.interrupted())
+        return [] if self.gone or self.asked < 3 else super().answers(seconds)
+
+
+@pytest.mark.parametrize(("deserted", "kept"), [(True, 0), (False, 2)])
+def test_ctrl_c_waits_for_cells_under_way_unless_nobody_is_at_them(deserted, kept, run, tmp_path):
+    pool = Interrupted(deserted=deserted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run in the background
+    try:
+        with pytest.raises(runner.RunInterrupted, match=f"{kept} of 5 cells are kept"):
+            run(pool)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert pool.asked == (1 if deserted else 4)
+    assert pool.told[:2] == [False, True]
     assert leftovers(tmp_path) == []
