@@ -138,6 +138,8 @@ def test_what_is_no_number_is_refused(text):
     ("words", "said"),
     [
         (["stieltjes"], "unknown formula 'stieltjes'; did you mean 'wishart.stieltjes'?"),
+        (["linear_attention.icl_eror"], "did you mean 'linear_attention.icl_error'?"),
+        (["icl_error"], "did you mean 'dmmse.icl_error' or 'linear_attention.icl_error'"),
         (["wishart.stieltjez"], "unknown formula 'wishart.stieltjez'; did you mean 'wishart.stieltjes'?"),
         (["wishart.stieltjes", "q=1"], "expected kappa too, got q; usage: icl theory wishart.stieltjes q= kappa="),
         (

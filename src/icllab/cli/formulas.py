@@ -121,10 +121,11 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
 
     formulas = listing()
     if name not in formulas:
-        near = difflib.get_close_matches(name, [f.function for f in formulas.values()], n=1)
-        exact = next((n for n, f in formulas.items() if near and f.function == near[0]), None)
-        if exact is not None:
-            raise InputError(f"unknown formula {name!r}; did you mean {exact!r}?")
+        near = difflib.get_close_matches(name, formulas, n=1, cutoff=0.8)
+        functions = difflib.get_close_matches(name.rpartition(".")[2], {f.function for f in formulas.values()}, n=1)
+        near = near or [n for n, f in formulas.items() if f.function in functions]
+        if near:
+            raise InputError(f"unknown formula {name!r}; did you mean {' or '.join(map(repr, near))}?")
         raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
     formula = formulas[name]
     given = _assigned(formula, words)
