@@ -232,7 +232,7 @@ def table(name, found, top):
     print(f"{'kind':<26} {'ms':>7} {'share':>6} {'MFLOP':>7} {'GFLOP/s':>8} {'torch ms':>9}")
     for one in KINDS:
         ms, count = found["ours"].get(one, 0.0), found["products"].get(one, 0)
-        rate = f"{count / 1e6:>7.0f} {count / 1e6 / ms:>8.0f}" if count and ms else f"{'':>7} {'':>8}"
+        rate = f"{count / 1e6:>7.0f} {count / 1e6 / ms:>8.0f}" if count >= 1e6 and ms else f"{'':>7} {'':>8}"
         print(f"{one:<26} {ms:>7.2f} {ms / mine:>6.0%} {rate} {found['theirs'].get(one, 0.0):>9.2f}")
     for operation, (its, shape, microseconds) in found["single"][:top]:
         print(f"    {operation:<30} {its:<26} {shape!s:<20} {microseconds:>7.0f} us")
