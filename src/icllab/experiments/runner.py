@@ -119,7 +119,8 @@ def compute(
     store, cells = Store(request.root), list(grid.cells())
     own = cells if shard is None else share(cells, *shard)
     todo, damaged = unfinished(store, grid, own)
-    notes += [] if own else [f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}"] if shard else []
+    if shard is not None and not own:
+        notes.append(f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}")
     notes += [f"{path} was damaged, or another cell's; it was set aside and is computed again" for path in damaged]
     paths = {store.path(cell) for cell in own}
     others = [cell for cell in cells if store.path(cell) not in paths]
