@@ -60,8 +60,8 @@ def request_of(folder):
 def written(folder, count, *, alike):
     """A store with about so many cells, and the cells: files as a run writes them, but for the fsync of each.
 
-    HDF5 takes milliseconds to make a file. With ``alike`` one is made, and each cell's numbers are put into its bytes:
-    what the attributes say is then that of the first.
+    HDF5 takes milliseconds to make a file. With ``alike`` one is made, and each cell's numbers and name are put into
+    its bytes: what the other attributes say is then that of the first.
     """
     import numpy as np
 
@@ -91,18 +91,22 @@ def written(folder, count, *, alike):
         **provenance.machine(),
     }
 
-    def made(i):
+    def named(cell):
+        return json.dumps(cell, sort_keys=True).ljust(40)
+
+    def made(i, cell):
         numbers = np.random.default_rng(i).normal(size=(3, 4))
-        own = {"cell": "{}", "seconds": 0.1234567 * (i + 1), "created": f"2026-01-01T{i:08d}"}
+        own = {"cell": named(cell), "seconds": 0.1234567 * (i + 1), "created": f"2026-01-01T{i:08d}"}
         return numbers, as_cell(experiment, {"icl_error": (("tau", "seed"), numbers)}, TRACED, {**origin, **own})
 
-    numbers, first = made(0)
-    payload = packed(first)[len(_block(b"")) :]
-    assert payload.count(numbers.tobytes()) == 1
+    name = next(iter(grid.cells()))
+    numbers, first = made(0, name)
+    payload, name = packed(first)[len(_block(b"")) :], named(name).encode()
+    assert payload.count(numbers.tobytes()) == payload.count(name) == 1
     cells = {}
     for i, cell in enumerate(grid.cells()):
-        path, (own, dataset) = store.path(cell), made(i)
-        content = payload.replace(numbers.tobytes(), own.tobytes())
+        path, (own, dataset) = store.path(cell), made(i, cell)
+        content = payload.replace(numbers.tobytes(), own.tobytes()).replace(name, named(cell).encode())
         path.write_bytes(_block(content) + content if alike else packed(dataset))
         cells[path.name] = dataset
     return store, cells
