@@ -31,7 +31,8 @@ DENSE, WEIGHTS = "dense products", "their weights' gradients"
 ATTENTION, SOFTMAX, MOVED = "attention products", "softmax", "heads moved in memory"
 GELU, NORM, SUMS = "GELU", "layer norms", "sums, biases, loss"
 PROMPTS, ADAM, BETWEEN = "drawing prompts", "Adam", "between operations"
-KINDS = (DENSE, WEIGHTS, ATTENTION, SOFTMAX, MOVED, GELU, NORM, SUMS, PROMPTS, ADAM, BETWEEN)
+UNTOLD = "not told by the compiler"
+KINDS = (DENSE, WEIGHTS, ATTENTION, SOFTMAX, MOVED, GELU, NORM, SUMS, PROMPTS, ADAM, UNTOLD, BETWEEN)
 COPIES = ("transpose", "copy", "concatenate", "bitcast", "slice", "reshape")
 # The beginnings of PyTorch's names; the first that fits counts.
 THEIRS = {
@@ -91,11 +92,7 @@ def callers(text):
     def walk(frame):
         while frame in frames:
             yield functions[int(places[int(frames[frame][2])][2])][2]
-            # Parents are counted from one more than frames are; a frame that is its own parent is the outermost.
-            parent = int(frames[frame][3] or 0) - 1
-            if parent == frame:
-                return
-            frame = parent
+            frame = int(frames[frame][3] or 0) - 1  # parents are counted from one more than frames are
 
     return {frame: tuple(walk(frame)) for frame in frames}
 
@@ -106,6 +103,8 @@ def kind(name, one, known):
     within = next((f for f in functions if f.split(".")[0] in ("Attention", "LayerNorm", "Perceptron", "Dense")), "")
     if any("sample" in function for function in functions) or "Interleaved.tokens" in functions:
         return PROMPTS
+    if not functions:
+        return UNTOLD
     if not any(function.startswith("losses_at") for function in functions):
         return ADAM  # and whether the member goes on
     if one.path.endswith("dot_general"):

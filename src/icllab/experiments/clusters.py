@@ -39,9 +39,6 @@ class Cluster(Pool):
                 "--scheduler: expected the extra [cluster], it is not installed; pip install 'icl-lab[cluster]'"
             ) from None
         self._distributed = distributed
-        self._logger = logging.getLogger("distributed.client")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)  # what goes wrong is said here, in one line
         self.address = address
         self._given: dict[Any, tuple[Order, Any]] = {}
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -54,6 +51,9 @@ class Cluster(Pool):
             self._client: Any = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
             raise EnvironmentFault(f"--scheduler: expected a dask scheduler at {address!r}, got {error}") from None
+        self._logger = logging.getLogger("distributed.client")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)  # what goes wrong from here on is said here, in one line
 
     @property
     def room(self) -> int:
