@@ -204,8 +204,8 @@ def agree(layers, rows, rivals):
     blocks = 10 * start(layers)
     reference, worst = {}, 0.0
     for name, (predictor, task, _) in rows.items():
-        law = rows[GRAM][1] if name in (TOKENS, GRAM, LIBRARY) else task
-        prompts = jax.vmap(lambda key, law=law: law.sample(key=key))(jax.random.split(jax.random.key(2), BATCH))
+        taken = rows[GRAM][1] if name in (TOKENS, GRAM, LIBRARY) else task
+        prompts = jax.vmap(lambda key, taken=taken: taken.sample(key=key))(jax.random.split(jax.random.key(2), BATCH))
         algorithm = predictor.algorithm
         parts = eqx.tree_at(
             lambda one: (one.preconditioner, one.contraction), algorithm, tuple(map(np.asarray, blocks))

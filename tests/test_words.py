@@ -1,5 +1,6 @@
 """The field's words: names, messages, labels, docstrings and pages have none of those that only we would use."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -41,5 +42,14 @@ def test_the_words_are_the_fields():
 
 def test_descriptions_of_arguments_begin_with_what_they_are():
     """With a noun phrase or a verb."""
-    pattern = re.compile(r"^ {8}\w+: Of .*$", re.MULTILINE)
+    pattern = re.compile(r"^ {8}\*{0,2}\w+: (?:As )?[Oo]f .*$", re.MULTILINE)
     assert not {str(path): found for path in SOURCES if (found := pattern.findall(path.read_text("utf-8")))}
+
+
+def test_no_argument_is_named_law():
+    """A distribution is named so; what claims measure keeps its source."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in SOURCES if "claims" not in path.parts}
+    arguments = [
+        (path, node.arg) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.arg)
+    ]
+    assert not [path for path, name in arguments if name == "law"]

@@ -56,15 +56,21 @@ def test_without_noise_as_many_examples_as_dimensions_are_enough(getkey):
     assert error[:6].min() > 1e-4
 
 
-@pytest.mark.parametrize(("ridge", "came"), [(-0.1, "-0.1"), (float("nan"), "nan"), ("x", None)])
-def test_a_ridge_that_is_none_is_refused(ridge, came):
-    if came is None:
-        with pytest.raises(TypeError):
-            Ridge(ridge)
-        return
+@pytest.mark.parametrize(
+    ("ridge", "said"),
+    [
+        (-0.1, "a number >= 0, got -0.1"),
+        (float("nan"), "a number >= 0, got nan"),
+        ("1", "real numbers, got '1'"),
+        (True, "real numbers, got 'numbers of type bool'"),
+        (None, "real numbers, got 'NoneType'"),
+        (np.ones(2), "one number >= 0, got (2,)"),
+    ],
+)
+def test_a_ridge_that_is_none_is_refused(ridge, said):
     with pytest.raises(InputError) as caught:
         Ridge(ridge)
-    assert str(caught.value).startswith("ridge: expected a number >= 0, got " + came[:4])
+    assert str(caught.value).startswith(f"ridge: expected {said}")
 
 
 def test_an_integer_ridge_is_a_number():

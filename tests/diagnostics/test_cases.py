@@ -250,7 +250,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
         np.testing.assert_array_equal(single[name], named[name].sel(predictor="it"))
         np.testing.assert_array_equal(named[name].sel(predictor="ridge"), 0)
     assert single.attrs["against"] == "Ridge"
-    members = Ensemble(Ridge(jnp.array([0.1, 1.0])), {"seed": np.arange(2)})
+    members = Ensemble(jax.vmap(Ridge)(jnp.array([0.1, 1.0])), {"seed": np.arange(2)})
     with pytest.raises(InputError, match="unknown predictor 'ridge'; known: none"):
         per_length(members, regression(), key=KEY, against="ridge")
 
@@ -265,7 +265,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
         ({3: Ridge(1.0)}, f"it: expected {KINDS}, got 'a mapping with 3: Ridge'"),
         ({}, "it: expected at least one, by name, got {}"),
         (
-            Ensemble(Ridge(jnp.ones(1)), {"seed": np.zeros(1), "step": np.zeros(1)}),
+            Ensemble(jax.vmap(Ridge)(jnp.ones(1)), {"seed": np.zeros(1), "step": np.zeros(1)}),
             "ensemble: expected swept names other than those of its axes, got 'step'",
         ),
     ],

@@ -13,6 +13,7 @@ from icllab import algorithms, diagnostics
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, Table
 
+CLAIM = "asymptotics/double_descent"
 KEY = jax.random.key(0)
 TASK = LinearRegression.convention("raventos", dim=3, length=5)
 RIDGE = algorithms.Ridge(0.1)
@@ -67,6 +68,25 @@ MISTAKES = {
     "a seed for the key of fit": lambda: trained(key=0),
     "a batch of none": lambda: trained(batch=0),
     "a name that is no claim": lambda: icl.draw("double_descent"),
+    "no claim to run": lambda: icl.run(None),
+    "no claim to check": lambda: icl.check(None),
+    "a list of claims": lambda: icl.run([CLAIM]),
+    "no claim to cite": lambda: icl.cite(None),
+    "no results to draw": lambda: icl.draw(None),
+    "no store to load": lambda: icl.load(None),
+    "a list of axes": lambda: icl.run(CLAIM, axes=["tau"]),
+    "a name for axes": lambda: icl.run(CLAIM, axes="tau"),
+    "an axis without a name": lambda: icl.run(CLAIM, "smoke", axes={3: [1]}),
+    "a number for a size": lambda: icl.run(CLAIM, size=3),
+    "a list of sizes": lambda: icl.run(CLAIM, size=["smoke"]),
+    "text for seeds": lambda: icl.run(CLAIM, "smoke", seeds="two"),
+    "a number for a folder": lambda: icl.run(CLAIM, "smoke", out=3),
+    "no folder to check": lambda: icl.check(CLAIM, out=None),
+    "a number for claims": lambda: icl.run(CLAIM, "smoke", claims=3),
+    "text for workers": lambda: icl.run(CLAIM, "smoke", workers="two"),
+    "part of a worker": lambda: icl.run(CLAIM, "smoke", workers=1.5),
+    "text for a limit": lambda: icl.run(CLAIM, "smoke", limit="long"),
+    "a number for a scheduler": lambda: icl.run(CLAIM, "smoke", scheduler=8786),
     "one value of an axis": lambda: icl.run("asymptotics/double_descent", "smoke", axes={"tau": 0.5}),
 }
 

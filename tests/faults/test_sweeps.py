@@ -174,9 +174,10 @@ def test_the_clock_of_a_process_is_set_back(tmp_path, log, undisturbed):
 
 
 def test_workers_that_cannot_start_are_not_started_for_ever(tmp_path):
-    """A script that starts workers whenever it is imported, as each of them imports it."""
+    """Each worker imports the script that starts it."""
+    run = f"icllab.run({CLAIM!r}, 'smoke', claims={str(CLAIMS)!r}, out='out', workers=2)"
     script = tmp_path / "script.py"
-    script.write_text(f"import icllab\nicllab.run({CLAIM!r}, 'smoke', claims={str(CLAIMS)!r}, out='out', workers=2)\n")
+    script.write_text(f"import icllab\nif __name__ == '__main__':\n    {run}\nelse:\n    raise SystemExit(3)\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 1
     assert "expected processes that start, 3 in a row did not" in done.stderr.splitlines()[-1]

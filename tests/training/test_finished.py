@@ -147,6 +147,14 @@ def test_an_interrupt_before_there_is_a_state(monkeypatch):
         trained(None, 12)
 
 
+@pytest.mark.parametrize("where", ["ensemble_of", "require_prediction", "held_out_prompts"])
+def test_an_interrupt_of_the_plan(monkeypatch, tmp_path, where):
+    monkeypatch.setattr(f"icllab.training.fitting.{where}", _interrupt)
+    with pytest.raises(TrainingInterrupted, match=r"icl\.fit: interrupted before it began; nothing is lost, the same"):
+        trained(tmp_path, 12)
+    assert not list(tmp_path.iterdir())
+
+
 def _interrupt(*_):
     raise KeyboardInterrupt
 

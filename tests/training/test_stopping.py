@@ -83,7 +83,24 @@ def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
         ),
         ((5, 0.1), "rules: expected stop rules, such as TargetLoss(0.1), got 'float'"),
         ((5, [TargetLoss(1.0)]), "rules: expected stop rules, such as TargetLoss(0.1), got 'list'"),
-        ((5, TargetLoss), "rules: expected stop rules, such as TargetLoss(0.1), got '_ModuleMeta'"),
+        (
+            (5, TargetLoss),
+            "rules: expected stop rules, such as TargetLoss(0.1), got 'the class TargetLoss'; TargetLoss(0.1) is one",
+        ),
+        (
+            (5, Plateau),
+            "rules: expected stop rules, such as TargetLoss(0.1), got 'the class Plateau'; Plateau() is one",
+        ),
+        (
+            (TargetLoss, 5),
+            "steps: expected an integer of at least 1, got 'the class TargetLoss'; "
+            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+        ),
+        (
+            ((500, TargetLoss(0.1)),),
+            "steps: expected an integer of at least 1, got 'tuple'; "
+            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+        ),
     ],
 )
 def test_what_is_no_end_is_refused_in_one_line_where_no_type_checker_is_on(given, message):

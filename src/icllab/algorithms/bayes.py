@@ -1,5 +1,6 @@
 """What an ideal Bayesian answers: the posterior mean under Gaussian tasks, or under a pool of them."""
 
+from functools import partial
 from typing import TypeAlias
 
 import equinox as eqx
@@ -37,13 +38,15 @@ class GaussianPosterior(LinearPredictor):
     Derived: docs/rivals.md, The posterior of a Gaussian distribution.
     """
 
-    covariance: Covariance = eqx.field(converter=number)
-    noise_variance: Float[Array, ""] = eqx.field(converter=number)
+    covariance: Covariance = eqx.field(converter=partial(number, "covariance"))
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __check_init__(self) -> None:
         require_non_negative("noise_variance", self.noise_variance)
         if isinstance(self.covariance, jax.Array) and self.covariance.ndim < 2:
-            require_non_negative("covariance", self.covariance, "it is a variance, not a standard deviation")
+            require_non_negative("covariance", self.covariance, "it is a variance, not a standard deviation", axes=1)
+        elif isinstance(self.covariance, jax.Array) and self.covariance.shape != 2 * self.covariance.shape[:1]:
+            raise expected("covariance", "a scalar, a diagonal or a matrix [dim, dim]", self.covariance.shape)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The posterior mean of the task vector at every position."""
@@ -99,8 +102,8 @@ class DiscreteMMSE(AbstractPredictor):
     Derived: docs/rivals.md, A pool in one pass.
     """
 
-    pool: Float[Array, "task dim"] = eqx.field(converter=number)
-    noise_variance: Float[Array, ""] = eqx.field(converter=number)
+    pool: Float[Array, "task dim"] = eqx.field(converter=partial(number, "pool"))
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __check_init__(self) -> None:
         if isinstance(self.pool, jax.Array) and (self.pool.ndim != 2 or 0 in self.pool.shape):

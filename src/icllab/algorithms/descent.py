@@ -12,15 +12,18 @@ its own: a step costs O(length dim^2) per prompt, one of GD++ O(length dim^3).
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.least_squares import LinearPredictor, number
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.prompt import RegressionPrompt
 
 Rate = Float[Array, ""] | Float[Array, " layer"]
@@ -46,12 +49,19 @@ class Descent(LinearPredictor):
     half: bool = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
+        self._require_sizes()
+        for name in ("normalised", "half"):
+            require_flag(name, getattr(self, name))
+
+    def _require_sizes(self) -> None:
         for name in ("layers", "dim"):
-            if getattr(self, name) < 1:
-                raise expected(name, "an integer of at least 1", getattr(self, name))
+            require_integer(name, getattr(self, name))
 
     def _require_shape(self, name: str, wanted: str, *each: int) -> None:
+        self._require_sizes()
         shapes, value = (each, (self.layers, *each)), getattr(self, name)
+        if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.isfinite(np.asarray(value)).all():
+            raise expected(name, f"{wanted}, finite", "numbers that are not")
         if isinstance(value, jax.Array) and value.shape not in shapes:
             raise expected(name, f"{wanted}, or one for each layer: shape {shapes[0]} or {shapes[1]}", value.shape)
 
@@ -93,7 +103,7 @@ class GradientDescent(Descent):
     Source: [vonOswald23], [Ahn23].
     """
 
-    rate: Rate = eqx.field(converter=number)
+    rate: Rate = eqx.field(converter=partial(number, "rate"))
 
     def __check_init__(self) -> None:
         self._require_shape("rate", "one number")
@@ -120,7 +130,7 @@ class PreconditionedDescent(Descent):
     Source: [Ahn23].
     """
 
-    preconditioner: Matrix = eqx.field(converter=number)
+    preconditioner: Matrix = eqx.field(converter=partial(number, "preconditioner"))
 
     def __check_init__(self) -> None:
         self._require_shape("preconditioner", "one matrix [dim, dim]", self.dim, self.dim)
@@ -156,8 +166,8 @@ class GradientDescentPlusPlus(Descent):
     Derived: docs/constructions.md, GD++.
     """
 
-    preconditioner: Matrix = eqx.field(converter=number)
-    contraction: Matrix = eqx.field(converter=number)
+    preconditioner: Matrix = eqx.field(converter=partial(number, "preconditioner"))
+    contraction: Matrix = eqx.field(converter=partial(number, "contraction"))
 
     def __check_init__(self) -> None:
         for name in ("preconditioner", "contraction"):
@@ -171,7 +181,9 @@ class GradientDescentPlusPlus(Descent):
 
         Source: [vonOswald23].
         """
-        a, b = (_multiples(number(value), dim) for value in (rate, contraction))
+        require_integer("dim", dim)
+        named = {"rate": rate, "contraction": contraction}
+        a, b = (_multiples(number(name, value), dim) for name, value in named.items())
         return cls(a, b, layers=layers, dim=dim, normalised=normalised, half=half)
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:

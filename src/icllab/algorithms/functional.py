@@ -4,21 +4,28 @@ The answer is a function fitted to the examples before each position, :math:`f =
 prefix is a fit of its own.
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.descent import Rate, per_layer, steps
 from icllab.algorithms.least_squares import number, require_non_negative
 from icllab.algorithms.recursions import ridge_weights
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.kernels import SOFTMAX, Kernel, features_of, gram, kernel_warnings, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.tasks.regression import require_leaf
+
+
+def _require_temperature(value: object) -> None:
+    require_leaf("temperature", value, "a finite number > 0", lambda t: (t > 0) & np.isfinite(t))
 
 
 class KernelPredictor(AbstractPredictor):
@@ -37,9 +44,10 @@ class KernelPredictor(AbstractPredictor):
     _regulariser: ClassVar[str] = "noise_variance"
 
     kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"), kw_only=True)
 
     def __check_init__(self) -> None:
+        _require_temperature(self.temperature)
         require_kernel("kernel", self.kernel, symmetric=self._symmetric)
         require_non_negative(self._regulariser, getattr(self, self._regulariser))
 
@@ -78,13 +86,16 @@ class FunctionalDescent(KernelPredictor):
 
     _symmetric = False
 
-    rate: Rate = eqx.field(converter=number)
-    noise_variance: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    rate: Rate = eqx.field(converter=partial(number, "rate"))
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"), kw_only=True)
     layers: int = eqx.field(static=True, kw_only=True)
     dim: int = eqx.field(static=True, kw_only=True)
     normalised: bool = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
+        for name in ("layers", "dim"):
+            require_integer(name, getattr(self, name))
+        require_flag("normalised", self.normalised)
         if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
             wanted = f"one number, or one for each layer: shape () or {(self.layers,)}"
             raise expected("rate", wanted, self.rate.shape)
@@ -142,7 +153,7 @@ class KernelRidge(KernelPredictor):
 
     _regulariser = "ridge"
 
-    ridge: Float[Array, ""] = eqx.field(converter=number)
+    ridge: Float[Array, ""] = eqx.field(converter=partial(number, "ridge"))
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
@@ -165,7 +176,7 @@ class GaussianProcess(KernelPredictor):
         Derived: docs/constructions.md, Bayes under label noise.
     """
 
-    noise_variance: Float[Array, ""] = eqx.field(converter=number)
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position; with no example seen it is zero."""
@@ -192,7 +203,7 @@ class RepairedProcess(KernelPredictor):
 
     positions: ClassVar[Literal["every", "last"]] = "last"
 
-    noise_variance: Float[Array, ""] = eqx.field(converter=number)
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -221,7 +232,10 @@ class SoftmaxLimit(AbstractPredictor):
     Derived: docs/constructions.md, The limit of softmax attention.
     """
 
-    temperature: Float[Array, ""] = eqx.field(converter=number)
+    temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"))
+
+    def __check_init__(self) -> None:
+        _require_temperature(self.temperature)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Least squares in context, with and without a ridge: a linear map fitted to every prefix of the prompt."""
 
 import abc
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -13,16 +14,20 @@ from icllab.algorithms.recursions import least_squares_weights, ridge_weights
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.tasks.regression import real
 
 
-def number(value: object) -> Array:
-    """A number that may be swept, as a floating-point array; an integer is read as one."""
-    array = jnp.asarray(value)
+def number(name: str, value: object) -> Array:
+    """Numbers that may be swept, as a floating-point array; integers are read as such, and other things refused."""
+    array = real(name, value)
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
 
-def require_non_negative(name: str, value: object, hint: str = "") -> None:
-    """Refuse a number below zero, or none; a traced one cannot be looked at and passes."""
+def require_non_negative(name: str, value: object, hint: str = "", *, axes: int = 0) -> None:
+    """Refuse a number below zero, or none, and more than so many axes; what is traced has no sign to be looked at."""
+    if isinstance(value, jax.Array) and value.ndim > axes:
+        wanted = "one number >= 0" if not axes else f"numbers >= 0 of at most {axes} axis"
+        raise expected(name, wanted, value.shape, hint or "jax.vmap makes an ensemble of an array")
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= 0):
         raise expected(name, "numbers >= 0" if value.ndim else "a number >= 0", value.tolist(), hint)
 
@@ -75,7 +80,7 @@ class Ridge(LinearPredictor):
     Derived: docs/rivals.md, One update for each example.
     """
 
-    ridge: Float[Array, ""] = eqx.field(converter=number)
+    ridge: Float[Array, ""] = eqx.field(converter=partial(number, "ridge"))
 
     def __check_init__(self) -> None:
         require_non_negative("ridge", self.ridge)

@@ -37,6 +37,8 @@ class NGram(AbstractPredictor):
         Raises:
             InputError: There is no table, or they are not of 1, V, V^2, ... contexts of V tokens.
         """
+        if not isinstance(laws, Sequence) or not all(getattr(law, "ndim", 0) == 2 for law in laws):
+            raise expected("distributions", "a sequence of tables, arrays [context, state]", type(laws).__name__)
         if not len(laws):
             raise expected("distributions", "at least one table, that of unigrams", list(laws))
         size = laws[0].shape[-1]

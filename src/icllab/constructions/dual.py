@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.core.prompt import RegressionPrompt
+from icllab.core.views import fields_html, fields_repr
 from icllab.models.linear.linear_attention import LinearAttention
 
 
@@ -24,6 +25,9 @@ class DualForm(NamedTuple):
     values: Float[Array, "layer key token"]
     keys: Float[Array, "layer key token"]
     query: Float[Array, " token"]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     @property
     def updates(self) -> Float[Array, "layer token token"]:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.views import fields_html, fields_repr
 from icllab.models.networks.embedding import Tokens
 from icllab.models.networks.transformer import BlockOptions, Transformer
 
@@ -36,6 +37,9 @@ class HeadBounds(NamedTuple):
     stored: float
     matched: float
     margin: float
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def induction_bounds(*, tokens: int, previous: float, match: float, read: float) -> HeadBounds:

@@ -4,6 +4,7 @@ Every error of the library carries the exit status the command line ends with.
 """
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -32,8 +33,12 @@ class CellsMissing(IclError):
 
 
 def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError:
-    """``name: expected <wanted>, got <came>; <hint>``."""
-    return InputError(f"{name}: expected {wanted}, got {came!r}" + (f"; {hint}" if hint else ""))
+    """``name: expected <wanted>, got <came>; <hint>``, in one line whatever ``came`` looks like."""
+    said = repr(came)
+    if "\n" in said:
+        said = " ".join(said.split())
+        said = said if len(said) <= 120 else f"{said[:117]}..."
+    return InputError(f"{name}: expected {wanted}, got {said}" + (f"; {hint}" if hint else ""))
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
@@ -48,6 +53,43 @@ def require_number(name: str, value: Any, wanted: str, fits: Callable[[float], b
         raise expected(name, wanted, value)
 
 
+def require_scalar(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
+    """:func:`require_number` for what may also be an array without axes; a traced one cannot be asked, and passes."""
+    import jax
+    import numpy as np
+    from jax.core import Tracer
+
+    if isinstance(value, jax.Array | np.ndarray):
+        real = jax.numpy.issubdtype(value.dtype, np.floating) or jax.numpy.issubdtype(value.dtype, np.integer)
+        if value.ndim or not real:
+            raise expected(name, wanted, f"{value.dtype.name} of shape {value.shape}")
+        if isinstance(value, Tracer):
+            return
+        value = value.item()
+    require_number(name, value, wanted, fits)
+
+
+def require_instance(name: str, value: Any, kind: type, wanted: str) -> None:
+    """Refuse what is no value of a class: the class itself, for one."""
+    if not isinstance(value, kind):
+        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise expected(name, wanted, came)
+
+
+def require_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False: "no" and 1 too."""
+    import numpy as np
+
+    if not isinstance(value, bool | np.bool_):
+        raise expected(name, "True or False", value)
+
+
+def require_path(name: str, value: Any, hint: str = "") -> None:
+    """Refuse what names no file or folder: None and 3."""
+    if not isinstance(value, str | os.PathLike):
+        raise expected(name, "a path", value, hint)
+
+
 def require_key(value: Any) -> None:
     """Refuse what is no random key of JAX: a seed is not one yet."""
     import jax
@@ -55,6 +97,7 @@ def require_key(value: Any) -> None:
     is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not is_key or value.shape:
         came = value if isinstance(value, int) else type(value).__name__
+        came = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, jax.Array) else came
         raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
 
 
@@ -68,9 +111,9 @@ def require_known(kind: str, name: str, known: Iterable[str], hint: str = "") ->
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [] if not isinstance(name, str) else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     # A claim is often named without its subject: 'double_descent' for 'asymptotics/double_descent'.
-    near = near or [k for k in known if k.endswith("/" + name)]
+    near = near or [k for k in known if k.endswith(f"/{name}")]
     if near:
         advice = f"did you mean {near[0]!r}?"
     elif len(known) <= 12:

@@ -12,7 +12,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
+from icllab.core.views import brief, html_table, one_line
 
 Predictor: TypeAlias = Callable[[Any], Array]
 Edit: TypeAlias = Callable[[str, Array], Array]
@@ -27,6 +29,8 @@ class AbstractTask(eqx.Module):
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:
         """So many independent prompts, stacked on a leading axis; a task may draw all their numbers in one call."""
+        require_integer("count", count, least=0)
+        require_key(key)
         return jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
 
     @abc.abstractmethod
@@ -56,6 +60,14 @@ class Trace(eqx.Module):
 
     prediction: Array
     activations: dict[str, Array]
+
+    def __repr__(self) -> str:
+        shapes = {name: list(value.shape) for name, value in self.activations.items()}
+        return one_line("Trace", {"prediction": list(self.prediction.shape)} | shapes)
+
+    def _repr_html_(self) -> str:
+        rows = [(name, brief(value)) for name, value in self.activations.items()]
+        return html_table(f"Trace, prediction {brief(self.prediction)}", ("activation", "shape and range"), rows)
 
 
 class AbstractModel(AbstractPredictor):

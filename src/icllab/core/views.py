@@ -1,7 +1,14 @@
 """How results show themselves in a notebook: a heading and a table, as HTML without styles of its own."""
 
+import dataclasses
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+_LONGEST = 200
 
 
 def html_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -17,3 +24,56 @@ def html_fields(heading: str, fields: Mapping[str, object]) -> str:
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in fields.items()
     )
     return f"<b>{html.escape(heading)}</b><table><tbody>{rows}</tbody></table>"
+
+
+def one_line(name: str, fields: Mapping[str, object]) -> str:
+    """``name(field: value, ...)`` in one line of at most 200 characters."""
+    text = " ".join(f"{name}({', '.join(f'{field}: {value}' for field, value in fields.items())})".split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...)"
+
+
+def fields_repr(self: Any) -> str:
+    """The ``__repr__`` of a named tuple or a dataclass whose fields speak for themselves."""
+    return one_line(type(self).__name__, _fields(self))
+
+
+def fields_html(self: Any) -> str:
+    """The ``_repr_html_`` that goes with it."""
+    return html_fields(type(self).__name__, _fields(self))
+
+
+def brief(value: Any) -> str:
+    """A value in a few words: four digits of a number; of an array its few numbers, or its shape and range."""
+    if isinstance(value, bool | np.bool_ | str | Integral):
+        return str(value)
+    if isinstance(value, Real):
+        return f"{float(value):.4g}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _brief_array(value)
+    if isinstance(value, tuple | list):
+        parts = [brief(one) for one in value[:4]]
+        return f"[{', '.join(parts)}{', ...' if len(value) > 4 else ''}]"
+    if isinstance(value, Mapping):
+        return brief(list(value))
+    return "none" if value is None else getattr(value, "__name__", type(value).__name__)
+
+
+def _brief_array(value: Any) -> str:
+    shape = f"[{', '.join(map(str, value.shape))}]"
+    try:
+        numbers = np.asarray(value)
+    except Exception:  # one that is traced, or of random keys, has no numbers to show
+        return shape
+    if numbers.ndim == 0:
+        return brief(numbers.item())
+    if numbers.ndim == 1 and len(numbers) <= 4:
+        return brief(numbers.tolist())
+    if not np.issubdtype(numbers.dtype, np.number) or np.iscomplexobj(numbers):
+        return shape
+    finite = numbers[np.isfinite(numbers)]
+    return f"{shape} from {brief(finite.min())} to {brief(finite.max())}" if finite.size else shape
+
+
+def _fields(shown: Any) -> dict[str, str]:
+    names = getattr(shown, "_fields", None) or [field.name for field in dataclasses.fields(shown)]
+    return {name: brief(getattr(shown, name)) for name in names}

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from icllab.core.views import html_table
+from icllab.core.views import html_fields, html_table, one_line
 from icllab.experiments.estimates import Estimate, Number
 
 SIGMAS = 3.0
@@ -48,7 +48,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
     return Outcome.HOLDS if outcomes else Outcome.UNDECIDED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
     """One line of a check.
 
@@ -79,6 +79,21 @@ class Finding:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roughly", self.roughly or self.outcome)
+
+    def __repr__(self) -> str:
+        return one_line("Finding", {"id": self.id} | self._summary())
+
+    def _repr_html_(self) -> str:
+        more = {"tolerance": f"{self.tolerance:.4g}", "advice": self.advice or "none"}
+        return html_fields(f"{self.id}: {self.what}", self._summary() | more)
+
+    def _summary(self) -> dict[str, str]:
+        return {
+            "predicted": f"{self.predicted:.4g}",
+            "measured": f"{self.measured:.4g}",
+            "standard error": f"{self.standard_error:.2g}",
+            "verdict": self.outcome.value,
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +140,7 @@ class Verdict:
         return (finding.roughly or finding.outcome) if roughly else finding.outcome
 
     def __repr__(self) -> str:
-        return f"Verdict({self._heading})"
+        return one_line("Verdict", {self.claim: f"{self.words}, {self.counts}"})
 
     def _repr_html_(self) -> str:
         columns = ("finding", "predicted", "measured", "standard error", "verdict")

@@ -21,11 +21,12 @@ import xarray as xr
 
 from icllab.core.errors import expected
 from icllab.core.statistics import extrapolate, mean_and_error
+from icllab.core.views import fields_html, fields_repr
 
 Number: TypeAlias = float | np.ndarray | np.number | xr.DataArray
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Estimate:
     """A value and its standard error for every element of an array with named axes.
 
@@ -40,6 +41,9 @@ class Estimate:
     error: xr.DataArray
     logarithmic: bool
     freedom: xr.DataArray
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     def __init__(self, value: Number, error: Number, logarithmic: bool = False, freedom: Number = np.inf) -> None:
         value = _array(value)

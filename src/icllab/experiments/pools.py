@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, InputError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _STILLBORN = 3
 """Workers in a row that end before they can be given anything, after which no other is started."""
+_NAME = "icllab worker"
+_UNGUARDED = 119
+"""Exit status of a worker whose script starts workers on import."""
+_GUARD = "put the call under `if __name__ == '__main__':`"
 
 
 class Pool(ABC):
@@ -75,6 +79,25 @@ def pool(workers: int, scheduler: str | None, limit: float | None) -> Iterator[P
         yield chosen
     finally:
         chosen.close()
+
+
+def require_guard() -> None:
+    """Refuse to start workers while this process, itself a worker, still imports the script of its parent.
+
+    The parent of a worker of ours tells it, in one line; others get the error.
+    """
+    import multiprocessing
+
+    current = multiprocessing.current_process()
+    if not getattr(current, "_inheriting", False):
+        return
+    if current.name == _NAME:
+        raise SystemExit(_UNGUARDED)
+    raise _unguarded()
+
+
+def _unguarded() -> InputError:
+    return InputError(f"workers: expected a script that starts none when it is imported, got one that does; {_GUARD}")
 
 
 class Here(Pool):
@@ -142,6 +165,8 @@ class Processes(Pool):
             except (EOFError, OSError):
                 self._working.remove(worker)
                 order, reason = worker.order, worker.ended()
+                if not worker.awake and worker.process.exitcode == _UNGUARDED:
+                    raise _unguarded() from None
                 if worker.awake:
                     came.append((order, Answer("died", message=reason)))
                 else:
@@ -162,7 +187,7 @@ class Processes(Pool):
         if self._stillborn >= _STILLBORN:
             raise EnvironmentFault(
                 f"workers: expected processes that start, {_STILLBORN} in a row did not ({reason}); "
-                "a script that starts workers does so under `if __name__ == '__main__':`"
+                f"where a script starts workers, {_GUARD}"
             )
 
     def close(self) -> None:
@@ -183,7 +208,7 @@ class _Worker:
 
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(there, threads), name="worker")
+        self.process = context.Process(target=_serve, args=(there, threads), name=_NAME)
         self.awake = False
         self.order: Any = None
         # A process started now inherits the mask: Ctrl-C goes to a terminal's whole group, and is ours to handle.

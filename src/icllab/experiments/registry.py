@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from icllab.core.errors import InputError, require_known
+from icllab.core.errors import InputError, expected, require_known
 from icllab.experiments import digests
 from icllab.experiments.experiment import Experiment, Measure
 
@@ -64,6 +64,8 @@ def _within(subject: Path) -> dict[str, Path]:
 
 def load(name: str, folder: str | Path | None = None) -> Experiment:
     """The experiment of a claim, named, with the functions of its file and the ``measure`` of the file beside it."""
+    if not isinstance(name, str):
+        raise expected("claim", "a name such as 'asymptotics/double_descent'", name, "`icl list` has all")
     known = claims(folder)
     require_known("claim", name, known, "" if folder else "(claims of your own: --claims DIR)")
     path = known[name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import CellsMissing, expected, require_known
+from icllab.core.errors import CellsMissing, expected, require_known, require_path
 from icllab.experiments import registry
 from icllab.experiments.experiment import SIZES, Experiment
 from icllab.experiments.placement import AS_STATED, Placement
@@ -61,11 +61,24 @@ def requested(
     placement: Placement = AS_STATED,
 ) -> Request:
     """A request from the values a user gave; names are checked."""
-    folder = None if claims is None else str(Path(claims).resolve())
+    folder = _places(out, claims)
+    if axes is not None and not isinstance(axes, Mapping):
+        raise expected("axes", "a mapping of names to values", axes, "such as {'tau': [0.5, 2.0]}")
     chosen = {name: _values(name, values) for name, values in (axes or {}).items()}
+    if not isinstance(size, str):
+        raise expected("size", f"one of {', '.join(SIZES)}", size)
     request = Request(claim, size, chosen, seeds, str(out), control, folder, placement)
     request.experiment().grid(size, chosen, seeds)
     return request
+
+
+def _places(out: Any, claims: Any) -> str | None:
+    """The folder of the user's claims, whole; what is no path is refused."""
+    require_path("out", out, f"such as {OUT!r}")
+    if claims is None:
+        return None
+    require_path("claims", claims, "the folder with claims of your own")
+    return str(Path(claims).resolve())
 
 
 def _values(name: str, values: Any) -> tuple[Any, ...]:
@@ -83,7 +96,7 @@ def stored_request(
     claims: str | Path | None = None,
 ) -> Request:
     """The request that reads what is under ``out``."""
-    folder = None if claims is None else str(Path(claims).resolve())
+    folder = _places(out, claims)
     registry.load(claim, folder).under(control)
     if size is not None:
         require_known("size", size, SIZES)

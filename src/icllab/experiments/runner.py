@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.core.errors import EnvironmentFault, IclError, InputError, expected
+from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer, require_number
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.experiments import provenance, registry
 from icllab.experiments.cells import Answer
@@ -18,7 +18,7 @@ from icllab.experiments.experiment import Experiment
 from icllab.experiments.heartbeat import beating, beats
 from icllab.experiments.leases import Leases
 from icllab.experiments.pace import share, spread
-from icllab.experiments.pools import pool
+from icllab.experiments.pools import pool, require_guard
 from icllab.experiments.requests import Request
 from icllab.experiments.store import SCHEMA, Store
 from icllab.experiments.sweep import Sweep
@@ -105,14 +105,18 @@ def compute(
     """
     if workers is not None and scheduler is not None:
         raise InputError("expected workers or a scheduler, got both; a scheduler brings its own workers")
-    if workers is not None and workers < 1:
-        raise expected("workers", "an integer of at least 1", workers)
-    if limit is not None and not 0 < limit < math.inf:
-        raise expected("limit", "a positive number of seconds", limit)
+    if workers is not None:
+        require_integer("workers", workers)
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise expected("scheduler", "the address of a dask scheduler, as text", scheduler)
+    if limit is not None:
+        require_number("limit", limit, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf)
     if shard is not None and not 1 <= shard[0] <= shard[1]:
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
     if shard is not None and fresh:
         raise InputError("expected shard or fresh, got both; each shard would set the others' cells aside")
+    if scheduler is None and ((workers or 1) > 1 or limit is not None):
+        require_guard()  # before a store is opened, which ``fresh`` would set aside
     experiment = request.experiment()
     grid = experiment.grid(request.size, request.axes, request.seeds)
     notes = _opened(request, experiment, grid, fresh)

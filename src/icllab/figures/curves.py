@@ -107,8 +107,9 @@ def curves(
     Args:
         dataset: Its dimensions and variables have shared names, or a claim's own (attribute ``names``).
         x: The dimension along the horizontal axis.
-        y: As of :class:`Panel`, as are ``line``, ``xscale``, ``yscale`` and ``ylim``. Points are means over ``over``
-            with standard errors, NaN left out; without that dimension, with the ``_error`` that stands beside them.
+        y: The quantity, as for :class:`Panel`; so are ``line``, ``xscale``, ``yscale`` and ``ylim``. Points are means
+            over ``over`` with standard errors, NaN left out; without that dimension, with the ``_error`` that stands
+            beside them.
         hue: A dimension told apart by colour and marker; members of a run by the values that were swept.
         over: The dimension of independent repetitions.
         line_x: The line's own dimension; by default the one that is neither ``hue`` nor ``over``.

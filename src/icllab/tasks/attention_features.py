@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.linear_regression import LinearRegression
 from icllab.tasks.regression_distributions import (
@@ -80,6 +80,7 @@ def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSamp
 
     Derived: docs/asymptotics.md, The distribution of the features.
     """
+    require_key(key)
     return features_of_length(task, jnp.asarray(task.length, task.noise_variance.dtype), key=key)
 
 

@@ -1,5 +1,6 @@
 """A fixed set of prompts as a task: what a network trained on so many prompts has seen, and nothing else."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.regression import number, require_leaf
@@ -30,7 +31,7 @@ class FixedPrompts(AbstractTask):
 
     task: AbstractTask
     prompts: Any
-    size: Float[Array, ""] = eqx.field(converter=number)
+    size: Float[Array, ""] = eqx.field(converter=partial(number, "size"))
 
     def __check_init__(self) -> None:
         wanted = f"a whole number from 1 to {self.count}, the prompts of the set"
@@ -39,8 +40,11 @@ class FixedPrompts(AbstractTask):
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
         """A set of ``count`` prompts of ``task``, all of them in use."""
-        if count < 1:
-            raise expected("count", "an integer of at least 1", count)
+        if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
+            came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
+            raise expected("task", "a task, with methods sample and loss", came)
+        require_integer("count", count)
+        require_key(key)
         return cls(task, _stacked(task, jax.random.split(key, count)), count)
 
     @property

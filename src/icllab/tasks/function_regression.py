@@ -6,17 +6,19 @@ r"""Regression of a random function in context: labels are values of a Gaussian 
 With the linear kernel it is :class:`~icllab.tasks.linear_regression.LinearRegression` with :math:`w \sim N(0, I/T)`.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_flag, require_key
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, number, require_leaf, require_sizes, require_variance
-from icllab.tasks.regression_distributions import AbstractInputs
+from icllab.tasks.regression_distributions import AbstractInputs, require_inputs
 
 
 class FunctionRegression(AbstractRegression):
@@ -53,13 +55,15 @@ class FunctionRegression(AbstractRegression):
     length: int = eqx.field(static=True)
     inputs: AbstractInputs
     kernel: Kernel = eqx.field(static=True, kw_only=True)
-    temperature: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
-    noise_variance: Float[Array, ""] = eqx.field(converter=number, kw_only=True)
+    temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"), kw_only=True)
+    noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"), kw_only=True)
     repair: bool = eqx.field(static=True, kw_only=True, default=False)
 
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length")
+        require_inputs(self.inputs)
         require_kernel("kernel", self.kernel, symmetric=True)
+        require_flag("repair", self.repair)
         if self.kernel == "relu" and not self.repair:
             hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
             raise expected("kernel", "one that is positive semi-definite", "relu", hint)

@@ -5,6 +5,9 @@ prompts, and a predictor that is trained on it may take them for granted. Here a
 weights and a share of noise of its own.
 """
 
+from functools import partial
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +17,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks.regression import AbstractRegression, require_sizes
+from icllab.tasks.regression import AbstractRegression, real, require_sizes
+
+
+def _share(name: str, value: Any) -> Array:
+    """A share as an array, floating-point or as it was given; what is no real number, or not one alone, is refused."""
+    array = real(name, value)
+    if array.ndim:
+        raise expected(name, "a number from 0 to 1", f"shape {array.shape}")
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 
 class HierarchicalRegression(AbstractRegression):
@@ -42,8 +53,8 @@ class HierarchicalRegression(AbstractRegression):
     dim: int = eqx.field(static=True)
     length: int = eqx.field(static=True)
     factors: int = eqx.field(static=True)
-    least_explained: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
-    most_explained: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=1.0)
+    least_explained: Float[Array, ""] = eqx.field(converter=partial(_share, "least_explained"), default=0.0)
+    most_explained: Float[Array, ""] = eqx.field(converter=partial(_share, "most_explained"), default=1.0)
 
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length", "factors")

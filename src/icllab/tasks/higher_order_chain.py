@@ -77,6 +77,7 @@ class HigherOrderChain(AbstractSequences):
         require_integer("order", order)
         require_number("share", share, "a number above 0 and at most 1", lambda s: 0 < s <= 1)
         require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        require_key(key)
         counts = [vocabulary**j for j in range(order + 1)]
         if counts[-1] > MOST_CONTEXTS:
             raise expected("order", f"at most {MOST_CONTEXTS} contexts, not {vocabulary}^{order}", order)

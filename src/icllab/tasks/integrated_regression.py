@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_instance, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.linear_regression import LinearRegression
@@ -82,6 +82,9 @@ class IntegratedRegression(AbstractTask):
     """
 
     task: LinearRegression
+
+    def __check_init__(self) -> None:
+        require_instance("task", self.task, LinearRegression, "a LinearRegression")
 
     @property
     def length(self) -> int:

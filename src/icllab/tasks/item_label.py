@@ -9,6 +9,7 @@ ways to answer: to find the query's class in the context, and to have the labels
 
 import abc
 import dataclasses
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.draws import uniform_and_normal
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
@@ -32,8 +33,8 @@ class PromptMixture(eqx.Module):
         p_novel: :math:`p_C`, probability that a prompt has classes made up for it; a leaf, from 0 to 1.
     """
 
-    p_bursty: Float[Array, ""] = eqx.field(converter=number, default=1.0)
-    p_novel: Float[Array, ""] = eqx.field(converter=number, default=0.0)
+    p_bursty: Float[Array, ""] = eqx.field(converter=partial(number, "p_bursty"), default=1.0)
+    p_novel: Float[Array, ""] = eqx.field(converter=partial(number, "p_novel"), default=0.0)
 
     def __check_init__(self) -> None:
         for name in ("p_bursty", "p_novel"):
@@ -92,8 +93,8 @@ class ItemLabel(AbstractItemLabels):
     means: Float[Array, "class dim"] | None
     label_vectors: Float[Array, "label dim"]
     mixture: PromptMixture
-    zipf_exponent: Float[Array, ""] = eqx.field(converter=number)
-    within_class_noise: Float[Array, ""] = eqx.field(converter=number)
+    zipf_exponent: Float[Array, ""] = eqx.field(converter=partial(number, "zipf_exponent"))
+    within_class_noise: Float[Array, ""] = eqx.field(converter=partial(number, "within_class_noise"))
     pairs: int = eqx.field(static=True)
     burstiness: int = eqx.field(static=True)
     position_dim: int = eqx.field(static=True)
@@ -104,6 +105,8 @@ class ItemLabel(AbstractItemLabels):
     def __check_init__(self) -> None:
         for name in ("pairs", "burstiness", "position_dim"):
             require_integer(name, getattr(self, name))
+        for name in ("no_repeats", "swapped", "purged"):
+            require_flag(name, getattr(self, name))
         pairs, groups = self.pairs, self.pairs // self.burstiness
         if self.labels < 2:
             raise expected("labels", "an integer of at least 2", self.labels)
@@ -145,8 +148,11 @@ class ItemLabel(AbstractItemLabels):
         D. ``position_dim=None`` has one for each token, 2N + 1. ``mixture=None`` has bursty prompts alone, and novel
         ones where classes are infinitely many. Numbers that do not fit each other raise an ``InputError``.
         """
-        for name, value in (("labels", labels), ("dim", dim)):
+        for name, value in (("labels", labels), ("pairs", pairs), ("dim", dim)):
             require_integer(name, value)
+        if mixture is not None:
+            require_instance("mixture", mixture, PromptMixture, "one such as PromptMixture(p_bursty=0.5), or None")
+        require_key(key)
         of_labels, of_means = jax.random.split(key)
         means = None
         if classes is not None:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.item_label import AbstractItemLabels, ItemLabel
 
@@ -55,9 +55,12 @@ class LabelRelations(AbstractItemLabels):
         Raises:
             InputError: M does not divide ``rows``, or the items are not of known classes with different labels.
         """
+        require_instance("items", items, ItemLabel, "an ItemLabel task")
         if relations is None:
             return cls(items, None)
         require_integer("relations", relations)
+        require_integer("rows", rows, least=0)
+        require_key(key)
         if rows and rows % relations:
             raise expected("rows", f"a multiple of the {relations} relations", rows)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(relations))

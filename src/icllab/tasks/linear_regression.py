@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number, unknown
+from icllab.core.errors import expected, require_instance, require_integer, require_key, require_number, unknown
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, real, require_sizes, require_variance
 from icllab.tasks.regression_distributions import (
@@ -28,6 +28,7 @@ from icllab.tasks.regression_distributions import (
     GaussianWeights,
     UniformInputs,
     WeightPool,
+    require_inputs,
 )
 
 
@@ -51,8 +52,9 @@ class LinearRegression(AbstractRegression):
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length")
         require_variance("noise_variance", self.noise_variance)
-        _require_distribution("inputs", self.inputs, AbstractInputs, "GaussianInputs")
-        _require_distribution("weights", self.weights, AbstractWeights, "GaussianWeights")
+        require_inputs(self.inputs)
+        wanted = "a distribution of weights such as GaussianWeights(1.0)"
+        require_instance("weights", self.weights, AbstractWeights, wanted)
         for name in ("inputs", "weights"):
             shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
             if any(size != self.dim for size in shape):
@@ -124,12 +126,6 @@ class LinearRegression(AbstractRegression):
         x = self.inputs.sample_many(positions, self.dim, key=of_x)
         noise = jnp.sqrt(self.noise_variance) * jax.random.normal(of_noise, (positions,), x.dtype)
         return RegressionPrompt(x=x, y=x @ w + noise)
-
-
-def _require_distribution(name: str, value: Any, kind: type, example: str) -> None:
-    if not isinstance(value, kind):
-        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        raise expected(name, f"a distribution of {name} such as {example}(1.0)", came)
 
 
 def _item(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Tasks whose answer is a number; and what all tasks have for their fields and for the positions answered."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import jax
@@ -24,19 +25,22 @@ def answered(prediction: Array, prompt: Any) -> int:
 def require_sizes(task: AbstractTask, *names: str) -> None:
     """Refuse a static field that is no integer of at least 1."""
     for name in names:
-        if not (isinstance(getattr(task, name), int) and getattr(task, name) >= 1):
+        value = getattr(task, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise expected(name, "an integer of at least 1", getattr(task, name))
 
 
 def require_leaf(name: str, value: Any, wanted: str, fits: Callable[[Any], Any], hint: str = "") -> None:
-    """Refuse a number that does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
-    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.all(fits(np.asarray(value))):
-        raise expected(name, wanted, np.asarray(value).tolist(), hint)
+    """Refuse what is no scalar, or does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer):
+        number = np.asarray(value)
+        if number.ndim or not fits(number):
+            raise expected(name, wanted, number.tolist() if number.size < 8 else f"shape {number.shape}", hint)
 
 
 def require_variance(name: str, value: Any) -> None:
     """Refuse a variance, or a deviation, that is negative, not finite or no scalar."""
-    require_leaf(name, value, "a finite number >= 0", lambda x: (x.ndim == 0) & (x >= 0) & np.isfinite(x))
+    require_leaf(name, value, "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
 
 
 def real(name: str, value: Any) -> Array:
@@ -51,8 +55,10 @@ def real(name: str, value: Any) -> Array:
     return array
 
 
-def number(value: Any) -> Array:
-    """A number that may be swept, as a floating-point array."""
+def number(name: str, value: Any) -> Array:
+    """A number that may be swept, as a floating-point array; what is no real number is refused."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        real(name, value)
     return jnp.asarray(value, float)
 
 

@@ -6,7 +6,7 @@ A covariance is given once, in the shape that says what it is: a scalar (isotrop
 
 import abc
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.covariances import require_covariance
-from icllab.core.errors import require_integer, require_key
+from icllab.core.errors import require_instance, require_integer, require_key
 from icllab.tasks.regression import real, require_variance
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -70,6 +70,11 @@ class AbstractInputs(AbstractVectors):
     @abc.abstractmethod
     def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
         r""":math:`E\,x x^\top`."""
+
+
+def require_inputs(value: Any) -> None:
+    """Refuse what is no distribution of inputs."""
+    require_instance("inputs", value, AbstractInputs, "a distribution of inputs such as GaussianInputs(1.0)")
 
 
 class GaussianInputs(Gaussian, AbstractInputs):
@@ -135,12 +140,13 @@ class WeightPool(AbstractWeights):
 
     @classmethod
     @eqx.filter_jit
-    def drawn(cls, law: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
+    def drawn(cls, distribution: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
         """A pool of ``size`` independent draws of ``distribution``."""
         require_integer("size", size)
         require_integer("dim", dim)
         require_key(key)
-        return cls(jax.vmap(lambda k: law.sample(dim, key=k))(jax.random.split(key, size)), law)
+        draws = jax.vmap(lambda k: distribution.sample(dim, key=k))(jax.random.split(key, size))
+        return cls(draws, distribution)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A member of the pool, uniformly: 32 random bits modulo its size, even to within size / 2^32."""

@@ -209,6 +209,7 @@ class MarkovChain(AbstractSequences):
         """With rows of T of a symmetric Dirichlet distribution; small concentrations make it nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
         require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        require_key(key)
         rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
         return cls(rows_of(rows), tokens)
 

@@ -6,6 +6,7 @@ for instance, so that some are rare; lengths of strings come equally often.
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number
+from icllab.core.errors import expected, require_flag, require_integer, require_key, require_number
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.regression import number, require_leaf
 from icllab.tasks.sequences import AbstractSequences, draw
@@ -53,7 +54,7 @@ class StringPrograms(AbstractSequences):
     tables: Int[Array, "function symbol"]
     turns: Int[Array, " function"]
     frequencies: Float[Array, " context"]
-    noise: Float[Array, ""] = eqx.field(converter=number)
+    noise: Float[Array, ""] = eqx.field(converter=partial(number, "noise"))
     programs: Programs = eqx.field(static=True)
     lengths: tuple[int, ...] = eqx.field(static=True)
 
@@ -109,6 +110,14 @@ class StringPrograms(AbstractSequences):
         require_integer("functions", functions)
         require_integer("symbols", symbols, least=2)
         require_number("exponent", exponent, "a finite number", np.isfinite)
+        if not _is_sequence(lengths) or not len(lengths):
+            raise expected("lengths", "lengths of strings, such as (4, 8)", lengths)
+        for length in lengths:
+            require_integer("lengths", length)
+        if programs is not None and not (_is_sequence(programs) and all(map(_is_sequence, programs))):
+            raise expected("programs", "a sequence of sequences of functions, such as [(0,), (0, 1)]", programs)
+        require_flag("turned", turned)
+        require_key(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         most = max(lengths) if turned else 1
         chosen: dict[tuple[int, ...], None] = {}
@@ -258,6 +267,10 @@ def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
     r"""Frequencies :math:`c^{-\alpha}` of the ranks 1 to ``count``, over their sum."""
     weights = np.arange(1.0, count + 1) ** -exponent
     return weights / weights.sum()
+
+
+def _is_sequence(given: Any) -> bool:
+    return not isinstance(given, str) and (isinstance(given, Sequence) or np.ndim(given) > 0)
 
 
 def _whole(uniform: Array, count: int) -> Array:

@@ -138,6 +138,7 @@ class Table(AbstractRegression):
 
     def shuffled(self, *, key: PRNGKeyArray) -> "Table":
         """The same table with the targets permuted among its rows: inputs then say nothing of them."""
+        require_key(key)
         return eqx.tree_at(lambda table: table.y, self, jax.random.permutation(key, self.y))
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:

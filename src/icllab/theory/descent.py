@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.finite_wishart import gauss_rule, sample_rule
 from icllab.theory.parameters import FINITE, Array, read
 
@@ -31,12 +32,18 @@ class Steps(NamedTuple):
     contractions: Array
     loss: float
 
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
+
 
 class Search(NamedTuple):
     """What a search from many starting points found: the lowest end point, and where every start ended, ascending."""
 
     best: Steps
     losses: Array
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def loss(rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None, *, dim: int, length: int) -> float:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icllab.core.errors import require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, plain, read
 
 
@@ -24,6 +25,9 @@ class Estimate(NamedTuple):
 
     mean: float
     standard_error: float
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array
 
 
@@ -73,6 +74,9 @@ class Rule(NamedTuple):
 
     points: Array
     weights: Array
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 @lru_cache(maxsize=64)

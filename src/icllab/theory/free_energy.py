@@ -29,6 +29,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from icllab.core.errors import InputError, expected
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
 from icllab.theory.parameters import FINITE, Array, Number, Numbers, Range, plain, read
 
@@ -48,6 +49,9 @@ class Phase(NamedTuple):
     loss: float
     coefficient: LearningCoefficient
     constant: float = 0.0
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def asymptotic(phase: Phase, n: Numbers) -> Number:

@@ -29,6 +29,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import expit
 
 from icllab.core.errors import expected, require_integer, require_known
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import FINITE, POSITIVE, Array, Number, Numbers, plain, read, require_pairs
 
 ATTENTION = ("softmax", "first order")
@@ -51,6 +52,9 @@ class FactorFlow(NamedTuple):
     strengths: Array
     loss: Array
     crossings: dict[float, float]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def loss(

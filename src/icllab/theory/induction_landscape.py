@@ -30,6 +30,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import expit
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import (
     FINITE,
     NON_NEGATIVE,
@@ -60,6 +61,9 @@ class Flow(NamedTuple):
     parameters: Array
     loss: Array
     crossings: dict[float, float]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool = False) -> Number:

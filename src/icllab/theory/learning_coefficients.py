@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import POSITIVE, Number, Numbers, Range, plain, read
 
 _ABOVE_ONE = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "log n is the scale, and must be > 0")
@@ -36,6 +37,9 @@ class LearningCoefficient(NamedTuple):
 
     value: float
     multiplicity: int = 1
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     def at(self, nbeta: Numbers) -> Number:
         r"""What an estimate at a finite inverse temperature has for a target.

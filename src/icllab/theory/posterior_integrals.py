@@ -11,6 +11,7 @@ from scipy.integrate import simpson
 from scipy.optimize import root_scalar
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import FINITE, NON_NEGATIVE, POSITIVE, Array, Numbers, read
 
 
@@ -20,6 +21,9 @@ class Half(NamedTuple):
     free_energy: float
     mean: float
 
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
+
 
 class Term(NamedTuple):
     """One of several terms of a loss: the mean of :math:`n\beta K_c`, its variance, and its covariance with another."""
@@ -27,6 +31,9 @@ class Term(NamedTuple):
     mean: float
     variance: float
     covariance: float
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def cusp(side: str, n: float, *, split: float, tilt: float, free: float) -> Half:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from icllab.core.covariances import require_covariance
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
@@ -30,6 +31,9 @@ class Optimum(NamedTuple):
 
     matrix: Array
     loss: float
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def optimal(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icllab.core.errors import expected
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, read
 
 
@@ -59,6 +60,9 @@ class Terms(NamedTuple):
 
     estimate: np.ndarray
     covariance: np.ndarray
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def contributions(

@@ -18,6 +18,7 @@ import numpy as np
 
 from icllab.core.covariances import require_covariance
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import (
     FINITE,
     NON_NEGATIVE,
@@ -138,6 +139,9 @@ class Shares(NamedTuple):
     mixed: Floats
     r""":math:`\epsilon u_iv_i`, of :math:`R_kG\,\nu G`."""
     missed_twice: Floats
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
     r""":math:`v_i(v_i+(1-\epsilon)u_i)`, of :math:`(\nu G)^2`."""
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import root
 
 from icllab.core.errors import expected, require_integer
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
 from icllab.theory.parameters import Array
 
@@ -37,6 +38,9 @@ class Polygon(NamedTuple):
     bias: Array
     loss: float
     coefficient: LearningCoefficient
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 def loss(weights: Array, bias: Array) -> float:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read, scalings
 from icllab.theory.sample_covariance import Covariance, in_eigenbasis, shares
 from icllab.theory.wishart import climbed, least_terms, positive_root, surplus
@@ -145,6 +146,9 @@ class Noise(NamedTuple):
     square: Number
     r""":math:`\frac1d\mathbb E\lVert\Gamma_{:,1:d} - \bar\Gamma\rVert^2`, spread over :math:`d^2` entries."""
     last_column: Number
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
     r""":math:`\mathbb E\lVert\Gamma_{:,d+1}\rVert^2`, of the :math:`d` entries on the labels' mean square."""
 
 

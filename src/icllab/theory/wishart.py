@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import NON_NEGATIVE, POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read
 
 
@@ -80,6 +81,9 @@ class Traces(NamedTuple):
     mixed: Floats
     r""":math:`\mathrm{tr}_d\,RG\,qG`."""
     missed_twice: Floats
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
     r""":math:`\mathrm{tr}_d\,(qG)^2 = -q^2M_\kappa'(q)`."""
 
 

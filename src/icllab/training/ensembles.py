@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import InputError, expected, require_key
 from icllab.core.protocols import declared
+from icllab.core.views import brief, html_fields, one_line
 from icllab.training.sweeps import product, seed_numbers, swept_values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ensemble:
     """Predictors that differ in their arrays only.
 
@@ -55,6 +56,16 @@ class Ensemble:
             lambda leaf: jnp.repeat(leaf, times, axis=0) if eqx.is_array(leaf) and times > 1 else leaf, self.stacked
         )
         return Ensemble(stacked, coordinates)
+
+    def __repr__(self) -> str:
+        return one_line("Ensemble", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Ensemble", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        about = {"predictor": getattr(self.stacked, "__name__", type(self.stacked).__name__), "members": str(self.size)}
+        return about | {name: brief(values) for name, values in self.coordinates.items()}
 
 
 def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNGKeyArray, **fields: Any) -> Ensemble:
@@ -96,7 +107,7 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
         values = {name: jnp.asarray(coordinates[name][i]) for name in swept}
         try:
             members.append(built(jax.random.fold_in(key, int(seed)), values))
-        except (jax.errors.JAXTypeError, TypeError) as error:
+        except (jax.errors.JAXTypeError, TypeError, InputError) as error:
             if not swept or not _needs_a_constant(error):
                 raise
             hint = "a shape is fixed in one ensemble; make one ensemble for each"
@@ -126,6 +137,8 @@ def _require_builder(build: Any, names: Iterable[str]) -> None:
 
 def _needs_a_constant(error: Exception) -> bool:
     """Whether a number that is traced was used where Python or a shape needs its value."""
+    if isinstance(error, InputError):
+        return any(word in str(error) for word in ("Tracer", "Traced"))
     words = ("concrete", "Tracer", "traced", "integer", "ShapedArray", "static", "Shapes must be")
     return isinstance(error, jax.errors.JAXTypeError) or any(word in str(error) for word in words)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import InputError, expected, require_path
 from icllab.core.files import write_atomically
 from icllab.training.ensembles import Ensemble, ensemble_of
 from icllab.training.runs import Run, Unopened
@@ -54,6 +54,7 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         InputError: There is no finished run; or the predictor has other arrays than the one that was trained,
             or the ensemble another number of members.
     """
+    require_path("store", store, "the folder that was given to icl.fit")
     root = Path(store)
     path = root / _FILE
     if not path.is_file():

@@ -12,7 +12,7 @@ from icllab.core.errors import require_key
 from icllab.core.prompt import Prompt
 from icllab.training.devices import require_devices
 from icllab.training.ensembles import ensemble_of
-from icllab.training.host import train
+from icllab.training.host import not_begun, train
 from icllab.training.loop import Program
 from icllab.training.minibatches import Fixed, Fresh, source_of, stream_of
 from icllab.training.objective import Positions, chosen_positions, require_prediction, require_task
@@ -98,30 +98,31 @@ def fit(
     record.require_within(until.steps)
     require_task(task)
 
-    members = ensemble_of(predictor)
-    one = members.member(0)
-    require_places(sweep.values, task=task, predictor=one, optimizer=optimizer)
-    require_optimizer(optimizer, sweep.values)
-    stream = stream_of(source, batch)
-    prompt = prompt_of(task, source, record, key)
-    answered = require_prediction(one, task, prompt)
-    given = isinstance(source, Fixed) and source.shared is not None
-    drawn = not given or (record.shared is None and record.held_out != 0)
-    require_effect(sweep.values, task=task, predictor=one, prompt=prompt, key=key, drawn=drawn)
+    with not_begun():
+        members = ensemble_of(predictor)
+        one = members.member(0)
+        require_places(sweep.values, task=task, predictor=one, optimizer=optimizer)
+        require_optimizer(optimizer, sweep.values)
+        stream = stream_of(source, batch)
+        prompt = prompt_of(task, source, record, key)
+        answered = require_prediction(one, task, prompt)
+        given = isinstance(source, Fixed) and source.shared is not None
+        drawn = not given or (record.shared is None and record.held_out != 0)
+        require_effect(sweep.values, task=task, predictor=one, prompt=prompt, key=key, drawn=drawn)
 
-    members = members.crossed(sweep.arrays)
-    params, frozen, static = parts(members, sweep.values, trainable)
-    program = Program(
-        static=static,
-        task=task,
-        optimizer=optimizer,
-        rules=until.rules,
-        stream=stream,
-        data=None if isinstance(source, Fresh) else source.shared,
-        positions=chosen_positions(positions, prompt.positions, answered),
-        total=prompt.positions,
-    )
-    own = own_of(members, sweep.values, frozen, task, source, key=key)
-    held_out = held_out_prompts(record, task, own, key)
-    plan = Plan(program, own, params, members, until.steps, record, held_out, key)
+        members = members.crossed(sweep.arrays)
+        params, frozen, static = parts(members, sweep.values, trainable)
+        program = Program(
+            static=static,
+            task=task,
+            optimizer=optimizer,
+            rules=until.rules,
+            stream=stream,
+            data=None if isinstance(source, Fresh) else source.shared,
+            positions=chosen_positions(positions, prompt.positions, answered),
+            total=prompt.positions,
+        )
+        own = own_of(members, sweep.values, frozen, task, source, key=key)
+        held_out = held_out_prompts(record, task, own, key)
+        plan = Plan(program, own, params, members, until.steps, record, held_out, key)
     return train(plan, mode=sweep.mode, devices=devices, store=store)

@@ -1,9 +1,10 @@
 """The host's side of a run: stretches of steps, records, checkpoints, progress, and nothing inside a stretch."""
 
+import contextlib
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -191,15 +192,12 @@ class _Loop:
 
 def train(plan: Plan, *, mode: str, devices: int | str, store: CheckpointStore | None) -> Run:
     """Run a plan to its end."""
-    try:
+    with not_begun():
         loop, checkpoints, kept = _Loop(plan), None, None
         if store is not None:
             checkpoints = Checkpoints(store.path, configuration(plan, loop.state))
             stored = loop.resume(checkpoints)
             kept = None if stored is None else resumed(plan, stored, mode, devices, checkpoints.root)
-    except KeyboardInterrupt:
-        said = "icl.fit: interrupted before it began; nothing is lost, the same call starts again"
-        raise TrainingInterrupted(said) from None
     begun = loop.step
     try:
         if loop.running and loop.step < plan.steps:
@@ -223,6 +221,16 @@ class TrainingInterrupted(KeyboardInterrupt):
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows of it."""
         return [str(self)]
+
+
+@contextlib.contextmanager
+def not_begun() -> Iterator[None]:
+    """What comes before the first step: Ctrl-C within says that nothing is lost, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        said = "icl.fit: interrupted before it began; nothing is lost, the same call starts again"
+        raise TrainingInterrupted(said) from None
 
 
 def _interrupted(loop: _Loop, checkpoints: Checkpoints | None, begun: int) -> TrainingInterrupted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.core.views import html_fields
+from icllab.core.views import brief, html_fields, one_line
 from icllab.training.ensembles import Ensemble
 from icllab.training.trajectory import Trajectory
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unopened:
     """The members of a run that was opened without a predictor: their number is known, they are not."""
 
@@ -31,6 +31,15 @@ class Unopened:
     def member(self, index: int) -> Any:
         """Refused."""
         raise expected("members", "a run opened with its predictor", "one opened without", self.how)
+
+    def __repr__(self) -> str:
+        return one_line("Unopened", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Members of a run, unopened", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        return {"members": str(self.size)} | {name: brief(values) for name, values in self.coordinates.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +76,7 @@ class Run:
         return self.members.member(index)
 
     def __repr__(self) -> str:
-        return f"Run({', '.join(f'{name}: {value}' for name, value in self._summary().items())})"
+        return one_line("Run", self._summary())
 
     def _repr_html_(self) -> str:
         return html_fields("Training run", self._summary())

@@ -124,12 +124,24 @@ class Until:
     rules: tuple[AbstractRule, ...]
 
     def __init__(self, steps: int, *rules: AbstractRule) -> None:
-        if isinstance(steps, AbstractRule):
+        if isinstance(steps, AbstractRule | type | list | tuple):
             hint = "a rule comes after the most steps: Until(5000, TargetLoss(0.1))"
-            raise expected("steps", "an integer of at least 1", type(steps).__name__, hint)
+            raise expected("steps", "an integer of at least 1", _named(steps), hint)
         require_integer("steps", steps)
         for rule in rules:
             if not isinstance(rule, AbstractRule):
-                raise expected("rules", "stop rules, such as TargetLoss(0.1)", type(rule).__name__)
+                raise expected("rules", "stop rules, such as TargetLoss(0.1)", _named(rule), _with_numbers(rule))
         object.__setattr__(self, "steps", int(steps))
         object.__setattr__(self, "rules", rules)
+
+
+def _named(given: Any) -> str:
+    """What was given in place of a number or of a rule: a class by its own name, anything else by its kind's."""
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+
+
+def _with_numbers(rule: Any) -> str:
+    """How a rule is made of its class."""
+    if not (isinstance(rule, type) and issubclass(rule, AbstractRule)):
+        return ""
+    return f"{rule.__name__}({'0.1' if rule is TargetLoss else ''}) is one"

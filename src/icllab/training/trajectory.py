@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import expected
+from icllab.core.views import brief, html_fields, one_line
 from icllab.training.ensembles import Ensemble
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trajectory:
     """The trained arrays after so many updates, held on the host.
 
@@ -46,3 +47,14 @@ class Trajectory:
         """One member's trained arrays at all kept steps, stacked on a leading axis, as NumPy."""
         rows = [jax.tree.map(lambda leaf: leaf[member], self.params[step]) for step in self.steps]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+
+    def __repr__(self) -> str:
+        return one_line("Trajectory", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Parameters at kept steps", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        steps = np.asarray(self.steps, np.int64)
+        numbers = {"kept steps": str(len(self)), "steps": brief(steps) if len(steps) else "none"}
+        return numbers | {name: brief(values) for name, values in self.coordinates.items()}

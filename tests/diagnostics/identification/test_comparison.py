@@ -263,8 +263,8 @@ def test_members_of_an_ensemble(task, getkey):
 def test_a_run_is_judged_at_every_step_kept(task, getkey):
     """Three members whose ridge has moved, each in its own way, after five updates."""
     ends = np.array([3.0, 2.0, 0.5])
-    members = Ensemble(Ridge(ends), {"seed": np.arange(3)})
-    params = {0: Ridge(np.full(3, 3.0)), 5: Ridge(ends)}
+    members = Ensemble(jax.vmap(Ridge)(ends), {"seed": np.arange(3)})
+    params = {0: jax.vmap(Ridge)(np.full(3, 3.0)), 5: jax.vmap(Ridge)(ends)}
     none = eqx.filter(members.stacked, eqx.is_array, inverse=True)
     run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, none, members.coordinates))
     candidates = {"start": Ridge(3.0), "any": Ridge(1.0)}

@@ -106,6 +106,9 @@ def test_what_has_another_shape_is_no_edit(change, said):
         assert str(error.value) == said
     with pytest.raises(InputError, match=r"^edit: expected shape|^edit: expected an array"):
         edited(network, lambda name, value: 2 * value).trace(prompt, edit)
+    with pytest.raises(InputError) as error:
+        network.trace(prompt, edit)
+    assert str(error.value) == said
 
 
 def test_only_a_model_is_edited_and_only_by_a_function(model):

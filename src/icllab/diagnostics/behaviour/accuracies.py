@@ -35,7 +35,7 @@ def accuracy(
     Args:
         predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.cases>`.
         task: Classification task.
-        key: As of :func:`per_length <icllab.diagnostics.behaviour.lengths.per_length>`, as are the others.
+        key: A key, as for :func:`per_length <icllab.diagnostics.behaviour.lengths.per_length>`; so are the others.
 
     Returns:
         ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor that

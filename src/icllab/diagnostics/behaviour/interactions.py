@@ -104,13 +104,13 @@ def mean_patterns(network: Any, asked: Any) -> tuple[Float[Array, "token token"]
 
 
 @eqx.filter_jit
-def with_terms(network: Any, law: Any, asked: Any, kept: tuple[Any, Any]) -> Float[Array, "3"]:
+def with_terms(network: Any, task: Any, asked: Any, kept: tuple[Any, Any]) -> Float[Array, "3"]:
     """Accuracy, attention of labels to their items and of the query to the right label, with weighted terms."""
 
     def one(prompt: Any) -> Float[Array, "3"]:
         trace = restricted(network, prompt, kept)
         attention = heads.item_label_measures(trace, prompt)[:2]
-        return jnp.append(law.accuracy(trace.prediction, prompt)[-1], attention)
+        return jnp.append(task.accuracy(trace.prediction, prompt)[-1], attention)
 
     return jnp.mean(_mapped(one, asked), axis=0)
 

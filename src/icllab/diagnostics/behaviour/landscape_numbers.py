@@ -13,7 +13,7 @@ TOGETHER = 256  # prompts side by side
 
 
 @eqx.filter_jit
-def read(network: Any, law: Any, asked: Any) -> Float[Array, "5"]:
+def read(network: Any, task: Any, asked: Any) -> Float[Array, "5"]:
     r"""The strength of the readout, the attentions y, z and z', and the loss: means over prompts.
 
     .. math:: \xi = \frac{E[\text{logit of the right label}] - E[\text{mean logit of labels out of context}]}{E[z]}
@@ -29,7 +29,7 @@ def read(network: Any, law: Any, asked: Any) -> Float[Array, "5"]:
         gap = logits[right] - jnp.sum(logits * outside) / jnp.sum(outside)
         z = heads.target_attention(row, prompt.matches)
         other = (heads.label_attention(row) - z) / (prompt.pairs - 1)
-        return jnp.stack([gap, heads.item_label_attention(first), z, other, law.loss(trace.prediction, prompt)[-1]])
+        return jnp.stack([gap, heads.item_label_attention(first), z, other, task.loss(trace.prediction, prompt)[-1]])
 
     count = asked.labels.shape[0]
     gap, y, z, other, loss = jnp.mean(jax.lax.map(one, asked, batch_size=min(TOGETHER, count)), axis=0)

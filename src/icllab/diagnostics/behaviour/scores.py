@@ -67,7 +67,8 @@ def icl_scores(
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only is
             given the prompt up to that position, and has all scores too.
-        task: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are ``key``, ``prompts`` and ``block``.
+        task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`; so are ``key``, ``prompts`` and
+            ``block``.
         early: Early position e; by default a tenth of ``late``.
         late: Late position l; by default the last.
         size: Number of positions that the lone query takes: 1, or for token prompts the number of tokens of a question.

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.core.views import html_fields
+from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence, kind_of
 from icllab.diagnostics.contexts.map_tests import MapTests, fitted_map
@@ -88,7 +88,7 @@ class ContextMap:
         return bool(self.dataset["converged"])
 
     def __repr__(self) -> str:
-        return f"ContextMap({', '.join(f'{name}: {value}' for name, value in self._summary().items())})"
+        return one_line("ContextMap", self._summary())
 
     def _repr_html_(self) -> str:
         queries = {name: self.dataset.attrs[name] for name in ("query_length", "queries", "positions", "method")}

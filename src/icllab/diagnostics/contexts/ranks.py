@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected, require_key, require_number
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.core.views import html_fields
+from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import kind_of, metric_root
 from icllab.diagnostics.contexts.map_tests import fitted_map
@@ -76,7 +76,7 @@ class ContextRank:
         return float(np.sum((self.basis @ other.basis.T) ** 2) / min(self.rank, other.rank))
 
     def __repr__(self) -> str:
-        return f"ContextRank({', '.join(f'{name}: {value}' for name, value in self._summary().items())})"
+        return one_line("ContextRank", self._summary())
 
     def _repr_html_(self) -> str:
         return html_fields("Rank of a context", self._summary())

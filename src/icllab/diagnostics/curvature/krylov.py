@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from icllab.core.errors import expected
+from icllab.core.views import fields_html, fields_repr
 
 Product: TypeAlias = Callable[[Any], Any]  # v -> A v
 
@@ -37,6 +38,9 @@ class TraceEstimate(NamedTuple):
     value: float
     error: float
     gap: float = 0.0
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
 
 class SpectralMeasure(NamedTuple):

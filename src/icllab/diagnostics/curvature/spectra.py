@@ -94,7 +94,8 @@ def fisher_spectrum(
 
     Args:
         loss: A function of parameters and a batch, its mean; with ``outputs`` of those and the batch.
-        at: As of :func:`hessian_spectrum`, which says too what is returned, as are ``key``, ``data`` and ``batch``.
+        at: A point, as for :func:`hessian_spectrum`, which says too what is returned; so are ``key``, ``data`` and
+            ``batch``.
         outputs: A function of parameters and a batch, or None.
         **how: ``extreme``, ``probes``, ``order``, ``threshold`` and ``dense`` of :func:`hessian_spectrum`.
 
@@ -131,7 +132,7 @@ def effective_dimension(
     it is the learning coefficient that a quadratic loss of that Hessian has.
 
     Args:
-        loss: As of :func:`hessian_spectrum`, as are the others.
+        loss: The loss, as for :func:`hessian_spectrum`; so are the others.
         resolution: :math:`\rho`, in units of the Hessian.
         order: Products of each probe; about :math:`\sqrt{h_{\max}/\rho}` are needed, and ``gap`` says if they were.
 

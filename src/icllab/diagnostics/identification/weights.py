@@ -130,7 +130,7 @@ def interpolate(
         model: Network at t = 0, or several, as of :func:`weight_distance`.
         other: Network at t = 1.
         task: Task that samples the prompts, the same for every t, and owns the loss.
-        key: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are ``prompts`` and ``block``.
+        key: A key, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`; so are ``prompts`` and ``block``.
         points: Number of values of t, both ends among them; at least 2.
 
     Returns:

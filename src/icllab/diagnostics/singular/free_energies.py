@@ -105,7 +105,7 @@ def annealed_coefficient(
     m's slope which estimates :math:`\lambda`.
 
     Args:
-        loss: As of :func:`free_energy`, as are the others.
+        loss: The loss, as for :func:`free_energy`; so are the others.
         at: Point :math:`w^*`.
         nbeta: The largest inverse temperature, at least 10.
 

@@ -35,7 +35,8 @@ def divergences(
     asked for. Position i of the result is l = i + 1 tokens seen.
 
     Args:
-        predictors: As of :func:`~icllab.diagnostics.behaviour.lengths.per_length`, as are the others.
+        predictors: Any of the kinds that :func:`~icllab.diagnostics.behaviour.lengths.per_length` takes; so are
+            the others.
         task: Task of sequences whose entropies are known, or any where the truth is given.
         truth: Predictor that knows the distribution, or its name among the predictors. The losses of the others are
             then taken above its own window by window, with far smaller errors, and a window's sum over lengths is the

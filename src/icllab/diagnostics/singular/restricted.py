@@ -45,7 +45,7 @@ def restricted_coefficient(
         weights: The weights u that may move, as ``where`` of ``equinox.tree_at``: of a model with layers
             ``lambda m: m.layers[0].query``.
         key: Key of the chains.
-        **how: As of ``learning_coefficient``: ``n``, ``nbeta``, ``sampler``, ``data``, ``localization``.
+        **how: Arguments of ``learning_coefficient``: ``n``, ``nbeta``, ``sampler``, ``data``, ``localization``.
 
     Returns:
         What ``learning_coefficient`` returns, of u. The default localization is that of u's own mean square.

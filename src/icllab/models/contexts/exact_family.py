@@ -12,16 +12,20 @@ Derived: docs/contexts-to-weights.md, Models whose map is a formula.
 """
 
 import abc
+import math
+from numbers import Real
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer
+from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.dense import require_spread
 
 
 class ExactFamily(AbstractModel):
@@ -64,6 +68,9 @@ class FastWeights(ExactFamily):
         """All weights normal with standard deviation ``std``."""
         require_integer("dim", dim)
         require_integer("hidden", hidden)
+        require_spread("std", std, default=False)
+        require_flag("normalised", normalised)
+        require_key(key)
         of_down, of_up, of_slow = jax.random.split(key, 3)
         down = std * jax.random.normal(of_down, (hidden, dim))
         up = std * jax.random.normal(of_up, (dim, hidden))
@@ -120,6 +127,11 @@ class GradientStep(ExactFamily):
 
     start: Float[Array, " dim"]
     rate: Float[Array, ""]
+
+    def __check_init__(self) -> None:
+        if isinstance(self.start, list | tuple | str | Real) or np.ndim(self.start) != 1:
+            raise expected("start", "an array of one number for each dimension", type(self.start).__name__)
+        require_scalar("rate", self.rate, "a finite number", math.isfinite)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""

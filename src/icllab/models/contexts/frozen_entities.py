@@ -19,6 +19,7 @@ attention over U alone that is to give the same updates; each comes with a bound
 Derived: docs/contexts-to-weights.md, Frozen entities.
 """
 
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -27,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.core.kernels import SOFTMAX
 from icllab.models.networks.transformer import Transformer
 
@@ -83,7 +84,11 @@ class FrozenEntities(eqx.Module):
     frozen: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not 0 < self.frozen < len(self.keys):
+        if (
+            isinstance(self.frozen, bool)
+            or not isinstance(self.frozen, Integral)
+            or not 0 < self.frozen < len(self.keys)
+        ):
             raise expected("frozen", f"an integer from 1 to {len(self.keys) - 1}", self.frozen)
 
     @classmethod
@@ -95,6 +100,9 @@ class FrozenEntities(eqx.Module):
         Raises:
             InputError: The attention is no causal softmax of products, or turns keys by their positions.
         """
+        require_integer("frozen", frozen)
+        if isinstance(layer, bool) or not isinstance(layer, Integral) or not 0 <= layer < len(model.blocks):
+            raise expected("layer", f"an integer from 0 to {len(model.blocks) - 1}", layer)
         attention, block = model.blocks[layer].attention, model.blocks[layer]
         if attention.weighting != SOFTMAX or attention.similarity is not None or attention.normalisation != "none":
             raise expected("model", "softmax attention of products, without another normalisation", attention.weighting)

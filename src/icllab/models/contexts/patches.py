@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
+from icllab.core.views import fields_html, fields_repr
 from icllab.models.contexts.weight_changes import WeightChange, best_change
 from icllab.models.networks.dense import Dense
 from icllab.models.networks.transformer import Block, Transformer
@@ -51,6 +52,9 @@ class Patch(eqx.Module):
 
     first: tuple[WeightChange, ...]
     last: tuple[Float[Array, " width"], ...]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     def applied(self, model: Transformer) -> Transformer:
         """The transformer with these weights."""

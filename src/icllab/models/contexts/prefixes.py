@@ -103,10 +103,9 @@ class Prefixed(AbstractModel):
         prefixes = {f"block{i}.attention.{part}": held[i] for part, held in parts.items() for i in range(len(held))}
 
         def lengthened(name: str, value: Array) -> Array:
-            value = jnp.concatenate([prefixes[name], value]) if name in prefixes else value
-            return value if edit is None else edit(name, value)
+            return jnp.concatenate([prefixes[name], value]) if name in prefixes else value
 
-        record, model = Recorder(lengthened), self.model
+        record, model = Recorder(edit, first=lengthened), self.model
         x, layout = self._embedded(model.embedding, prompt)
         x = record("embedding", x)
         last = len(model.blocks) - 1

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer
+from icllab.core.errors import require_integer, require_key
 
 
 class PositiveFeatures(eqx.Module):
@@ -34,6 +34,8 @@ class PositiveFeatures(eqx.Module):
     def drawn(cls, features: int, *, dim: int, key: PRNGKeyArray) -> "PositiveFeatures":
         """Independent directions from N(0, I)."""
         require_integer("features", features)
+        require_integer("dim", dim)
+        require_key(key)
         return cls(jax.random.normal(key, (features, dim)))
 
     def __call__(self, x: Float[Array, "row dim"]) -> Float[Array, "row feature"]:

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_integer, require_key, unknown
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.induction.placed_rows import PlacedRows, Updated, WrittenOut
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import masked_softmax
 from icllab.models.networks.classifier import Classifier
-from icllab.models.networks.dense import product
+from icllab.models.networks.dense import product, require_spread
 from icllab.tasks.item_label import ItemLabel
 
 KINDS = ("softmax", "linear")
@@ -103,8 +103,13 @@ class ItemLabelNetwork(AbstractModel):
         Raises:
             InputError: A name is unknown, or there are other than one or two layers.
         """
-        if layers not in (1, 2):
+        require_integer("dim", dim)
+        require_integer("position_dim", position_dim, least=0)
+        if isinstance(layers, bool) or layers not in (1, 2):
             raise expected("layers", "1 or 2", layers)
+        require_integer("layers", layers)
+        if not isinstance(attention, str | list | tuple):
+            raise expected("attention", f"one name, or {layers}, one for each layer", attention)
         kinds = (attention,) * layers if isinstance(attention, str) else tuple(attention)
         for kind in kinds:
             if kind not in KINDS:
@@ -113,6 +118,8 @@ class ItemLabelNetwork(AbstractModel):
             raise expected("attention", f"one name, or {layers}, one for each layer", list(kinds))
         if form not in FORMS:
             raise unknown("form", form, FORMS)
+        require_spread("std", std)
+        require_key(key)
         of_layers, of_classifier = jax.random.split(key)
         width = position_dim + dim
         spread = dim**-0.5 if std is None else std
@@ -136,6 +143,9 @@ class ItemLabelNetwork(AbstractModel):
         key: PRNGKeyArray,
     ) -> "ItemLabelNetwork":
         """A network of the sizes of a task; the other arguments are those of the constructor."""
+        if not all(hasattr(task, name) for name in ("dim", "position_dim", "labels")):
+            came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
+            raise expected("task", "an item-label task", came)
         sizes = {"dim": task.dim, "position_dim": task.position_dim, "labels": task.labels}
         return cls(**sizes, layers=layers, depth=depth, attention=attention, form=form, std=std, key=key)
 

@@ -8,7 +8,9 @@ The x are contents; positions are known, and what a layer collects is kept apart
 :math:`(x_q, w)` is classified.
 """
 
-from typing import Literal
+import math
+from functools import partial
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -16,12 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer
+from icllab.core.errors import require_integer, require_scalar
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import masked_softmax
 from icllab.models.networks.classifier import Classifier
+
+
+def _strength(name: str, value: Any) -> Array:
+    """A strength as an array; what is no number is refused."""
+    require_scalar(name, value, "a finite number", math.isfinite)
+    return jnp.asarray(value, float)
 
 
 class Reader(eqx.Module):
@@ -50,9 +58,9 @@ class MinimalHead(AbstractModel):
     Source: [Reddy24].
     """
 
-    beta1: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
-    alpha: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
-    beta2: Float[Array, ""] = eqx.field(converter=lambda value: jnp.asarray(value, float))
+    beta1: Float[Array, ""] = eqx.field(converter=partial(_strength, "beta1"))
+    alpha: Float[Array, ""] = eqx.field(converter=partial(_strength, "alpha"))
+    beta2: Float[Array, ""] = eqx.field(converter=partial(_strength, "beta2"))
     classifier: Classifier | Reader
 
     @classmethod
@@ -68,6 +76,7 @@ class MinimalHead(AbstractModel):
         key: PRNGKeyArray,
     ) -> "MinimalHead":
         """With a drawn classifier of ``depth`` ReLU layers on the 2D entries of :math:`(x_q, w)`."""
+        require_integer("dim", dim)
         return cls(beta1, alpha, beta2, Classifier(2 * dim, labels, depth=depth, key=key))
 
     @classmethod
@@ -82,7 +91,7 @@ class MinimalHead(AbstractModel):
     ) -> "MinimalHead":
         r"""With the logit :math:`\xi \sum_{j \text{ shows } l} a_j` for label l, a the attention of the query."""
         require_integer("labels", labels)
-        return cls(beta1, alpha, beta2, Reader(jnp.asarray(xi, float), labels))
+        return cls(beta1, alpha, beta2, Reader(_strength("xi", xi), labels))
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]

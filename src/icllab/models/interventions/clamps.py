@@ -6,6 +6,7 @@ model that ``fit`` trains as any other; they nest. What is clamped passes no gra
 """
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -68,7 +69,7 @@ def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedB
 
 def ablated(model: AbstractModel, layer: int) -> Edited:
     """The head of ``layer`` (1 or 2) adds nothing to the stream."""
-    if layer not in (1, 2):
+    if isinstance(layer, bool) or not isinstance(layer, Integral) or layer not in (1, 2):
         raise expected("layer", "1 or 2", layer)
     return edited(model, _Ablation(layer))
 

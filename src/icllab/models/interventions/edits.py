@@ -5,17 +5,21 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Array
 
 from icllab.core.errors import InputError, expected
 from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.core.views import fields_html, fields_repr
+from icllab.models.interventions.recording import as_wide
 
 
 class AbstractEdited(AbstractModel):
     """A model under an intervention; answers and declares as the wrapped model does."""
 
     model: eqx.AbstractVar[AbstractModel]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     @abc.abstractmethod
     def edit_of(self, prompt: Any) -> Edit:
@@ -46,10 +50,10 @@ class AbstractEdited(AbstractModel):
         own, touched = self.edit_of(prompt), []
 
         def both(name: str, value: Array) -> Array:
-            changed = _as_wide(name, value, own(name, value))
+            changed = as_wide(name, value, own(name, value))
             if changed is not value:
                 touched.append(name)
-            return changed if edit is None else _as_wide(name, value, edit(name, changed))
+            return changed if edit is None else as_wide(name, value, edit(name, changed))
 
         found = self.model.trace(prompt, both)
         if not touched:
@@ -104,12 +108,3 @@ def _require(model: Any, edit: Any, wanted: str) -> None:
         raise expected("model", "one with named activations, which has a trace", came)
     if not callable(edit):
         raise expected("edit", wanted, type(edit).__name__)
-
-
-def _as_wide(name: str, value: Array, changed: Any) -> Any:
-    """What an activation is changed to, if it has its shape."""
-    if not eqx.is_array_like(changed):
-        raise expected("edit", f"an array for {name}", type(changed).__name__)
-    if np.shape(changed) != value.shape:
-        raise expected("edit", f"shape {value.shape} of {name}", np.shape(changed))
-    return changed

@@ -1,10 +1,13 @@
 """Names for what a model computes on its way: every activation is written down, and may be replaced there."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 
+from icllab.core.errors import expected
 from icllab.core.protocols import Edit
 
 Record: TypeAlias = Callable[[str, Array], Array]
@@ -13,19 +16,32 @@ Record: TypeAlias = Callable[[str, Array], Array]
 class Recorder:
     """``record(name, value) -> value``: keeps activations in the order they come, each after ``edit``.
 
+    An edit that returns no array, or one of another shape than the activation's, is refused by the activation's name.
+    A model whose own changes are of other shapes gives them as ``first``, which comes before.
+
     What nobody reads afterwards costs nothing under ``jit``: the compiler drops it.
     """
 
-    def __init__(self, edit: Edit | None = None) -> None:
+    def __init__(self, edit: Edit | None = None, *, first: Edit | None = None) -> None:
         self.activations: dict[str, Array] = {}
-        self._edit = edit
+        self._edit, self._first = edit, first
 
     def __call__(self, name: str, value: Array) -> Array:
         """``value``, or what ``edit`` makes of it."""
-        value = value if self._edit is None else self._edit(name, value)
+        value = value if self._first is None else self._first(name, value)
+        value = value if self._edit is None else as_wide(name, value, self._edit(name, value))
         self.activations[name] = value
         return value
 
     def within(self, part: str) -> Record:
         """The same recorder for a part of the model: ``name`` becomes ``part.name``, and ``""`` the part itself."""
         return lambda name, value: self(f"{part}.{name}" if name else part, value)
+
+
+def as_wide(name: str, value: Array, changed: Any) -> Any:
+    """What an activation is changed to, if it has its shape."""
+    if not eqx.is_array_like(changed):
+        raise expected("edit", f"an array for {name}", type(changed).__name__)
+    if np.shape(changed) != value.shape:
+        raise expected("edit", f"shape {value.shape} of {name}", np.shape(changed))
+    return changed

@@ -9,20 +9,22 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 :math:`Q = \mathrm{diag}(B^\top C, 0)`.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_integer, require_key, require_scalar, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, Kernel, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.linear.linear_attention import MASKED, LinearAttention, StackedAttention, prefix_tokens
-from icllab.models.networks.dense import product
+from icllab.models.networks.dense import product, require_spread
 
 
 class GeneralisedAttention(StackedAttention):
@@ -61,6 +63,15 @@ class GeneralisedAttention(StackedAttention):
     axis: str = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
+        self._require_shape("value", "an array [layer, dim + 1, dim + 1]", lambda shape: len(shape) == 3)
+        layers, size = np.shape(self.value)[:2]
+        for name in ("key", "query"):
+            wanted = f"an array [layer, dim, dim] of shape {(layers, size - 1, size - 1)}"
+            self._require_shape(name, wanted, lambda shape: shape == (layers, size - 1, size - 1))
+        self._require_shape("temperature", f"one number for each of {layers} layers", lambda shape: shape == (layers,))
+        if self.diagonal is not None:
+            same = "an array of the shape of value, or None"
+            self._require_shape("diagonal", same, lambda shape: shape == np.shape(self.value))
         require_kernel("similarity", self.similarity)
         if self.axis not in ("keys", "queries"):
             raise unknown("axis", self.axis, ("keys", "queries"))
@@ -73,8 +84,11 @@ class GeneralisedAttention(StackedAttention):
 
         The other fields are as they are given, with ``axis="keys"`` by default.
         """
-        if layers < 1:
-            raise expected("layers", "an integer of at least 1", layers)
+        require_integer("dim", dim)
+        require_integer("layers", layers)
+        require_spread("std", std, default=False)
+        require_scalar("temperature", temperature, "a finite number > 0", lambda t: 0 < t < math.inf)
+        require_key(key)
         of_value, of_rest = jax.random.split(key)
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
         b, c = std * jax.random.normal(of_rest, (2, layers, dim, dim))

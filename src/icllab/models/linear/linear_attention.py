@@ -7,6 +7,8 @@ The columns of :math:`Z_0` are the examples :math:`(x_i; y_i)` and the query :ma
 removes the query from the keys. ``P`` is the product of output and value weights, ``Q`` of key and query weights.
 """
 
+from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal
 
 import equinox as eqx
@@ -15,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_flag, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.linear.gram import gram_prediction
-from icllab.models.networks.dense import product
+from icllab.models.networks.dense import product, require_spread
 from icllab.models.networks.embedding import Joined
 
 # The query masked as a key, examples that see each other, the answer read with a minus: Ahn et al., von Oswald et al.
@@ -42,10 +44,19 @@ class StackedAttention(AbstractModel):
     normalised: bool = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self) -> None:
-        if self.sign not in (-1, 1):
+        if isinstance(self.sign, bool) or self.sign not in (-1, 1):
             raise expected("sign", "1 or -1", self.sign)
+        require_flag("normalised", self.normalised)
         if self.answers not in ("every", "last"):
             raise unknown("answers", self.answers, ("every", "last"))
+
+    def _require_shape(self, name: str, wanted: str, fits: Callable[[tuple[int, ...]], bool]) -> None:
+        """Refuse an array of another shape, and what is none; what stands for an array in a tree cannot be asked."""
+        value = getattr(self, name)
+        if value is None or isinstance(value, list | tuple | str | Real):
+            raise expected(name, wanted, type(value).__name__)
+        if isinstance(value, jax.Array | np.ndarray) and not fits(value.shape):
+            raise expected(name, wanted, value.shape)
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -82,6 +93,10 @@ class LinearAttention(StackedAttention):
     form: str = eqx.field(static=True, kw_only=True, default="tokens")
 
     def __check_init__(self) -> None:
+        self._require_shape("p", "an array [layer, dim + 1, dim + 1]", lambda shape: len(shape) == 3)
+        self._require_shape("q", "an array of the shape of p", lambda shape: shape == np.shape(self.p))
+        require_flag("causal", self.causal)
+        require_flag("query_is_key", self.query_is_key)
         if self.form not in ("tokens", "gram"):
             raise unknown("form", self.form, ("tokens", "gram"))
         if self.form == "gram" and self.causal and self.p.shape[0] > 1:
@@ -90,8 +105,10 @@ class LinearAttention(StackedAttention):
     @classmethod
     def drawn(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
         """All entries of P and Q normal with standard deviation ``std``; other fields as they are given."""
-        if layers < 1:
-            raise expected("layers", "an integer of at least 1", layers)
+        require_integer("dim", dim)
+        require_integer("layers", layers)
+        require_spread("std", std, default=False)
+        require_key(key)
         return cls(*(std * jax.random.normal(key, (2, layers, dim + 1, dim + 1))), **fields)
 
     @classmethod
@@ -119,6 +136,9 @@ class LinearAttention(StackedAttention):
 
         Derived: docs/models.md, From the layer to a matrix.
         """
+        shape = np.shape(gamma)
+        if not isinstance(gamma, jax.Array | np.ndarray) or len(shape) != 2 or shape[1] != shape[0] + 1:
+            raise expected("gamma", "an array of shape (dim, dim + 1)", shape)
         dim = gamma.shape[0]
         p = jnp.zeros((dim + 1, dim + 1), gamma.dtype).at[dim, dim].set(1)
         q = jnp.zeros_like(p).at[:dim, :dim].set(dim * gamma[:, :dim].T).at[dim, :dim].set(gamma[:, dim])

@@ -12,6 +12,7 @@ Translation: our :math:`W_K^{} W_Q^\top` is what theory papers merge into one ma
 are tokens there, rows here), and our :math:`W_V W_O` is their value or projection matrix P, transposed.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -21,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
-from icllab.models.networks.dense import product
+from icllab.models.networks.dense import product, require_spread
 from icllab.models.networks.embedding import Layout
 
 Weighting: TypeAlias = str | Callable[[Array], Array]
@@ -78,13 +79,24 @@ class Attention(eqx.Module):
         output_std: float | None = None,
         key: PRNGKeyArray,
     ):
+        require_integer("width", width)
+        require_integer("heads", heads)
         if dim is None:
-            if heads < 1 or width % heads:
+            if width % heads:
                 raise expected("heads", f"a divisor of the width {width}", heads, "or give the head's dimension, dim=")
             dim = width // heads
+        require_integer("dim", dim)
         require_kernel("weighting", weighting)
+        if similarity is not None and not callable(similarity):
+            raise expected("similarity", "a function of a query and a key, or None for their product", similarity)
         if normalisation not in NORMALISATIONS:
             raise unknown("normalisation", normalisation, NORMALISATIONS)
+        require_flag("rotary", rotary)
+        if scale is not None:
+            require_scalar("scale", scale, "a finite number, or None for one over the root of dim", math.isfinite)
+        require_spread("std", std)
+        require_spread("output_std", output_std)
+        require_key(key)
         if rotary and dim % 2:
             raise expected("dim", "an even head dimension for rotary positions", dim)
         of_q, of_k, of_v, of_o = jax.random.split(key, 4)

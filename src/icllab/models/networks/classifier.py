@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer
+from icllab.core.errors import require_integer, require_key
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product
 
@@ -31,7 +31,10 @@ class Classifier(eqx.Module):
     readout: Float[Array, "width label"]
 
     def __init__(self, width: int, labels: int, *, depth: int, key: PRNGKeyArray):
+        require_integer("width", width)
+        require_integer("labels", labels)
         require_integer("depth", depth, least=0)
+        require_key(key)
         of_weights, of_biases, of_readout = jax.random.split(key, 3)
         spread = width**-0.5
         weights = 2**0.5 * spread * jax.random.normal(of_weights, (depth, width, width))

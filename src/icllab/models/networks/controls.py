@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
-from icllab.models.networks.dense import Perceptron, product
+from icllab.models.networks.dense import Perceptron, product, require_widths
 
 
 class PromptPerceptron(AbstractModel):
@@ -51,6 +51,8 @@ class PromptPerceptron(AbstractModel):
     ):
         if answers not in ("every", "last"):
             raise unknown("answers", answers, ("every", "last"))
+        require_integer("dim", dim)
+        require_integer("length", length, least=0)
         inputs = length * (dim + 1) + dim + (length if answers == "every" else 0)
         self.layers = Perceptron(inputs, hidden, 1, nonlinearity=nonlinearity, key=key)
         self.length = length
@@ -107,6 +109,10 @@ class Recurrent(AbstractModel):
         nonlinearity: str | Callable[[Array], Array] = "relu",
         key: PRNGKeyArray,
     ):
+        require_integer("dim", dim)
+        require_integer("width", width)
+        require_widths("hidden", hidden)
+        require_key(key)
         of_cell, of_readout = jax.random.split(key)
         self.cell = eqx.nn.GRUCell(dim + 1, width, key=of_cell)
         self.readout = Perceptron(width, hidden, 1, nonlinearity=nonlinearity, key=of_readout)
@@ -171,6 +177,10 @@ class DeepSets(AbstractModel):
     ):
         if pool not in ("sum", "mean"):
             raise unknown("pool", pool, ("sum", "mean"))
+        require_integer("dim", dim)
+        require_integer("width", width)
+        require_widths("hidden", hidden)
+        require_key(key)
         of_features, of_readout = jax.random.split(key)
         self.features = Perceptron(dim + 1, hidden, width, nonlinearity=nonlinearity, key=of_features)
         self.readout = Perceptron(width + dim, hidden, 1, nonlinearity=nonlinearity, key=of_readout)

@@ -8,6 +8,7 @@ transposes both factors before it multiplies them. Here the mapped axis is merge
 so that forward and gradient are each one matrix product.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import unknown
+from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar, unknown
 from icllab.core.kernels import ELEMENTWISE
 
 
@@ -86,6 +87,11 @@ class Dense(eqx.Module):
     bias: Float[Array, " outer"] | None
 
     def __init__(self, inner: int, outer: int, *, bias: bool = True, std: float | None = None, key: PRNGKeyArray):
+        require_integer("inner", inner, least=0)
+        require_integer("outer", outer)
+        require_flag("bias", bias)
+        require_spread("std", std)
+        require_key(key)
         spread = float(max(inner, 1) ** -0.5) if std is None else std
         self.weight = spread * jax.random.normal(key, (inner, outer))
         self.bias = jnp.zeros(outer) if bias else None
@@ -106,11 +112,28 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A nonlinearity by name (``gelu`` is the form with tanh), or the function that was given."""
-    if not isinstance(name, str):
+    if callable(name):
         return name
+    if not isinstance(name, str):
+        raise expected("nonlinearity", ", ".join(ACTIVATIONS) + " or a function", name)
     if name not in ACTIVATIONS:
         raise unknown("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]
+
+
+def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
+    """Refuse what are no widths of hidden layers, one for each; ``otherwise`` says what else may be given."""
+    if not isinstance(widths, list | tuple):
+        hint = f"{name}=({widths},) is one layer" if isinstance(widths, int) and not isinstance(widths, bool) else ""
+        raise expected(name, f"a tuple of widths, one for each hidden layer{otherwise}", widths, hint)
+    for width in widths:
+        require_integer(name, width)
+
+
+def require_spread(name: str, value: Any, *, default: bool = True) -> None:
+    """Refuse what is no standard deviation, nor None where there is a ``default``; one that is traced passes."""
+    if value is not None or not default:
+        require_scalar(name, value, "a finite number >= 0", lambda s: 0 <= s < math.inf)
 
 
 class Perceptron(eqx.Module):
@@ -138,6 +161,8 @@ class Perceptron(eqx.Module):
         key: PRNGKeyArray,
     ):
         activation(nonlinearity)
+        require_widths("hidden", hidden)
+        require_key(key)
         widths = (inner, *hidden, outer)
         keys = jax.random.split(key, len(widths) - 1)
         stds = [std] * (len(keys) - 1) + [std if last_std is None else last_std]

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
-from icllab.models.networks.dense import Dense
+from icllab.models.networks.dense import Dense, require_spread
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
 
@@ -128,6 +128,8 @@ class Joined(AbstractArrangement):
     def __check_init__(self) -> None:
         if self.answers not in ("every", "last"):
             raise unknown("answers", self.answers, ("every", "last"))
+        require_flag("causal", self.causal)
+        require_flag("query_is_key", self.query_is_key)
         if self.answers == "every" and not self.causal:
             raise expected("causal", "True where every position is answered", False, 'or answers="last"')
 
@@ -169,6 +171,9 @@ class Tokens(AbstractArrangement):
     """
 
     vocabulary: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_integer("vocabulary", self.vocabulary)
 
     @property
     def positions(self) -> Literal["every", "last"]:
@@ -235,6 +240,13 @@ class Embedding(eqx.Module):
         std: float | None = None,
         key: PRNGKeyArray,
     ):
+        require_instance("arrangement", arrangement, AbstractArrangement, "one such as Interleaved()")
+        require_integer("dim", dim)
+        for name, value, least in (("width", width, 1), ("length", length, 0)):
+            if value is not None:
+                require_integer(name, value, least=least)
+        require_spread("std", std)
+        require_key(key)
         if positions not in POSITIONS:
             raise unknown("positions", positions, POSITIONS)
         coded = positions in ("learned", "one_hot")

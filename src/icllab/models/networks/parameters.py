@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_number
 
 
 def parameter_count(model: Any) -> int:
@@ -32,6 +32,9 @@ def width_for(build: Callable[[int], Any], parameters: int) -> int:
     def count(width: int) -> int:
         return parameter_count(eqx.filter_eval_shape(lambda: build(width)))
 
+    if not callable(build):
+        raise expected("build", "a function of a width that makes a model", type(build).__name__)
+    require_number("parameters", parameters, "a finite number >= 1", lambda number: 1 <= number < math.inf)
     if count(1) > parameters:
         raise expected("parameters", f"at least {count(1)}, those of width 1", parameters)
     low, high = 1, 2

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import Attention, Similarity, Weighting
-from icllab.models.networks.dense import Dense, Perceptron
+from icllab.models.networks.dense import Dense, Perceptron, require_widths
 from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout
 
 NORMS = ("none", "pre", "post")
@@ -89,7 +89,7 @@ class BlockOptions:
         normalisation: ``"none"``, or ``"examples"`` for one over the number of examples seen.
 
     Raises:
-        InputError: The norm is not known.
+        InputError: A number or width is none, or the norm is not known.
     """
 
     heads: int
@@ -103,6 +103,11 @@ class BlockOptions:
     normalisation: str = "none"
 
     def __post_init__(self) -> None:
+        require_integer("heads", self.heads)
+        if self.mlp is not None:
+            require_widths("mlp", self.mlp, ", or None for attention only")
+        if self.head_dim is not None:
+            require_integer("head_dim", self.head_dim)
         if self.norm not in NORMS:
             raise unknown("norm", self.norm, NORMS)
 
@@ -234,8 +239,9 @@ class Transformer(AbstractModel):
         Raises:
             InputError: A name is unknown, or the widths do not fit.
         """
-        if layers < 1:
-            raise expected("layers", "an integer of at least 1", layers)
+        require_integer("layers", layers)
+        require_instance("block", block, BlockOptions, "options such as BlockOptions(heads=2, mlp=(64,), norm='pre')")
+        require_key(key)
         of_embedding, of_readout, *of_blocks = jax.random.split(key, 2 + layers)
         self.embedding = Embedding(
             arrangement, dim=dim, width=width, positions=positions, length=length, std=std, key=of_embedding
@@ -254,6 +260,7 @@ class Transformer(AbstractModel):
 
         Source: [Raventos23].
         """
+        require_integer("width", width)  # of which the dense layers have four times
         return cls(
             Interleaved(),
             dim=dim,
@@ -274,6 +281,7 @@ class Transformer(AbstractModel):
 
         Source: [Lu24].
         """
+        require_flag("dense", dense)
         return cls(
             Joined(answers="last", causal=True, query_is_key=True),
             dim=dim,

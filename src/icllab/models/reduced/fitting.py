@@ -21,6 +21,7 @@ from icllab.core.errors import expected, require_integer, require_number, unknow
 from icllab.core.linalg import IterativeSolution
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.core.views import brief, fields_html, fields_repr, html_fields, one_line
 from icllab.models.interventions.recording import Recorder
 from icllab.models.reduced import factors, solvers
 from icllab.models.reduced.choice import SOLVERS, Choice, choose
@@ -53,6 +54,9 @@ class SolveReport(eqx.Module):
     tolerance: Float[Array, ""]
     converged: Bool[Array, ""]
 
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
+
 
 class ReducedLinearAttention(AbstractModel):
     """One head of linear attention, reduced; activations ``features`` (h), ``weights`` (Γh) and ``prediction``.
@@ -63,6 +67,17 @@ class ReducedLinearAttention(AbstractModel):
     gamma: Float[Array, "dim feature"]
     task: LinearRegression
     report: SolveReport
+
+    def __repr__(self) -> str:
+        return one_line("ReducedLinearAttention", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Reduced linear attention", self._summary() | {"reason": self.report.reason})
+
+    def _summary(self) -> dict[str, str]:
+        report = self.report
+        numbers = {name: brief(getattr(report, name)) for name in ("iterations", "residual", "tolerance", "converged")}
+        return {"gamma": brief(self.gamma), "solver": report.solver} | numbers
 
     @property
     def converged(self) -> bool:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_instance, require_integer, require_key
+from icllab.core.views import fields_html, fields_repr
 from icllab.tasks.attention_features import FeatureSample, features_of_length, gaussian_covariance
 from icllab.tasks.linear_regression import LinearRegression
 
@@ -50,6 +51,9 @@ class Samples(eqx.Module):
     features: Float[Array, "chunk row feature"]
     label: Float[Array, "chunk row"]
     prompts: Int[Array, ""]
+
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     @property
     def dim(self) -> int:
@@ -87,6 +91,7 @@ class Samples(eqx.Module):
 
     def shuffled(self, *, key: PRNGKeyArray) -> "Samples":
         """The same queries and features under permuted labels: a world in which there is nothing to learn."""
+        require_key(key)
         size = self.label.size
         last = jnp.where(jnp.arange(size) < self.prompts, jax.random.uniform(key, (size,)), 2.0)
         label = self.label.reshape(-1)[jnp.argsort(last)].reshape(self.label.shape)
@@ -99,16 +104,20 @@ def sample(task: LinearRegression, *, prompts: int, key: PRNGKeyArray) -> Sample
     So a larger set with the same key begins with the smaller one. Compiles once for each ``dim``, whatever the
     context length.
     """
+    require_instance("task", task, LinearRegression, "a LinearRegression")
     gaussian_covariance(task)
     require_integer("prompts", prompts)
+    require_key(key)
     dim, rows = task.dim, rows_per_chunk(task.dim)
     chunks = capacity(prompts, dim)
     length = jnp.asarray(task.length, task.noise_variance.dtype)
-    law = dataclasses.replace(task, length=1)  # static: one for all
+    shortest = dataclasses.replace(task, length=1)  # static: one for all
     samples = _empty(np.int32(prompts), chunks, rows, dim, task.noise_variance.dtype)
     with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
         for chunk in range(-(-prompts // rows)):
-            samples = _put(samples, _chunk(law, length, key, np.int32(chunk), np.int32(prompts), rows), np.int32(chunk))
+            samples = _put(
+                samples, _chunk(shortest, length, key, np.int32(chunk), np.int32(prompts), rows), np.int32(chunk)
+            )
     return samples
 
 
@@ -120,7 +129,7 @@ def _empty(prompts: Int[Array, ""], chunks: int, rows: int, dim: int, dtype: np.
 
 @eqx.filter_jit
 def _chunk(
-    law: LinearRegression,
+    task: LinearRegression,
     length: Float[Array, ""],
     key: PRNGKeyArray,
     chunk: Array | np.int32,
@@ -128,7 +137,7 @@ def _chunk(
     rows: int,
 ) -> FeatureSample:
     index = chunk * rows + jnp.arange(rows, dtype=jnp.int32)
-    drawn = jax.vmap(lambda i: features_of_length(law, length, key=jax.random.fold_in(key, i)))(index)
+    drawn = jax.vmap(lambda i: features_of_length(task, length, key=jax.random.fold_in(key, i)))(index)
     used = (index < prompts).astype(drawn.label.dtype)
     return jax.tree.map(lambda part: part * used.reshape(-1, *[1] * (part.ndim - 1)), drawn)
 

@@ -51,9 +51,9 @@ def _expansion(
 
 
 def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]:
-    law = {"split": split, "tilt": tilt, "free": free}
+    setting = {"split": split, "tilt": tilt, "free": free}
     halves = {
-        f"{side} well": np.array([posterior_integrals.cusp(side, n, **law).free_energy for n in _CUSP_N])
+        f"{side} well": np.array([posterior_integrals.cusp(side, n, **setting).free_energy for n in _CUSP_N])
         for side in ("left", "right")
     }
     left, right = halves.values()

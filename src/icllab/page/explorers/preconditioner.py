@@ -21,9 +21,9 @@ def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any
     """The eigenvalues of three preconditioners, or their errors against the length of the context."""
     sigma = _spectrum(**shape)
     of_tasks = {"identity": None, "inverse": 1 / sigma, "same": sigma}[tasks]
-    law = {"task_covariance": of_tasks, "noise_variance": noise}
+    distribution = {"task_covariance": of_tasks, "noise_variance": noise}
     total = float(np.sum(sigma * (1.0 if of_tasks is None else of_tasks)))
-    errors, scales, matrix = _errors(sigma, length, law)
+    errors, scales, matrix = _errors(sigma, length, distribution)
     numbers = {f"error of the {what}, relative": value / total for what, value in errors.items()}
     numbers |= {"condition number of Σ": sigma[0] / sigma[-1], "error of zero, tr ΣW": total}
     if against == "spectrum":
@@ -35,27 +35,31 @@ def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any
         ]
         axes = {"x": axis("eigenvalue of Σ", "log"), "y": axis("eigenvalue of the preconditioner", "log")}
         return {"curves": curves, "axes": {**axes, "mark": None}, "numbers": numbers}
-    rows = [_errors(sigma, int(n), law)[0] for n in _LENGTHS]
+    rows = [_errors(sigma, int(n), distribution)[0] for n in _LENGTHS]
     curves = [curve(what, _LENGTHS, np.array([row[what] for row in rows]) / total) for what in errors]
     axes = {"x": axis("n  examples in the context", "log"), "y": axis("error relative to that of zero", "log")}
     return {"curves": curves, "axes": {**axes, "mark": length}, "numbers": numbers}
 
 
-def _errors(sigma: np.ndarray, length: int, law: dict[str, Any]) -> tuple[dict[str, float], dict[str, float], Any]:
+def _errors(
+    sigma: np.ndarray, length: int, distribution: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, float], Any]:
     """Error of each preconditioner, the scale of the scaled ones, and the best matrix."""
-    best = theory.optimal(sigma, length=length, **law)
+    best = theory.optimal(sigma, length=length, **distribution)
     errors, scales = {_BEST: best.loss}, {}
     for what, shape in ((_STEP, np.ones_like(sigma)), (_INVERSE, 1 / sigma)):
-        errors[what], scales[what] = _scaled(np.diag(shape / shape.max() / sigma.max()), sigma, length, law)
+        errors[what], scales[what] = _scaled(np.diag(shape / shape.max() / sigma.max()), sigma, length, distribution)
         scales[what] /= shape.max() * sigma.max()
     return errors, scales, best.matrix
 
 
-def _scaled(shape: np.ndarray, sigma: np.ndarray, length: int, law: dict[str, Any]) -> tuple[float, float]:
+def _scaled(shape: np.ndarray, sigma: np.ndarray, length: int, distribution: dict[str, Any]) -> tuple[float, float]:
     """The error of the best multiple of a matrix, and the factor: the error is a parabola in it."""
-    before, at, after = (theory.loss(factor * shape, sigma, length=length, **law) for factor in (-1.0, 0.0, 1.0))
+    before, at, after = (
+        theory.loss(factor * shape, sigma, length=length, **distribution) for factor in (-1.0, 0.0, 1.0)
+    )
     factor = (before - after) / (2 * (before - 2 * at + after))
-    return theory.loss(factor * shape, sigma, length=length, **law), factor
+    return theory.loss(factor * shape, sigma, length=length, **distribution), factor
 
 
 def _spectrum(*, spectrum: str, dim: int, exponent: float, raised: int, ratio: float) -> np.ndarray:
