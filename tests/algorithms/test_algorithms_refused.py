@@ -85,6 +85,11 @@ class Mean:
         (preconditioned, {"dim": 2.5}, f"dim: {INTEGER}2.5"),
         (plus_plus, {"contraction": "0.1"}, "contraction: expected real numbers, got '0.1'"),
         (plus_plus, {"dim": None}, f"dim: {INTEGER}None"),
+        (
+            functional,
+            {"rate": np.inf},
+            "rate: expected one number, or one for each layer, finite, got 'numbers that are not'",
+        ),
         (functional, {"layers": "2"}, f"layers: {INTEGER}'2'"),
         (functional, {"normalised": 0}, "normalised: expected True or False, got 0"),
         (functional, {"temperature": -1.0}, "temperature: expected a finite number > 0, got -1.0"),

@@ -18,11 +18,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from icllab.algorithms.least_squares import LinearPredictor, number
+from icllab.algorithms.least_squares import LinearPredictor, number, require_finite
 from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.prompt import RegressionPrompt
 
@@ -60,8 +58,7 @@ class Descent(LinearPredictor):
     def _require_shape(self, name: str, wanted: str, *each: int) -> None:
         self._require_sizes()
         shapes, value = (each, (self.layers, *each)), getattr(self, name)
-        if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not np.isfinite(np.asarray(value)).all():
-            raise expected(name, f"{wanted}, finite", "numbers that are not")
+        require_finite(name, value, wanted)
         if isinstance(value, jax.Array) and value.shape not in shapes:
             raise expected(name, f"{wanted}, or one for each layer: shape {shapes[0]} or {shapes[1]}", value.shape)
 

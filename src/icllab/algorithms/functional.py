@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.descent import Rate, per_layer, steps
-from icllab.algorithms.least_squares import number, require_non_negative
+from icllab.algorithms.least_squares import number, require_finite, require_non_negative
 from icllab.algorithms.recursions import ridge_weights
 from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.kernels import SOFTMAX, Kernel, features_of, gram, kernel_warnings, repaired, require_kernel
@@ -96,6 +96,7 @@ class FunctionalDescent(KernelPredictor):
         for name in ("layers", "dim"):
             require_integer(name, getattr(self, name))
         require_flag("normalised", self.normalised)
+        require_finite("rate", self.rate, "one number, or one for each layer")
         if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
             wanted = f"one number, or one for each layer: shape () or {(self.layers,)}"
             raise expected("rate", wanted, self.rate.shape)

@@ -32,6 +32,12 @@ def require_non_negative(name: str, value: object, hint: str = "", *, axes: int 
         raise expected(name, "numbers >= 0" if value.ndim else "a number >= 0", value.tolist(), hint)
 
 
+def require_finite(name: str, value: object, wanted: str) -> None:
+    """Refuse an array with numbers that are infinite or none; a traced one cannot be looked at and passes."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.isfinite(value).all():
+        raise expected(name, f"{wanted}, finite", "numbers that are not")
+
+
 class LinearPredictor(AbstractPredictor):
     r"""Answers position ``i`` with :math:`x_i^\top w_i`, where :math:`w_i` is fitted to the examples before it."""
 

@@ -72,8 +72,12 @@ def require_scalar(name: str, value: Any, wanted: str, fits: Callable[[float], b
 def require_instance(name: str, value: Any, kind: type, wanted: str) -> None:
     """Refuse what is no value of a class: the class itself, for one."""
     if not isinstance(value, kind):
-        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        raise expected(name, wanted, came)
+        raise expected(name, wanted, kind_of(value))
+
+
+def kind_of(value: Any) -> str:
+    """What an error calls a value that is of a wrong kind: a class by its own name, anything else by its class's."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def require_flag(name: str, value: Any) -> None:

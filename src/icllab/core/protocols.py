@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
+from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.views import brief, html_table, one_line
 
@@ -36,6 +36,12 @@ class AbstractTask(eqx.Module):
     @abc.abstractmethod
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
         """The loss at every position the predictor answered (all of them, or the last)."""
+
+
+def require_task(task: Any) -> None:
+    """Refuse what does not sample prompts and own a loss, and a class that would."""
+    if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
+        raise expected("task", "a task, with methods sample and loss", kind_of(task))
 
 
 class AbstractPredictor(eqx.Module):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import IclError, InputError, expected, unknown
+from icllab.core.errors import IclError, InputError, expected, kind_of, unknown
 from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble, alone
 from icllab.training.runs import Run
@@ -62,12 +62,12 @@ class Cases:
                 raise expected(name, "at least one, by name", given)
             for key, one in given.items():
                 if not (isinstance(key, str) and _is_predictor(one)):
-                    raise expected(name, KINDS, f"a mapping with {key!r}: {_kind(one)}")
+                    raise expected(name, KINDS, f"a mapping with {key!r}: {kind_of(one)}")
             loaded = [alone(one) for one in given.values()]
             parts = tuple(lambda one=one: one for one in loaded)
             return cls(("predictor",), {"predictor": list(given)}, (len(parts),), parts)
         if not _is_predictor(given):
-            raise expected(name, KINDS, _kind(given))
+            raise expected(name, KINDS, kind_of(given))
         single = alone(given)
         return cls((), {}, (), (lambda: single,))
 
@@ -137,7 +137,3 @@ def _members(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _is_predictor(given: Any) -> bool:
     """A function of a prompt; a class is called with other things."""
     return callable(given) and not isinstance(given, type)
-
-
-def _kind(given: Any) -> str:
-    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask
+from icllab.core.protocols import AbstractTask, require_task
 from icllab.tasks.regression import number, require_leaf
 
 
@@ -40,9 +40,7 @@ class FixedPrompts(AbstractTask):
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
         """A set of ``count`` prompts of ``task``, all of them in use."""
-        if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
-            came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
-            raise expected("task", "a task, with methods sample and loss", came)
+        require_task(task)
         require_integer("count", count)
         require_key(key)
         return cls(task, _stacked(task, jax.random.split(key, count)), count)

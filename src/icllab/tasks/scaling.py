@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor, declared
 
@@ -73,9 +73,7 @@ class Standardised(AbstractPredictor):
 
     def __check_init__(self) -> None:
         if isinstance(self.predictor, type) or not callable(self.predictor):
-            given = self.predictor
-            came = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
-            raise expected("predictor", "a function of a prompt", came)
+            raise expected("predictor", "a function of a prompt", kind_of(self.predictor))
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -29,13 +29,6 @@ def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[i
     return which
 
 
-def require_task(task: Any) -> None:
-    """Refuse what does not sample prompts and own a loss, and a class that would."""
-    if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
-        came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
-        raise expected("task", "a task, with methods sample and loss", came)
-
-
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     """How many positions ``predictor`` answers; one whose answer the task cannot judge is refused."""
     total = prompt.positions

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, kind_of, require_integer
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 STATUS = ("ok", "stopped", "diverged")
@@ -126,18 +126,13 @@ class Until:
     def __init__(self, steps: int, *rules: AbstractRule) -> None:
         if isinstance(steps, AbstractRule | type | list | tuple):
             hint = "a rule comes after the most steps: Until(5000, TargetLoss(0.1))"
-            raise expected("steps", "an integer of at least 1", _named(steps), hint)
+            raise expected("steps", "an integer of at least 1", kind_of(steps), hint)
         require_integer("steps", steps)
         for rule in rules:
             if not isinstance(rule, AbstractRule):
-                raise expected("rules", "stop rules, such as TargetLoss(0.1)", _named(rule), _with_numbers(rule))
+                raise expected("rules", "stop rules, such as TargetLoss(0.1)", kind_of(rule), _with_numbers(rule))
         object.__setattr__(self, "steps", int(steps))
         object.__setattr__(self, "rules", rules)
-
-
-def _named(given: Any) -> str:
-    """What was given in place of a number or of a rule: a class by its own name, anything else by its kind's."""
-    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
 
 
 def _with_numbers(rule: Any) -> str:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, unknown
+from icllab.core.errors import expected, kind_of, require_integer, require_key, unknown
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.induction.placed_rows import PlacedRows, Updated, WrittenOut
@@ -144,8 +144,7 @@ class ItemLabelNetwork(AbstractModel):
     ) -> "ItemLabelNetwork":
         """A network of the sizes of a task; the other arguments are those of the constructor."""
         if not all(hasattr(task, name) for name in ("dim", "position_dim", "labels")):
-            came = f"the class {task.__name__}" if isinstance(task, type) else type(task).__name__
-            raise expected("task", "an item-label task", came)
+            raise expected("task", "an item-label task", kind_of(task))
         sizes = {"dim": task.dim, "position_dim": task.position_dim, "labels": task.labels}
         return cls(**sizes, layers=layers, depth=depth, attention=attention, form=form, std=std, key=key)
 
