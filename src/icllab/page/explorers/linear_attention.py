@@ -34,37 +34,37 @@ _CLAIMS = {
 _SAME = 1e-3  # of two values' logarithms, that they count as one
 
 
-def compute(*, x: str, second: str, error: str, **distribution: float) -> dict[str, Any]:
+def compute(*, x: str, second: str, error: str, **setting: float) -> dict[str, Any]:
     """Both errors and ridge regression's along one axis, and one of the errors over two."""
     at = _line(x, 160, _NEAR)
-    along = {**distribution, x: at}
+    along = {**setting, x: at}
     ridge = theory.ridge_error(alpha=along["alpha"], rho=along["rho"])
-    here = {kind: formula(**distribution) for kind, formula in _FORMULAS.items()}
+    here = {kind: formula(**setting) for kind, formula in _FORMULAS.items()}
     answer: dict[str, Any] = {
         "curves": [
             *(curve(_ERRORS[kind], at, formula(**along)) for kind, formula in _FORMULAS.items()),
             curve("ridge regression on one context", at, ridge),
         ],
-        "axes": {"x": axis(_NAMES[x], "log"), "y": axis("squared error", "log"), "mark": distribution[x] or None},
+        "axes": {"x": axis(_NAMES[x], "log"), "y": axis("squared error", "log"), "mark": setting[x] or None},
         "numbers": {
             "ICL error": here["icl"],
             "IDG error": here["idg"],
-            "ridge regression": theory.ridge_error(alpha=distribution["alpha"], rho=distribution["rho"]),
-            "effective ridge ξ": theory.effective_ridge(**distribution),
+            "ridge regression": theory.ridge_error(alpha=setting["alpha"], rho=setting["rho"]),
+            "effective ridge ξ": theory.effective_ridge(**setting),
         },
     }
     if second == x:
         return answer | {"note": "A surface needs a second axis that is not the first."}
     rows, columns = _line(x, 45, _NEAR[[4, 8, 11]]), _line(second, 45, _NEAR[[4, 8, 11]])
-    heights = _FORMULAS[error](**{**distribution, x: rows[:, None], second: columns})
+    heights = _FORMULAS[error](**{**setting, x: rows[:, None], second: columns})
     axes = {"x": axis(_NAMES[x], "log"), "y": axis(_NAMES[second], "log"), "z": axis(_ERRORS[error], "log")}
-    across, up = distribution[x], distribution[second]
+    across, up = setting[x], setting[second]
     mark = {"x": across, "y": up, "z": here[error]} if across and up else None
     return answer | {"surface": {"x": rows, "y": columns, "z": heights, "axes": axes, "mark": mark}}
 
 
-def place(dataset: "xr.Dataset", *, x: str, second: str, error: str, **distribution: float) -> dict[str, Any]:
-    """Geometric means over the seeds of a stored result, with standard errors, measured at ``distribution``."""
+def place(dataset: "xr.Dataset", *, x: str, second: str, error: str, **setting: float) -> dict[str, Any]:
+    """Geometric means over the seeds of a stored result, with standard errors, measured at ``setting``."""
     found = _measured(dataset)
     settings: list[dict[str, float]] = []
     curves: dict[str, dict[str, Any]] = {}
@@ -73,12 +73,12 @@ def place(dataset: "xr.Dataset", *, x: str, second: str, error: str, **distribut
         others = {name: point[name] for name in _SLIDERS if name != x}
         if others not in settings:
             settings.append(others)
-        if _apart(point, distribution) <= {x}:
+        if _apart(point, setting) <= {x}:
             for kind, label in _ERRORS.items():
                 line = curves.setdefault(f"{label}, d = {point['dim']:g}", {"x": [], "y": [], "error": []})
                 for name, value in (("x", point[x]), ("y", point[kind]), ("error", point[f"{kind}_error"])):
                     line[name].append(value)
-        if second != x and _apart(point, distribution) <= {x, second} and point["dim"] == max(p["dim"] for p in found):
+        if second != x and _apart(point, setting) <= {x, second} and point["dim"] == max(p["dim"] for p in found):
             for name, value in (("x", point[x]), ("y", point[second]), ("z", point[error])):
                 surface[name].append(value)
     return {"curves": [{"label": k, **v} for k, v in curves.items()], "surface": surface, "settings": settings}
@@ -99,15 +99,15 @@ def _measured(dataset: "xr.Dataset") -> list[dict[str, float]]:
     for indices in np.ndindex(table["icl"].shape):
         one = {name: float(values.values[indices]) for name, values in table.items()}
         at = {str(name): float(table["icl"][name][i]) for name, i in zip(table["icl"].dims, indices, strict=True)}
-        distribution = {name: at.get(renamed.get(name, name), fixed.get(name)) for name in _SLIDERS}
+        setting = {name: at.get(renamed.get(name, name), fixed.get(name)) for name in _SLIDERS}
         if math.isfinite(one["icl"]):
-            points.append({"idg": math.nan, "idg_error": math.nan, **one, **distribution, "dim": at["dim"]})
+            points.append({"idg": math.nan, "idg_error": math.nan, **one, **setting, "dim": at["dim"]})
     return points
 
 
-def _apart(point: dict[str, float], distribution: dict[str, float]) -> set[str]:
+def _apart(point: dict[str, float], setting: dict[str, float]) -> set[str]:
     """The parameters in which a point is elsewhere than the controls."""
-    return {name for name in _SLIDERS if not math.isclose(point[name], distribution[name], rel_tol=_SAME)}
+    return {name for name in _SLIDERS if not math.isclose(point[name], setting[name], rel_tol=_SAME)}
 
 
 def _line(name: str, points: int, near: np.ndarray) -> np.ndarray:
