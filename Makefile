@@ -25,7 +25,7 @@ demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a
 	$(BIN)/icl demo
 
 test: $(VENV)/.dev ## the test suite without tests/claims, on every core
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(LIMIT) --ignore tests/claims
+	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT) --ignore tests/claims
 
 claims: $(VENV)/.dev ## what every claim measures, and it and its negative controls at smoke, on every core
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" tests/claims

@@ -56,11 +56,6 @@ if jax.__version__.startswith("0.10."):  # a private name of JAX
 gc.set_threshold(200_000, 20, 100)
 
 
-def pytest_collection_modifyitems(items):
-    """What starts processes comes first: such a file takes long, and the last one would be waited for alone."""
-    items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in ("faults", "page", "cli"))
-
-
 def pytest_collection_finish():
     """Nor are modules and tests garbage: a full collection takes a second with them."""
     gc.collect()
@@ -72,9 +67,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.environ.get("JAX_ENABLE_
     with contextlib.suppress(EnvironmentFault):
         cache_compilations()
 
-HERE = Path(__file__).parent
 STATE, MAPPINGS = Path("/proc/self/statm"), Path("/proc/self/maps")
-LARGEST = 1250 * 2**20  # bytes
+LARGEST = 1100 * 2**20  # bytes
 MOST = 25_000  # Linux allows a process 65530 mappings, and every program holds some
 EVERY, TURNS = 20, itertools.count(1)  # tests from one count of mappings to the next: it takes 10 ms and more
 

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from faults.processes import ICL, alone, complaint, environment, strictly
+from faults.processes import ICL, complaint, environment, started, strictly
 
 import icllab.page
 from icllab.cli import paging
@@ -18,7 +18,7 @@ from icllab.core.errors import EnvironmentFault
 
 def page(tmp_path, *more):
     """A page under way, and its address."""
-    process = alone([*ICL, "page", "--out", str(tmp_path), "--port", "0", "--no-browser", "--json", *more])
+    process = started([*ICL, "page", "--out", str(tmp_path), "--port", "0", "--no-browser", "--json", *more])
     line = process.stderr.readline()
     assert "the page is at http://" in line, line + process.stderr.read()
     return process, line.split()[5]

@@ -1,16 +1,10 @@
 """``icl`` as a process of its own, or inside this one, on the claim of ``claims/steady.py``."""
 
-import atexit
-import functools
 import hashlib
 import json
 import os
-import select
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -21,10 +15,8 @@ ICL = [sys.executable, "-m", "icllab"]
 MINDS_INTERRUPTS = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execvp(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[1], sys.argv[1:])
 """
-FORKS = hasattr(os, "pidfd_open")  # Linux
-READ_AT_START = ("JAX", "XLA", "PYTHON", "NPROC", "OPENBLAS", "MPL", "LD_")  # variables: too late for a fork
 STORE = Path(*CLAIM.split("/"), "smoke")
 
 
@@ -74,19 +66,11 @@ def check_command(out, *more):
 
 def finished(command, timeout=120, **variables):
     """The command's status and what it said; a person is shown one line and never a traceback."""
-    done = completed(command, timeout, **variables)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=environment(**variables), stdin=subprocess.DEVNULL
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done
-
-
-def completed(command, timeout=120, **variables):
-    """The command's status and what it said, whatever that is."""
-    process = started(command, **variables)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def started(command, **variables):
@@ -94,110 +78,14 @@ def started(command, **variables):
 
     It minds interrupts, even where the tests were started with interrupts ignored, as in the background.
     """
-    python = FORKS and command[0] == sys.executable
-    late = any(name.startswith(READ_AT_START) for name in variables)
-    return Forked(command, environment(**variables)) if python and not late else alone(command, **variables)
-
-
-def alone(command, **variables):
-    """``started``, by an interpreter of its own that imports all it needs."""
     return subprocess.Popen(
         [sys.executable, "-c", MINDS_INTERRUPTS, *command],
-        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(**variables),
         start_new_session=True,
     )
-
-
-class Forked:
-    """A process of ``prefork.py`` with the face of ``subprocess.Popen``; what it says is kept in files."""
-
-    def __init__(self, command, variables):
-        self._server, self.returncode = _server(), None
-        self._files = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
-        request = {"words": command[1:], "environment": variables, "folder": os.getcwd()}
-        self.pid = self._server.fork(request, self._files)
-
-    def poll(self):
-        """The exit status, or None as long as it runs."""
-        if self.returncode is None and (status := self._server.status(self.pid)) is not None:
-            self._said = tuple(_closed(file) for file in self._files)
-            self.returncode = status
-        return self.returncode
-
-    def wait(self, timeout=None):
-        """The exit status, once there is one."""
-        end = time.monotonic() + (float("inf") if timeout is None else timeout)
-        while self.poll() is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("a forked process", timeout)
-            time.sleep(0.005)
-        return self.returncode
-
-    def communicate(self, timeout=None):
-        """All that it said on stdout and on stderr, once it has ended."""
-        self.wait(timeout)
-        return self._said
-
-    def send_signal(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
-
-
-def _closed(file):
-    """All that stands in it."""
-    with file:
-        file.seek(0)
-        return file.read()
-
-
-class _Server:
-    """``prefork.py`` under way: one for these tests, with the variables that they were started with."""
-
-    def __init__(self):
-        self._asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            theirs.set_inheritable(True)
-            words = [sys.executable, str(Path(__file__).with_name("prefork.py")), str(theirs.fileno())]
-            self._process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        self._statuses = {}
-        atexit.register(self._close)
-
-    def fork(self, request, said):
-        content = json.dumps(request).encode()
-        with open(os.devnull) as nothing:
-            socket.send_fds(self._asked, [content], [file.fileno() for file in (nothing, *said)])
-        while "started" not in (answer := self._answer()):
-            self._note(answer)
-        return answer["started"]
-
-    def status(self, pid):
-        while select.select([self._asked], [], [], 0)[0]:
-            self._note(self._answer())
-        return self._statuses.get(pid)
-
-    def _answer(self):
-        answer = self._asked.recv(2**16)
-        assert answer, "the process that forks has ended"
-        return json.loads(answer)
-
-    def _note(self, answer):
-        self._statuses[answer["pid"]] = answer["status"]
-
-    def _close(self):
-        self._asked.close()
-        self._process.wait(10)
-
-
-@functools.cache
-def _server():
-    return _Server()
 
 
 def ended(process, timeout=60):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from importlib import metadata
 
 import pytest
@@ -14,7 +15,7 @@ from faults.processes import (
     cells,
     check_command,
     complaint,
-    completed,
+    environment,
     finished_run,
     inside,
     leftovers,
@@ -68,7 +69,8 @@ def test_input_that_is_refused_is_not_tried_again(tmp_path, capfd, monkeypatch):
 
 
 def test_so_it_is_with_workers_and_debug_shows_where(tmp_path):
-    done = completed(run_command(tmp_path, "--debug", "--workers", "2"), STEADY_FAULT="raise:4")
+    command = run_command(tmp_path, "--debug", "--workers", "2")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(STEADY_FAULT="raise:4"))
     assert done.returncode == 4
     assert "1 of 5 cells failed, 4 are kept" in complaint(done.stderr)
     assert 'raise RuntimeError("no such luck' in done.stderr

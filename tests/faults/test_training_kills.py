@@ -2,12 +2,13 @@
 
 import contextlib
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from faults.processes import completed, ended, finished, started, wait_until
+from faults.processes import ended, environment, finished, started, wait_until
 
 from icllab.core.errors import EnvironmentFault
 from icllab.training.store import unpacked
@@ -101,6 +102,6 @@ def test_ten_kills_at_random_moments(tmp_path, cache, undisturbed):
     ],
 )
 def test_a_kill_in_the_middle_of_a_write(tmp_path, cache, undisturbed, where, count):
-    done = completed(command(tmp_path / "run", cache, where, count))
-    assert done.returncode == -9, done.stderr
+    process = subprocess.run(command(tmp_path / "run", cache, where, count), capture_output=True, env=environment())
+    assert process.returncode == -9, process.stderr
     goes_on(tmp_path / "run", cache, undisturbed)

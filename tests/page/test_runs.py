@@ -3,9 +3,10 @@
 import os
 import shutil
 import signal
+import subprocess
 
 import pytest
-from faults.processes import CLAIM, CLAIMS, DIMS, ICL, STORE, cells, run_command, started
+from faults.processes import CLAIM, CLAIMS, DIMS, ICL, STORE, cells, environment, run_command
 
 from icllab.cli import main
 
@@ -71,7 +72,9 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
 def test_a_run_of_a_terminal_shows_up_and_one_that_is_killed_is_said_to_be(opened, tmp_path, until):
     page = opened(tmp_path)
     command = run_command(tmp_path)
-    process = started(command, STEADY_PAUSE=4)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(STEADY_PAUSE=4)
+    )
     try:
         one = until(lambda: next((one for one in state(page)["runs"] if one["done"] >= 1), None))
         assert (one["state"], one["own"], one["claim"], one["pid"]) == ("running", False, CLAIM, process.pid)
