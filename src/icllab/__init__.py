@@ -15,9 +15,9 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.experiments.contract import check, cite, draw, run
     from icllab.experiments.exporting import export
+    from icllab.training.checkpoints import load
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
-    from icllab.training.finished import load
     from icllab.training.fitting import fit
 
 __version__ = "0.2.0"

@@ -11,7 +11,7 @@ import pytest
 from faults.processes import ended, environment, finished, started, wait_until
 
 from icllab.core.errors import EnvironmentFault
-from icllab.training.store import unpacked
+from icllab.training.checkpoints import unpacked
 
 STEPS = 12_000
 SCRIPT = Path(__file__).parent / "training_process.py"

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from training.test_store import trained
+from training.test_checkpoints import trained
 
 from icllab.core.errors import InputError
 from icllab.page import training_runs

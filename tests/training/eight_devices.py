@@ -27,7 +27,7 @@ from predictors import Rooted, prompts, slope, task  # noqa: E402
 
 import icllab as icl  # noqa: E402
 from icllab.core.errors import InputError  # noqa: E402
-from icllab.training import Fixed, Fresh, Record, Sweep, host, modes  # noqa: E402
+from icllab.training import Fixed, Fresh, Record, Sweep, train_loop  # noqa: E402
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
 KEY = jax.random.key(1)
@@ -109,7 +109,7 @@ def ended():
 
 def short():
     """Five members over two devices that have memory for one each; the last stops being a number."""
-    shifts, given, advanced_on = [1.0, 3.0, 4.0, 2.0, 0.0], [], host.advanced_on
+    shifts, given, advanced_on = [1.0, 3.0, 4.0, 2.0, 0.0], [], train_loop.advanced_on
 
     def limited(division, program, mode, own, state, first, last, limit):
         given.append(limit.shape[0])
@@ -120,7 +120,7 @@ def short():
     start = icl.ensemble(lambda *, key, shift: Rooted(shift), seeds=1, key=jax.random.key(0), shift=shifts)
     how = {"data": prompts(8), "steps": 12, "key": KEY, "batch": None, "optimizer": optax.sgd(0.5), "record": "every"}
     how["sweep"] = Sweep(mode="vmap")
-    with mock.patch.object(host, "advanced_on", limited), warnings.catch_warnings(record=True) as said:
+    with mock.patch.object(train_loop, "advanced_on", limited), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         run = icl.fit(start, task(), devices=2, **how)
     one = icl.fit(start, task(), **how)
@@ -156,7 +156,7 @@ def chosen(cost):
         division = run.__self__.way.division
         return cost[1 if division is None else division.count], 0.0
 
-    with mock.patch.object(modes, "timed", timed):
+    with mock.patch.object(autotune, "timed", timed):
         run = icl.fit(slope(key=KEY), task(), devices="auto", steps=1, key=KEY, batch=16, optimizer=ADAM)
     return [run.header["division"], list(run.header["timings"])]
 

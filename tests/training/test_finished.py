@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 from training.predictors import Slope, prompts, task
-from training.test_store import assert_same, trained
+from training.test_checkpoints import assert_same, trained
 
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.training import Record, TrainingInterrupted
-from icllab.training.host import _Loop
+from icllab.training.train_loop import _Loop
 
 
 def start(dim=3):

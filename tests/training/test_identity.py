@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.training.identity import digest
+from icllab.training.checkpoints import digest
 
 
 def test_equal_trees_have_equal_digests_wherever_their_arrays_are():

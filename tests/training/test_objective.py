@@ -10,7 +10,7 @@ import pytest
 from training.predictors import prompts, slope, task
 
 from icllab.core.errors import InputError
-from icllab.training.objective import chosen_positions, losses_at, require_prediction
+from icllab.training.streams import chosen_positions, losses_at, require_prediction
 
 
 @pytest.mark.parametrize(

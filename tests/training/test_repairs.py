@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.training.loop import State
-from icllab.training.repairs import repaired
 from icllab.training.stopping import DIVERGED, RUNNING
+from icllab.training.train_loop import repaired
 
 LOST = np.asarray([7, 40, 12])  # the update that loses each member's parameters; that of the second is never made
 

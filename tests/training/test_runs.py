@@ -8,8 +8,7 @@ from training.predictors import Slope
 
 from icllab.core.errors import InputError
 from icllab.training.ensembles import Ensemble
-from icllab.training.runs import Run
-from icllab.training.trajectory import Trajectory
+from icllab.training.runs import Run, Trajectory
 
 
 def run(size):

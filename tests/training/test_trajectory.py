@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.training.trajectory import Trajectory
+from icllab.training.runs import Trajectory
 
 
 class Scaled(eqx.Module):

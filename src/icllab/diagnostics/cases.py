@@ -15,8 +15,7 @@ import xarray as xr
 from icllab.core.errors import IclError, InputError, expected, kind_of, unknown
 from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble, alone
-from icllab.training.runs import Run
-from icllab.training.trajectory import Trajectory
+from icllab.training.runs import Run, Trajectory
 
 KINDS = "a predictor, a mapping of names to predictors, an Ensemble, or a Run (run.trajectory for its kept steps)"
 

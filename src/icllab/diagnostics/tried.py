@@ -21,8 +21,7 @@ from icllab.core.errors import IclError, InputError, expected, require_key
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.causality import forbidden_positions, looks_ahead
 from icllab.training.ensembles import Ensemble
-from icllab.training.runs import Run
-from icllab.training.trajectory import Trajectory
+from icllab.training.runs import Run, Trajectory
 
 # Whose callables are not the user's; a builtin may have no module.
 _LIBRARIES = ("", "builtins", "equinox", "functools", "icllab", "jax", "jaxlib", "math", "numpy", "scipy")

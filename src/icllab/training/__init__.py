@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.training.checkpoints import CheckpointStore, load
     from icllab.training.compilation import cache_compilations, compile_quickly
     from icllab.training.devices import split_processor
     from icllab.training.ensembles import Ensemble, ensemble
-    from icllab.training.finished import load
     from icllab.training.fitting import fit
-    from icllab.training.host import TrainingInterrupted
     from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
-    from icllab.training.minibatches import Fixed, Fresh
     from icllab.training.records import Record
-    from icllab.training.runs import Run
+    from icllab.training.runs import Run, Trajectory
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until
-    from icllab.training.store import CheckpointStore
+    from icllab.training.streams import Fixed, Fresh
     from icllab.training.sweeps import Sweep
-    from icllab.training.trajectory import Trajectory
+    from icllab.training.train_loop import TrainingInterrupted
 
 __getattr__, __dir__, __all__ = attach(__name__)

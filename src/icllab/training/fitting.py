@@ -11,18 +11,17 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import require_task
+from icllab.training.checkpoints import CheckpointStore
 from icllab.training.devices import require_devices
 from icllab.training.ensembles import ensemble_of
-from icllab.training.host import not_begun, train
 from icllab.training.loop import Program
-from icllab.training.minibatches import Fixed, Fresh, source_of, stream_of
-from icllab.training.objective import Positions, chosen_positions, require_prediction
 from icllab.training.plans import Plan, held_out_prompts, own_of, parts, prompt_of
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
-from icllab.training.store import CheckpointStore
+from icllab.training.streams import Fixed, Fresh, Positions, chosen_positions, require_prediction, source_of, stream_of
 from icllab.training.sweeps import Sweep, require_effect, require_optimizer, require_places
+from icllab.training.train_loop import not_begun, train
 
 _ADAM = optax.adam(1e-3)  # one object: another would compile the loop again
 

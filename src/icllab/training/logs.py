@@ -13,9 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from icllab.core.errors import EnvironmentFault, IclError, expected
-from icllab.training.finished import load
+from icllab.training.checkpoints import load, unpacked
 from icllab.training.runs import Run
-from icllab.training.store import unpacked
 
 SECONDS = 10.0
 """How often a run that goes on is looked at."""

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from icllab.training.minibatches import Stream
-from icllab.training.objective import losses_at
 from icllab.training.stopping import DIVERGED, RUNNING, AbstractRule
+from icllab.training.streams import Stream, losses_at
 from icllab.training.sweeps import replaced, swept_optimizer
 
 CAPACITY = 512  # losses are kept for so many steps before the host must look

@@ -13,8 +13,8 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.training.ensembles import Ensemble
 from icllab.training.loop import Own, Program
-from icllab.training.minibatches import Fixed, Fresh
 from icllab.training.records import Record
+from icllab.training.streams import Fixed, Fresh
 from icllab.training.sweeps import replaced
 
 HELD_OUT = 2**31  # folded into the key: no seed's

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
-from icllab.training.minibatches import set_size
+from icllab.training.streams import set_size
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unex
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
 from icllab.diagnostics.tried import tried
 from icllab.training.ensembles import Ensemble
-from icllab.training.objective import Positions
+from icllab.training.streams import Positions
 
 
 def identify(

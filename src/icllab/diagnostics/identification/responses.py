@@ -20,7 +20,7 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers_to
 from icllab.training.ensembles import Ensemble
-from icllab.training.objective import Positions, chosen_positions
+from icllab.training.streams import Positions, chosen_positions
 
 # Of the mean square: less than this is rounding, in either precision.
 _NOTHING = 1e-10

@@ -13,7 +13,7 @@ from icllab.diagnostics.sampling.posteriors import Posterior, Starts
 from icllab.diagnostics.sampling.sampled_losses import Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sgld import SGLD
-from icllab.training.modes import timed
+from icllab.training.autotune import timed
 
 QUICK = 5e-3  # seconds of a whole loss with its gradient below which nothing is gained by batches
 BEARABLE, FEW = 5e-2, 20_000  # the same where there are not more than so many parameters

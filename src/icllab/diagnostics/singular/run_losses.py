@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
-from icllab.training.objective import Positions, chosen_positions, losses_at, require_prediction
 from icllab.training.runs import Run
+from icllab.training.streams import Positions, chosen_positions, losses_at, require_prediction
 from icllab.training.sweeps import replaced
 
 PROMPTS = 4096  # that are drawn where none are given

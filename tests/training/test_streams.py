@@ -9,7 +9,7 @@ from training.predictors import prompts, task
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.training.minibatches import Fixed, Fresh, Stream, set_size, source_of, stream_of
+from icllab.training.streams import Fixed, Fresh, Stream, set_size, source_of, stream_of
 
 
 def numbered(size):

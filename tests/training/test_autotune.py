@@ -8,8 +8,8 @@ from training.predictors import Rooted, prompts, slope, task
 
 import icllab as icl
 from icllab.core.errors import EnvironmentFault
-from icllab.training import Sweep, host
-from icllab.training.modes import timed
+from icllab.training import Sweep, train_loop
+from icllab.training.autotune import timed
 
 WITHOUT_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
 
@@ -18,7 +18,7 @@ WITHOUT_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory w
 def memory(monkeypatch):
     """A device that has memory for so many members side by side, 0 to begin with; it counts what it was given."""
     room, given = [0], []
-    advanced = host.advanced
+    advanced = train_loop.advanced
 
     def limited(program, mode, own, state, first, last, limit):
         given.append(limit.shape[0])
@@ -26,7 +26,7 @@ def memory(monkeypatch):
             raise WITHOUT_MEMORY
         return advanced(program, mode, own, state, first, last, limit)
 
-    monkeypatch.setattr(host, "advanced", limited)
+    monkeypatch.setattr(train_loop, "advanced", limited)
     return room, given
 
 
@@ -121,6 +121,6 @@ def test_another_fault_of_a_device_is_no_want_of_memory(monkeypatch):
     def faulty(*_):
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(host, "advanced", faulty)
+    monkeypatch.setattr(train_loop, "advanced", faulty)
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
         five(2)

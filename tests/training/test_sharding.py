@@ -11,8 +11,8 @@ from training.predictors import prompts, slope, task
 import icllab as icl
 from icllab.training import Fixed, Fresh, fitting
 from icllab.training.devices import PART
-from icllab.training.divided import _OfBatch, padded
 from icllab.training.loop import Program
+from icllab.training.sharding import _OfBatch, padded
 
 PARTS = 4
 
@@ -52,7 +52,7 @@ def test_parts_of_a_step_are_its_prompts_and_their_mean_gradient_its_gradient(so
 
 
 def test_arrays_of_several_types_have_their_own_mean_gradient(getkey):
-    from icllab.training.divided import _with_mean_gradient
+    from icllab.training.sharding import _with_mean_gradient
 
     tree = {"a": jnp.ones((2, 3)), "b": jnp.ones(4, jnp.bfloat16), "c": jnp.ones(())}
 

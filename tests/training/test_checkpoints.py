@@ -15,7 +15,7 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
 from icllab.training import CheckpointStore, Fixed, Record, Sweep
-from icllab.training.store import Checkpoints, named, packed, restored, unpacked
+from icllab.training.checkpoints import Checkpoints, named, packed, restored, unpacked
 
 ADAM = optax.adam(1e-2)
 MAP = Sweep(mode="map")
@@ -206,7 +206,7 @@ def test_checkpoints_are_no_nearer_than_asked(tmp_path, monkeypatch):
         write(self, step, header, arrays)
 
     monkeypatch.setattr(Checkpoints, "write", seen)
-    monkeypatch.setattr("icllab.training.host.STRETCH_SECONDS", 0.0)  # after the first, a stretch is a single step
+    monkeypatch.setattr("icllab.training.train_loop.STRETCH_SECONDS", 0.0)  # a stretch is then a single step
     for seconds, wanted in ((0.0, [8, 9, 10]), (math.inf, [10])):
         written.clear()
         trained(CheckpointStore(tmp_path / str(seconds), seconds), 10, record=Record([], keep=[]))
@@ -228,7 +228,7 @@ def test_what_is_no_store_is_refused_in_one_line(fields, message):
 
 
 def test_another_schema_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("icllab.training.store.SCHEMA", 2)
+    monkeypatch.setattr("icllab.training.checkpoints.SCHEMA", 2)
     path = tmp_path / "checkpoint-000000000001.icl"
     path.write_bytes(packed({}, {}))
     monkeypatch.undo()

@@ -13,23 +13,49 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array
 
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.training import finished
+from icllab.training import checkpoints as checkpoint_files
 from icllab.training import progress as bars
+from icllab.training.autotune import Way, choose, resumed
+from icllab.training.checkpoints import Checkpoints, CheckpointStore, configuration, named, restored, wanted_versions
 from icllab.training.devices import forget, out_of_memory
-from icllab.training.divided import advanced_on, placed
 from icllab.training.ensembles import Ensemble
-from icllab.training.identity import configuration
-from icllab.training.loop import CAPACITY, Own, State, advanced, evaluated, started
-from icllab.training.modes import Way, choose, resumed
+from icllab.training.loop import CAPACITY, Own, State, advanced, evaluated, sound_members, started
 from icllab.training.plans import Plan
 from icllab.training.records import Records
-from icllab.training.repairs import repaired
-from icllab.training.runs import Run
-from icllab.training.stopping import RUNNING, STATUS
-from icllab.training.store import Checkpoints, CheckpointStore, named, restored, wanted_versions
-from icllab.training.trajectory import Trajectory
+from icllab.training.runs import Run, Trajectory
+from icllab.training.sharding import advanced_on, placed
+from icllab.training.stopping import DIVERGED, RUNNING, STATUS
+
+
+def repaired(replay: Callable[[Array], State], after: State, first: int, last: int) -> State:
+    """``after``, with every member that has lost its parameters as it was before the update that lost them.
+
+    Args:
+        replay: The state when each member makes only the steps from ``first`` before its limit, ``[member]``.
+        after: The state at step ``last``, as it came out of the loop.
+        first: The stretch's first step, before which all parameters are finite.
+        last: The step after its last.
+    """
+    lost = ~np.asarray(sound_members(after))
+    if not lost.any():
+        return after
+    # Finite after the steps before `low`, not after those before `high`.
+    low = np.full(lost.shape, first, np.int32)
+    high = np.where(lost, last, first + 1).astype(np.int32)
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        sound = np.asarray(sound_members(replay(jnp.asarray(middle))))
+        low, high = np.where(sound, middle, low), np.where(sound, high, middle)
+    limit = jnp.asarray(low)
+    before = eqx.tree_at(
+        lambda state: (state.status, state.ended), replay(limit), (jnp.full_like(after.status, DIVERGED), limit)
+    )
+    chosen = jnp.asarray(lost)
+    return jax.tree.map(lambda a, b: jnp.where(chosen.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), before, after)
+
 
 STRETCH_SECONDS = 1.0  # how long the host may not look
 
@@ -209,7 +235,7 @@ def train(plan: Plan, *, mode: str, devices: int | str, store: CheckpointStore |
         loop.state = _settled(loop.state)  # the trained arrays are on one device
         members, run = _finished(loop, begun)
         if checkpoints is not None:
-            finished.write(checkpoints.root, run, members, loop.state.params)
+            checkpoint_files.write(checkpoints.root, run, members, loop.state.params)
     except KeyboardInterrupt:
         raise _interrupted(loop, checkpoints, begun) from None
     return run
