@@ -63,12 +63,12 @@ def watched():
 def _note(uses, plan):
     seeds, swept = np.asarray(plan.members.coordinates["seed"]), dict(plan.members.coordinates)
     others = np.stack([np.asarray(values) for name, values in swept.items() if name != "seed"] or [0 * seeds], axis=1)
-    data = plan.program.data if plan.own.data is None else plan.own.data
+    data = plan.program.data if plan.constants.data is None else plan.constants.data
     first = eqx.filter_jit(lambda program, own: program.prompts_at(own, jnp.int32(0)))
     starts, prompts = _rows(plan.params, plan.members.size, each=True), []
     for i in range(plan.members.size):
-        own = jax.tree.map(lambda leaf, i=i: leaf[i], plan.own)
-        whole = data if plan.own.data is None else own.data
+        own = jax.tree.map(lambda leaf, i=i: leaf[i], plan.constants)
+        whole = data if plan.constants.data is None else own.data
         prompts.append(_rows(first(plan.program, own) if whole is None else whole))
     uses.trained += prompts
     if plan.held_out is not None:
@@ -78,7 +78,7 @@ def _note(uses, plan):
             continue
         if starts[i] == starts[j]:
             uses.alike.append("two seeds start from the same parameters")
-        if (data is None or plan.own.data is not None) and _share(prompts[i], prompts[j]) > SHARED:
+        if (data is None or plan.constants.data is not None) and _share(prompts[i], prompts[j]) > SHARED:
             uses.alike.append("two seeds are trained on the same prompts")
 
 

@@ -67,7 +67,7 @@ def test_seeds_that_share_their_prompts_are_told(getkey, monkeypatch):
     from icllab.training import fitting, plans
 
     monkeypatch.setattr(plans, "_folded", lambda keys, numbers: keys)
-    assert fitting.own_of is plans.own_of
+    assert fitting.member_constants is plans.member_constants
     with watched() as uses:
         measure(getkey())
     assert uses.faults() == ["two seeds are trained on the same prompts"]

@@ -35,7 +35,7 @@ def test_parts_of_a_step_are_its_prompts_and_their_mean_gradient_its_gradient(so
     (plan,) = planned.value.args
     whole = plan.program
     divided = _OfBatch(**{name: getattr(whole, name) for name in Program.__dataclass_fields__}, parts=PARTS)
-    own, params = jax.tree.map(lambda leaf: leaf[0], (plan.own, plan.params))
+    own, params = jax.tree.map(lambda leaf: leaf[0], (plan.constants, plan.params))
     step = jnp.int32(4)
 
     def of(program):

@@ -56,11 +56,11 @@ def resumed(plan: Plan, stored: Mapping[str, Any], mode: str, devices: int | str
             f"mode: expected {stored['mode']!r}, with which the run in {root} began, got {mode!r}; choose another store"
         )
     began = 1 if stored["division"] is None else stored["division"]["devices"]
-    here = jax.local_devices()
-    if devices == "auto" and began > len(here):
+    available = jax.local_devices()
+    if devices == "auto" and began > len(available):
         raise InputError(
-            f"devices: expected {began}, with which the run in {root} began, this process has {len(here)}; "
-            f"training.split_processor({began}) makes them of a processor's cores, devices={len(here)} uses these"
+            f"devices: expected {began}, with which the run in {root} began, this process has {len(available)}; "
+            f"training.split_processor({began}) makes them of a processor's cores, devices={len(available)} uses these"
         )
     if devices not in ("auto", began):
         warnings.warn(
@@ -108,11 +108,11 @@ def choose(loop: Loop, mode: str, devices: int | str, kept: Way | None) -> dict[
     best = _fastest(loop, [Way(one, members, division) for one in modes], timings, several=several)
     for count in counts:
         before = loop.way
-        found = _fastest(loop, [Way(before.mode, members, _division(loop.plan, count))], timings, several=several)
-        if found > best:
+        seconds = _fastest(loop, [Way(before.mode, members, _division(loop.plan, count))], timings, several=several)
+        if seconds > best:
             loop.take(before)
             break
-        best = found
+        best = seconds
     return timings
 
 

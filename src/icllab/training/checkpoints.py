@@ -43,7 +43,7 @@ class CheckpointStore:
     """Where the checkpoints of a run are kept, and how often one is written.
 
     Attributes:
-        path: A directory of the run's own, made where it is missing.
+        path: A directory for this run alone, created if it does not exist.
         seconds: A checkpoint is written no sooner than so long after the one before; infinite: at the end only. The
             last state always is.
     """
@@ -89,12 +89,12 @@ def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
     """Every array of a tree by its path; random keys by their data."""
-    found = {}
+    arrays = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        found[prefix + jax.tree_util.keystr(path)] = np.asarray(leaf)
-    return found
+        arrays[prefix + jax.tree_util.keystr(path)] = np.asarray(leaf)
+    return arrays
 
 
 def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Path) -> Any:
@@ -104,13 +104,13 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     wanted = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
     if stored != wanted:
         raise InputError(f"{path}: the arrays are others: {_first(difference(stored, wanted))}; choose another store")
-    found = []
+    values = []
     for place, leaf in leaves:
         value = jnp.asarray(arrays[prefix + jax.tree_util.keystr(place)])
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             value = jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf)))
-        found.append(value)
-    return jax.tree.unflatten(structure, found)
+        values.append(value)
+    return jax.tree.unflatten(structure, values)
 
 
 def _first(text: str, most: int = 3) -> str:
@@ -306,10 +306,10 @@ def _filled(like: Any, arrays: Mapping[str, np.ndarray], prefix: str, path: Path
     if set(stored) != {name for name in names if name is not None}:
         differing = sorted(set(stored) ^ {name for name in names if name is not None})
         raise InputError(f"{path}: expected the predictor that was trained, got one that differs in {differing[0]!r}")
-    found = []
+    values = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
         if name is None:
-            found.append(leaf)
+            values.append(leaf)
             continue
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         shape, array = (jax.random.key_data(leaf) if is_key else leaf).shape, stored[name]
@@ -319,8 +319,8 @@ def _filled(like: Any, arrays: Mapping[str, np.ndarray], prefix: str, path: Path
                 f"got {list(shape)}"
             )
         value = jnp.asarray(array)
-        found.append(jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf))) if is_key else value)
-    return jax.tree.unflatten(structure, found)
+        values.append(jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf))) if is_key else value)
+    return jax.tree.unflatten(structure, values)
 
 
 def configuration(plan: Plan, state: State) -> dict[str, Any]:
@@ -338,9 +338,9 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
         "members": {name: np.asarray(values).tolist() for name, values in plan.members.coordinates.items()},
         "key": np.asarray(jax.random.key_data(plan.key)).tolist(),
         "generator": str(jax.random.key_impl(plan.key)),
-        "predictor": digest((plan.params, plan.own.frozen)),
+        "predictor": digest((plan.params, plan.constants.frozen)),
         "task": digest(program.task),
-        "data": digest((program.data, plan.own.data)),
+        "data": digest((program.data, plan.constants.data)),
         "held_out": digest(plan.held_out),
         "stop": [type(rule).__name__ for rule in program.rules],
         "thresholds": digest(program.rules),
@@ -350,23 +350,23 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
 
 def digest(tree: Any) -> str:
     """Hash of all arrays of a tree: paths, types, shapes and bytes."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         value = np.asarray(leaf)
-        found.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode() + value.tobytes())
-    return found.hexdigest()[:16]
+        hasher.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode() + value.tobytes())
+    return hasher.hexdigest()[:16]
 
 
 def _program(plan: Plan, state: State) -> str:
-    own, first = jax.tree.map(lambda leaf: leaf[0], (plan.own, state))
+    constants, first = jax.tree.map(lambda leaf: leaf[0], (plan.constants, state))
 
-    def step(program: Any, own: Any, state: State) -> State:
+    def step(program: Any, constants: Any, state: State) -> State:
         now = jnp.int32(0)
-        return program.update(own, state, program.prompts_at(own, now), now)
+        return program.update(constants, state, program.prompts_at(constants, now), now)
 
-    jaxpr, _, _ = eqx.filter_make_jaxpr(step)(plan.program, own, first)
+    jaxpr, _, _ = eqx.filter_make_jaxpr(step)(plan.program, constants, first)
     text = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+|id=\d+", "", str(jaxpr)).encode())
     for constant in jaxpr.consts:
         text.update(np.asarray(constant).tobytes())

@@ -73,11 +73,11 @@ def split_processor(count: int | None = None) -> int:
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
-        here = len(jax.devices("cpu"))
-        if here != count:
+        available = len(jax.devices("cpu"))
+        if available != count:
             raise InputError(
-                f"split_processor: expected to be called before JAX is first used, got {here} "
-                f"device{'s' * (here != 1)} in use and {count} asked for; start again and call it first"
+                f"split_processor: expected to be called before JAX is first used, got {available} "
+                f"device{'s' * (available != 1)} in use and {count} asked for; start again and call it first"
             ) from None
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_multi_thread_eigen" not in flags:
@@ -91,10 +91,10 @@ def require_devices(devices: Any) -> None:
         return
     if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
         raise expected("devices", "'auto' or an integer of at least 1", devices)
-    here = len(jax.local_devices())
-    if devices > here:
+    available = len(jax.local_devices())
+    if devices > available:
         hint = "training.split_processor() makes devices of a processor's cores"
-        raise expected("devices", f"at most {here}, as this process has", devices, hint)
+        raise expected("devices", f"at most {available}, as this process has", devices, hint)
 
 
 def out_of_memory(error: BaseException) -> bool:

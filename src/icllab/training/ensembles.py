@@ -120,11 +120,11 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
 
 def _require_builder(build: Any, names: Iterable[str]) -> None:
     """Refuse what is not called with these keyword arguments: a predictor that is made already, for one."""
-    wanted = f"a function of {', '.join(names)} that makes a predictor"
+    expectation = f"a function of {', '.join(names)} that makes a predictor"
     came = getattr(build, "__name__", None) or type(build).__name__
     hint = "lambda *, key: models.Transformer(..., key=key) is one"
     if not callable(build):
-        raise expected("build", wanted, came, hint)
+        raise expected("build", expectation, came, hint)
     try:
         signature = inspect.signature(build)
     except ValueError:
@@ -132,7 +132,7 @@ def _require_builder(build: Any, names: Iterable[str]) -> None:
     try:
         signature.bind(**dict.fromkeys(names))
     except TypeError as error:
-        raise expected("build", wanted, f"{came}, {error}", hint) from None
+        raise expected("build", expectation, f"{came}, {error}", hint) from None
 
 
 def _needs_a_constant(error: Exception) -> bool:

@@ -15,7 +15,7 @@ from icllab.training.checkpoints import CheckpointStore
 from icllab.training.devices import require_devices
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
-from icllab.training.plans import Plan, held_out_prompts, own_of, parts, prompt_of
+from icllab.training.plans import Plan, held_out_prompts, member_constants, parts, prompt_of
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
@@ -122,7 +122,7 @@ def fit(
             positions=chosen_positions(positions, prompt.positions, answered),
             total=prompt.positions,
         )
-        own = own_of(members, sweep.values, frozen, task, source, key=key)
-        held_out = held_out_prompts(record, task, own, key)
-        plan = Plan(program, own, params, members, until.steps, record, held_out, key)
+        constants = member_constants(members, sweep.values, frozen, task, source, key=key)
+        held_out = held_out_prompts(record, task, constants, key)
+        plan = Plan(program, constants, params, members, until.steps, record, held_out, key)
     return train(plan, mode=sweep.mode, devices=devices, store=store)

@@ -21,7 +21,7 @@ CAPACITY = 512  # losses are kept for so many steps before the host must look
 Mode = Literal["map", "vmap"]
 
 
-class Own(eqx.Module):
+class Constants(eqx.Module):
     """What a member has to itself and training does not change.
 
     Attributes:
@@ -80,45 +80,47 @@ class Program(eqx.Module):
     positions: tuple[int, ...] = eqx.field(static=True)
     total: int = eqx.field(static=True)
 
-    def predictor(self, own: Own, params: Any) -> Any:
+    def predictor(self, constants: Constants, params: Any) -> Any:
         """One member as a predictor."""
-        return eqx.combine(params, own.frozen, self.static)
+        return eqx.combine(params, constants.frozen, self.static)
 
-    def losses(self, own: Own, params: Any, prompts: Any) -> Float[Array, " position"]:
+    def losses(self, constants: Constants, params: Any, prompts: Any) -> Float[Array, " position"]:
         """Mean losses of one member on some prompts, by position."""
-        task = replaced(self.task, "task", own.numbers)
-        return losses_at(self.predictor(own, params), task, prompts, self.positions, self.total)
+        task = replaced(self.task, "task", constants.numbers)
+        return losses_at(self.predictor(constants, params), task, prompts, self.positions, self.total)
 
-    def start(self, own: Own, params: Any) -> State:
+    def start(self, constants: Constants, params: Any) -> State:
         """The state of one member before its first step."""
         with jax.numpy_dtype_promotion("standard"):
-            optimizer = swept_optimizer(self.optimizer, own.numbers).init(params)
-        loss = jnp.full((len(self.positions),), jnp.nan, self._loss_type(own, params))
+            optimizer = swept_optimizer(self.optimizer, constants.numbers).init(params)
+        loss = jnp.full((len(self.positions),), jnp.nan, self._loss_type(constants, params))
         rules = tuple(rule.start(loss) for rule in self.rules)
         return State(params, optimizer, rules, jnp.int32(RUNNING), jnp.int32(-1), loss)
 
-    def _loss_type(self, own: Own, params: Any) -> Any:
-        return eqx.filter_eval_shape(lambda: self.losses(own, params, self.prompts_at(own, jnp.int32(0)))).dtype
+    def _loss_type(self, constants: Constants, params: Any) -> Any:
+        return eqx.filter_eval_shape(
+            lambda: self.losses(constants, params, self.prompts_at(constants, jnp.int32(0)))
+        ).dtype
 
-    def prompts_at(self, own: Own, step: Int[Array, ""]) -> Any:
+    def prompts_at(self, constants: Constants, step: Int[Array, ""]) -> Any:
         """The prompts of one step of one member."""
-        return self.draw(own, self.begin(own, step), step)[0]
+        return self.draw(constants, self.begin(constants, step), step)[0]
 
-    def begin(self, own: Own, step: Int[Array, ""]) -> Any:
+    def begin(self, constants: Constants, step: Int[Array, ""]) -> Any:
         """What the stream of a member's prompts hands on to a step."""
-        return self.stream.begin(replaced(self.task, "task", own.numbers), own.key, step)
+        return self.stream.begin(replaced(self.task, "task", constants.numbers), constants.key, step)
 
-    def draw(self, own: Own, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+    def draw(self, constants: Constants, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
         """The prompts of a step, and what the stream hands on to the next."""
-        task = replaced(self.task, "task", own.numbers)
-        data = self.data if own.data is None else own.data
-        return self.stream.draw(task, data, carried, own.key, step)
+        task = replaced(self.task, "task", constants.numbers)
+        data = self.data if constants.data is None else constants.data
+        return self.stream.draw(task, data, carried, constants.key, step)
 
-    def update(self, own: Own, state: State, prompts: Any, step: Int[Array, ""]) -> State:
+    def update(self, constants: Constants, state: State, prompts: Any, step: Int[Array, ""]) -> State:
         """One step of a member that is still running."""
 
         def objective(params: Any) -> tuple[Array, Array]:
-            losses = self.losses(own, params, prompts)
+            losses = self.losses(constants, params, prompts)
             return jnp.mean(losses), losses
 
         (loss, losses), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
@@ -130,7 +132,7 @@ class Program(eqx.Module):
         goes_on = status == RUNNING
         # optax mixes types on purpose: counters, learning rates and parameters.
         with jax.numpy_dtype_promotion("standard"):
-            optimizer = optax.with_extra_args_support(swept_optimizer(self.optimizer, own.numbers))
+            optimizer = optax.with_extra_args_support(swept_optimizer(self.optimizer, constants.numbers))
             change, optimizer_state = optimizer.update(
                 gradient,
                 state.optimizer,
@@ -148,25 +150,25 @@ class Program(eqx.Module):
         return State(params, optimizer_state, rules, status, jnp.where(goes_on, jnp.int32(-1), step), losses)
 
     def step(
-        self, own: Own, state: State, prompts: Any, step: Int[Array, ""], limit: Int[Array, ""]
+        self, constants: Constants, state: State, prompts: Any, step: Int[Array, ""], limit: Int[Array, ""]
     ) -> tuple[State, Float[Array, " position"]]:
         """One step of one member, and the losses to record: NaN where it makes no step."""
         active = (state.status == RUNNING) & (step < limit)
-        after = jax.lax.cond(active, lambda: self.update(own, state, prompts, step), lambda: state)
+        after = jax.lax.cond(active, lambda: self.update(constants, state, prompts, step), lambda: state)
         return after, jnp.where(active, after.loss, jnp.full_like(after.loss, jnp.nan))
 
 
 @eqx.filter_jit
-def started(program: Program, own: Own, params: Any) -> State:
+def started(program: Program, constants: Constants, params: Any) -> State:
     """The state of all members before the first step."""
-    return jax.vmap(program.start)(own, params)
+    return jax.vmap(program.start)(constants, params)
 
 
 @eqx.filter_jit
 def advanced(
     program: Program,
     mode: str,
-    own: Own,
+    constants: Constants,
     state: State,
     first: Int[Array, ""],
     last: Int[Array, ""],
@@ -178,42 +180,44 @@ def advanced(
     """
     if mode == "map":
 
-        def run(member: tuple[Own, State, Array]) -> tuple[State, Array]:
+        def run(member: tuple[Constants, State, Array]) -> tuple[State, Array]:
             its, before, until = member
 
             def body(step: Array, carry: Any) -> Any:
-                now, handed, kept = carry
-                prompts, handed = program.draw(its, handed, step)
+                now, stream_state, history = carry
+                prompts, stream_state = program.draw(its, stream_state, step)
                 now, losses = program.step(its, now, prompts, step, until)
-                return now, handed, kept.at[step - first].set(losses)
+                return now, stream_state, history.at[step - first].set(losses)
 
             empty = jnp.full((CAPACITY, *before.loss.shape), jnp.nan, before.loss.dtype)
-            handed = program.begin(its, first)
-            after, _, kept = jax.lax.fori_loop(first, last, body, (before, handed, empty))
-            return after, kept
+            stream_state = program.begin(its, first)
+            after, _, history = jax.lax.fori_loop(first, last, body, (before, stream_state, empty))
+            return after, history
 
         if limit.shape[0] == 1:
-            after, kept = run(jax.tree.map(lambda leaf: leaf[0], (own, state, limit)))
-            return jax.tree.map(lambda leaf: leaf[None], after), kept[:, None]
-        after, kept = jax.lax.map(run, (own, state, limit))
-        return after, jnp.swapaxes(kept, 0, 1)
+            after, history = run(jax.tree.map(lambda leaf: leaf[0], (constants, state, limit)))
+            return jax.tree.map(lambda leaf: leaf[None], after), history[:, None]
+        after, history = jax.lax.map(run, (constants, state, limit))
+        return after, jnp.swapaxes(history, 0, 1)
 
     # A generator other than threefry gives other numbers under vmap: its prompts are drawn member by member.
-    alone = str(jax.random.key_impl(own.key)) != "threefry2x32"
+    alone = str(jax.random.key_impl(constants.key)) != "threefry2x32"
 
     def over_members(function: Any) -> Any:
         return (lambda *a: jax.lax.map(lambda one: function(*one), a)) if alone else jax.vmap(function)
 
     def body(step: Array, carry: Any) -> Any:
-        now, handed, kept = carry
-        prompts, handed = over_members(lambda its, its_own: program.draw(its, its_own, step))(own, handed)
-        now, losses = jax.vmap(lambda o, s, p, u: program.step(o, s, p, step, u))(own, now, prompts, limit)
-        return now, handed, kept.at[step - first].set(losses)
+        now, stream_state, history = carry
+        prompts, stream_state = over_members(lambda its, its_own: program.draw(its, its_own, step))(
+            constants, stream_state
+        )
+        now, losses = jax.vmap(lambda o, s, p, u: program.step(o, s, p, step, u))(constants, now, prompts, limit)
+        return now, stream_state, history.at[step - first].set(losses)
 
     empty = jnp.full((CAPACITY, *state.loss.shape), jnp.nan, state.loss.dtype)
-    handed = over_members(lambda its: program.begin(its, first))(own)
-    after, _, kept = jax.lax.fori_loop(first, last, body, (state, handed, empty))
-    return after, kept
+    stream_state = over_members(lambda its: program.begin(its, first))(constants)
+    after, _, history = jax.lax.fori_loop(first, last, body, (state, stream_state, empty))
+    return after, history
 
 
 @eqx.filter_jit
@@ -229,11 +233,11 @@ def sound_members(state: State) -> Bool[Array, " member"]:
 
 @eqx.filter_jit
 def evaluated(
-    program: Program, own: Own, params: Any, prompts: Any, shared: bool
+    program: Program, constants: Constants, params: Any, prompts: Any, shared: bool
 ) -> tuple[Float[Array, "member position"], Float[Array, "member position"]]:
     """Mean loss of every member on held-out prompts and its standard error, by position."""
 
-    def one(its: Own, trained: Any, given: Any) -> tuple[Array, Array]:
+    def one(its: Constants, trained: Any, given: Any) -> tuple[Array, Array]:
         def loss(prompt: Any) -> Array:
             return program.losses(its, trained, jax.tree.map(lambda leaf: leaf[None], prompt))
 
@@ -243,5 +247,5 @@ def evaluated(
         return jnp.mean(found, axis=0), error
 
     if shared:
-        return jax.lax.map(lambda member: one(member[0], member[1], prompts), (own, params))
-    return jax.lax.map(lambda member: one(member[0], member[1], member[2]), (own, params, prompts))
+        return jax.lax.map(lambda member: one(member[0], member[1], prompts), (constants, params))
+    return jax.lax.map(lambda member: one(member[0], member[1], member[2]), (constants, params, prompts))

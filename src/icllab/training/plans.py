@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.training.ensembles import Ensemble
-from icllab.training.loop import Own, Program
+from icllab.training.loop import Constants, Program
 from icllab.training.records import Record
 from icllab.training.streams import Fixed, Fresh
 from icllab.training.sweeps import replaced
@@ -26,7 +26,7 @@ class Plan:
 
     Attributes:
         program: What members share.
-        own: What each has to itself.
+        constants: What each has to itself.
         params: The trained arrays before the first step, with a leading member axis.
         members: The predictors before the first step, with their coordinates.
         steps: Updates at most.
@@ -36,7 +36,7 @@ class Plan:
     """
 
     program: Program
-    own: Own
+    constants: Constants
     params: Any
     members: Ensemble
     steps: int
@@ -72,33 +72,37 @@ def prompt_of(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyArra
         hint = "task.sample_many(16, key=key) makes some"
         raise expected("data", "prompts stacked on one leading axis", came, hint) from error
     if record.shared is not None:
-        wanted, came = ([list(leaf.shape) for leaf in jax.tree.leaves(one)] for one in (prompt, _one(record.shared)))
-        if came != wanted:
-            raise expected("held_out", f"prompts of the shapes that are trained on, {wanted}", came)
+        expectation, came = (
+            [list(leaf.shape) for leaf in jax.tree.leaves(one)] for one in (prompt, _one(record.shared))
+        )
+        if came != expectation:
+            raise expected("held_out", f"prompts of the shapes that are trained on, {expectation}", came)
     return prompt
 
 
-def own_of(
+def member_constants(
     members: Ensemble, names: Iterable[str], frozen: Any, task: Any, source: Fresh | Fixed, *, key: PRNGKeyArray
-) -> Own:
+) -> Constants:
     """What each member has to itself: its key, its numbers and, of a fixed set that is not shared, its prompts."""
     seeds = jnp.asarray(members.coordinates["seed"], jnp.uint32)
     keys = _folded(jnp.broadcast_to(key, seeds.shape), seeds)
     numbers = {name: value for name, value in _numbers(members, names).items() if not name.startswith("predictor.")}
-    own = Own(_folded(keys, jnp.zeros_like(seeds)), frozen, numbers)
+    constants = Constants(_folded(keys, jnp.zeros_like(seeds)), frozen, numbers)
     if isinstance(source, Fresh) or source.shared is not None:
-        return own
-    return Own(own.key, frozen, numbers, _drawn(task, own, _folded(keys, jnp.ones_like(seeds)), source.size))
+        return constants
+    return Constants(
+        constants.key, frozen, numbers, _drawn(task, constants, _folded(keys, jnp.ones_like(seeds)), source.size)
+    )
 
 
-def held_out_prompts(record: Record, task: Any, own: Own, key: PRNGKeyArray) -> Any:
+def held_out_prompts(record: Record, task: Any, constants: Constants, key: PRNGKeyArray) -> Any:
     """The prompts of :class:`Record`, drawn from every member's own task where a number of them was given."""
     if not isinstance(record.held_out, int | np.integer):
         return record.held_out
     if record.held_out == 0:
         return None
-    keys = jnp.broadcast_to(jax.random.fold_in(key, HELD_OUT), own.key.shape)
-    return _drawn(task, own, keys, int(record.held_out))
+    keys = jnp.broadcast_to(jax.random.fold_in(key, HELD_OUT), constants.key.shape)
+    return _drawn(task, constants, keys, int(record.held_out))
 
 
 def _one(prompts: Any) -> Any:
@@ -133,12 +137,12 @@ def _folded(keys: jax.Array, numbers: jax.Array) -> jax.Array:
 
 
 @eqx.filter_jit
-def _drawn(task: Any, own: Own, keys: jax.Array, count: int) -> Any:
+def _drawn(task: Any, constants: Constants, keys: jax.Array, count: int) -> Any:
     """``count`` prompts of every member's own task."""
 
-    def one(member: tuple[Own, jax.Array]) -> Any:
+    def one(member: tuple[Constants, jax.Array]) -> Any:
         its, key = member
         its_task = replaced(task, "task", its.numbers)
         return jax.vmap(lambda k: its_task.sample(key=k))(jax.random.split(key, count))
 
-    return jax.lax.map(one, (own, keys))
+    return jax.lax.map(one, (constants, keys))

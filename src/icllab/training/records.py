@@ -107,12 +107,12 @@ class Records:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it, for a checkpoint."""
-        found: dict[str, np.ndarray] = {"final": self.final}
+        arrays: dict[str, np.ndarray] = {"final": self.final}
         for name in ("losses", "held_out", "held_out_error"):
             rows = getattr(self, name)
-            found[f"{name}.step"] = np.asarray(sorted(rows), np.int64)
-            found[f"{name}.value"] = np.asarray([rows[step] for step in sorted(rows)]).reshape(len(rows), *self.shape)
-        return found
+            arrays[f"{name}.step"] = np.asarray(sorted(rows), np.int64)
+            arrays[f"{name}.value"] = np.asarray([rows[step] for step in sorted(rows)]).reshape(len(rows), *self.shape)
+        return arrays
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> "Records":

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.protocols import AbstractTask
 from icllab.training.devices import PART, Division
-from icllab.training.loop import Own, Program, State, advanced
+from icllab.training.loop import Constants, Program, State, advanced
 from icllab.training.sweeps import replaced
 
 
@@ -41,22 +41,22 @@ class _OfBatch(Program):
 
     parts: int = eqx.field(static=True, kw_only=True)
 
-    def losses(self, own: Own, params: Any, prompts: Any) -> Float[Array, " position"]:
-        return _mean(super().losses(own, _with_mean_gradient(params), prompts))
+    def losses(self, constants: Constants, params: Any, prompts: Any) -> Float[Array, " position"]:
+        return _mean(super().losses(constants, _with_mean_gradient(params), prompts))
 
-    def begin(self, own: Own, step: Int[Array, ""]) -> Any:
+    def begin(self, constants: Constants, step: Int[Array, ""]) -> Any:
         if self.stream.kind != "fresh":
-            return super().begin(own, step)
-        return self.stream.begin(self._drawn_by(own), own.key, step)
+            return super().begin(constants, step)
+        return self.stream.begin(self._drawn_by(constants), constants.key, step)
 
-    def draw(self, own: Own, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+    def draw(self, constants: Constants, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
         if self.stream.kind == "fresh":
-            return self.stream.draw(self._drawn_by(own), None, carried, own.key, step)
-        prompts, carried = super().draw(own, carried, step)
+            return self.stream.draw(self._drawn_by(constants), None, carried, constants.key, step)
+        prompts, carried = super().draw(constants, carried, step)
         return _own_part(prompts, self.parts), carried
 
-    def _drawn_by(self, own: Own) -> _Part:
-        return _Part(replaced(self.task, "task", own.numbers), self.parts)
+    def _drawn_by(self, constants: Constants) -> _Part:
+        return _Part(replaced(self.task, "task", constants.numbers), self.parts)
 
 
 @eqx.filter_jit
@@ -64,7 +64,7 @@ def advanced_on(
     division: Division,
     program: Program,
     mode: str,
-    own: Own,
+    constants: Constants,
     state: State,
     first: Int[Array, ""],
     last: Int[Array, ""],
@@ -80,8 +80,8 @@ def advanced_on(
     once = PartitionSpec()
 
     def run(arrays: Any, *rest: Any) -> Any:
-        own, state, first, last, limit = rest
-        return advanced(eqx.combine(arrays, static), mode, own, state, first, last, limit)
+        constants, state, first, last, limit = rest
+        return advanced(eqx.combine(arrays, static), mode, constants, state, first, last, limit)
 
     return jax.shard_map(
         run,
@@ -89,7 +89,7 @@ def advanced_on(
         in_specs=(once, members, members, once, once, members),
         out_specs=(members, losses),
         check_vma=False,
-    )(arrays, own, state, first, last, limit)
+    )(arrays, constants, state, first, last, limit)
 
 
 def placed(division: Division, tree: Any) -> Any:
@@ -141,15 +141,15 @@ def _forward(params: Any) -> tuple[Any, None]:
 
 def _backward(_: None, gradient: Any) -> tuple[Any]:
     leaves, structure = jax.tree.flatten(gradient)
-    found: dict[int, Array] = {}
+    means: dict[int, Array] = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
         mean = jax.lax.pmean(jnp.concatenate([leaves[i].ravel() for i in places]), PART)
         start = 0
         for i in places:
-            found[i] = mean[start : start + leaves[i].size].reshape(leaves[i].shape)
+            means[i] = mean[start : start + leaves[i].size].reshape(leaves[i].shape)
             start += leaves[i].size
-    return (jax.tree.unflatten(structure, [found[i] for i in range(len(leaves))]),)
+    return (jax.tree.unflatten(structure, [means[i] for i in range(len(leaves))]),)
 
 
 _with_mean_gradient.defvjp(_forward, _backward)

@@ -133,8 +133,8 @@ def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
     size, replacement = source.size, source.minibatches == "replacement"
     if batch is None or batch >= size:
         if replacement:
-            wanted = f"an integer below {size}, the size of the set, to draw with replacement"
-            raise expected("batch", wanted, batch)
+            expectation = f"an integer below {size}, the size of the set, to draw with replacement"
+            raise expected("batch", expectation, batch)
         return Stream("full", size, size)
     return Stream("replacement" if replacement else "epochs", int(batch), size)
 
@@ -170,7 +170,7 @@ def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[i
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     """How many positions ``predictor`` answers; one whose answer the task cannot judge is refused."""
     total = prompt.positions
-    wanted = f"a prediction with {total} positions, or 1 for the last"
+    expectation = f"a prediction with {total} positions, or 1 for the last"
     try:
         prediction = eqx.filter_eval_shape(predictor, prompt)
     except IclError:
@@ -181,9 +181,9 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         first = (str(error).splitlines() or [""])[0]
         raise expected("predictor", f"one {fitting}", f"{name}, {type(error).__name__}: {first}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
-        raise expected("predictor", wanted, type(prediction).__name__)
+        raise expected("predictor", expectation, type(prediction).__name__)
     if not prediction.shape or prediction.shape[0] not in (1, total):
-        raise expected("predictor", wanted, list(prediction.shape), "it is called on one prompt")
+        raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
     answered = prediction.shape[0]
     try:
         loss = eqx.filter_eval_shape(task.loss, prediction, prompt)

@@ -53,15 +53,15 @@ class Sweep:
 
 def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """``8`` means 0 to 7; a sequence is taken as it is. Each is one member's random stream, and comes once."""
-    wanted = "at least one, different integers from 0 to 2^31 - 1"
+    expectation = "at least one, different integers from 0 to 2^31 - 1"
     try:
         if isinstance(seeds, bool | str | bytes):
             raise TypeError
         several = tuple(range(seeds)) if isinstance(seeds, int) else tuple(operator.index(seed) for seed in seeds)
     except TypeError:
-        raise expected("seeds", wanted, seeds, "seeds=2 is 0 and 1") from None
+        raise expected("seeds", expectation, seeds, "seeds=2 is 0 and 1") from None
     if not several or len(set(several)) != len(several) or min(several) < 0 or max(several) >= 2**31:
-        raise expected("seeds", wanted, seeds)
+        raise expected("seeds", expectation, seeds)
     return several
 
 

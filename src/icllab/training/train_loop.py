@@ -22,7 +22,7 @@ from icllab.training.autotune import Way, choose, resumed
 from icllab.training.checkpoints import Checkpoints, CheckpointStore, configuration, named, restored, wanted_versions
 from icllab.training.devices import forget, out_of_memory
 from icllab.training.ensembles import Ensemble
-from icllab.training.loop import CAPACITY, Own, State, advanced, evaluated, sound_members, started
+from icllab.training.loop import CAPACITY, Constants, State, advanced, evaluated, sound_members, started
 from icllab.training.plans import Plan
 from icllab.training.records import Records
 from icllab.training.runs import Run, Trajectory
@@ -67,8 +67,8 @@ class _Loop:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.step, self.timings = plan, 0, {}
-        self.way, self._program, self._own = Way("map", plan.members.size), plan.program, plan.own
-        self.state = _settled(started(plan.program, plan.own, plan.params))
+        self.way, self._program, self._constants = Way("map", plan.members.size), plan.program, plan.constants
+        self.state = _settled(started(plan.program, plan.constants, plan.params))
         self.records = Records(plan.shape)
         self.kept: dict[int, Any] = {}
         self.seconds = 0.0
@@ -76,7 +76,7 @@ class _Loop:
     def take(self, way: Way) -> None:
         """Go on like this from here."""
         self.way, self.state = way, _settled(self.state)
-        self._program, self._own = self.plan.program, self._placed(self.plan.own)
+        self._program, self._constants = self.plan.program, self._placed(self.plan.constants)
         if way.division is not None:
             arrays, rest = eqx.partition(self._program, eqx.is_array)
             self._program = eqx.combine(jax.device_put(arrays, way.division.sharding(divided=False)), rest)
@@ -89,26 +89,26 @@ class _Loop:
         size, block = self.plan.members.size, self.way.block
         limit = jnp.full((size,), 2**31 - 1, jnp.int32) if limit is None else limit
         if block >= size:
-            return self._advance(self._own, self.state, last, limit)
-        states, losses, every = [], [], (self.plan.own, _settled(self.state), limit)
+            return self._advance(self._constants, self.state, last, limit)
+        states, losses, every = [], [], (self.plan.constants, _settled(self.state), limit)
         for first in range(0, size, block):
             rows = np.minimum(np.arange(first, first + block), size - 1)  # the last again: blocks are of one size
-            own, state, until = jax.tree.map(lambda leaf, rows=rows: leaf[rows], every)
-            after, kept = self._advance(self._placed(own), state, last, until)
+            constants, state, until = jax.tree.map(lambda leaf, rows=rows: leaf[rows], every)
+            after, kept = self._advance(self._placed(constants), state, last, until)
             states.append(_settled(after))
             losses.append(np.asarray(kept))
         after = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:size], *states)
         return after, jnp.asarray(np.concatenate(losses, axis=1)[:, :size])
 
-    def _advance(self, own: Own, state: State, last: int, limit: jax.Array) -> tuple[State, jax.Array]:
+    def _advance(self, constants: Constants, state: State, last: int, limit: jax.Array) -> tuple[State, jax.Array]:
         """As :meth:`advance`, of members that are computed at once; what they have to themselves is in its place."""
         division, mode, begin, end = self.way.division, self.way.mode, jnp.int32(self.step), jnp.int32(last)
         if division is None:
-            return advanced(self._program, mode, own, state, begin, end, limit)
+            return advanced(self._program, mode, constants, state, begin, end, limit)
         size = limit.shape[0]
         state, limit = placed(division, (state, limit))
         begin, end = jax.device_put((begin, end), division.sharding(divided=False))
-        after, losses = advanced_on(division, self._program, mode, own, state, begin, end, limit)
+        after, losses = advanced_on(division, self._program, mode, constants, state, begin, end, limit)
         if losses.shape[1] == size:
             return after, losses
         return jax.tree.map(lambda leaf: leaf[:size], after), losses[:, :size]
@@ -126,14 +126,14 @@ class _Loop:
                 if not out_of_memory(error):
                     raise
                 if self.way.member_block == 1:
-                    said = " ".join(str(error).split())[:200]
+                    message = " ".join(str(error).split())[:200]
                     raise EnvironmentFault(
-                        f"icl.fit: expected memory for one member at a time, got {said}; try a smaller batch"
+                        f"icl.fit: expected memory for one member at a time, got {message}; try a smaller batch"
                     ) from error
             forget()  # outside of the handler, whose traceback holds the arrays
             self.take(replace(self.way, block=-(-self.way.block // 2)))
-            said = f"icl.fit: a device was out of memory: {self.way.member_block} members side by side from now on"
-            warnings.warn(said, stacklevel=2)
+            message = f"icl.fit: a device was out of memory: {self.way.member_block} members side by side from now on"
+            warnings.warn(message, stacklevel=2)
 
     def go(self, last: int) -> None:
         """Make the steps up to ``last`` and write down what is due."""
@@ -169,7 +169,7 @@ class _Loop:
         plan = self.plan
         shared = plan.record.shared is not None
         params = self.state.params if self.way.division is None else _settled(self.state).params  # on one device
-        mean, error = evaluated(plan.program, plan.own, params, plan.held_out, shared)
+        mean, error = evaluated(plan.program, plan.constants, params, plan.held_out, shared)
         return np.asarray(mean), np.asarray(error)
 
     def look(self, checkpoints: Checkpoints | None) -> None:
@@ -255,20 +255,20 @@ def not_begun() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        said = "icl.fit: interrupted before it began; nothing is lost, the same call starts again"
-        raise TrainingInterrupted(said) from None
+        message = "icl.fit: interrupted before it began; nothing is lost, the same call starts again"
+        raise TrainingInterrupted(message) from None
 
 
 def _interrupted(loop: _Loop, checkpoints: Checkpoints | None, begun: int) -> TrainingInterrupted:
     """Keep the present state, where there is a store and steps were made since ``begun``, and say so."""
-    said = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
+    message = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
     if checkpoints is None:
-        return TrainingInterrupted(said + "nothing is kept; with store='DIR' the same call goes on where it stood")
+        return TrainingInterrupted(message + "nothing is kept; with store='DIR' the same call goes on where it stood")
     if loop.step > begun:
         loop.save(checkpoints)
     if not loop.step:
-        return TrainingInterrupted(said + "nothing is kept yet, the same call starts again")
-    return TrainingInterrupted(said + f"they are kept in {checkpoints.root}, the same call goes on")
+        return TrainingInterrupted(message + "nothing is kept yet, the same call starts again")
+    return TrainingInterrupted(message + f"they are kept in {checkpoints.root}, the same call goes on")
 
 
 def _drive(loop: _Loop, checkpoints: Checkpoints | None, apart: float, show: bars.Progress) -> None:
@@ -341,7 +341,7 @@ def _finished(loop: _Loop, begun: int) -> tuple[Ensemble, Run]:
         coords={"step": steps, "position": list(plan.program.positions), **coordinates},
         attrs={"training": json.dumps(header)},
     )
-    rest = eqx.combine(plan.own.frozen, plan.program.static)
+    rest = eqx.combine(plan.constants.frozen, plan.program.static)
     trained = Ensemble(eqx.combine(state.params, rest), plan.members.coordinates)
     kept = tuple(step for step in plan.record.keep if step in loop.kept)
     return trained, Run(trained, dataset, header, Trajectory(kept, loop.kept, rest, plan.members.coordinates))
