@@ -10,6 +10,8 @@ from icllab.diagnostics import MapSolver, context_map, context_rank, gradient_st
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 ZERO = 1e-10  # of the largest eigenvalue: in float64 those that vanish are at 1e-32, others down to 1e-4
 
 

@@ -10,6 +10,8 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import MapSolver, context_map
 from icllab.diagnostics.contexts.queries import answers_after, answers_alone
 
+VERSION = 1
+
 SUBSPACES = {
     "transformer": lambda network: [block.mlp for block in network.blocks],
     "fast_weights": lambda network: network.slow,

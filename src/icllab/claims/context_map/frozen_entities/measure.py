@@ -10,6 +10,8 @@ from icllab.core.grid import tabulated
 from icllab.models import FrozenEntities
 from icllab.models.contexts.weight_changes import best_change
 
+VERSION = 1
+
 REDUCTIONS = (FrozenEntities.without, FrozenEntities.shared, FrozenEntities.winners)
 OWN = 2  # examples of the query's own: with the query, three tokens
 

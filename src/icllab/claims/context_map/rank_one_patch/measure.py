@@ -10,6 +10,8 @@ from icllab.core.grid import tabulated
 from icllab.models import best_patch, rank_one_patch
 from icllab.models.contexts.patches import patch_errors
 
+VERSION = 1
+
 
 def measure(point, *, key, distance=None, overshoot=1.0):
     """Errors of the patches of every seed before and after training.

@@ -5,6 +5,8 @@ import jax
 from icllab.claims.context_map import _laws
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 SUBSPACES = {
     "regression": lambda network: [block.mlp for block in network.blocks],
     "three_tokens": lambda network: [block.attention for block in network.blocks],

@@ -5,6 +5,8 @@ import jax
 from icllab.claims.context_map import _laws
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 KEPT = (*range(0, 101, 5), 150, 200, 300)  # updates of transformers at which a jump is looked for
 SUBSPACES = {
     "item_label": lambda network: network.classifier,

@@ -3,6 +3,8 @@
 from icllab.claims.induction import _networks
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, given=False):
     """Test curves of every seed. ``given``: both attention patterns are clamped, and the readout alone is learned."""

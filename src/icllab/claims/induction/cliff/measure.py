@@ -8,6 +8,8 @@ import numpy as np
 
 from icllab.claims.induction.cliff.claim import STRENGTHS
 
+VERSION = 1
+
 FLOOR = 0.02  # of ln N: where descent may end
 STILL = 1e-15  # a slope that is nothing but rounding
 

@@ -16,6 +16,8 @@ from icllab.tasks import PeriodicStrings
 from icllab.tasks.sequences import AbstractTokens
 from icllab.training import Record
 
+VERSION = 1
+
 CURVES = ("accuracy", "held_out_accuracy", "previous_token_score", "induction_score")
 
 

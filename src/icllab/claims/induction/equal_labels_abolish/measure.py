@@ -2,6 +2,8 @@
 
 from icllab.claims.induction import _networks
 
+VERSION = 1
+
 
 def measure(point, *, key, more=0):
     """Test curves of every seed. ``more``: so many labels are added to those that the cell has."""

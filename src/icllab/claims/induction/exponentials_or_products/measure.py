@@ -14,6 +14,8 @@ from icllab.core.grid import tabulated
 from icllab.core.protocols import AbstractPredictor
 from icllab.training import Record, TargetLoss, Until
 
+VERSION = 1
+
 FASTER = 2.0  # the rate of squared errors, and that of weights, over those of cross-entropies and of products
 DONE, MEMORY = 0.2, 50.0  # of the loss of guessing, averaged over so many steps, where training ends
 

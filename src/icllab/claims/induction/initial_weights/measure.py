@@ -7,6 +7,8 @@ import numpy as np
 from icllab.claims.induction import _networks
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, scaled=True, exchanged=False):
     """Accuracies of every seed along training, and how strong attention is before it.

@@ -11,6 +11,8 @@ from icllab.core.grid import tabulated
 from icllab.models import ItemLabelNetwork, MinimalHead
 from icllab.theory import induction_landscape
 
+VERSION = 1
+
 STEP = 0.05  # of descent on orthogonal prompts
 STARTED = 0.01  # standard deviation of strengths at the start
 

@@ -10,6 +10,8 @@ from icllab.diagnostics.behaviour import landscape_numbers
 from icllab.diagnostics.curves import flow_fits
 from icllab.theory import induction_landscape
 
+VERSION = 1
+
 STRENGTHS = ("beta", "alpha", "xi", "beta2")
 
 

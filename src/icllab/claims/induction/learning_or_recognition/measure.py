@@ -8,6 +8,8 @@ from icllab.claims.induction.learning_or_recognition.claim import TESTS
 from icllab.core.grid import tabulated
 from icllab.tasks import LabelRelations
 
+VERSION = 1
+
 
 def measure(point, *, key, fresh=False, leaked=False):
     """Accuracies of every seed, and that of task recognition on the same prompts.

@@ -2,6 +2,8 @@
 
 from icllab.claims.induction import _networks
 
+VERSION = 1
+
 NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 
 

@@ -4,6 +4,8 @@ from icllab.claims.induction import _networks
 from icllab.claims.induction.no_softmax_no_cliff.claim import KINDS
 from icllab.models import edited
 
+VERSION = 1
+
 NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 
 

@@ -10,6 +10,8 @@ from icllab.claims.induction.two_of_nine.claim import CONTRASTS, INTERACTIONS, K
 from icllab.core.grid import tabulated
 from icllab.diagnostics.behaviour import interactions
 
+VERSION = 1
+
 MEASURES = ("accuracy", "item_label_attention", "target_attention")
 
 

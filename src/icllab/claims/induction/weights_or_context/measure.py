@@ -6,6 +6,8 @@ from icllab.claims.induction import _accuracy, _networks
 from icllab.claims.induction.weights_or_context.claim import SETTINGS
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, trained_on=None):
     """Accuracies of every seed in every setting; trained on bursty prompts, or on those of a named test set."""

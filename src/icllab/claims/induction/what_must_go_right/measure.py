@@ -7,6 +7,8 @@ from icllab.claims.induction.what_must_go_right.claim import BLIND, CLAMPS, FROZ
 from icllab.core.grid import tabulated
 from icllab.models import ablated, copy_clamped, match_clamped, previous_token_clamped, transplanted
 
+VERSION = 1
+
 CHANGED = {
     **dict(zip(CLAMPS, (previous_token_clamped, match_clamped, copy_clamped), strict=True)),
     "no layer 1": functools.partial(ablated, layer=1),

@@ -14,6 +14,8 @@ from icllab.core.grid import tabulated
 from icllab.tasks import ItemLabel
 from icllab.training import Record, TargetLoss, Until
 
+VERSION = 1
+
 LEARNED, MEMORY = 0.2, 50.0  # nats, averaged over so many steps, where training ends
 WITHIN = 0.8  # of the time of the jump
 TOGETHER = 256  # prompts that are answered side by side
