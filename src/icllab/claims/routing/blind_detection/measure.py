@@ -8,6 +8,8 @@ import numpy as np
 from icllab.diagnostics import LinearResponse, effective_dimension, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 
+VERSION = 1
+
 
 class Weighted(eqx.Module):
     """Half the squared distance of the answers of two linear layers from their targets, a weighted mean of contexts."""

@@ -8,6 +8,8 @@ import optax
 from icllab.claims.routing import _small_transformers
 from icllab.tasks.string_programs import power_law
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(5e-3)
 ONSET = (0.3, 0.6)  # of the run: when the data of the last program begin
 

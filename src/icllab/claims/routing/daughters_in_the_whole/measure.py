@@ -8,6 +8,8 @@ import optax
 from icllab.claims.routing import _transformers
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 BEFORE, AFTER = optax.adam(3e-3), optax.adam(1e-3)
 
 

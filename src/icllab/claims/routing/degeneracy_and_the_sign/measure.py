@@ -6,6 +6,8 @@ import numpy as np
 from icllab.claims.routing.degeneracy_and_the_sign.claim import DIM, SIGNS, UNITS
 from icllab.diagnostics import SMC, context_coefficients
 
+VERSION = 1
+
 
 def map_of(name, away):
     """A map, and the point: all weights ``away`` from zero."""

@@ -13,6 +13,8 @@ from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics import MapSolver, context_rank
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(3e-3)
 SOLVER = MapSolver(method="gauss_newton", steps=30, products=60)
 

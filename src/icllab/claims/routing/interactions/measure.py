@@ -9,6 +9,8 @@ import optax
 from icllab.claims.routing import _transformers
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 
 

@@ -15,6 +15,8 @@ from icllab.core.grid import tabulated
 from icllab.tasks.string_programs import power_law
 from icllab.training import Record
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(3e-3)
 
 

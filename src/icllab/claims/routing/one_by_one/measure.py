@@ -7,6 +7,8 @@ import optax
 from icllab.claims.routing import _transformers
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(3e-3)
 
 

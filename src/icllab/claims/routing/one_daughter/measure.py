@@ -9,6 +9,8 @@ import optax
 from icllab.claims.routing import _answers, _transformers
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(3e-3)
 STILL = optax.sgd(0.0)
 

@@ -8,6 +8,8 @@ import optax
 from icllab.claims.routing import _small_transformers
 from icllab.tasks.string_programs import power_law
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(2e-3)
 STILL = optax.sgd(0.0)
 

@@ -15,6 +15,8 @@ from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.queries import answers_after, answers_alone
 from icllab.tasks.string_programs import power_law
 
+VERSION = 1
+
 OPTIMIZER = optax.adam(5e-3)
 SOLVER = MapSolver(method="gauss_newton", steps=25, products=50)
 HELD_OUT = 5  # one of so many strings

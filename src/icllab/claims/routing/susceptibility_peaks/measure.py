@@ -11,6 +11,8 @@ from icllab.diagnostics import Quadrature, effective_dimension, susceptibility
 from icllab.diagnostics.curves.flow_fits import loss
 from icllab.theory import induction_landscape
 
+VERSION = 1
+
 
 class Landscape(eqx.Module):
     """The loss of the reduced model, with a share of labels outside the context."""

@@ -11,6 +11,8 @@ from icllab.claims.singular.additivity.claim import ARRANGEMENTS, MOST
 from icllab.diagnostics import HMC
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 
+VERSION = 1
+
 
 class Terms(eqx.Module):
     """The losses of the contexts, by the hidden units that each uses and its input; w may have an axis of contexts."""

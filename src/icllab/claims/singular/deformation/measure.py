@@ -8,6 +8,8 @@ from icllab.claims.singular.deformation.claim import SIDES
 from icllab.core.grid import tabulated
 from icllab.diagnostics import SMC, free_energy
 
+VERSION = 1
+
 
 class Wells(eqx.Module):
     """The cusp in x; y is determined in the right well, and with ``even`` as much in the left one."""

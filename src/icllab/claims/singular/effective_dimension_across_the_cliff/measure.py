@@ -25,6 +25,8 @@ from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
 from icllab.training import Record
 
+VERSION = 1
+
 NETWORK = {"classes": None, "labels": 6, "pairs": NETWORK_PAIRS, "dim": 8, "no_repeats": True}
 EVERY = 25  # steps between two records of a network
 HEAD_RATE, HEAD_STEPS = 0.2, 600  # of descent on the prompts of a head

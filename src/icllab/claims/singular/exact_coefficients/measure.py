@@ -11,6 +11,8 @@ from icllab.claims.singular.exact_coefficients.claim import ATTENTION, LAYERS, S
 from icllab.diagnostics import HMC, SMC, free_energy
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 
+VERSION = 1
+
 SPECTRUM = (1.0, 0.5, 0.25)
 """Of E[hh^T]."""
 

@@ -12,6 +12,8 @@ from icllab.diagnostics import HMC
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.models import Attention, Joined
 
+VERSION = 1
+
 TRIED = 5
 """Random weights at which the two losses are compared."""
 

@@ -20,6 +20,8 @@ from icllab.tasks import LinearRegression
 from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
 from icllab.training import Record, Sweep
 
+VERSION = 1
+
 adam = functools.cache(optax.adam)
 """One object for each rate: another would compile the training again."""
 

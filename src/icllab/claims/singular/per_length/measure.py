@@ -7,6 +7,8 @@ from icllab.claims.singular.per_length import text as trained_text
 from icllab.claims.singular.per_length.claim import ORDER, TEXT
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, untrained=False):
     """One cell: networks of all seeds on one source; ``untrained`` ones stay as they began at every step."""

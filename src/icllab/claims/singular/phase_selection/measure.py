@@ -9,6 +9,8 @@ from icllab.claims.singular.phase_selection.claim import PHASES
 from icllab.core.grid import tabulated
 from icllab.diagnostics import SMC, free_energy
 
+VERSION = 1
+
 DRAWN = 4096
 """Samples of a data set, of which the first n are used."""
 

@@ -11,6 +11,8 @@ from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum
 from icllab.diagnostics.singular.local_learning import learning_coefficient
 from icllab.theory import superposition
 
+VERSION = 1
+
 
 class Loss(eqx.Module):
     """The squared error, integrated over the one feature that is not zero; not ``rectified``, its output is linear."""
