@@ -43,21 +43,21 @@ class Uses:
 @contextlib.contextmanager
 def watched():
     """The :class:`Uses` of what runs inside, in this process."""
-    uses, train, asked = Uses(), fitting.train, answers._asked
+    uses, train, asked = Uses(), fitting.train, answers._answer_block
 
     def watching_train(plan, **how):
         _note(uses, plan)
         return train(plan, **how)
 
-    def watching_asked(question, predictor, task, prompts, count):
+    def watching_answers(question, predictor, task, prompts, count):
         uses.judged.append(_rows(prompts, count))
         return asked(question, predictor, task, prompts, count)
 
-    fitting.train, answers._asked = watching_train, watching_asked
+    fitting.train, answers._answer_block = watching_train, watching_answers
     try:
         yield uses
     finally:
-        fitting.train, answers._asked = train, asked
+        fitting.train, answers._answer_block = train, asked
 
 
 def _note(uses, plan):

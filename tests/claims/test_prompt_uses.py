@@ -10,7 +10,7 @@ from prompt_uses import watched
 import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.diagnostics import per_length
-from icllab.diagnostics.behaviour.answers import drawn
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.experiments import registry
 from icllab.tasks import LinearRegression
 from icllab.training import Record
@@ -27,8 +27,8 @@ def measure(key, *, fixed=False, held_out_is_training=False, test_is_training=Fa
         return Ridge(1.0 if one_start else jax.random.uniform(key, minval=0.5, maxval=2.0))
 
     members = icl.ensemble(build, seeds=2, key=of_start)
-    training = drawn(TASK, key=of_training, prompts=16) if fixed else None
-    other = drawn(TASK, key=of_training if held_out_is_training else of_held_out, prompts=16)
+    training = sample_prompts(TASK, key=of_training, prompts=16) if fixed else None
+    other = sample_prompts(TASK, key=of_training if held_out_is_training else of_held_out, prompts=16)
     run = icl.fit(
         members, TASK, key=of_training, data=training, record=Record(1, held_out=other, progress=False), **HOW
     )

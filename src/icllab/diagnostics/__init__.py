@@ -40,6 +40,6 @@ if TYPE_CHECKING:
     from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
     from icllab.diagnostics.susceptibilities.quadrature import Quadrature
     from icllab.diagnostics.susceptibilities.tilts import susceptibility
-    from icllab.diagnostics.tried import require_causal
+    from icllab.diagnostics.validate_predictor import require_causal
 
 __getattr__, __dir__, __all__ = attach(__name__)

@@ -8,7 +8,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics.behaviour.answers import drawn
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.identification.candidates import FittedParameters, fitted_candidate, fitted_parameters
 from icllab.tasks import LinearRegression
 
@@ -43,7 +43,7 @@ def test_a_fit_starts_where_it_is_and_with_positive_arrays_ten_times_smaller_and
 @pytest.fixture
 def prompts(getkey):
     with jax.enable_x64(True):
-        yield drawn(task(), key=getkey(), prompts=30, block=30)
+        yield sample_prompts(task(), key=getkey(), prompts=30, block=30)
 
 
 def fitted(candidate, paths, answers, prompts):

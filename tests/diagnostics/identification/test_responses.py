@@ -8,7 +8,7 @@ import pytest
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics.behaviour.answers import answers_to, drawn
+from icllab.diagnostics.behaviour.answers import answers_to, sample_prompts
 from icllab.diagnostics.identification.responses import (
     Baselines,
     LinearResponse,
@@ -52,7 +52,7 @@ def seen(predictor, positions, prompts):
 @pytest.fixture(scope="module")
 def eleven():
     with jax.enable_x64(True):
-        return drawn(task(), key=jax.random.key(0), prompts=11, block=8)
+        return sample_prompts(task(), key=jax.random.key(0), prompts=11, block=8)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_blocks_and_prompts_drawn_once_are_those_of_answers(getkey):
     from icllab.diagnostics.behaviour.answers import answers
 
     key, question = getkey(), Response((LENGTH,), False)
-    there = answers_to(question, Weighted(), task(), drawn(task(), key=key, prompts=11, block=4), block=5)
+    there = answers_to(question, Weighted(), task(), sample_prompts(task(), key=key, prompts=11, block=4), block=5)
     np.testing.assert_allclose(there, answers(question, Weighted(), task(), key=key, prompts=11), rtol=1e-6)
 
 
@@ -132,7 +132,7 @@ class Shrunk(Ridge):
 def test_the_weights_of_a_linear_predictor_are_its_slopes_and_of_none_that_answers_otherwise(getkey):
     """By two routes, at two positions; and for the network of half the answers, half of both."""
     with jax.enable_x64(True):
-        prompts, at = drawn(task(), key=getkey(), prompts=8), (2, 4)
+        prompts, at = sample_prompts(task(), key=getkey(), prompts=8), (2, 4)
         found = responses(Ridge(0.5), task(), prompts, positions=at, block=8)
         derived = answers_to(Response(at, True), Ridge(0.5), task(), prompts, block=8)
         np.testing.assert_allclose(found.values, derived[:, :2], rtol=1e-10)

@@ -14,7 +14,7 @@ from icllab.algorithms import FunctionalDescent, GradientDescent, Preconditioned
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import interpolate, weight_distance
-from icllab.diagnostics.behaviour.answers import drawn as drawn_prompts
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.identification.weights import aligned, as_linear_attention
 from icllab.models import GeneralisedAttention, LinearAttention
 from icllab.tasks import LinearRegression
@@ -32,7 +32,7 @@ def with_arrays(model, **arrays):
     return dataclasses.replace(model, **{name: jnp.asarray(array) for name, array in arrays.items()})
 
 
-def drawn(layers=LAYERS):
+def random_attention(layers=LAYERS):
     """Attention with every number drawn, also those that nobody reads."""
     rng = np.random.default_rng(layers)
     zero = _nothing(layers)
@@ -71,7 +71,7 @@ def with_noise_where_nobody_reads(model):
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_gauge_and_what_nobody_reads_make_no_distance(layers):
-    model = drawn(layers=layers)
+    model = random_attention(layers=layers)
     other = with_noise_where_nobody_reads(regauged(model, [-0.2, 5.0][:layers]))
     prompt = a_prompt()
     np.testing.assert_allclose(answer(other, prompt), answer(model, prompt), rtol=1e-11)
@@ -89,7 +89,7 @@ def test_the_gauge_and_what_nobody_reads_make_no_distance(layers):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_every_other_entry_is_read(layers):
     """The derivative of the answer with respect to an entry is zero exactly where the gauge puts a zero."""
-    model, prompt = drawn(layers=layers), a_prompt()
+    model, prompt = random_attention(layers=layers), a_prompt()
     slopes = jax.jit(jax.grad(lambda m: m(prompt)[0]))(model)
     ones = with_arrays(model, p=np.ones(model.p.shape), q=np.ones(model.q.shape))
     kept, _ = aligned(ones, ones)
@@ -110,7 +110,7 @@ def test_a_distance_that_is_known():
 
 
 def test_a_layer_that_does_nothing_is_zero():
-    model = drawn()
+    model = random_attention()
     second = np.array([0.0, 1.0])[:, None, None]
     idle = with_arrays(model, q=second * np.asarray(model.q))
     same = with_arrays(model, p=second * np.asarray(model.p))
@@ -118,11 +118,11 @@ def test_a_layer_that_does_nothing_is_zero():
 
 
 def test_one_layer_with_the_other_sign():
-    model = drawn(layers=1)
+    model = random_attention(layers=1)
     other = dataclasses.replace(with_arrays(model, p=-np.asarray(model.p)), sign=1)
     assert weight_distance(model, other) < 1e-14
     with pytest.raises(InputError, match="other: expected the conventions"):
-        weight_distance(drawn(), dataclasses.replace(drawn(), sign=1))
+        weight_distance(random_attention(), dataclasses.replace(random_attention(), sign=1))
 
 
 def test_what_has_weights():
@@ -139,8 +139,8 @@ def test_what_has_weights():
 
 
 def test_the_way_between_two_gauges_of_one_network_is_level():
-    model = with_noise_where_nobody_reads(drawn())
-    other = regauged(drawn(), [-3.0, 0.1])
+    model = with_noise_where_nobody_reads(random_attention())
+    other = regauged(random_attention(), [-3.0, 0.1])
     found = interpolate(model, other, task(), key=jax.random.key(2), points=3, prompts=50)
     np.testing.assert_allclose(found.difference, 0, atol=1e-11 * float(found.loss.max()))
 
@@ -154,7 +154,7 @@ def test_the_way_from_step_to_step(getkey):
     key, law = getkey(), task()
     end = PreconditionedDescent(0.7 * np.eye(DIM), layers=1, dim=DIM, normalised=True, half=True)
     found = interpolate(constructions.gradient_descent(step(0.1)), end, law, key=key, points=3, prompts=50)
-    prompts = drawn_prompts(law, key=key, prompts=50, block=50)
+    prompts = sample_prompts(law, key=key, prompts=50, block=50)
     losses = eqx.filter_jit(lambda step, p: jax.vmap(lambda prompt: law.loss(step(prompt), prompt))(p))
     for i, rate in enumerate((0.1, ((np.sqrt(0.1) + np.sqrt(0.7)) / 2) ** 2, 0.7)):
         assert float(found.loss[i]) == pytest.approx(np.mean(np.asarray(losses(step(rate), prompts))), rel=1e-12)
@@ -163,6 +163,6 @@ def test_the_way_from_step_to_step(getkey):
 
 def test_bad_input_is_refused_in_a_line(getkey):
     with pytest.raises(InputError, match="points: expected an integer of at least 2, got 1"):
-        interpolate(drawn(), drawn(), task(), key=getkey(), points=1)
+        interpolate(random_attention(), random_attention(), task(), key=getkey(), points=1)
     with pytest.raises(InputError, match="other: expected linear attention, or an algorithm with a construction"):
-        interpolate(drawn(), Ridge(1.0), task(), key=getkey())
+        interpolate(random_attention(), Ridge(1.0), task(), key=getkey())

@@ -10,16 +10,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import Question, answers, mean_and_error
-from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.behaviour.answers import Question, answers, mean_over_prompts
+from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
 
 class Accuracy(Question):
-    """Whether the answer is right, at every position that the predictor answers."""
+    """Correctness of the answer at every position that the predictor answers."""
 
     def __call__(self, predictor: Predictor, task: Any, prompt: Prompt) -> Float[Array, " answer"]:
-        """One where it is, zero where not, NaN where the largest logit is not finite."""
+        """1 if the answer is right, 0 if it is wrong, NaN if the largest logit is not finite."""
         return task.accuracy(predictor(prompt), prompt)
 
 
@@ -30,31 +30,31 @@ def accuracy(
 
     .. math:: A_i = P\bigl(\operatorname{argmax}_c f_c(\text{prompt})_i = \text{the class asked for at } i\bigr)
 
-    Of a run's kept steps (``run.trajectory``) it is a curve over training.
+    For the kept steps of a run (``run.trajectory``) the result is a curve over training.
 
     Args:
-        predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.cases>`.
+        predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.predictor_axes>`.
         task: Classification task.
         key: A key, as for :func:`per_length <icllab.diagnostics.behaviour.lengths.per_length>`; so are the others.
 
     Returns:
-        ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor that
-        answers the last position alone gives no answer, and where a largest logit is not finite, as of NaN.
+        ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor
+        gives no answer, and where the largest logit is not finite.
 
     Raises:
-        InputError: The task is no classification, or a predictor has another number of logits than the task classes.
+        InputError: The task is not a classification, or the number of logits differs from the number of classes.
 
     Derived: docs/item-label.md, Levels.
     """
     if not hasattr(task, "accuracy"):
         raise expected("task", "a classification task, whose answers are right or wrong", type(task).__name__)
-    cases = Cases.of(predictors, task=task, key=key)
+    axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        right = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
-        unanswered = np.full((*right.shape[:2], positions - right.shape[2]), np.nan)
-        mean, error = mean_and_error(np.concatenate([unanswered, right], axis=2).swapaxes(0, 1))
+        hits = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
+        missing = np.full((*hits.shape[:2], positions - hits.shape[2]), np.nan)
+        mean, error = mean_over_prompts(np.concatenate([missing, hits], axis=2).swapaxes(0, 1))
         return {"accuracy": mean, "accuracy_error": error}
 
-    return cases.dataset(cases.measured(measure), {"position": np.arange(positions)}, prompts=prompts)
+    return axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)

@@ -1,12 +1,12 @@
-r"""What attention heads do, read off their patterns: the previous token, the match, the label that is looked up.
+r"""Measures of attention heads, computed from their patterns.
 
-A pattern is :math:`a_{ij}`, the attention of token i to token j; every token attends to itself and to earlier ones.
-Prompts are of two kinds. In a sequence of tokens an induction head attends from a token to what followed an earlier
-occurrence of it. In a prompt :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_q` a label attends to its item in the first
-layer, and the query to the label of its own item in the second.
+A pattern is :math:`a_{ij}`, the attention of token i to token j; every token attends to itself and to earlier tokens.
+Prompts are of two kinds. In a sequence of tokens an induction head attends from a token to the token after an earlier
+occurrence. In a prompt :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_q` a label attends to its item in the first layer, and
+the query to the label of its own item in the second.
 
-All measures are functions of patterns, so that the same ones are read off a network, a head of three numbers, and a
-landscape that only states what the patterns are (:class:`StatedHead`).
+The measures are functions of patterns, so that they apply to a network, to a head of three numbers, and to a head that
+is defined by its patterns (:class:`StatedHead`).
 """
 
 from typing import Any, ClassVar, Literal
@@ -23,7 +23,7 @@ from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
-from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
 MEASURES = (
@@ -38,7 +38,7 @@ SCORES = ("previous_token_score", "prefix_matching_score", "induction_score")
 
 
 def previous_token_score(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
-    r"""Attention to the token just before, the mean over all tokens that have one.
+    r"""Attention to the previous token, averaged over all tokens but the first.
 
     .. math:: \frac1{T-1}\sum_{i=2}^Ta_{i,i-1}
 
@@ -50,39 +50,39 @@ def previous_token_score(pattern: Float[Array, "*heads token token"]) -> Float[A
 def prefix_matching_score(
     pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
 ) -> Float[Array, "*heads"]:
-    r"""Attention to what followed earlier occurrences of a token, the mean over the tokens that occurred before.
+    r"""Attention to the tokens after earlier occurrences of a token, averaged over the tokens that occurred before.
 
     .. math:: \frac1{|R|}\sum_{i\in R}\;\sum_{j\le i:\ t_{j-1}=t_i}a_{ij}
 
-    NaN where no token occurs twice.
+    NaN if no token occurs twice.
 
     Source: [Olsson22].
     """
     follows = _follows(tokens)
-    repeated = jnp.any(follows, axis=1)
-    return _mean_where(jnp.sum(pattern * _like(follows, pattern), axis=-1), repeated)
+    recurring = jnp.any(follows, axis=1)
+    return _mean_where(jnp.sum(pattern * _like(follows, pattern), axis=-1), recurring)
 
 
 def induction_score(
     pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
 ) -> Float[Array, "*heads"]:
-    r"""The same above what an even attention would give: 0 for that one, 1 for a perfect head.
+    r"""Prefix matching above that of uniform attention: 0 for uniform attention, 1 for a perfect head.
 
     .. math:: \frac1{|R|}\sum_{i\in R}\Bigl(A_i - \frac{m_i}{n_i-m_i}(1-A_i)\Bigr)
 
-    where :math:`A_i` is the attention to the :math:`m_i` of the :math:`n_i` tokens seen that followed an occurrence.
-    For two candidates it is 2A - 1.
+    where :math:`A_i` is the attention to the :math:`m_i` of the :math:`n_i` visible tokens that follow an occurrence.
+    For two candidates the score is 2A - 1.
 
     Source: [Olsson22].
     Derived: docs/abrupt-learning.md, Measures of heads.
     """
     follows = _follows(tokens)
-    seen = jnp.tril(jnp.ones_like(follows))
-    return _mean_where(_above_even(pattern, follows, seen & ~follows), jnp.any(follows, axis=1))
+    causal = jnp.tril(jnp.ones_like(follows))
+    return _mean_where(_above_even(pattern, follows, causal & ~follows), jnp.any(follows, axis=1))
 
 
 def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
-    r"""ILA: attention of a label to its item, just before it, in the first layer; the mean over the labels.
+    r"""ILA: attention of a label to its item, the token before it, in the first layer, averaged over labels.
 
     .. math:: \frac1N\sum_{k=1}^Na_{2k,2k-1}
 
@@ -92,7 +92,7 @@ def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[A
 
 
 def target_attention(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
-    r"""TILA: attention of the query to the labels that are the right one, in the second layer.
+    r"""TILA: attention of the query to the right labels, in the second layer.
 
     Source: [Reddy24].
     """
@@ -109,12 +109,12 @@ def label_attention(row: Float[Array, "*heads token"]) -> Float[Array, "*heads"]
 
 
 def target_induction_score(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
-    r"""Attention of the query to the right label above that to another one.
+    r"""Attention of the query to the right label above that to a wrong label.
 
     .. math:: A - \frac{m}{N-m}(B-A)
 
-    with A the attention to the m right labels and B that to all. For one right label it is z - z' of the landscape;
-    where all attention is on two labels, 2A - 1. NaN where every label is right.
+    with A the attention to the m right labels and B that to all. For one right label the score is z - z' of the
+    landscape; if all attention is on two labels, 2A - 1. NaN if every label is right.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, Measures of heads.
@@ -123,21 +123,21 @@ def target_induction_score(row: Float[Array, "*heads token"], matches: Bool[Arra
 
 
 def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) -> Float[Array, "2"]:
-    """CLA: whether the likeliest label is one of the context's, 0 or 1; and the probability of all of these.
+    """CLA: whether the most likely label is one of the context's, 0 or 1; and the probability of the context's labels.
 
     Source: [Reddy24].
     """
-    there = jnp.zeros(logits.shape, bool).at[labels].set(True)
-    named = there[jnp.argmax(logits)].astype(logits.dtype)
-    return jnp.stack([named, jnp.sum(jnp.where(there, jax.nn.softmax(logits), 0))])
+    in_context = jnp.zeros(logits.shape, bool).at[labels].set(True)
+    is_from_context = in_context[jnp.argmax(logits)].astype(logits.dtype)
+    return jnp.stack([is_from_context, jnp.sum(jnp.where(in_context, jax.nn.softmax(logits), 0))])
 
 
 def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
-    """All measures of one prompt of items and labels, in the order of :data:`MEASURES`.
+    """All :data:`MEASURES` of one prompt of items and labels, in order.
 
     Args:
-        trace: Trace of the prompt, with ``attention1`` and, for two layers, ``attention2``. With one layer the
-            query's attention counts, and the first measure is NaN.
+        trace: Trace of the prompt, with ``attention1`` and, for two layers, ``attention2``. With one layer the measures
+            use the query's attention, and the first is NaN.
         prompt: Prompt of items and labels, an :class:`ItemLabelPrompt <icllab.core.prompt.ItemLabelPrompt>`.
 
     Raises:
@@ -149,11 +149,11 @@ def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
     row = trace.activations.get("attention2", first)
     if first is None or row is None:
         raise expected("model", "one whose trace has attention1", list(trace.activations))
-    stored = item_label_attention(first) if first.ndim == 2 else jnp.full((), jnp.nan, row.dtype)
+    first_layer = item_label_attention(first) if first.ndim == 2 else jnp.full((), jnp.nan, row.dtype)
     row = row if row.ndim == 1 else row[-1]
-    looked_up = [target_attention(row, prompt.matches), label_attention(row)]
-    named = context_labels(trace.prediction[-1], prompt.labels[:-1])
-    return jnp.stack([stored, *looked_up, target_induction_score(row, prompt.matches), *named])
+    attentions = [target_attention(row, prompt.matches), label_attention(row)]
+    label_measures = context_labels(trace.prediction[-1], prompt.labels[:-1])
+    return jnp.stack([first_layer, *attentions, target_induction_score(row, prompt.matches), *label_measures])
 
 
 class _Measures(Question):
@@ -162,56 +162,56 @@ class _Measures(Question):
 
 
 def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
-    r"""How far the two steps of an induction head have come, and how labels are guessed meanwhile.
+    r"""Progress of the two steps of an induction head, and the labels that the model guesses meanwhile.
 
     Args:
         model: Model of items and labels (a network, a head of three numbers, a :class:`StatedHead`), or
-            :mod:`several <icllab.diagnostics.cases>`.
-        task: Task of items and labels; its test set of fresh classes is what the measures are meant for.
+            :mod:`several <icllab.diagnostics.predictor_axes>`.
+        task: Task of items and labels, preferably its test set of fresh classes.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
 
     Returns:
         Over the axes of the models: the mean of every measure of :data:`MEASURES` over the prompts on which it is
-        defined, each with an ``_error``, a standard error.
+        defined, each with its standard error ``_error``.
 
     Raises:
         InputError: As :func:`item_label_measures`.
 
     Source: [Reddy24].
     """
-    cases = Cases.of(model, "model")
+    axes = PredictorAxes.from_predictors(model, "model")
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        found = answers(_Measures(), members, task, key=key, prompts=prompts)
-        parts = zip(("", "_error"), mean_and_error(found, axis=1), strict=True)
-        return {f"{name}{end}": part[:, i] for end, part in parts for i, name in enumerate(MEASURES)}
+        values = answers(_Measures(), members, task, key=key, prompts=prompts)
+        statistics = zip(("", "_error"), mean_and_error(values, axis=1), strict=True)
+        return {f"{name}{end}": part[:, i] for end, part in statistics for i, name in enumerate(MEASURES)}
 
-    return cases.dataset(cases.measured(measure), prompts=prompts)
+    return axes.to_dataset(axes.measure(measure), prompts=prompts)
 
 
 class _Scores(Question):
-    """The scores of all heads on one sequence, head by head."""
+    """Scores of all heads on one sequence, head by head."""
 
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         heads = jnp.concatenate(list(_patterns(predictor, prompt).values()))
         scores = [previous_token_score(heads)]
         if isinstance(prompt, TokenPrompt):
-            seen = prompt.tokens[:-1]
-            scores += [prefix_matching_score(heads, seen), induction_score(heads, seen)]
+            tokens = prompt.tokens[:-1]
+            scores += [prefix_matching_score(heads, tokens), induction_score(heads, tokens)]
         return jnp.stack(scores, axis=1).reshape(-1)
 
 
 def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
     r"""Previous-token, prefix-matching and induction score of every head of a model.
 
-    They are meant for repeated random tokens, where nothing but the repetition tells what comes next.
+    Use repeated random tokens, where only the repetition predicts the next token.
 
     Args:
         model: Model whose trace has patterns of all tokens over all (activations that end in ``pattern``
             [head, token, key], or that are named ``attention`` with a number [token, key]), or
-            :mod:`several <icllab.diagnostics.cases>` with the same heads.
-        task: Task of sequences of tokens. On prompts of any other kind there is the previous-token score alone.
+            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads.
+        task: Task of sequences of tokens. Prompts of another kind have the previous-token score only.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
 
@@ -220,33 +220,35 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
         sequences, ``prefix_matching_score`` and ``induction_score``, each with an ``_error``.
 
     Raises:
-        InputError: A trace has no such pattern, or two models have other heads.
+        InputError: A trace has no such pattern, or two models have different heads.
 
     Source: [Olsson22].
     """
-    cases = Cases.of(model, "model")
+    axes = PredictorAxes.from_predictors(model, "model")
     names: list[str] = []
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        own = _heads(members.member(0), task, key)
-        if names and own != names:
-            raise expected("model", f"the heads {names} everywhere", own, "measure models of other heads one by one")
-        names[:] = own
-        found = answers(_Scores(), members, task, key=key, prompts=prompts)
-        scores = found.reshape(*found.shape[:2], len(own), -1).swapaxes(0, 1)
-        # The previous-token score alone where prompts are no sequences.
+        member_names = _heads(members.member(0), task, key)
+        if names and member_names != names:
+            raise expected(
+                "model", f"the heads {names} everywhere", member_names, "measure models of other heads one by one"
+            )
+        names[:] = member_names
+        values = answers(_Scores(), members, task, key=key, prompts=prompts)
+        scores = values.reshape(*values.shape[:2], len(member_names), -1).swapaxes(0, 1)
+        # Prompts that are not sequences have the previous-token score only.
         return means_and_errors({SCORES[i]: scores[..., i] for i in range(scores.shape[-1])})
 
-    measured = cases.measured(measure)
-    return cases.dataset(measured, {"head": names}, prompts=prompts)
+    arrays = axes.measure(measure)
+    return axes.to_dataset(arrays, {"head": names}, prompts=prompts)
 
 
 class StatedHead(AbstractModel):
-    r"""A head of which only numbers are known, as in the landscape: it attends as they say, and reads what it finds.
+    r"""An induction head defined by its attentions, as in the landscape.
 
-    In the first layer a label attends with y to its item and evenly to the rest. In the second the query attends with
-    z to the right label (evenly, if there are several), with z' to each other one, evenly to the rest. The logit of a
-    label is :math:`\xi` times the attention on it.
+    In the first layer a label attends with y to its item and uniformly to all other tokens. In the second the query
+    attends with z to the right labels together, with z' to each wrong label, and uniformly to all other tokens. The
+    logit of a label is :math:`\xi` times the attention to it.
 
     Attributes:
         previous: Attention y of a label to its item.
@@ -271,30 +273,32 @@ class StatedHead(AbstractModel):
         edit = edit or (lambda _, value: value)
         pairs = prompt.pairs
         tokens = 2 * pairs + 1
-        seen = np.tril(np.ones((tokens, tokens)))
-        first = jnp.asarray(seen / seen.sum(1, keepdims=True))
+        visible = np.tril(np.ones((tokens, tokens)))
+        first_layer = jnp.asarray(visible / visible.sum(1, keepdims=True))
         label = np.arange(1, tokens, 2)
-        rest = seen[label] / label[:, None]  # all that a label's token sees but its item
-        rest[np.arange(pairs), label - 1] = 0.0
-        own = jnp.asarray(rest) * (1 - self.previous)
-        first = edit("attention1", first.at[label].set(own.at[np.arange(pairs), label - 1].set(self.previous)))
+        remainder = visible[label] / label[:, None]  # tokens that a label sees, without its item
+        remainder[np.arange(pairs), label - 1] = 0.0
+        even_rows = jnp.asarray(remainder) * (1 - self.previous)
+        first_layer = edit(
+            "attention1", first_layer.at[label].set(even_rows.at[np.arange(pairs), label - 1].set(self.previous))
+        )
         matches = prompt.matches
-        found = jnp.maximum(jnp.sum(matches), 1).astype(first.dtype)
-        on_labels = jnp.where(matches, self.right / found, self.other)
+        match_count = jnp.maximum(jnp.sum(matches), 1).astype(first_layer.dtype)
+        on_labels = jnp.where(matches, self.right / match_count, self.other)
         even = (1 - jnp.sum(on_labels)) / (pairs + 1)
-        second = jnp.full(tokens, 1.0) * even
-        second = edit("attention2", second.at[label].set(on_labels))
-        logits = jnp.zeros((1, self.labels), second.dtype).at[0, prompt.labels[:-1]].add(second[label])
+        second_layer = jnp.full(tokens, 1.0) * even
+        second_layer = edit("attention2", second_layer.at[label].set(on_labels))
+        logits = jnp.zeros((1, self.labels), second_layer.dtype).at[0, prompt.labels[:-1]].add(second_layer[label])
         logits = edit("logits", self.read * logits)
-        return Trace(logits, {"attention1": first, "attention2": second, "logits": logits})
+        return Trace(logits, {"attention1": first_layer, "attention2": second_layer, "logits": logits})
 
 
 def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
-    """Whether token j, seen by token i, comes just after an occurrence of the same token as i."""
+    """Whether token j <= i follows an occurrence of the same token as i."""
     before = jnp.concatenate([jnp.full((1,), -1, tokens.dtype), tokens[:-1]])
-    same = tokens[:, None] == before[None, :]
+    matches = tokens[:, None] == before[None, :]
     first = jnp.arange(tokens.shape[0])[None, :] == 0
-    return jnp.tril(same & ~first)
+    return jnp.tril(matches & ~first)
 
 
 def _like(mask: Array, values: Array) -> Array:
@@ -302,7 +306,7 @@ def _like(mask: Array, values: Array) -> Array:
 
 
 def _above_even(values: Array, right: Array, wrong: Array) -> Array:
-    """Attention to the right keys above that to as many wrong ones."""
+    """Attention to the right keys minus that to as many wrong keys."""
     odds = (jnp.sum(right, axis=-1) / jnp.sum(wrong, axis=-1)).astype(values.dtype)
     on_right, on_wrong = (jnp.sum(values * _like(keys, values), axis=-1) for keys in (right, wrong))
     return on_right - _like(odds, on_wrong) * on_wrong
@@ -314,28 +318,28 @@ def _mean_where(values: Array, where: Array) -> Array:
 
 
 def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
-    """Names of the heads that have a pattern of all tokens over all."""
-    patterns = eqx.filter_eval_shape(lambda one, k: _patterns(one, task.sample(key=k)), model, key)
+    """Names of the heads whose pattern is square."""
+    patterns = eqx.filter_eval_shape(lambda network, k: _patterns(network, task.sample(key=k)), model, key)
     return [f"{name}.{i}" for name, pattern in patterns.items() for i in range(pattern.shape[0])]
 
 
 def _trace(model: Any, prompt: Any) -> Trace:
-    """A model's trace; predictors without an inside are refused."""
+    """The trace of a model; raise for a predictor without one."""
     if not hasattr(model, "trace"):
         raise expected("model", "a model, whose trace has activations", type(model).__name__)
     return model.trace(prompt)
 
 
 def _patterns(model: Any, prompt: Any) -> dict[str, Array]:
-    """Patterns of all tokens over all, [head, token, key], by the name of their block."""
-    traced = _trace(model, prompt).activations
-    found = {}
-    for name, value in traced.items():
+    """Square patterns, [head, token, key], by the name of their block."""
+    activations = _trace(model, prompt).activations
+    patterns = {}
+    for name, value in activations.items():
         attention = name.startswith("attention") and name.removeprefix("attention").isdigit()
         if attention and value.ndim == 2 and value.shape[0] == value.shape[1]:
-            found[name] = value[None]
+            patterns[name] = value[None]
         elif name.rsplit(".", 1)[-1] == "pattern" and value.ndim == 3 and value.shape[1] == value.shape[2]:
-            found[name.split(".", 1)[0]] = value
-    if not found:
-        raise expected("model", "one whose trace has patterns of all tokens over all", list(traced))
-    return found
+            patterns[name.split(".", 1)[0]] = value
+    if not patterns:
+        raise expected("model", "one whose trace has patterns of all tokens over all", list(activations))
+    return patterns

@@ -1,7 +1,7 @@
-r"""Is a mean over prompts that of most of them, or of a few?
+r"""Means over prompts that a few prompts dominate.
 
-A mean whose distribution has no variance, or none that the prompts show, comes with a standard error that says
-nothing. The share of the largest terms does.
+If a distribution has no finite variance, the standard error of its mean is meaningless. The share of the largest terms
+shows this.
 """
 
 import numpy as np
@@ -11,14 +11,13 @@ LARGEST, LIMIT = 10, 0.1
 
 
 def heaviest_share(terms: Float[np.ndarray, "prompt *rest"], *, largest: int = LARGEST) -> Float[np.ndarray, "*rest"]:
-    r"""The share of a mean over prompts that its largest terms carry.
+    r"""Share of a mean over prompts that its largest terms carry.
 
     .. math:: \sum_{k \le K}|t|_{(k)}\Big/\sum_i|t|_i
 
-    For N equal terms it is K/N, for squares of normal numbers about :math:`\frac{2K}N\ln\frac{N}{K}`, which is below
-    a tenth from a thousand terms on. 0 where all terms are, and 1 where one is not finite.
-
-    ``terms`` has at least one for each prompt, and ``largest`` is K.
+    For N equal terms the share is K/N. For squares of normal numbers it is about
+    :math:`\frac{2K}N\ln\frac{N}{K}`, below a tenth for a thousand terms or more. It is 0 if all terms are 0, and 1 if
+    a term is not finite. ``largest`` is K.
 
     Derived: docs/identification.md, Few prompts that carry a mean.
     """
@@ -32,7 +31,7 @@ def heaviest_share(terms: Float[np.ndarray, "prompt *rest"], *, largest: int = L
 
 
 def heavy_tail_warning(what: str, share: float, prompts: int) -> str:
-    """A sentence if the largest terms carry more than a tenth, else nothing."""
+    """A warning if the largest terms carry more than a tenth, else an empty string."""
     if not share > LIMIT:
         return ""
     return f"{LARGEST} of {prompts} prompts carry {share:.0%} of {what}: take more prompts, and do not trust its error"

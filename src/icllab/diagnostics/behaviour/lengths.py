@@ -1,4 +1,4 @@
-r"""The loss as a function of how many examples have been seen, its sum and its mean."""
+r"""Loss as a function of the number of examples before it, with its sum and its mean."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from jaxtyping import Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import EveryPosition, answers, means_and_errors
-from icllab.diagnostics.cases import Cases
-from icllab.diagnostics.tried import tried
+from icllab.diagnostics.predictor_axes import PredictorAxes
+from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone
 
 
@@ -31,83 +31,84 @@ def per_length(
     .. math:: L^{(i)} = E\, \mathrm{loss}\big(T(x_1, y_1, \dots, x_i, y_i, x_{i+1}),\; y_{i+1}\big), \qquad
               L = \sum_{i=0}^{\ell} L^{(i)}
 
-    All predictors answer the same prompts, so the difference of two has a smaller error than the errors of
-    the two suggest; ``against`` gives it. The errors of sum and mean are those of sums over the positions
-    of one prompt, which are not independent.
+    All predictors answer the same prompts, so that the difference of two has a smaller error than independent samples
+    would give; ``against`` reports it. The errors of sum and mean account for the dependence of positions within a
+    prompt.
 
     Args:
-        predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only
-            has NaN elsewhere; one that is not ``traceable`` is called prompt by prompt.
+        predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
+            position only has NaN elsewhere. A predictor that is not ``traceable`` is called prompt by prompt.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
         block: Number of prompts held in memory at once.
-        against: Predictor which all are compared with, or the name of one of them.
-        counts: How often each length counts; None: once. The sum is then :math:`\sum_i v_i L^{(i)}`, and the mean that
+        against: Reference predictor, or the name of one of ``predictors``.
+        counts: Weight :math:`v_i` of each length; None: 1. The sum is :math:`\sum_i v_i L^{(i)}`, and the mean is that
             over :math:`\sum_i v_i`.
 
     Returns:
         Over the axes of the predictors (``predictor``, ``member``, ``step``, or none): ``loss`` and
         ``standard_error`` over ``position``; ``loss_sum`` and ``loss_mean``, each with an ``_error``, NaN unless every
-        position that counts is answered. With ``against`` also ``difference`` over ``position`` and
+        position of nonzero weight is answered. With ``against`` also ``difference`` over ``position`` and
         ``difference_mean``: the loss minus that of ``against``, prompt by prompt, each with an ``_error``.
 
     Raises:
-        InputError: No predictor, fewer than two prompts, an unknown name in ``against``, or counts that are not one
-            number of at least 0 for each position.
+        InputError: There is no predictor or fewer than two prompts, ``against`` is unknown, or ``counts`` does not have
+            one number >= 0 for each position.
 
     Derived: docs/lengths.md, From prompts to a loss per length.
     """
-    cases = Cases.of(predictors, task=task, key=key)
+    axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
     def losses(members: Ensemble) -> Float[np.ndarray, "member prompt position"]:
-        answered = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
-        # Every position, or the last: the task's loss has refused all else.
-        unanswered = np.full((*answered.shape[:2], positions - answered.shape[2]), np.nan)
-        return np.concatenate([unanswered, answered], axis=2)
+        available = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
+        # A predictor answers every position or the last: the task's loss raises otherwise.
+        missing = np.full((*available.shape[:2], positions - available.shape[2]), np.nan)
+        return np.concatenate([missing, available], axis=2)
 
-    often = counts_of(positions, counts)
-    times = often.sum()
-    compared = None if against is None else _compared(against, cases, task, key)
-    reference = None if compared is None else losses(compared)
+    weights = counts_of(positions, counts)
+    total = weights.sum()
+    reference = None if against is None else _reference(against, axes, task, key)
+    reference_losses = None if reference is None else losses(reference)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        own = reference if members is compared and reference is not None else losses(members)
-        row = {"loss": own, "loss_sum": _counted(own, often), "loss_mean": _counted(own, often) / times}
-        if reference is not None:
-            apart = own - reference
-            row |= {"difference": apart, "difference_mean": _counted(apart, often) / times}
-        found = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
-        return {"standard_error" if name == "loss_error" else name: values for name, values in found.items()}
+        member_losses = reference_losses if members is reference and reference_losses is not None else losses(members)
+        loss_sum = _weighted_sum(member_losses, weights)
+        row = {"loss": member_losses, "loss_sum": loss_sum, "loss_mean": loss_sum / total}
+        if reference_losses is not None:
+            differences = member_losses - reference_losses
+            row |= {"difference": differences, "difference_mean": _weighted_sum(differences, weights) / total}
+        statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
+        return {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
 
-    found = cases.dataset(cases.measured(measure), {"position": np.arange(positions)}, prompts=prompts)
+    statistics = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
     if against is None:
-        return found
-    named = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
-    return found.assign_attrs(against=named)
+        return statistics
+    label = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
+    return statistics.assign_attrs(against=label)
 
 
-def _compared(against: Any, cases: Cases, task: AbstractTask, key: PRNGKeyArray) -> Ensemble:
-    """The predictor that all are compared with, as it can be called."""
+def _reference(against: Any, axes: PredictorAxes, task: AbstractTask, key: PRNGKeyArray) -> Ensemble:
+    """The validated reference predictor."""
     if isinstance(against, str):
-        return cases.named(against)
+        return axes.select(against)
     if not callable(against) or isinstance(against, type):
         came = against.__name__ if isinstance(against, type) else type(against).__name__
         raise expected("against", "a predictor, or the name of one", came)
-    return alone(tried(against, task, key=key))
+    return alone(validate_predictor(against, task, key=key))
 
 
-def _counted(
-    values: Float[np.ndarray, "member prompt position"], often: Float[np.ndarray, " position"]
+def _weighted_sum(
+    values: Float[np.ndarray, "member prompt position"], weights: Float[np.ndarray, " position"]
 ) -> Float[np.ndarray, "member prompt"]:
-    """Sums over the lengths that count; what is not answered makes a sum NaN, unless it does not count."""
-    return np.where(often > 0, values, 0.0) @ often
+    """Weighted sums over lengths; NaN at a length of nonzero weight makes the sum NaN."""
+    return np.where(weights > 0, values, 0.0) @ weights
 
 
 def counts_of(positions: int, counts: Sequence[float] | None) -> Float[np.ndarray, " position"]:
-    """How often each length counts: once, unless ``counts`` says otherwise."""
-    often = np.ones(positions) if counts is None else np.asarray(counts, np.float64)
-    if often.shape != (positions,) or not (np.isfinite(often).all() and often.min() >= 0 and often.max() > 0):
+    """Weights of the lengths: ``counts``, or 1 each."""
+    weights = np.ones(positions) if counts is None else np.asarray(counts, np.float64)
+    if weights.shape != (positions,) or not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
         raise expected("counts", f"{positions} finite numbers of at least 0, one for each length, not all 0", counts)
-    return often
+    return weights

@@ -1,7 +1,7 @@
-r"""Does a predictor learn in context? Two scores, each with its error.
+r"""Scores of in-context learning, each with its error.
 
-One compares positions: how much lower the loss is late in a prompt than early. The other compares
-contexts: the same query is answered with its context and without it.
+One score compares positions: the loss early in a prompt minus the loss late in it. The other scores compare contexts:
+the same query is answered with its context and without it.
 """
 
 from typing import Any
@@ -17,29 +17,29 @@ from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
-from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
 
 class EarlyLateAlone(Question):
-    """Three losses of a prompt: at an early position, at a late one, and at the late one's query alone."""
+    """Losses at an early position, at a late position, and at the late position's query without its context."""
 
     early: int = eqx.field(static=True)
     late: int = eqx.field(static=True)
-    size: int = eqx.field(static=True, default=1)  # positions that the lone query takes
+    size: int = eqx.field(static=True, default=1)  # positions of the query without context
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
-        """``[early, late, alone]``."""
+        """``[early, late, late without context]``."""
 
-        def last(asked: Prompt) -> Float[Array, ""]:
-            return task.loss(predictor(asked), asked)[-1]
+        def last(part: Prompt) -> Float[Array, ""]:
+            return task.loss(predictor(part), part)[-1]
 
         until = prompt.alone(self.late, size=self.late + 1)
-        alone = last(prompt.alone(self.late, size=self.size))
+        without_context = last(prompt.alone(self.late, size=self.size))
         if declared(predictor, "positions") == "last":
-            return jnp.stack([last(prompt.alone(self.early, size=self.early + 1)), last(until), alone])
+            return jnp.stack([last(prompt.alone(self.early, size=self.early + 1)), last(until), without_context])
         losses = task.loss(predictor(until), until)
-        return jnp.stack([losses[self.early], losses[self.late], alone])
+        return jnp.stack([losses[self.early], losses[self.late], without_context])
 
 
 def icl_scores(
@@ -53,7 +53,7 @@ def icl_scores(
     prompts: int = 1024,
     block: int = 256,
 ) -> xr.Dataset:
-    r"""How much each predictor learns in context: by position, and by context taken away.
+    r"""Benefit of context to each predictor: over positions, and over removal of the context.
 
     .. math:: \mathtt{early\_minus\_late} &= L^{(e)} - L^{(l)} \\
               \mathtt{win\_rate} &= P\big(\mathrm{loss}(T(c, x), y) < \mathrm{loss}(T(x), y)\big)
@@ -61,51 +61,50 @@ def icl_scores(
               \mathtt{context\_benefit} &= E\,\big[\mathrm{loss}(T(x), y) - \mathrm{loss}(T(c, x), y)\big]
 
     for the early position e, the late one l, and the query ``x`` of position l with target ``y`` after the
-    context ``c`` of l examples. All three are positive where a context helps; Olsson et al.'s score is
-    ``-early_minus_late``. A predictor that ignores its context has ``win_rate`` 1/2 and ``context_benefit`` 0, exactly.
+    context ``c`` of l examples. Olsson et al.'s score is ``-early_minus_late``. A predictor that ignores its context
+    has ``win_rate`` 1/2 and ``context_benefit`` 0, exactly.
 
     Args:
-        predictors: Predictor, or :mod:`several <icllab.diagnostics.cases>`. One that answers the last position only is
-            given the prompt up to that position, and has all scores too.
+        predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
+            position only gets the prompt up to the position of each score.
         task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`; so are ``key``, ``prompts`` and
             ``block``.
         early: Early position e; by default a tenth of ``late``.
         late: Late position l; by default the last.
-        size: Number of positions that the lone query takes: 1, or for token prompts the number of tokens of a question.
+        size: Number of positions of the query without context: 1, or the number of tokens of a question.
 
     Returns:
         ``early_minus_late``, ``win_rate`` and ``context_benefit`` over the axes of the predictors, each with
         an ``_error``: a standard error from differences within a prompt. That of ``win_rate`` is binomial at
-        :math:`(N p + 1)/(N + 2)`, so that it is not 0 where all prompts agree. A score is NaN where the predictor has
-        answered NaN.
+        :math:`(N p + 1)/(N + 2)`, so that it is not 0 if all prompts agree. A score is NaN if an answer is NaN.
 
     Raises:
-        InputError: No predictor, fewer than two prompts, or positions that are not there.
+        InputError: There is no predictor or fewer than two prompts, or a position is out of range.
 
     Source: [Olsson22], [SLT22].
     Derived: docs/lengths.md, Two scores of learning in context.
     """
-    cases = Cases.of(predictors, task=task, key=key)
+    axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
-    later: int = length if late is None else late
-    sooner: int = later // 10 if early is None else early
-    if not 0 < later <= length:
-        raise expected("late", f"a position from 1 to {length}, the last", later)
-    if not 0 <= sooner < later:
-        raise expected("early", f"a position from 0 to {later - 1}, before the late one", sooner)
-    if not 1 <= size <= later:
-        raise expected("size", f"an integer from 1 to {later}, so that some context is taken away", size)
-    question = EarlyLateAlone(sooner, later, size)
+    late_position: int = length if late is None else late
+    early_position: int = late_position // 10 if early is None else early
+    if not 0 < late_position <= length:
+        raise expected("late", f"a position from 1 to {length}, the last", late_position)
+    if not 0 <= early_position < late_position:
+        raise expected("early", f"a position from 0 to {late_position - 1}, before the late one", early_position)
+    if not 1 <= size <= late_position:
+        raise expected("size", f"an integer from 1 to {late_position}, so that some context is taken away", size)
+    question = EarlyLateAlone(early_position, late_position, size)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        found = answers(question, members, task, key=key, prompts=prompts, block=block)
-        before, after, alone = np.moveaxis(found, 2, 0)
-        benefits = alone - after
-        # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer is no tie.
+        losses = answers(question, members, task, key=key, prompts=prompts, block=block)
+        before, after, without_context = np.moveaxis(losses, 2, 0)
+        benefits = without_context - after
+        # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer does not count as a tie.
         wins = (1 + np.sign(benefits)) / 2
         samples = {"early_minus_late": before - after, "win_rate": wins, "context_benefit": benefits}
         scores = means_and_errors({name: values.T for name, values in samples.items()})
-        smoothed = (scores["win_rate"] * prompts + 1) / (prompts + 2)
-        return scores | {"win_rate_error": np.sqrt(smoothed * (1 - smoothed) / prompts)}
+        smoothed_rate = (scores["win_rate"] * prompts + 1) / (prompts + 2)
+        return scores | {"win_rate_error": np.sqrt(smoothed_rate * (1 - smoothed_rate) / prompts)}
 
-    return cases.dataset(cases.measured(measure), prompts=prompts, early=sooner, late=later, size=size)
+    return axes.to_dataset(axes.measure(measure), prompts=prompts, early=early_position, late=late_position, size=size)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import drawn
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence, kind_of
 from icllab.diagnostics.contexts.map_tests import fitted_map
@@ -133,7 +133,7 @@ def gradients(model: Any, mask: Any, task: AbstractTask, context: Any) -> dict[s
 
 def _like(context: Any, task: AbstractTask, count: int, key: PRNGKeyArray) -> Any:
     """Other contexts from the task, as long as this one where the task's prompts are long enough."""
-    prompts = drawn(task, key=key, prompts=count)
+    prompts = sample_prompts(task, key=key, prompts=count)
     one = jax.tree.map(lambda leaf: leaf[0], prompts)
     size = min(context.positions, one.positions)
     return jax.vmap(lambda prompt: prompt.alone(prompt.positions - 1, size=size))(prompts)

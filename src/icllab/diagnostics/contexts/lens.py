@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import drawn, means_and_errors
+from icllab.diagnostics.behaviour.answers import means_and_errors, sample_prompts
 from icllab.diagnostics.contexts.distances import divergence, kind_of
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
@@ -85,7 +85,7 @@ def logit_lens(
     if not isinstance(model, AbstractModel):
         raise expected("model", "one with a trace of named activations", type(model).__name__)
     residual_stream(model)
-    some = drawn(task, key=key, prompts=prompts)
+    some = sample_prompts(task, key=key, prompts=prompts)
     one = jax.tree.map(lambda leaf: leaf[0], some)
     if not 1 <= query_length <= one.positions:
         raise expected("query_length", f"an integer from 1 to {one.positions}", query_length)

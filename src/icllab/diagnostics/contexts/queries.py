@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import drawn
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.models.contexts.prefixes import after
 
 
@@ -79,7 +79,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
     require_integer("query_length", size)
     if isinstance(count, Integral):
         require_integer("queries", count, least=2)
-        prompts, source = drawn(task, key=key, prompts=2 * int(count)), type(task).__name__
+        prompts, source = sample_prompts(task, key=key, prompts=2 * int(count)), type(task).__name__
     else:
         prompts, source = count, "given"
     total = len(jax.tree.leaves(prompts)[0])

@@ -12,9 +12,8 @@ from jaxtyping import Float, PRNGKeyArray
 from icllab.core.axes import require_axes
 from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import drawn
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share, heavy_tail_warning
-from icllab.diagnostics.cases import Cases
 from icllab.diagnostics.identification import verdicts
 from icllab.diagnostics.identification.candidates import (
     FittedParameters,
@@ -30,7 +29,8 @@ from icllab.diagnostics.identification.responses import (
 )
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
-from icllab.diagnostics.tried import tried
+from icllab.diagnostics.predictor_axes import PredictorAxes
+from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble
 from icllab.training.streams import Positions
 
@@ -100,14 +100,14 @@ def identify(
     """
     rule = VerdictRule(resolution=None) if rule is None else rule
     _require(rivals, prompts, fitting, rule)
-    cases = Cases.of(predictor_or_run, "predictor_or_run", task=task, key=key)
-    candidates, names = tried(rivals, task, key=key, level=4), tuple(rivals)
+    axes = PredictorAxes.from_predictors(predictor_or_run, "predictor_or_run", task=task, key=key)
+    candidates, names = validate_predictor(rivals, task, key=key, level=4), tuple(rivals)
     fit_task = task if fit_on is None else fit_on
     at, fit_at = asked_positions(task, positions, key), asked_positions(fit_task, positions, key)
     parameters = fitted_parameters(candidates, fitted or {}, answers=fitting * len(fit_at))
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
-    to_fit = drawn(fit_task, key=of_fit, prompts=fitting, block=block)
-    to_judge = drawn(task, key=of_judgement, prompts=prompts, block=block)
+    to_fit = sample_prompts(fit_task, key=of_fit, prompts=fitting, block=block)
+    to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
     features = baseline_features(to_fit, fit_at), baseline_features(to_judge, at)
 
     def judged_on(predictor: Predictor) -> Responses:
@@ -145,13 +145,13 @@ def identify(
             "fitted_values": np.array([json.dumps(fits.get(name, {})) for name in names]),
         }
 
-    measured = cases.measured(judge)
-    variables = {name: ((*cases.dims, *_axes_of(name)), values) for name, values in measured.items()}
+    measured = axes.measure(judge)
+    variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in measured.items()}
     named = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
     if rule.resolution is None:
         attributes["resolution"] = "that of the intervals"
-    return xr.Dataset(variables, coords=dict(cases.coords) | named, attrs=attributes)
+    return xr.Dataset(variables, coords=dict(axes.coords) | named, attrs=attributes)
 
 
 def identify_over(

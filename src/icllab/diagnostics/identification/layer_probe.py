@@ -22,10 +22,10 @@ from icllab.algorithms.functional import FunctionalDescent
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers_to, drawn
-from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
 from icllab.diagnostics.identification.verdicts import resamplings
-from icllab.diagnostics.tried import tried
+from icllab.diagnostics.predictor_axes import PredictorAxes
+from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.models.linear.generalised import GeneralisedAttention
 from icllab.models.linear.linear_attention import LinearAttention
 from icllab.models.networks.embedding import Interleaved
@@ -104,8 +104,9 @@ def probe_layers(
     the labels alone, is the control.
 
     Args:
-        model: Linear or generalised attention or a transformer, or :mod:`several <icllab.diagnostics.cases>` of one
-            depth. The last block of a transformer has no examples.
+        model: Linear or generalised attention or a transformer, or
+            :mod:`several <icllab.diagnostics.predictor_axes>` of one depth. The last block of a transformer has no
+            examples.
         algorithm: Algorithm of descent, with :math:`f_k` its first k steps; or the models :math:`f_1, f_2, \dots`
             themselves, as predictors that answer every position.
         task: Task that samples the prompts.
@@ -126,8 +127,10 @@ def probe_layers(
 
     Derived: docs/identification.md, A model inside the network.
     """
-    cases, models = Cases.of(model, "model"), _models(algorithm)
-    models = list(tried({f"algorithm[{i}]": one for i, one in enumerate(models)}, task, key=key, level=4).values())
+    axes, models = PredictorAxes.from_predictors(model, "model"), _models(algorithm)
+    models = list(
+        validate_predictor({f"algorithm[{i}]": one for i, one in enumerate(models)}, task, key=key, level=4).values()
+    )
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     judged_on = _Sample(models, task, of_judgement, prompts, block)
     fitted_on = _Sample(models, task, of_fit, fitting, block)
@@ -155,11 +158,11 @@ def probe_layers(
         names = ("r_squared", "r_squared_error", "slot_residual")
         return {name: np.stack(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
 
-    measured = cases.measured(measure)
+    measured = axes.measure(measure)
     layers, steps = measured["r_squared"].shape[-3:-1]
     slots = {"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]}
     fitted = {"fitting": fitting} if kinds[0]["probe"] == "linear" else {}
-    return cases.dataset(measured, slots, prompts=prompts, **kinds[0], **fitted)
+    return axes.to_dataset(measured, slots, prompts=prompts, **kinds[0], **fitted)
 
 
 def _explained_by_layers(
@@ -200,7 +203,7 @@ class _Sample:
     @functools.cached_property
     def prompts(self) -> Any:
         """The prompts, stacked."""
-        return drawn(self._task, key=self._key, prompts=self._count, block=self._block)
+        return sample_prompts(self._task, key=self._key, prompts=self._count, block=self._block)
 
     @functools.cached_property
     def labels(self) -> Float[np.ndarray, "prompt example"]:

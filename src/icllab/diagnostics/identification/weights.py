@@ -17,9 +17,9 @@ from jaxtyping import Float, PRNGKeyArray
 from icllab.constructions.descent import gradient_descent
 from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_and_error, means_and_errors
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, mean_over_prompts, means_and_errors
 from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
-from icllab.diagnostics.cases import Cases
+from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.models.linear.generalised import GeneralisedAttention
 from icllab.models.linear.linear_attention import LinearAttention
 from icllab.training.ensembles import Ensemble
@@ -88,7 +88,8 @@ def weight_distance(model: Any, other: Any) -> xr.DataArray:
     left factor and the last row of P can be exchanged.
 
     Args:
-        model: Linear attention or an algorithm that has a construction, or :mod:`several <icllab.diagnostics.cases>`.
+        model: Linear attention, an algorithm that has a construction, or
+            :mod:`several <icllab.diagnostics.predictor_axes>`.
         other: One network of that kind, :math:`P'` and :math:`Q'`.
 
     Returns:
@@ -100,13 +101,13 @@ def weight_distance(model: Any, other: Any) -> xr.DataArray:
     Derived: docs/identification.md, The gauge.
     """
     end = _require_linear("other", other)
-    cases = Cases.of(model, "model")
+    axes = PredictorAxes.from_predictors(model, "model")
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         networks = [_require_linear("model", members.member(i)) for i in range(members.size)]
         return {"weight_distance": np.array([relative_distance(one, end) for one in networks])}
 
-    return cases.dataset(cases.measured(measure))["weight_distance"]
+    return axes.to_dataset(axes.measure(measure))["weight_distance"]
 
 
 def interpolate(
@@ -146,7 +147,7 @@ def interpolate(
     """
     require_integer("points", points, least=2)
     end = _require_linear("other", other)
-    cases = Cases.of(model, "model")
+    axes = PredictorAxes.from_predictors(model, "model")
     along = np.linspace(0.0, 1.0, points)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
@@ -156,11 +157,11 @@ def interpolate(
         line = Ensemble(every, {"seed": np.arange(members.size * points)})
         found = answers(EveryPosition(), line, task, key=key, prompts=prompts, block=block).mean(2)
         terms = np.moveaxis(found.reshape(members.size, points, prompts), 2, 0)
-        loss, error = mean_and_error(terms)
+        loss, error = mean_over_prompts(terms)
         differences = means_and_errors({"difference": terms - terms[:, :, :1]})
         return {"loss": loss, "standard_error": error} | differences | {"heaviest": heaviest_share(terms)}
 
-    return cases.dataset(cases.measured(measure), {"interpolation": along}, prompts=prompts)
+    return axes.to_dataset(axes.measure(measure), {"interpolation": along}, prompts=prompts)
 
 
 def _line(model: LinearAttention, end: LinearAttention, along: Float[np.ndarray, " point"]) -> LinearAttention:

@@ -23,7 +23,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_known
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers_to, drawn, mean_and_error, means_and_errors
+from icllab.diagnostics.behaviour.answers import (
+    EveryPosition,
+    answers_to,
+    mean_over_prompts,
+    means_and_errors,
+    sample_prompts,
+)
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.local_learning import learning_coefficient
@@ -72,7 +78,7 @@ class LearningMachine(eqx.Module):
         require_integer("windows", windows, least=2)
         if declared(model, "positions") != "every" or not declared(model, "traceable"):
             raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
-        data = drawn(task, key=key, prompts=windows)
+        data = sample_prompts(task, key=key, prompts=windows)
         one = jax.tree.map(lambda leaf: leaf[0], data)
         return cls(model, task, data, counts_of(one.positions, counts))
 
@@ -91,7 +97,7 @@ class LearningMachine(eqx.Module):
         found = answers_to(EveryPosition(), self.model, self.task, self.windows)
         total = found @ self.often
         numbers = means_and_errors({"loss_sum": total, "loss_mean": total / self.often.sum()})
-        loss, error = mean_and_error(found)
+        loss, error = mean_over_prompts(found)
         return xr.Dataset(
             {name: float(number) for name, number in numbers.items()}
             | {"loss": ("position", loss), "standard_error": ("position", error)},

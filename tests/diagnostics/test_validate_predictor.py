@@ -9,7 +9,7 @@ import pytest
 
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError, require_key
-from icllab.diagnostics.tried import OnHost, tried
+from icllab.diagnostics.validate_predictor import OnHost, validate_predictor
 from icllab.models import BlockOptions, Interleaved, LinearAttention, Transformer, ablated
 from icllab.tasks import LinearRegression, Standardised
 from icllab.training.ensembles import alone
@@ -44,7 +44,7 @@ def test_numpy_gives_the_numbers_of_jax():
 
 def test_only_what_cannot_be_traced_is_taken_to_the_host():
     ridge = algorithms.Ridge(0.1)
-    found = tried({"numpy": with_numpy, "jax": with_jax, "ridge": ridge}, TASK, key=KEY)
+    found = validate_predictor({"numpy": with_numpy, "jax": with_jax, "ridge": ridge}, TASK, key=KEY)
     assert isinstance(found["numpy"], OnHost)
     assert found["jax"] is with_jax
     assert found["ridge"] is ridge
@@ -124,7 +124,7 @@ def test_what_says_that_it_is_on_the_host_may_answer_a_list():
         def __call__(self, prompt):
             return with_numpy(prompt).tolist()
 
-    found = tried(Listed(), TASK, key=KEY)(TASK.sample(key=KEY))
+    found = validate_predictor(Listed(), TASK, key=KEY)(TASK.sample(key=KEY))
     np.testing.assert_allclose(found, with_jax(TASK.sample(key=KEY)), rtol=1e-5)
 
 
@@ -132,7 +132,7 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
     def refuse(*args, **how):
         raise AssertionError("called")
 
-    monkeypatch.setattr("icllab.diagnostics.tried.forbidden_positions", refuse)
+    monkeypatch.setattr("icllab.diagnostics.validate_predictor.forbidden_positions", refuse)
     network = Transformer(
         Interleaved(),
         dim=3,
@@ -146,8 +146,8 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
     how = {"kernel": "exponential", "temperature": 4.0, "dim": 3, "normalised": True, "noise_variance": 0.0}
     kernel = algorithms.FunctionalDescent(0.3, layers=2, **how)
     for given in (network, ablated(network, 1), Standardised(ridge), kernel, alone(network)):
-        assert tried(given, TASK, key=KEY) is given
-    assert tried({"ridge": ridge}, TASK, key=KEY) == {"ridge": ridge}
+        assert validate_predictor(given, TASK, key=KEY) is given
+    assert validate_predictor({"ridge": ridge}, TASK, key=KEY) == {"ridge": ridge}
 
 
 @pytest.mark.parametrize(("against", "came"), [(5, "int"), ([with_jax], "list"), (algorithms.Ridge, "Ridge")])

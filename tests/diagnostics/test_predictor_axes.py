@@ -29,7 +29,7 @@ from icllab.diagnostics import (
     progress_measures,
     weight_distance,
 )
-from icllab.diagnostics.cases import KINDS, Cases
+from icllab.diagnostics.predictor_axes import KINDS, PredictorAxes
 from icllab.models import BlockOptions, LinearAttention, MinimalHead, Tokens, Transformer
 from icllab.tasks import ItemLabel, LinearRegression, MarkovChain, RepeatedTokens
 from icllab.training import Ensemble, Record, Run
@@ -272,7 +272,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
 )
 def test_anything_else_is_refused_in_a_line_with_the_four_kinds(given, said):
     with pytest.raises(InputError) as caught:
-        Cases.of(given, "it")
+        PredictorAxes.from_predictors(given, "it")
     assert str(caught.value) == said
 
 

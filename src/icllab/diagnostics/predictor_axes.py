@@ -1,0 +1,138 @@
+"""Predictors that a diagnostic measures, and the axes of its result.
+
+A diagnostic takes a predictor, several by name, an ensemble, or a training run. Its result has no axis for one
+predictor, ``predictor`` for several by name, ``member`` with the coordinates ``seed`` and swept values for an ensemble
+and for the trained members of a run, and also ``step`` for the parameters that a run kept (``run.trajectory``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.errors import IclError, InputError, expected, kind_of, unknown
+from icllab.diagnostics.validate_predictor import validate_predictor
+from icllab.training.ensembles import Ensemble, alone
+from icllab.training.runs import Run, Trajectory
+
+KINDS = "a predictor, a mapping of names to predictors, an Ensemble, or a Run (run.trajectory for its kept steps)"
+
+
+Measure: TypeAlias = Callable[[Ensemble], Mapping[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class PredictorAxes:
+    """Predictors to measure, and the axes of the measurements."""
+
+    dims: tuple[str, ...]
+    coords: Mapping[str, Any]  # as xarray takes them
+    shape: tuple[int, ...]
+    # Functions that load one ensemble each, one for each name or step: so that one step at a time is on the device.
+    loaders: tuple[Callable[[], Ensemble], ...]
+
+    @classmethod
+    def from_predictors(
+        cls, predictors: Any, name: str = "predictors", *, task: Any = None, key: Any = None
+    ) -> "PredictorAxes":
+        """Axes of predictors of any kind; ``name`` is that of the argument, for the error.
+
+        With a ``task`` the user's own predictors are validated on one of its prompts: a predictor that JAX cannot trace
+        is called on the host, and a predictor that sees its target or later entries causes a warning.
+
+        Raises:
+            InputError: The argument is of another kind or holds no predictor, or a predictor cannot answer a prompt.
+        """
+        if task is not None:
+            predictors = validate_predictor(predictors, task, key=key)
+        if isinstance(predictors, Run):
+            predictors = predictors.members
+        if isinstance(predictors, Ensemble):
+            return cls(("member",), _member_coords(predictors.coordinates), (predictors.size,), (lambda: predictors,))
+        if isinstance(predictors, Trajectory):
+            if not len(predictors):
+                raise expected(name, "kept steps", "none", "keep them: fit(..., record=Record(keep=...))")
+            size = len(predictors.coordinates["seed"])
+            coords = _member_coords(predictors.coordinates) | {"step": np.asarray(predictors.steps)}
+            loaders = tuple(lambda step=step: predictors.at(step) for step in predictors.steps)
+            return cls(("member", "step"), coords, (size, len(loaders)), loaders)
+        if isinstance(predictors, Mapping):
+            if not predictors:
+                raise expected(name, "at least one, by name", predictors)
+            for label, predictor in predictors.items():
+                if not (isinstance(label, str) and _is_predictor(predictor)):
+                    raise expected(name, KINDS, f"a mapping with {label!r}: {kind_of(predictor)}")
+            ensembles = [alone(predictor) for predictor in predictors.values()]
+            loaders = tuple(lambda ensemble=ensemble: ensemble for ensemble in ensembles)
+            return cls(("predictor",), {"predictor": list(predictors)}, (len(loaders),), loaders)
+        if not _is_predictor(predictors):
+            raise expected(name, KINDS, kind_of(predictors))
+        single = alone(predictors)
+        return cls((), {}, (), (lambda: single,))
+
+    def ensembles(self) -> Iterator[Ensemble]:
+        """Load all predictors, as ensembles of one shape each."""
+        return (load() for load in self.loaders)
+
+    def select(self, name: str) -> Ensemble:
+        """The predictor of this name, as an ensemble of one."""
+        names = self.coords.get("predictor", [])
+        if name not in names:
+            raise unknown("predictor", name, names)
+        return self.loaders[names.index(name)]()
+
+    def measure(self, measure: Measure) -> dict[str, np.ndarray]:
+        """Measure all predictors: name -> array whose first axes are those of the predictors.
+
+        ``measure`` maps an ensemble to arrays by name, each with a leading axis of members.
+
+        Raises:
+            InputError: Results of two predictors have different shapes.
+        """
+        rows = [_measure_ensemble(measure, members) for members in self.ensembles()]
+        for name in rows[0]:
+            shapes = list({row[name].shape[1:]: None for row in rows})
+            if len(shapes) > 1:
+                hint = "measure predictors of different sizes one by one"
+                raise expected(name, f"the shape {list(shapes[0])} for every predictor", list(shapes[1]), hint)
+        # [member, loader, ...], of which one axis has length 1 unless both are in ``dims``.
+        arrays = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+        return {name: values.reshape((*self.shape, *values.shape[2:])) for name, values in arrays.items()}
+
+    def to_dataset(
+        self, arrays: Mapping[str, np.ndarray], coords: Mapping[str, Any] | None = None, **attributes: Any
+    ) -> xr.Dataset:
+        """The arrays of :meth:`measure` as a Dataset, with further axes given by their coordinates.
+
+        An array has the first of these axes, as many as its number of dimensions requires.
+        """
+        coords = coords or {}
+        variables = {name: ((*self.dims, *coords)[: values.ndim], values) for name, values in arrays.items()}
+        return xr.Dataset(variables, coords=dict(self.coords) | dict(coords), attrs=attributes)
+
+
+def _measure_ensemble(measure: Measure, members: Ensemble) -> Mapping[str, np.ndarray]:
+    """Measure one ensemble; shapes that do not fit, as of a model for other prompts, are reported in one line."""
+    try:
+        return measure(members)
+    except IclError:
+        raise
+    except (TypeError, ValueError) as error:
+        message = (str(error).splitlines() or [""])[0]
+        came = f"{type(members.stacked).__name__}, {type(error).__name__}: {message}"
+        raise InputError(f"predictors: expected what answers prompts of this task, got {came}") from error
+
+
+def _member_coords(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    for name in ("member", "step"):
+        if name in coordinates:
+            raise expected("ensemble", "swept names other than those of its axes", name)
+    coords: dict[str, Any] = {"member": np.arange(len(coordinates["seed"]))}
+    return coords | {name: ("member", values) for name, values in coordinates.items()}
+
+
+def _is_predictor(value: Any) -> bool:
+    """Whether a value is a function of a prompt; a class is called with other arguments."""
+    return callable(value) and not isinstance(value, type)

@@ -1,0 +1,166 @@
+"""Validation of the user's own predictors: a call on two prompts, on the host if JAX cannot trace them.
+
+Predictors of this library declare their properties, and its tests hold them to these. A predictor of the library that
+holds a function of the user's is validated as the user's own predictors are.
+"""
+
+# A predictor may answer with a tensor; at least one variant is called, so that ``failure`` is bound.
+# pyright: reportPossiblyUnboundVariable=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax.errors import JAXTypeError
+from jaxtyping import Array, PRNGKeyArray
+
+from icllab.core.errors import IclError, InputError, expected, require_key
+from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.diagnostics.behaviour.causality import describe_look_ahead, forbidden_positions
+from icllab.training.ensembles import Ensemble
+from icllab.training.runs import Run, Trajectory
+
+# Packages whose callables are not the user's; a builtin may have no module.
+_LIBRARIES = ("", "builtins", "equinox", "functools", "icllab", "jax", "jaxlib", "math", "numpy", "scipy")
+
+
+class OnHost:
+    """A function of NumPy, PyTorch or another library, called prompt by prompt; it has no gradient."""
+
+    traceable: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = False
+
+    def __init__(self, function: Predictor) -> None:
+        self.function = function
+        self.positions: Literal["every", "last"] = declared(function, "positions")
+        self.__name__ = _name(function)
+
+    def __call__(self, prompt: Any) -> Array:
+        """The function's answer, as an array of JAX."""
+        answer = self.function(prompt)
+        if isinstance(answer, list | tuple) and declared(self.function, "traceable"):
+            hint = "numpy.array or jax.numpy.stack makes one"
+            raise expected(f"predictor {self.__name__!r}", "an array of answers", type(answer).__name__, hint)
+        return jnp.asarray(np.asarray(answer.detach() if hasattr(answer, "detach") else answer, np.float64), float)
+
+
+def validate_predictor(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, level: int = 5) -> Any:
+    """Return the predictors, with each of the user's own in a form that can be called.
+
+    One member of an ensemble is called. A predictor that sees its target or later entries causes a warning.
+
+    Args:
+        predictors: Predictors of any of the kinds that a diagnostic takes.
+        task: Task that samples the prompts.
+        key: Key of two prompts.
+        level: Number of calls from the warning up to the user's.
+
+    Raises:
+        InputError: A predictor cannot answer a prompt of the task.
+    """
+    require_key(key)
+    if isinstance(predictors, Mapping):
+        usable = dict(predictors)
+        for name, predictor in predictors.items():
+            if callable(predictor):
+                usable[name] = _validate(str(name), predictor, task, key, level)
+        return usable
+    if isinstance(predictors, Run | Ensemble | Trajectory):
+        member = _member(predictors)
+        if callable(member):
+            _validate(_name(member), member, task, key, level)
+        return predictors
+    if not callable(predictors) or isinstance(predictors, type):
+        return predictors
+    return _validate(_name(predictors), predictors, task, key, level)
+
+
+def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> None:
+    """Raise if a predictor's answers change when entries that it must not see are exchanged.
+
+    Args:
+        predictor: Function of a prompt, of JAX or on the host. It is called once more than a prompt has positions.
+        task: Task that samples the prompts.
+        key: Key of two prompts.
+
+    Raises:
+        InputError: A prediction depends on its own target or on later entries, or the argument is not a predictor.
+
+    Derived: docs/howto-network.md, What a predictor may see.
+    """
+    if not callable(predictor) or isinstance(predictor, type):
+        came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__
+        raise expected("predictor", "one function of a prompt", came)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="predictor .* its numbers say nothing")
+        usable = validate_predictor(predictor, task, key=key)
+    if positions := forbidden_positions(usable, task, key=key):
+        complaint = describe_look_ahead(positions)
+        raise InputError(f"predictor: expected one that is causal, got {_name(predictor)}, which {complaint}")
+
+
+def _validate(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, level: int) -> Any:
+    of_library = _home(predictor).startswith("icllab.") and not any(map(_holds_user_code, _parts(predictor)))
+    if isinstance(predictor, type) or of_library:
+        return predictor
+    variants = [predictor] if declared(predictor, "traceable") else []
+    for variant in (*variants, predictor if isinstance(predictor, OnHost) else OnHost(predictor)):
+        try:
+            positions = forbidden_positions(variant, task, key=key)
+        except Exception as error:
+            failure = error
+            continue
+        if positions:
+            complaint = describe_look_ahead(positions)
+            warnings.warn(f"predictor {name!r} {complaint}: its numbers say nothing", stacklevel=level)
+        return variant
+    if isinstance(failure, IclError):
+        raise failure
+    message = (str(failure).splitlines() or [""])[0]
+    hint = "; traceable = False keeps a function of NumPy on the host" if isinstance(failure, JAXTypeError) else ""
+    came = f"{type(failure).__name__}: {message}{hint}"
+    wish = "an array of answers to a prompt of the task"
+    raise InputError(f"predictor {name!r}: expected {wish}, got {came}") from failure
+
+
+def _member(predictors: Run | Ensemble | Trajectory) -> Any:
+    """One member, or None if there is none."""
+    if isinstance(predictors, Trajectory):
+        return predictors.at(predictors.steps[0]).member(0) if len(predictors) else None
+    members = predictors.members if isinstance(predictors, Run) else predictors
+    return members.member(0) if isinstance(members, Ensemble) else None
+
+
+def _holds_user_code(value: Any) -> bool:
+    """Whether a value is a callable of the user's, or holds one."""
+    if isinstance(value, type):
+        return False
+    if callable(value) and _home(value).partition(".")[0] not in _LIBRARIES:
+        return True
+    return any(map(_holds_user_code, _parts(value)))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Values that a module, a container or a partial function holds."""
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, list | tuple):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return []
+
+
+def _home(predictor: Any) -> str:
+    """Name of the module of a function, or of the class of a predictor."""
+    kind = predictor if hasattr(predictor, "__name__") else type(predictor)
+    return getattr(kind, "__module__", None) or ""
+
+
+def _name(predictor: Any) -> str:
+    return getattr(predictor, "__name__", None) or type(predictor).__name__
