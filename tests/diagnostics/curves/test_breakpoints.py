@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import change_points
-from icllab.diagnostics.curves.breakpoints import _blocks
+from icllab.diagnostics.curves.breakpoints import _block_bootstrap
 from icllab.diagnostics.curves.segments import Segments
 
 STEPS = np.unique(np.geomspace(1, 1e4, 70).round())
@@ -194,8 +194,8 @@ def test_resampled_noise_has_the_variance_without_bias():
     noted, rng, x = [], np.random.default_rng(0), np.linspace(0, 3, 20)
     segments = Noted(x, 1, 0.0)
     fit = segments.fits(np.where(x < 1.5, 0.0, 8.0) + rng.normal(size=20))[1]
-    _blocks(fit, rng, 2000, segments)
-    square = np.mean((np.array(noted) - fit.fitted) ** 2, axis=1)
+    _block_bootstrap(fit, rng, 2000, segments)
+    square = np.mean((np.array(noted) - fit.values) ** 2, axis=1)
     error = square.std(ddof=1) / len(square) ** 0.5
     wanted = np.sum(fit.residuals**2) / (20 - 3 - 2)
     assert error < 0.02 * wanted

@@ -39,7 +39,7 @@ def test_a_fit_is_its_lines_and_a_jump_is_between_them():
     fit = segments.fits(v)[1]
     assert fit.breaks == (8,) == segments.breaks(v, 1)
     np.testing.assert_allclose(fit.lines, [(1, 2), (5, -1)], rtol=1e-9)
-    np.testing.assert_allclose(fit.fitted, v, rtol=1e-12)
+    np.testing.assert_allclose(fit.values, v, rtol=1e-12)
     middle = (x[7] + x[8]) / 2
     assert fit.jump(x, 0) == pytest.approx(5 - middle - 1 - 2 * middle, rel=1e-9)
 

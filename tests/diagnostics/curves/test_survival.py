@@ -17,7 +17,7 @@ PLACEBO = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23
 def group(times, observed=None):
     observed = np.ones(len(times), bool) if observed is None else observed
     return xr.Dataset(
-        {"observed_time": ("member", np.asarray(times, float)), "transitioned": ("member", np.asarray(observed))}
+        {"observed_time": ("member", np.asarray(times, float)), "crossed": ("member", np.asarray(observed))}
     )
 
 

@@ -27,7 +27,7 @@ def test_time_and_width_of_a_known_curve():
     np.testing.assert_allclose(found["relative_width"], found["transition_width"] / found["transition_time"])
     np.testing.assert_array_equal(found["time_resolution"], 50)
     np.testing.assert_allclose(found["plateau_level"], 0.25, atol=0.02)
-    assert found["transitioned"].all()
+    assert found["crossed"].all()
 
 
 def test_a_line_is_timed_exactly_in_the_step_and_a_logarithm_in_the_logarithm():
@@ -53,11 +53,11 @@ def test_runs_without_a_transition_are_censored_at_their_end_not_dropped():
     flat = np.full(len(STEPS), 0.25)
     short = np.where(STEPS <= 1000, 0.25, np.nan)
     found = transitions(curves([logistic(1500, 50), flat, short]), plateau=0.25, end=1.0)
-    np.testing.assert_array_equal(found["transitioned"], [True, False, False])
+    np.testing.assert_array_equal(found["crossed"], [True, False, False])
     np.testing.assert_array_equal(np.isnan(found["transition_time"]), [False, True, True])
     np.testing.assert_allclose(found["observed_time"], [1500, 3000, 1000], atol=1)
     np.testing.assert_allclose(found["survival"], [1, 0.5, 0.5])
-    alone = kaplan_meier(found["observed_time"].values, found["transitioned"].values)
+    alone = kaplan_meier(found["observed_time"].values, found["crossed"].values)
     np.testing.assert_array_equal(found["survival_interval"], alone["survival_interval"])
     np.testing.assert_array_equal(found["plateau_level"][1:], 0.25)
 
@@ -74,9 +74,9 @@ def test_levels_that_are_not_named_are_measured():
 
 def test_noise_is_no_transition():
     noise = np.random.default_rng(0).normal(0.25, 0.01, (4, len(STEPS)))
-    assert not transitions(curves(noise))["transitioned"].any()
+    assert not transitions(curves(noise))["crossed"].any()
     found = transitions(curves([*noise[:3], logistic(1500, 40) + noise[3] - 0.25]))
-    np.testing.assert_array_equal(found["transitioned"], [False, False, False, True])
+    np.testing.assert_array_equal(found["crossed"], [False, False, False, True])
     np.testing.assert_allclose(found["transition_time"][3], 1500, atol=10)
 
 
@@ -114,7 +114,7 @@ def test_a_run_is_a_curve():
     )
     found = transitions(run, plateau=16.0, end=0.0, level=1 - 1 / 16, edges=(0.1, 0.99))
     np.testing.assert_allclose(found["transition_time"], np.log(1 / 16) / (2 * np.log(0.9)), rtol=5e-3)
-    assert found["transitioned"].all()
+    assert found["crossed"].all()
 
 
 def _zero_task():

@@ -25,7 +25,7 @@ def risen(curves: xr.DataArray, **how: Any) -> xr.Dataset:
     """:data:`OF_MEMBERS` of curves over seed, step and any other axes, each combination of the others by itself."""
     others = [name for name in curves.dims if name not in ("seed", "step")]
     if not others:
-        return transitions(curves, **how)[list(OF_MEMBERS)].drop_attrs()
+        return transitions(curves, **how).rename(crossed="transitioned")[list(OF_MEMBERS)].drop_attrs()
     first = curves[others[0]]
     parts = [risen(curves.sel({others[0]: value}, drop=True), **how) for value in first.values]
     found = xr.concat(parts, dim=first)
@@ -52,7 +52,7 @@ def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[F
 
     It fails where it comes as clearly earlier. Censored runs are counted as what they are.
     """
-    found = delay(*(group.assign(transitioned=group["transitioned"].astype(bool)) for group in (first, second)))
+    found = delay(*(group.assign(crossed=group["transitioned"].astype(bool)) for group in (first, second)))
     p, later = float(found["exact_p_value"].fillna(1.0)), float(found["log_rank"]) < 0  # without events nothing tells
     if p > LARGEST_P:
         outcome, advice = Outcome.UNDECIDED, "more seeds would tell"

@@ -14,8 +14,9 @@ def times(losses: xr.DataArray, *, plateau: float, level: float = 0.5) -> xr.Dat
     A program that is not learned is censored at the last step.
     """
     how = {"plateau": plateau, "end": 0.0, "level": level, "scale": "log"}
-    parts = [transitions(losses.sel(seed=seed, drop=True), **how)[list(OF_PROGRAMS)] for seed in losses.seed.values]
-    return xr.concat([part.drop_attrs() for part in parts], dim=losses.seed)
+    parts = [transitions(losses.sel(seed=seed, drop=True), **how) for seed in losses.seed.values]
+    parts = [part.rename(crossed="transitioned")[list(OF_PROGRAMS)].drop_attrs() for part in parts]
+    return xr.concat(parts, dim=losses.seed)
 
 
 def concordance(found: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:

@@ -1,7 +1,7 @@
-r"""How long until something happens, where for some it has not happened yet: survival functions and their comparison.
+r"""Survival functions of event times with censoring, and their comparison.
 
-A run that has not made its transition when it ends says that its time is longer, and no more: it is *censored*.
-Leaving such runs out, or counting their last step as a time, makes a delay look short.
+A run that ends before its transition is *censored*: its time is longer than its length. Leaving such runs out, or
+counting their last step as a time, underestimates a delay.
 """
 
 from itertools import combinations
@@ -15,31 +15,30 @@ from scipy.stats import CensoredData, ecdf, logrank
 
 from icllab.core.errors import expected, require_number
 
-REASSIGNMENTS = 20_000  # as many ways of dividing the members in two are all counted; of more, so many are drawn
+REASSIGNMENTS = 20_000  # number of divisions into two groups up to which all are enumerated; else as many are drawn
 
 
 def kaplan_meier(
     times: np.ndarray, observed: np.ndarray, *, until: float | None = None, confidence: float = 0.95
 ) -> xr.Dataset:
-    r"""The share of members to which it has not happened by a time, with intervals.
+    r"""Share of members without the event so far, with intervals.
 
     .. math:: \hat S(t) = \prod_{t_i\le t}\Bigl(1 - \frac{d_i}{n_i}\Bigr), \qquad
               \hat V = \sum_{t_i\le t}\frac{d_i}{n_i(n_i-d_i)}, \qquad
               \hat S(t)^{\exp\left(\pm z\sqrt{\hat V}/\ln\hat S(t)\right)}
 
-    with :math:`d_i` of the :math:`n_i` members that are left at the time :math:`t_i`. The interval is Greenwood's on
-    the scale of :math:`\ln(-\ln S)`. That is undefined where S is 1 or 0; there it is the exact binomial one, of no
-    event among the :math:`n_i`, and of no survivor among all (while some were censored, the last that is defined).
+    for :math:`d_i` events among :math:`n_i` members at risk at the time :math:`t_i`. The interval is Greenwood's on the
+    scale of :math:`\ln(-\ln S)`. If S is 1 or 0 this is undefined and replaced by the exact binomial interval: of no
+    event among the :math:`n_i`, or of no survivor among all (with censoring, the last defined interval).
 
-    The median is the first time at which S is at most 1/2. Its interval has all times whose interval of S has 1/2
-    in it: it reaches to infinity where the data do not bound it. The restricted mean is
-    :math:`\int_0^{t^*}\hat S\,dt`, the mean time spent before :math:`t^*`, with Greenwood's standard error times
-    :math:`\sqrt{m/(m-1)}` for m events; without two events it has none.
+    The median is the first time at which S is at most 1/2. Its interval holds all times whose interval of S contains
+    1/2, and may reach infinity. The restricted mean is :math:`\int_0^{t^*}\hat S\,dt`, the mean time before
+    :math:`t^*`, with Greenwood's standard error times :math:`\sqrt{m/(m-1)}` for m events; NaN for fewer than two.
 
     Args:
-        times: Times of the event, or until when there was none, [member].
-        observed: Whether it happened, [member].
-        until: :math:`t^*`, at most the largest time; None: that.
+        times: Times of the event or of censoring, [member].
+        observed: Whether the event happened, [member].
+        until: Horizon :math:`t^*`, at most the largest time; None: the largest time.
         confidence: Coverage of the intervals.
 
     Returns:
@@ -47,15 +46,15 @@ def kaplan_meier(
         ``restricted_mean``, ``restricted_mean_error``; the attributes ``members``, ``events``, ``until``.
 
     Raises:
-        InputError: No member, times that are no positive numbers or not as many, or an ``until`` beyond them.
+        InputError: There is no member, a time is not positive, shapes differ, or ``until`` exceeds the largest time.
 
     Source: [KaplanMeier58].
     Derived: docs/transitions.md, Runs that have not made it.
     """
-    sample = _Sample.read(times, observed)
+    sample = _Sample.from_times(times, observed)
     horizon = sample.horizon(until)
     require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)
-    table = _Table.of(sample)
+    table = _Table.from_sample(sample)
     low, high = table.limits(confidence)
     mean, error = table.restricted_mean(horizon)
     attributes = {"members": len(sample.times), "events": int(table.events.sum())}
@@ -75,24 +74,24 @@ def kaplan_meier(
 
 
 def delay(first: xr.Dataset, second: xr.Dataset, *, until: float | None = None, seed: int = 0) -> xr.Dataset:
-    r"""Does it happen later in a second group than in a first? The log-rank test and the difference of the means.
+    r"""Delay of a second group against a first: log-rank test and difference of restricted means.
 
     .. math:: Z = \frac{\sum_i\bigl(d_{2i} - d_i\,n_{2i}/n_i\bigr)}{\sqrt{\sum_iv_i}}, \qquad
               v_i = \frac{n_{1i}n_{2i}d_i(n_i-d_i)}{n_i^2(n_i-1)}
 
-    Z is negative where the second group is the later one. ``p_value`` is two-sided and normal, which is too sure of
-    itself in small groups; ``exact_p_value`` is the share of all divisions of the members into groups of these sizes
-    whose sum is at least as large (of a draw of 20 000 of them where there are more).
+    Z is negative if the second group is later. ``p_value`` is two-sided and normal, and too small for small groups.
+    ``exact_p_value`` is the share of divisions of the members into groups of these sizes whose sum is at least as large
+    (all divisions, or 20 000 random ones if there are more).
 
     Args:
-        first: What ``transitions`` returns, or any Dataset with ``observed_time`` and ``transitioned`` over one axis.
-        second: The same of the second group.
-        until: Where the restricted means end; None: the smaller of the two largest times.
-        seed: Seed of the draw of divisions.
+        first: Result of ``transitions``, or any Dataset with ``observed_time`` and ``crossed`` over one axis.
+        second: The same for the second group.
+        until: Horizon of the restricted means; None: the smaller of the two largest times.
+        seed: Seed of the random divisions.
 
     Returns:
         ``log_rank`` (Z), ``p_value``, ``exact_p_value``; ``restricted_difference``, second minus first, and the natural
-        logarithm of their ratio, ``log_ratio``, each with an ``_error``. NaN where there is no event at all.
+        logarithm of their ratio, ``log_ratio``, each with an ``_error``. NaN without any event.
 
     Raises:
         InputError: A Dataset lacks one of the two variables, or as :func:`kaplan_meier`.
@@ -100,14 +99,14 @@ def delay(first: xr.Dataset, second: xr.Dataset, *, until: float | None = None, 
     Source: [Mantel66].
     Derived: docs/transitions.md, Two groups.
     """
-    one, two = (_Sample.of(name, group) for name, group in (("first", first), ("second", second)))
-    horizon = min(max(one.times), max(two.times)) if until is None else until
-    means = [kaplan_meier(group.times, group.observed, until=horizon) for group in (one, two)]
+    sample1, sample2 = (_Sample.from_dataset(name, group) for name, group in (("first", first), ("second", second)))
+    horizon = min(max(sample1.times), max(sample2.times)) if until is None else until
+    means = [kaplan_meier(group.times, group.observed, until=horizon) for group in (sample1, sample2)]
     (a, of_a), (b, of_b) = ((float(m["restricted_mean"]), float(m["restricted_mean_error"])) for m in means)
     z = p = exact = np.nan
-    if one.observed.any() or two.observed.any():
-        found = logrank(two.censored, one.censored)
-        z, p, exact = float(found.statistic), float(found.pvalue), _exact_p_value(one, two, seed)
+    if sample1.observed.any() or sample2.observed.any():
+        test = logrank(sample2.censored, sample1.censored)
+        z, p, exact = float(test.statistic), float(test.pvalue), _exact_p_value(sample1, sample2, seed)
     return xr.Dataset(
         {
             "log_rank": z,
@@ -118,7 +117,7 @@ def delay(first: xr.Dataset, second: xr.Dataset, *, until: float | None = None, 
             "log_ratio": np.log(b / a),
             "log_ratio_error": np.hypot(of_a / a, of_b / b),
         },
-        attrs={"until": float(horizon), "events": int(one.observed.sum() + two.observed.sum())},
+        attrs={"until": float(horizon), "events": int(sample1.observed.sum() + sample2.observed.sum())},
     )
 
 
@@ -127,7 +126,7 @@ class _Sample(NamedTuple):
     observed: np.ndarray
 
     @classmethod
-    def read(cls, times: np.ndarray, observed: np.ndarray) -> "_Sample":
+    def from_times(cls, times: np.ndarray, observed: np.ndarray) -> "_Sample":
         times, observed = np.asarray(times, float), np.asarray(observed, bool)
         if times.ndim != 1 or not times.size:
             raise expected("times", "one for each member, at least one", f"shape {times.shape}")
@@ -139,11 +138,11 @@ class _Sample(NamedTuple):
         return cls(times, observed)
 
     @classmethod
-    def of(cls, name: str, group: xr.Dataset) -> "_Sample":
-        for variable in ("observed_time", "transitioned"):
+    def from_dataset(cls, name: str, group: xr.Dataset) -> "_Sample":
+        for variable in ("observed_time", "crossed"):
             if variable not in group:
-                raise expected(name, "a Dataset with observed_time and transitioned", [str(v) for v in group.data_vars])
-        return cls.read(group["observed_time"].values, group["transitioned"].values)
+                raise expected(name, "a Dataset with observed_time and crossed", [str(v) for v in group.data_vars])
+        return cls.from_times(group["observed_time"].values, group["crossed"].values)
 
     @property
     def censored(self) -> CensoredData:
@@ -157,39 +156,39 @@ class _Sample(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Times of events and of censoring, with the estimate after each."""
+    """Survival estimates after each time of an event or of censoring."""
 
     at: np.ndarray
     survival: np.ndarray
-    left: np.ndarray  # members that are left at each time
-    events: np.ndarray  # members to whom it happens then
+    left: np.ndarray  # members at risk at each time
+    events: np.ndarray  # number of events at each time
 
     @classmethod
-    def of(cls, sample: _Sample) -> "_Table":
-        found = ecdf(sample.censored).sf
-        at = found.quantiles
+    def from_sample(cls, sample: _Sample) -> "_Table":
+        function = ecdf(sample.censored).sf
+        at = function.quantiles
         events = (sample.observed & (sample.times == at[:, None])).sum(1)
-        return cls(at, found.probabilities, (sample.times >= at[:, None]).sum(1), events)
+        return cls(at, function.probabilities, (sample.times >= at[:, None]).sum(1), events)
 
     def greenwood(self) -> np.ndarray:
-        """Terms of the variance; zero where nobody is left, where what they are multiplied with is zero."""
+        """Terms of the variance; zero if no member is left, since their factor is zero."""
         after = self.left - self.events
         return np.where(after > 0, self.events / (self.left * np.maximum(after, 1.0)), 0.0)
 
     def limits(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-        survival, left = self.survival, self.left
+        survival, at_risk = self.survival, self.left
         z, tail = float(ndtri(0.5 + confidence / 2)), (1 - confidence) / 2
         spread = np.sqrt(np.cumsum(self.greenwood()))
         low, high = np.zeros_like(survival), np.ones_like(survival)
         inside = (survival > 0) & (survival < 1)
         hazard = -np.log(survival[inside])
         low[inside], high[inside] = (np.exp(-hazard * np.exp(side * z * spread[inside] / hazard)) for side in (1, -1))
-        low[survival == 1] = tail ** (1 / left[survival == 1])
-        gone = survival == 0
-        if gone.any():
-            before = high[~gone][-1] if (~gone).any() else 1.0
-            all_seen = self.events.sum() == left[0]
-            high[gone] = min(before, 1 - tail ** (1 / left[0])) if all_seen else before
+        low[survival == 1] = tail ** (1 / at_risk[survival == 1])
+        extinct = survival == 0
+        if extinct.any():
+            before = high[~extinct][-1] if (~extinct).any() else 1.0
+            all_observed = self.events.sum() == at_risk[0]
+            high[extinct] = min(before, 1 - tail ** (1 / at_risk[0])) if all_observed else before
         return low, high
 
     def first(self, where: np.ndarray) -> float:
@@ -206,20 +205,20 @@ class _Table(NamedTuple):
         return float(areas.sum()), float(np.sqrt(variance * within / (within - 1)))
 
 
-def _exact_p_value(one: _Sample, two: _Sample, seed: int) -> float:
-    """Over divisions of the members: how often the observed minus expected events are as far from zero."""
-    times, observed = np.append(one.times, two.times), np.append(one.observed, two.observed)
-    table = _Table.of(_Sample(times, observed))
-    # What each member adds to the sum of a group that it is in.
+def _exact_p_value(sample1: _Sample, sample2: _Sample, seed: int) -> float:
+    """Share of divisions of the members whose observed minus expected events are as far from zero."""
+    times, observed = np.append(sample1.times, sample2.times), np.append(sample1.observed, sample2.observed)
+    table = _Table.from_sample(_Sample(times, observed))
+    # Contribution of each member to the sum of its group.
     scores = observed - ((times[:, None] >= table.at) * table.events / table.left).sum(1)
-    sums = _sums_of_divisions(scores, len(two.times), np.random.default_rng(seed))
-    reached = np.abs(sums) >= np.abs(scores[len(one.times) :].sum()) - 1e-9 * len(times)
+    sums = _sums_of_divisions(scores, len(sample2.times), np.random.default_rng(seed))
+    exceeds = np.abs(sums) >= np.abs(scores[len(sample1.times) :].sum()) - 1e-9 * len(times)
     exhaustive = len(sums) < REASSIGNMENTS
-    return float(reached.mean() if exhaustive else (reached.sum() + 1) / (len(sums) + 1))
+    return float(exceeds.mean() if exhaustive else (exceeds.sum() + 1) / (len(sums) + 1))
 
 
 def _sums_of_divisions(scores: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Sums of ``size`` scores: of every choice of them, or of as many draws as are allowed."""
+    """Sums of ``size`` scores over all subsets, or over random subsets if there are too many."""
     if comb(len(scores), size) < REASSIGNMENTS:
-        return np.asarray([scores[list(chosen)].sum() for chosen in combinations(range(len(scores)), size)])
+        return np.asarray([scores[list(subset)].sum() for subset in combinations(range(len(scores)), size)])
     return np.asarray([rng.permutation(scores)[:size].sum() for _ in range(REASSIGNMENTS)])

@@ -1,21 +1,21 @@
-r"""When a curve of training leaves its plateau, how sharply, and what if it does not.
+r"""Times and widths of transitions in training curves, with censoring.
 
 A curve v(t) goes from a plateau p to an end e. On the scale of the two it is
 
 .. math:: u(t) = \frac{v(t) - p}{e - p}
 
 and the *transition time* T is the first t at which u is ``level``, 1/2 by default. The *width* is the time from the
-last t before T at which u is 0.1 to the first one after it at which u is 0.9. Between recorded steps v is
-interpolated linearly in the step, or in its logarithm. A run that never crosses has no time: it is censored at its last
-step, and the times of all are a survival function.
+last t before T at which u is 0.1 to the first t after T at which u is 0.9. Between recorded steps v is interpolated
+linearly in the step, or in its logarithm. A run that never crosses the level is censored at its last step, and a
+survival function summarises the times of all runs.
 
-Every curve that gets from p to e has a time, a power law too. What tells an abrupt one is that it waits first. On the
-way from t = T/5 to T it lies on the plateau's side of its own chord s(t), by the *concavity*
+Every curve that reaches e from p crosses the level, including a power law. An abrupt transition waits first: from
+t = T/5 to T the curve lies on the plateau's side of its chord s(t), by the *concavity*
 
 .. math:: A = \frac{1}{T - T/5}\int_{T/5}^T \frac{v(t) - s(t)}{v(T/5) - v(T)}\,dt,
 
 which is 1/2 for a jump and at most 0 for every convex fall: power laws, exponentials and their sums.
-:func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>` asks for breaks against smooth curves.
+:func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>` compares breaks with smooth curves.
 """
 
 from typing import Any, NamedTuple, cast
@@ -28,9 +28,9 @@ from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
 
-EARLY, AROUND = 0.2, 0.25  # where a chord begins, over the transition time; what is averaged there, over that
-ABRUPT = 0.1  # concavity above which a curve waits: a stretched exponential of 10 to 90 % in a factor of ten has .04
-NOISE = 5.0  # a change of fewer standard deviations of what neighbouring steps differ by is none
+EARLY, AROUND = 0.2, 0.25  # start of the chord over the transition time; half-width of its average over that start
+ABRUPT = 0.1  # smallest concavity of an abrupt curve; an exponential with 10 to 90 % in a factor of ten has .04
+NOISE = 5.0  # smallest change that counts as a transition, in standard deviations of the noise between steps
 SCALES = ("linear", "log")
 
 
@@ -47,39 +47,39 @@ def transitions(
     along: str = "step",
     confidence: float = 0.95,
 ) -> xr.Dataset:
-    r"""Time, width and plateau of the transition of every member, and the survival function of all.
+    r"""Time, width and plateau of the transition of every member, and the survival function of all members.
 
-    Levels that are known are best named: 1/N and 1 for the accuracy of an induction head with N pairs. What is None
-    is measured: first with the mean of the curves' first values in place of the plateau, then with the median over
-    the members that crossed of their own plateaus and ends, the same two levels for all. Where no curve ends further
-    from its beginning than five standard deviations of its noise, there is no transition.
+    Give the levels if they are known: 1/N and 1 for the accuracy of an induction head with N pairs. Levels that are
+    None are estimated, and are the same for all members. A first estimate takes the mean of the curves' first values as
+    the plateau; the second takes the medians of plateau and end over the members that cross. There is no transition if
+    no curve ends further from its start than five standard deviations of its noise.
 
     Args:
         run_or_curve: A :class:`Run <icllab.training.runs.Run>`, or curves over ``along`` and at most one other axis:
-            members, seeds. NaN is not recorded; a curve ends with its last value.
-        variable: Name of the curve in a Dataset or a run; of a run by default ``held_out_loss`` where it is recorded,
-            else ``training_loss``, the mean over its recorded positions.
+            members, seeds. NaN means not recorded; a curve ends with its last recorded value.
+        variable: Name of the curve in a Dataset or a run. The default for a run is ``held_out_loss`` if it is recorded,
+            else ``training_loss``, averaged over positions.
         plateau: p, in the unit of the curve, or None.
         end: e, or None.
         level: Level of u at the transition time, between the edges.
         edges: Levels of u between which the width is measured.
-        window: The plateau is the mean over time from the first to the second share of the transition time; of a
-            curve that does not cross, from the first share of its own length to its end.
-        scale: ``"linear"`` or ``"log"``: whether v is interpolated in the step or in its logarithm.
-        along: The axis of time.
-        confidence: Coverage of all intervals. That of the plateau is Student's, over members; those of the survival
-            function are in :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
+        window: Shares of the transition time between which the plateau is averaged. For a curve that does not cross,
+            the average runs from the first share of its length to its end.
+        scale: Interpolation of v, ``"linear"`` in the step or in its logarithm, ``"log"``.
+        along: Name of the time axis.
+        confidence: Coverage of all intervals. That of the plateau is Student's, over members; for the survival function
+            see :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
 
     Returns:
-        Over members: ``transitioned``; ``transition_time``, ``transition_width``, ``relative_width`` (width over
-        time), NaN where censored; ``observed_time``, the time or the last step; ``time_resolution``, the distance of
-        the recorded steps on both sides of T; ``plateau_level`` and ``end_level`` (the mean of the last tenth of its
-        records); ``concavity`` and ``abrupt``, whether it exceeds 0.1 (a curve with a time and without waiting is none:
-        ``warnings`` in the attributes say how many). ``plateau_mean`` with ``plateau_interval``, and the survival
-        function with its median and restricted mean. Attributes: the ``plateau`` and ``end`` that were used.
+        Over members: ``crossed``, whether the curve reaches the level; ``transition_time``, ``transition_width``,
+        ``relative_width`` (width over time), NaN if censored; ``observed_time``, the time or the last step;
+        ``time_resolution``, the distance of the recorded steps around T; ``plateau_level`` and ``end_level``, the mean
+        of the last tenth of the records; ``concavity``, and ``abrupt``, whether it exceeds 0.1. ``plateau_mean`` with
+        ``plateau_interval``, and the survival function with its median and restricted mean. Attributes: ``plateau`` and
+        ``end``, the levels, and ``warnings``, the number of curves that cross without being abrupt.
 
     Raises:
-        InputError: The curve has other axes or no values, or levels and edges are out of order.
+        InputError: The curve has further axes or no values, or levels and edges are out of order.
 
     Derived: docs/transitions.md, Time and width.
     """
@@ -88,51 +88,53 @@ def transitions(
         raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
     if not 0 <= window[0] < window[1] <= 1:
         raise expected("window", "two shares from 0 to 1, in order", list(window))
-    values, over = member_curves(run_or_curve, variable, along)
-    curves = [_Curve.read(values[over].values[i], values[along].values, row) for i, row in enumerate(values.values)]
+    values, axis = member_curves(run_or_curve, variable, along)
+    curves = [
+        _Curve.from_records(values[axis].values[i], values[along].values, row) for i, row in enumerate(values.values)
+    ]
     ends = np.array([curve.end for curve in curves])
-    at = _levels(curves, ends, (plateau, end), level, window)
-    found = [curve.crossed(at, level, edges, scale) for curve in curves]
-    times = np.array([one.time for one in found])
-    crossed = ~np.isnan(times)
-    levels = np.array([curve.plateau(time, window) for curve, time in zip(curves, times, strict=True)])
-    widths = np.array([one.width for one in found])
+    levels = _estimate_levels(curves, ends, (plateau, end), level, window)
+    crossings = [curve.crossing(levels, level, edges, scale) for curve in curves]
+    times = np.array([crossing.time for crossing in crossings])
+    has_time = ~np.isnan(times)
+    plateaus = np.array([curve.plateau(time, window) for curve, time in zip(curves, times, strict=True)])
+    widths = np.array([crossing.width for crossing in crossings])
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = widths / times
-    observed = np.where(crossed, times, [curve.t[-1] for curve in curves])
-    concave = np.array([curve.concavity(time, at, level) for curve, time in zip(curves, times, strict=True)])
-    abrupt = concave > ABRUPT
-    mean, error = mean_and_error(levels)
-    reach = float(student.ppf(0.5 + confidence / 2, max(len(levels) - 1, 1)) * error)
-    of_members = {
-        "transitioned": crossed,
+    end_times = np.where(has_time, times, [curve.t[-1] for curve in curves])
+    concavities = np.array([curve.concavity(time, levels, level) for curve, time in zip(curves, times, strict=True)])
+    abrupt = concavities > ABRUPT
+    mean, error = mean_and_error(plateaus)
+    reach = float(student.ppf(0.5 + confidence / 2, max(len(plateaus) - 1, 1)) * error)
+    variables = {
+        "crossed": has_time,
         "transition_time": times,
-        "observed_time": observed,
+        "observed_time": end_times,
         "transition_width": widths,
         "relative_width": relative,
-        "time_resolution": np.array([one.resolution for one in found]),
-        "plateau_level": levels,
+        "time_resolution": np.array([crossing.resolution for crossing in crossings]),
+        "plateau_level": plateaus,
         "end_level": ends,
-        "concavity": concave,
+        "concavity": concavities,
         "abrupt": abrupt,
     }
-    own = xr.Dataset(
-        {name: (over, some) for name, some in of_members.items()}
+    dataset = xr.Dataset(
+        {name: (axis, values) for name, values in variables.items()}
         | {"plateau_mean": float(mean), "plateau_interval": ("bound", [float(mean) - reach, float(mean) + reach])},
-        coords={over: values[over], "bound": ["low", "high"]},
-        attrs={"plateau": at[0], "end": at[1], "level": level, "scale": scale, "confidence": confidence}
-        | {"warnings": _warnings(crossed, abrupt)},
+        coords={axis: values[axis], "bound": ["low", "high"]},
+        attrs={"plateau": levels[0], "end": levels[1], "level": level, "scale": scale, "confidence": confidence}
+        | {"warnings": _warnings(has_time, abrupt)},
     )
-    # A curve that is beyond the level when it begins has made its transition by then; zero is no time of survival.
-    survival = kaplan_meier(np.maximum(observed, np.finfo(float).tiny), crossed, confidence=confidence)
-    return own.merge(survival, combine_attrs="drop_conflicts")
+    # A curve that starts beyond the level has crossed at its first step; a survival time must be positive.
+    survival = kaplan_meier(np.maximum(end_times, np.finfo(float).tiny), has_time, confidence=confidence)
+    return dataset.merge(survival, combine_attrs="drop_conflicts")
 
 
-def _warnings(crossed: np.ndarray, abrupt: np.ndarray) -> str:
-    smooth = int((crossed & ~abrupt).sum())
+def _warnings(has_time: np.ndarray, abrupt: np.ndarray) -> str:
+    smooth = int((has_time & ~abrupt).sum())
     if not smooth:
         return ""
-    return f"{smooth} of {crossed.sum()} curves with a time do not wait before it: a smooth fall has one too"
+    return f"{smooth} of {has_time.sum()} curves with a time do not wait before it: a smooth fall has one too"
 
 
 class _Crossing(NamedTuple):
@@ -142,52 +144,52 @@ class _Crossing(NamedTuple):
 
 
 class _Curve(NamedTuple):
-    """What is recorded of one member."""
+    """Recorded steps and values of one member."""
 
     t: np.ndarray
     v: np.ndarray
 
     @classmethod
-    def read(cls, name: Any, t: np.ndarray, v: np.ndarray) -> "_Curve":
-        there = np.isfinite(v)
-        if not there.any():
+    def from_records(cls, name: Any, t: np.ndarray, v: np.ndarray) -> "_Curve":
+        recorded = np.isfinite(v)
+        if not recorded.any():
             raise expected("curve", "at least one recorded value of every member", f"none of {name}")
-        order = np.argsort(t[there])
-        return cls(np.asarray(t, float)[there][order], np.asarray(v, float)[there][order])
+        order = np.argsort(t[recorded])
+        return cls(np.asarray(t, float)[recorded][order], np.asarray(v, float)[recorded][order])
 
     @property
     def end(self) -> float:
-        """The mean of the last tenth of the records."""
+        """Mean of the last tenth of the records."""
         return float(self.v[-max(len(self.v) // 10, 1) :].mean())
 
     @property
     def noise(self) -> float:
-        """What a value differs by from a straight line between its neighbours, as a standard deviation."""
+        """Standard deviation of the noise, from the difference of each value to the mean of its neighbours."""
         if len(self.v) < 3:
             return 0.0
         return float(np.median(np.abs(self.v[1:-1] - (self.v[2:] + self.v[:-2]) / 2)) / (0.6745 * np.sqrt(1.5)))
 
-    def crossed(self, levels: tuple[float, float], level: float, edges: tuple[float, float], scale: str) -> _Crossing:
+    def crossing(self, levels: tuple[float, float], level: float, edges: tuple[float, float], scale: str) -> _Crossing:
         plateau, end = levels
-        none = _Crossing(np.nan, np.nan, np.nan)
+        missing = _Crossing(np.nan, np.nan, np.nan)
         if not np.isfinite(levels).all() or plateau == end:
-            return none
+            return missing
         u = (self.v - plateau) / (end - plateau)
         after = np.flatnonzero(u >= level)
         if not after.size:
-            return none
+            return missing
         i = int(after[0])
         if i == 0:
             return _Crossing(float(self.t[0]), np.nan, np.nan)
         time = self._between(i, u, level, scale)
         below = np.flatnonzero(u[:i] < edges[0])
-        begin = self._between(int(below[-1]) + 1, u, edges[0], scale) if below.size else np.nan
+        begin_time = self._between(int(below[-1]) + 1, u, edges[0], scale) if below.size else np.nan
         above = i + np.flatnonzero(u[i:] >= edges[1])
-        done = self._between(int(above[0]), u, edges[1], scale) if above.size else np.nan
-        return _Crossing(time, done - begin, float(self.t[i] - self.t[i - 1]))
+        end_time = self._between(int(above[0]), u, edges[1], scale) if above.size else np.nan
+        return _Crossing(time, end_time - begin_time, float(self.t[i] - self.t[i - 1]))
 
     def _between(self, i: int, u: np.ndarray, level: float, scale: str) -> float:
-        """Where u passes the level between the records i - 1 and i."""
+        """Time at which u passes the level between the records i - 1 and i."""
         share = (level - u[i - 1]) / (u[i] - u[i - 1])
         a, b = self.t[i - 1], self.t[i]
         if scale == "log" and a > 0:
@@ -195,7 +197,7 @@ class _Curve(NamedTuple):
         return float((1 - share) * a + share * b)
 
     def concavity(self, time: float, levels: tuple[float, float], level: float) -> float:
-        """How far the curve is on the plateau's side of its chord; NaN where too little is recorded before ``time``."""
+        """Mean distance of the curve from its chord, on the plateau's side; NaN with too few records."""
         start, last = EARLY * time, levels[0] + level * (levels[1] - levels[0])
         near = np.abs(self.t - start) <= AROUND * start
         inside = (self.t > start) & (self.t < time)
@@ -210,7 +212,7 @@ class _Curve(NamedTuple):
         return float(np.trapezoid(v - chord, t) / ((time - start) * (first - last)))
 
     def plateau(self, time: float, window: tuple[float, float]) -> float:
-        """The mean over the time of the window, by trapezoids; NaN where the curve has no plateau before ``time``."""
+        """Mean over the window, by trapezoids; NaN if the records do not reach back to it."""
         low, high = (window[0] * self.t[-1], self.t[-1]) if np.isnan(time) else (window[0] * time, window[1] * time)
         if low < self.t[0] or high <= low:
             return float(self.v[0]) if high <= low else np.nan
@@ -219,11 +221,11 @@ class _Curve(NamedTuple):
         return float(np.trapezoid(np.interp(t, self.t, self.v), t) / (high - low))
 
 
-def _levels(
-    curves: list[_Curve], ends: np.ndarray, given: tuple[Any, Any], level: float, window: tuple[float, float]
+def _estimate_levels(
+    curves: list[_Curve], ends: np.ndarray, known_levels: tuple[Any, Any], level: float, window: tuple[float, float]
 ) -> tuple[float, float]:
-    """The plateau and the end that all curves are measured by; NaN for an end that none reaches."""
-    plateau, end = given
+    """Plateau and end for all curves; the end is NaN if no curve moves beyond its noise."""
+    plateau, end = known_levels
     if plateau is not None and end is not None:
         if plateau == end:
             raise expected("end", f"another level than the plateau, {plateau:g}", end)
@@ -232,44 +234,44 @@ def _levels(
     furthest = float(ends[np.abs(ends - base).argmax()]) if end is None else end
     if abs(furthest - base) <= NOISE * float(np.median([curve.noise for curve in curves])):
         return base, np.nan
-    times = [curve.crossed((base, furthest), level, (0.0, 1.0), "linear").time for curve in curves]
-    own = [c.plateau(time, window) for c, time in zip(curves, times, strict=True) if not np.isnan(time)]
-    reached = ends[~np.isnan(times)]
-    known = [one for one in own if not np.isnan(one)]
+    times = [curve.crossing((base, furthest), level, (0.0, 1.0), "linear").time for curve in curves]
+    plateaus = [c.plateau(time, window) for c, time in zip(curves, times, strict=True) if not np.isnan(time)]
+    ends_of_crossings = ends[~np.isnan(times)]
+    finite_plateaus = [level for level in plateaus if not np.isnan(level)]
     if plateau is None:
-        base = float(np.median(known)) if known else base
-    return base, float(np.median(reached)) if end is None and reached.size else furthest
+        base = float(np.median(finite_plateaus)) if finite_plateaus else base
+    return base, float(np.median(ends_of_crossings)) if end is None and ends_of_crossings.size else furthest
 
 
-def member_curves(given: Any, variable: str | None, along: str) -> tuple[xr.DataArray, str]:
-    """The curves [member, time], and what their first axis is called."""
-    if not isinstance(given, xr.Dataset | xr.DataArray) and isinstance(getattr(given, "dataset", None), xr.Dataset):
-        given = given.dataset  # of a run, whose class would load JAX
-        recorded = "held_out_loss" in given and bool(given["held_out_loss"].notnull().any())
-        variable = variable or ("held_out_loss" if recorded else "training_loss")
-    if isinstance(given, xr.Dataset):
-        names = [str(name) for name in given.data_vars]
+def member_curves(curves: Any, variable: str | None, along: str) -> tuple[xr.DataArray, str]:
+    """Curves [member, time], and the name of their first axis."""
+    if not isinstance(curves, xr.Dataset | xr.DataArray) and isinstance(getattr(curves, "dataset", None), xr.Dataset):
+        curves = curves.dataset  # of a run, whose class would load JAX
+        has_held_out = "held_out_loss" in curves and bool(curves["held_out_loss"].notnull().any())
+        variable = variable or ("held_out_loss" if has_held_out else "training_loss")
+    if isinstance(curves, xr.Dataset):
+        names = [str(name) for name in curves.data_vars]
         if variable is None and len(names) != 1:
             raise expected("variable", "the name of one, since there are several", names)
         variable = variable or names[0]
         require_known("variable", variable, names)
-        given = given[variable]
-    if not isinstance(given, xr.DataArray):
-        raise expected("curve", "a run, a Dataset or a DataArray", type(given).__name__)
-    if along not in given.dims:
-        raise expected("curve", f"values over {along}", [str(d) for d in given.dims])
-    times = np.asarray(given[along].values, float) if along in given.coords else np.arange(given.sizes[along])
+        curves = curves[variable]
+    if not isinstance(curves, xr.DataArray):
+        raise expected("curve", "a run, a Dataset or a DataArray", type(curves).__name__)
+    if along not in curves.dims:
+        raise expected("curve", f"values over {along}", [str(d) for d in curves.dims])
+    times = np.asarray(curves[along].values, float) if along in curves.coords else np.arange(curves.sizes[along])
     if not (np.diff(times) > 0).all():
         raise expected(along, "values that ascend", times[:4].tolist(), f"curve.sortby({along!r})")
-    if "position" in given.dims:
-        given = given.mean("position")
-    others = [str(d) for d in given.dims if d != along]
-    if len(others) > 1:
+    if "position" in curves.dims:
+        curves = curves.mean("position")
+    other_axes = [str(d) for d in curves.dims if d != along]
+    if len(other_axes) > 1:
         hint = "choose one value of the others, or stack them"
-        raise expected("curve", f"values over {along} and one other axis", [*others, along], hint)
-    if not others:
-        given, others = given.expand_dims(member=[0]), ["member"]
-    over = others[0]
-    if over not in given.coords:
-        given = given.assign_coords({over: np.arange(given.sizes[over])})
-    return cast(xr.DataArray, given.transpose(over, along)), over
+        raise expected("curve", f"values over {along} and one other axis", [*other_axes, along], hint)
+    if not other_axes:
+        curves, other_axes = curves.expand_dims(member=[0]), ["member"]
+    axis = other_axes[0]
+    if axis not in curves.coords:
+        curves = curves.assign_coords({axis: np.arange(curves.sizes[axis])})
+    return cast(xr.DataArray, curves.transpose(axis, along)), axis
