@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.diagnostics.behaviour.accuracies import accuracy
+    from icllab.diagnostics.behaviour.answers import heaviest_share
     from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
-    from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
-    from icllab.diagnostics.behaviour.lengths import per_length
+    from icllab.diagnostics.behaviour.lengths import accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.lens import logit_lens

@@ -15,7 +15,7 @@ from icllab.claims.context_map import _regression_transformers as regression
 from icllab.claims.context_map.simplest_model import claim as simplest
 from icllab.claims.context_map.switches_on import claim
 from icllab.claims.context_map.switches_on.measure import measure
-from icllab.diagnostics.contexts.queries import joined
+from icllab.diagnostics.contexts.queries import join_prompt
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.experiments.checks import Outcome
 
@@ -78,7 +78,7 @@ def test_a_context_and_the_end_of_a_prompt_are_the_prompt():
     assert context.length == 5
     for i in range(3):
         one = jax.tree.map(lambda leaf, i=i: leaf[i], prompts)
-        whole = joined(context, one.alone(one.positions - 1, size=3))
+        whole = join_prompt(context, one.alone(one.positions - 1, size=3))
         np.testing.assert_array_equal(whole.x, one.x)
         np.testing.assert_array_equal(whole.y, one.y)
 

@@ -13,7 +13,7 @@ from judging import judged
 from icllab.claims.routing import _transformers
 from icllab.claims.routing.disjoint_contexts import claim, measure
 from icllab.diagnostics import ContextRank
-from icllab.diagnostics.contexts.queries import joined
+from icllab.diagnostics.contexts.queries import join_prompt
 from icllab.experiments.checks import Outcome
 
 KEY = jax.random.key(0)
@@ -34,7 +34,7 @@ def test_a_query_after_its_context_is_a_prompt_of_the_program():
     np.testing.assert_array_equal(tokens[:9], tokens[9:])
     assert len({tuple(row) for row in tokens[:9, :2].tolist()}) == 9
     for c, program in enumerate(task.program_tokens()):
-        one = joined(measure.program_alone(task, c), jax.tree.map(lambda leaf: leaf[4], asked))
+        one = join_prompt(measure.program_alone(task, c), jax.tree.map(lambda leaf: leaf[4], asked))
         assert np.asarray(one.tokens).tolist() == [*program, *tokens[4, :2], task.vocabulary - 1, 0]
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from icllab.diagnostics import heaviest_share
-from icllab.diagnostics.behaviour.heavy_tails import heavy_tail_warning
+from icllab.diagnostics.behaviour.answers import heavy_tail_warning
 
 
 def test_equal_terms_and_no_terms():

@@ -25,7 +25,7 @@ def compared():
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=4)
-        how = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "others": 6}
+        how = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "draws": 6}
         step = GradientStep(jnp.asarray(rng.normal(size=DIM)), jnp.asarray(0.4))
         turned = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
         other = FastWeights(jnp.eye(DIM), jnp.asarray(turned), jnp.zeros(DIM), normalised=True)

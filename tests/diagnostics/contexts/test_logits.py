@@ -15,8 +15,8 @@ from icllab.diagnostics.contexts.distances import divergence, kind_of, metric_ro
 from icllab.diagnostics.contexts.maps import context_map
 from icllab.diagnostics.contexts.queries import queries_for
 from icllab.diagnostics.contexts.ranks import context_rank
-from icllab.diagnostics.contexts.solvers import unfelt
-from icllab.diagnostics.contexts.subspaces import chosen
+from icllab.diagnostics.contexts.solvers import unused_parameters
+from icllab.diagnostics.contexts.subspaces import parameter_mask
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 
 SIZE = 4
@@ -101,12 +101,12 @@ def test_queries_of_three_tokens_feel_queries_and_keys():
     rng = np.random.default_rng(2)
     context = TokenPrompt(tokens=jnp.asarray(rng.integers(0, SIZE, size=5), jnp.int32))
     queries = jax.vmap(TokenPrompt)(jnp.asarray(rng.integers(0, SIZE, size=(8, 4)), jnp.int32))
-    mask = chosen(model, lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.value))
+    mask = parameter_mask(model, lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.value))
     said = {}
     for size in (1, 3):
         asked = queries_for(context, TASK, count=queries, size=size, key=jax.random.key(0))
-        case = eqx.filter_jit(nulls.own)(model, mask, context, asked, "logits")
-        said[size] = unfelt(case.fit, size)
+        case = eqx.filter_jit(nulls.own_case)(model, mask, context, asked, "logits")
+        said[size] = unused_parameters(case.fit, size)
     assert said == {1: ["no query feels blocks[0].attention.query"], 3: []}
 
 

@@ -10,13 +10,13 @@ from jax.flatten_util import ravel_pytree
 from icllab import diagnostics, models, tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics.contexts import derivatives, nulls
+from icllab.diagnostics.contexts import nulls, solvers
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fitted_map
+from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fit_map
 from icllab.diagnostics.contexts.maps import _verdict, _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
-from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _better, _solution, solved
-from icllab.diagnostics.contexts.subspaces import chosen, parameters, random_direction
+from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _continue_with_adam, _solution, solve
+from icllab.diagnostics.contexts.subspaces import parameter_mask, parameters, random_direction
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 
@@ -42,7 +42,7 @@ def drawn(seed=0, length=LENGTH):
 def asked_of(exact):
     """The context, its queries, and the mask of the direct term."""
     how = {"count": exact["queries"], "size": 1, "key": jax.random.key(0)}
-    return exact["context"], queries_for(exact["context"], exact["task"], **how), chosen(family(), slow)
+    return exact["context"], queries_for(exact["context"], exact["task"], **how), parameter_mask(family(), slow)
 
 
 def family(seed=1, normalised=False):
@@ -129,25 +129,25 @@ def test_the_derivative_is_that_of_finite_differences():
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model, direction = family(), parameters(family(seed=3))
         asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
-        mask = chosen(model, slow)
+        mask = parameter_mask(model, slow)
 
         def case_at(step):
             there = jax.tree.map(lambda w, d: w + step * d, parameters(model), direction)
-            return nulls.own(
+            return nulls.own_case(
                 FastWeights(there.down, there.up, there.slow, normalised=False), mask, context, asked, "squares"
             )
 
         how = MapSolver()
-        ends = [solved(case_at(step).fit, how)[0].free.slow for step in (1e-4, -1e-4)]
+        ends = [solve(case_at(step).fit, how)[0].free.slow for step in (1e-4, -1e-4)]
         wanted = np.asarray(ends[0] - ends[1]) / 2e-4
         case = case_at(0.0)
-        free = solved(case.fit, how)[0].free
-        fit = nulls.own(
+        free = solve(case.fit, how)[0].free
+        fit = nulls.own_case(
             FastWeights(model.down, model.up, free.slow, normalised=False), mask, context, asked, "squares"
         ).fit
         fit = type(fit)(fit.model, mask, fit.queries, case.fit.targets, "squares")
         change, _ = case.changes(context, asked, direction)
-        found = derivatives.carried(fit, direction, change, how)
+        found = solvers.carry(fit, direction, change, how)
         np.testing.assert_allclose(found.direction.slow, wanted, rtol=1e-6)
         np.testing.assert_array_equal(found.direction.up, direction.up)
         # And the closed form.
@@ -171,9 +171,9 @@ def test_two_solvers_agree_where_nothing_is_left():
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model = family()
         asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
-        mask = chosen(model, lambda m: (m.slow, m.up))  # B is not felt, and stays
-        fit = nulls.own(model, mask, context, asked, "squares").fit
-        ends = [solved(fit, MapSolver(method=method, adam_steps=4000))[0] for method in ("gauss_newton", "adam")]
+        mask = parameter_mask(model, lambda m: (m.slow, m.up))  # B is not felt, and stays
+        fit = nulls.own_case(model, mask, context, asked, "squares").fit
+        ends = [solve(fit, MapSolver(method=method, adam_steps=4000))[0] for method in ("gauss_newton", "adam")]
         answers = [
             answers_alone(FastWeights(model.down, e.free.up, e.free.slow, normalised=False), asked.held_out)
             for e in ends
@@ -189,17 +189,17 @@ def test_of_two_solvers_the_lower_is_taken_and_gradients_are_over_that_at_the_st
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model = family()
         asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
-        fit = nulls.own(model, chosen(model, slow), context, asked, "squares").fit
+        fit = nulls.own_case(model, parameter_mask(model, slow), context, asked, "squares").fit
         flat, unravel = ravel_pytree(fit.free)
         first = jnp.asarray([1e-3, 2e-3, -1e-3])
         start = _solution(fit, unravel, flat, 2 * first, first, jnp.asarray(0))
         assert float(start.gradient) == pytest.approx(2, rel=1e-12)
         assert start.divergence == start.start > 0
         how = MapSolver(adam_steps=300)
-        lower = _better(fit, start, how)
+        lower = _continue_with_adam(fit, start, how)
         assert lower.divergence < start.divergence / 2
         least = lower._replace(divergence=jnp.asarray(0.0))
-        assert _better(fit, least, how) is least
+        assert _continue_with_adam(fit, least, how) is least
 
 
 def test_results_show_themselves(exact):
@@ -219,13 +219,13 @@ def test_the_gap_is_on_queries_that_were_not_fitted(exact):
     """Weights given by hand: gap and norm by NumPy from the second half of the queries alone."""
     with jax.enable_x64(True):
         model, context, asked, mask = family(), *asked_of(exact)
-        case = nulls.own(model, mask, context, asked, "squares")
+        case = nulls.own_case(model, mask, context, asked, "squares")
         moved = eqx.tree_at(slow, model, model.slow + jnp.asarray([0.3, -0.2, 0.5]))
         free = eqx.filter(moved, mask)
         zero = jnp.asarray(0.0)
         one = FittedMap(case, moved, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
         tests = MapTests(context, asked, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
-        found = tests.measured(one, first=one, other=one)
+        found = tests.measure(one, reference=one, partner=one)
         whole = np.asarray(model.mapped(context).slow)
         x = np.asarray(exact["queries"].x[24:, 0])
         left, start = ((x @ (whole - np.asarray(w))) ** 2 for w in (moved.slow, model.slow))
@@ -243,10 +243,10 @@ def test_halves_are_taken_in_their_order(exact):
     with jax.enable_x64(True):
         context, asked, _ = asked_of(exact)
         model = GradientStep(jnp.asarray([0.5, -1.0, 0.7]), jnp.asarray(0.9))
-        mask = chosen(model, lambda m: m.start)
-        one = fitted_map(nulls.own(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
+        mask = parameter_mask(model, lambda m: m.start)
+        one = fit_map(nulls.own_case(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
         tests = MapTests(context, asked, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0))
-        found = tests.measured(one, first=one, other=one)["composition"][0]
+        found = tests.measure(one, reference=one, partner=one)["composition"][0]
 
         def stepped(w, rows):
             a, b = np.asarray(context.x)[rows], np.asarray(context.y)[rows]
@@ -265,8 +265,8 @@ def test_halves_are_taken_in_their_order(exact):
 def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
     with jax.enable_x64(True):
         model, context, asked, mask = family(), *asked_of(exact)
-        case = nulls.own(model, mask, context, asked, "squares")
-        found = nulls.unrelated(case, family(seed=5), context, asked)
+        case = nulls.own_case(model, mask, context, asked, "squares")
+        found = nulls.unrelated_case(case, family(seed=5), context, asked)
         base = np.asarray(asked.fitted.x[:, 0] @ model.slow)
         change = np.asarray(found.fit.targets[:, 0]) - base
         assert change.mean() == pytest.approx(0.0, abs=1e-12)
@@ -277,14 +277,14 @@ def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
 
 def test_untrained_networks_have_the_same_numbers_in_another_order():
     model = family()
-    one, other = nulls.drawn_networks(model, 2, untrained=None, key=jax.random.key(0))
+    one, other = nulls.null_networks(model, 2, untrained=None, key=jax.random.key(0))
     for name in ("down", "up", "slow"):
         there, moved = np.asarray(getattr(model, name)), np.asarray(getattr(one, name))
         np.testing.assert_array_equal(np.sort(there.ravel()), np.sort(moved.ravel()))
     assert not np.array_equal(one.up, model.up)
     assert not np.array_equal(one.up, other.up)
     with pytest.raises(InputError, match="untrained: expected a function of a key"):
-        nulls.drawn_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0))
+        nulls.null_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0))
 
 
 def test_a_change_is_cut_to_a_rank_as_the_most_square_matrix():

@@ -8,7 +8,7 @@ import pytest
 from icllab import tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
-from icllab.diagnostics.contexts.queries import halves, joined, placed, queries_for, queries_near
+from icllab.diagnostics.contexts.queries import halve_context, join_prompt, place_query, queries_for, queries_near
 
 
 def regression(length, seed=0):
@@ -31,10 +31,10 @@ def item_label(pairs, shift, places=11):
 
 def test_a_context_is_what_stands_before_the_last_query():
     context, query = regression(3), regression(0, seed=1)
-    both = joined(context, query)
+    both = join_prompt(context, query)
     np.testing.assert_array_equal(both.x, [*context.x[:3], *query.x])
     np.testing.assert_array_equal(both.y, [*context.y[:3], *query.y])
-    tokens = joined(TokenPrompt(tokens=jnp.arange(5)), TokenPrompt(tokens=jnp.asarray([7, 8, 9])))
+    tokens = join_prompt(TokenPrompt(tokens=jnp.arange(5)), TokenPrompt(tokens=jnp.asarray([7, 8, 9])))
     np.testing.assert_array_equal(tokens.tokens, [0, 1, 2, 7, 8, 9])
 
 
@@ -42,26 +42,26 @@ def test_joining_a_prompt_to_its_own_query_gives_it_back():
     for prompt in (regression(4), TokenPrompt(tokens=jnp.arange(6)), item_label(3, 2)):
         last = prompt.positions - 1
         context = prompt.alone(last - 1, size=last)
-        found = joined(context, placed(context, prompt.alone(last, size=2)))
+        found = join_prompt(context, place_query(context, prompt.alone(last, size=2)))
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(prompt), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_an_item_label_query_keeps_its_place_after_every_part_of_the_context():
     context = item_label(4, 1)
-    query = placed(context, item_label(0, 0))
+    query = place_query(context, item_label(0, 0))
     assert int(query.shift) == 9
-    earlier, later = halves(context)
+    earlier, later = halve_context(context)
     for part in (context, earlier, later):
-        both = joined(part, query)
+        both = join_prompt(part, query)
         assert int(both.shift) + 2 * both.pairs == 9
-    assert int(joined(later, query).shift) == 5  # where it stood
+    assert int(join_prompt(later, query).shift) == 5  # where it stood
 
 
 @pytest.mark.parametrize("length", [2, 3])
 def test_halves_make_up_the_context(length):
     context = regression(length)
-    earlier, later = halves(context)
+    earlier, later = halve_context(context)
     assert earlier.length == length // 2
     np.testing.assert_array_equal([*earlier.x[:-1], *later.x[:-1]], context.x[:-1])
     np.testing.assert_array_equal([*earlier.y[:-1], *later.y[:-1]], context.y[:-1])
@@ -105,4 +105,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="at least four prompts"):
         queries_for(regression(2), task, count=one, **how)
     with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
-        joined(TokenPrompt(tokens=jnp.arange(3)), regression(0))
+        join_prompt(TokenPrompt(tokens=jnp.arange(3)), regression(0))

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from icllab.diagnostics.contexts.verdicts import Compared, MapOutcome, judged
+from icllab.diagnostics.contexts.verdicts import Comparison, MapOutcome, judge_map
 
 NULLS = np.array([[0.6, 0.7], [0.4, 0.5]])
 
 
 def outcome(gap=0.01, derivative=0.1, composition=0.1, norm=0.2, error=0.02, converged=True, nulls=NULLS, unmoved=1.0):
     def compared(value, error=error):
-        return Compared(value, error, nulls)
+        return Comparison(value, error, nulls)
 
     cut = None if composition is None else compared(composition)
     how = {"unmoved": unmoved, "converged": converged}
-    return judged(compared(gap), compared(derivative), cut, compared(norm, 0.0), **how).outcome
+    return judge_map(compared(gap), compared(derivative), cut, compared(norm, 0.0), **how).outcome
 
 
 def test_a_law_passes_both_tests_against_both_nulls():
@@ -60,7 +60,7 @@ def test_exact_tests_are_a_law_whatever_the_nulls_do():
 
 def test_nulls_without_a_number_are_left_out():
     assert outcome(nulls=np.array([[np.nan, 0.7], [0.5, np.nan]])) is MapOutcome.LAW
-    assert Compared(0.1, 0.0, np.full((2, 2), np.nan)).least == np.inf
+    assert Comparison(0.1, 0.0, np.full((2, 2), np.nan)).least == np.inf
 
 
 def test_what_the_weights_themselves_carry_is_no_law():

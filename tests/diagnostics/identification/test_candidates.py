@@ -9,7 +9,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.diagnostics.identification.candidates import FittedParameters, fitted_candidate, fitted_parameters
+from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate, fitted_parameters
 from icllab.tasks import LinearRegression
 
 
@@ -34,7 +34,7 @@ class Planes(AbstractPredictor):
 
 def test_a_fit_starts_where_it_is_and_with_positive_arrays_ten_times_smaller_and_larger():
     candidate = Planes(jnp.array([-1.0, 2.0]), jnp.array(3.0))
-    here, smaller, larger = FittedParameters.of("planes", candidate, ("slopes", "scale")).starts()
+    here, smaller, larger = FittedParameters.from_paths("planes", candidate, ("slopes", "scale")).starts()
     np.testing.assert_allclose(here, [-0.9, 2.2, np.log(3.0)], rtol=1e-6)
     np.testing.assert_allclose([smaller[:2], larger[:2]], [here[:2]] * 2)
     np.testing.assert_allclose(np.exp([smaller[2], larger[2]]), [0.3, 30.0], rtol=1e-6)
@@ -48,7 +48,7 @@ def prompts(getkey):
 
 def fitted(candidate, paths, answers, prompts):
     (parameters,) = fitted_parameters({"it": candidate}, {"it": paths}, answers=answers.size).values()
-    return fitted_candidate(candidate, parameters, prompts, answers, (3,)), parameters
+    return fit_candidate(candidate, parameters, prompts, answers, (3,)), parameters
 
 
 def test_linear_numbers_are_those_of_least_squares(prompts):

@@ -12,7 +12,7 @@ from icllab import constructions
 from icllab.algorithms import FunctionalDescent, GradientDescent, GradientDescentPlusPlus, PreconditionedDescent, Ridge
 from icllab.core.errors import InputError
 from icllab.diagnostics import probe_layers
-from icllab.diagnostics.identification.layer_probe import stopped
+from icllab.diagnostics.identification.layer_probe import truncate
 from icllab.models import BlockOptions, DeepSets, Interleaved, Joined, Transformer
 from icllab.tasks import LinearRegression
 
@@ -58,14 +58,14 @@ def test_a_construction_holds_what_its_steps_have_left(name, getkey):
 
 def test_stopped_algorithms_keep_their_first_steps():
     full = PreconditionedDescent(matrices(0, 0.3, 3), layers=3, **SHAPE)
-    np.testing.assert_array_equal(stopped(full, 2).preconditioner, full.preconditioner[:2])
+    np.testing.assert_array_equal(truncate(full, 2).preconditioner, full.preconditioner[:2])
     shared = GradientDescent(0.3, layers=3, **SHAPE)
-    assert stopped(shared, 1).layers == 1
-    assert float(stopped(shared, 1).rate) == float(shared.rate)
+    assert truncate(shared, 1).layers == 1
+    assert float(truncate(shared, 1).rate) == float(shared.rate)
     with pytest.raises(InputError, match="layers: expected an integer from 1 to 3, got 4"):
-        stopped(shared, 4)
+        truncate(shared, 4)
     with pytest.raises(InputError, match="algorithm: expected an algorithm of descent, got 'Ridge'"):
-        stopped(Ridge(1.0), 1)
+        truncate(Ridge(1.0), 1)
 
 
 @eqx.filter_jit

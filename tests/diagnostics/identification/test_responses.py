@@ -13,8 +13,8 @@ from icllab.diagnostics.identification.responses import (
     Baselines,
     LinearResponse,
     Response,
-    asked_positions,
     baseline_features,
+    compared_positions,
     responses,
 )
 from icllab.tasks import LinearRegression
@@ -101,12 +101,12 @@ def test_baselines_leave_nothing_of_themselves(prompts):
     affine = found._replace(
         values=given @ np.array([0.3, 0.5, -1.0, 2.0]), gradients=np.broadcast_to(slope, found.gradients.shape)
     )
-    fitted = Baselines.fitted(affine, given)
+    fitted = Baselines.from_responses(affine, given)
     np.testing.assert_allclose(fitted.coefficients, [0.3, 0.5, -1.0, 2.0], rtol=1e-10)
-    of_values, of_gradients = fitted.left(affine, given)
+    of_values, of_gradients = fitted.residuals(affine, given)
     np.testing.assert_array_equal(of_values, 0)
     np.testing.assert_array_equal(of_gradients, 0)
-    of_values, of_gradients = Baselines.fitted(found, given).left(found, given)
+    of_values, of_gradients = Baselines.from_responses(found, given).residuals(found, given)
     assert of_values.min() > 0
     assert of_gradients.mean() == pytest.approx(
         ((found.gradients - found.gradients.mean((0, 1))) ** 2).sum(2).mean(), rel=1e-12
@@ -117,8 +117,8 @@ def test_bad_input_is_refused_in_a_line(getkey, prompts):
     with pytest.raises(InputError, match="predictor: expected one number for each position, got"):
         seen(lambda prompt: prompt.x, (2,), prompts)
     with pytest.raises(InputError, match="positions: expected different integers from 0 to 4"):
-        asked_positions(task(), (2, 7), getkey())
-    assert asked_positions(task(), "last", getkey()) == (LENGTH,)
+        compared_positions(task(), (2, 7), getkey())
+    assert compared_positions(task(), "last", getkey()) == (LENGTH,)
     assert seen(Ridge(1.0), (0,), prompts).values.max() == 0
 
 

@@ -7,7 +7,7 @@ from icllab.diagnostics.identification.verdicts import (
     Evidence,
     VerdictRule,
     interval,
-    judged,
+    judge_candidates,
     mutual_unexplained,
     resamplings,
     unexplained,
@@ -36,7 +36,7 @@ def evidence(*factors, mutual=1.0, spread=0.5, scale=1.0, gradients=None, gradie
 
 def verdict(made_up, names="abc", **rule):
     names = tuple(names[: made_up.answers.shape[1]])
-    return judged(unexplained(made_up, WEIGHTS), mutual_unexplained(made_up), names, RULE._replace(**rule))
+    return judge_candidates(unexplained(made_up, WEIGHTS), mutual_unexplained(made_up), names, RULE._replace(**rule))
 
 
 @pytest.mark.parametrize(

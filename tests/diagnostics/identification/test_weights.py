@@ -15,7 +15,7 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import interpolate, weight_distance
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.diagnostics.identification.weights import aligned, as_linear_attention
+from icllab.diagnostics.identification.weights import align, as_linear_attention
 from icllab.models import GeneralisedAttention, LinearAttention
 from icllab.tasks import LinearRegression
 
@@ -76,7 +76,7 @@ def test_the_gauge_and_what_nobody_reads_make_no_distance(layers):
     prompt = a_prompt()
     np.testing.assert_allclose(answer(other, prompt), answer(model, prompt), rtol=1e-11)
     assert weight_distance(model, other) < 1e-14
-    left, right = aligned(model, other)
+    left, right = align(model, other)
     np.testing.assert_allclose(left.p, right.p, atol=1e-14)
     np.testing.assert_allclose(left.q, right.q, atol=1e-14)
     # Both are still what they were, and balanced.
@@ -92,7 +92,7 @@ def test_every_other_entry_is_read(layers):
     model, prompt = random_attention(layers=layers), a_prompt()
     slopes = jax.jit(jax.grad(lambda m: m(prompt)[0]))(model)
     ones = with_arrays(model, p=np.ones(model.p.shape), q=np.ones(model.q.shape))
-    kept, _ = aligned(ones, ones)
+    kept, _ = align(ones, ones)
     np.testing.assert_array_equal(np.asarray(slopes.p) != 0, np.asarray(kept.p) != 0)
     np.testing.assert_array_equal(np.asarray(slopes.q) != 0, np.asarray(kept.q) != 0)
 
@@ -121,7 +121,7 @@ def test_one_layer_with_the_other_sign():
     model = random_attention(layers=1)
     other = dataclasses.replace(with_arrays(model, p=-np.asarray(model.p)), sign=1)
     assert weight_distance(model, other) < 1e-14
-    with pytest.raises(InputError, match="other: expected the conventions"):
+    with pytest.raises(InputError, match="reference: expected the conventions"):
         weight_distance(random_attention(), dataclasses.replace(random_attention(), sign=1))
 
 
@@ -164,5 +164,5 @@ def test_the_way_from_step_to_step(getkey):
 def test_bad_input_is_refused_in_a_line(getkey):
     with pytest.raises(InputError, match="points: expected an integer of at least 2, got 1"):
         interpolate(random_attention(), random_attention(), task(), key=getkey(), points=1)
-    with pytest.raises(InputError, match="other: expected linear attention, or an algorithm with a construction"):
+    with pytest.raises(InputError, match="reference: expected linear attention, or an algorithm with a construction"):
         interpolate(random_attention(), Ridge(1.0), task(), key=getkey())

@@ -21,8 +21,7 @@ import optax
 import icllab as icl
 from icllab import algorithms, constructions
 from icllab.core.errors import unknown
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers
-from icllab.diagnostics.behaviour.heavy_tails import heaviest_share
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, heaviest_share
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Record, Sweep

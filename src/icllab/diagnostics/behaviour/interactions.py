@@ -123,6 +123,33 @@ def logits_of(network: Any, prompts: Any) -> Float[Array, "prompt label"]:
     return _mapped(lambda prompt: network(prompt)[-1], prompts)
 
 
+@eqx.filter_jit
+def landscape_coordinates(network: Any, task: Any, prompts: Any) -> Float[Array, "5"]:
+    r"""Coordinates of the reduced model on a network: read-out strength, attentions y, z and z', loss.
+
+    All are means over prompts.
+
+    .. math:: \xi = \frac{E[\text{logit of the right label}] - E[\text{mean logit of labels out of context}]}{E[z]}
+
+    ``network`` has two layers, ``task`` owns the loss, and ``prompts`` are stacked.
+    """
+
+    def coordinates_of(prompt: Any) -> Float[Array, "5"]:
+        trace = network.trace(prompt)
+        first, row = trace.activations["attention1"], trace.activations["attention2"]
+        logits, right = trace.prediction[-1], prompt.labels[-1]
+        outside = jnp.ones(logits.shape, logits.dtype).at[prompt.labels[:-1]].set(0.0)
+        gap = logits[right] - jnp.sum(logits * outside) / jnp.sum(outside)
+        z = heads.target_attention(row, prompt.matches)
+        wrong = (heads.label_attention(row) - z) / (prompt.pairs - 1)
+        return jnp.stack([gap, heads.item_label_attention(first), z, wrong, task.loss(trace.prediction, prompt)[-1]])
+
+    count = prompts.labels.shape[0]
+    batch = min(2 * TOGETHER, count)
+    gap, y, z, wrong, loss = jnp.mean(jax.lax.map(coordinates_of, prompts, batch_size=batch), axis=0)
+    return jnp.stack([gap / z, y, z, wrong, loss])
+
+
 def overlaps(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     r"""Mean and spread of the overlaps of the classifier's rows with labels.
 

@@ -1,4 +1,4 @@
-r"""Loss as a function of the number of examples before it, with its sum and its mean."""
+r"""Loss and accuracy as functions of the number of examples before a query."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,23 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers, means_and_errors
+from icllab.diagnostics.behaviour.answers import EveryPosition, Question, answers, mean_over_prompts, means_and_errors
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone
+
+
+class Accuracy(Question):
+    """Correctness of the answer at every position that the predictor answers."""
+
+    def __call__(self, predictor: Predictor, task: Any, prompt: Prompt) -> Float[Array, " answer"]:
+        """1 if the answer is right, 0 if it is wrong, NaN if the largest logit is not finite."""
+        return task.accuracy(predictor(prompt), prompt)
 
 
 def per_length(
@@ -63,9 +72,7 @@ def per_length(
 
     def losses(members: Ensemble) -> Float[np.ndarray, "member prompt position"]:
         available = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
-        # A predictor answers every position or the last: the task's loss raises otherwise.
-        missing = np.full((*available.shape[:2], positions - available.shape[2]), np.nan)
-        return np.concatenate([missing, available], axis=2)
+        return _pad_positions(available, positions)
 
     weights = counts_of(positions, counts)
     total = weights.sum()
@@ -87,6 +94,50 @@ def per_length(
         return statistics
     label = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
     return statistics.assign_attrs(against=label)
+
+
+def accuracy(
+    predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024, block: int = 256
+) -> xr.Dataset:
+    r"""The accuracy of each predictor at each position it answers, with its standard error.
+
+    .. math:: A_i = P\bigl(\operatorname{argmax}_c f_c(\text{prompt})_i = \text{the class asked for at } i\bigr)
+
+    For the kept steps of a run (``run.trajectory``) the result is a curve over training.
+
+    Args:
+        predictors: Predictor of logits, or :mod:`several <icllab.diagnostics.predictor_axes>`.
+        task: Classification task.
+        key: A key, as for :func:`per_length <icllab.diagnostics.behaviour.lengths.per_length>`; so are the others.
+
+    Returns:
+        ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor
+        gives no answer, and where the largest logit is not finite.
+
+    Raises:
+        InputError: The task is not a classification, or the number of logits differs from the number of classes.
+
+    Derived: docs/item-label.md, Levels.
+    """
+    if not hasattr(task, "accuracy"):
+        raise expected("task", "a classification task, whose answers are right or wrong", type(task).__name__)
+    axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
+    positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        hits = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
+        mean, error = mean_over_prompts(_pad_positions(hits, positions).swapaxes(0, 1))
+        return {"accuracy": mean, "accuracy_error": error}
+
+    return axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
+
+
+def _pad_positions(
+    values: Float[np.ndarray, "member prompt answer"], positions: int
+) -> Float[np.ndarray, "member prompt position"]:
+    """Values over all positions, NaN before the answers of a predictor that answers the last position only."""
+    missing = np.full((*values.shape[:2], positions - values.shape[2]), np.nan)
+    return np.concatenate([missing, values], axis=2)
 
 
 def _reference(against: Any, axes: PredictorAxes, task: AbstractTask, key: PRNGKeyArray) -> Ensemble:

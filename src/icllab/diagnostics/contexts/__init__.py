@@ -1,1 +1,1 @@
-"""Contexts to weights: which weights answer without a context as a model answers with it, and what that shows."""
+"""Context maps: weights that answer without a context as a model answers with it, and tests of them."""

@@ -1,4 +1,4 @@
-r"""How far one answer is from another, as the task's loss has it: in squares, or between distributions of logits."""
+r"""Divergences between answers that match the task's loss: squares, or KL divergences of softmax distributions."""
 
 from typing import Any
 
@@ -14,24 +14,24 @@ KINDS = ("squares", "logits")
 
 
 def kind_of(task: AbstractTask, answer: jax.ShapeDtypeStruct) -> str:
-    """``logits`` where the task is a classification, else ``squares``; an answer that is neither is refused."""
+    """``logits`` for a classification task, else ``squares``; raise unless answers are real vectors."""
     if not jnp.issubdtype(answer.dtype, jnp.floating) or len(answer.shape) > 1:
         raise expected("model", "an answer of real numbers along one axis", f"{answer.dtype}{list(answer.shape)}")
     return "logits" if isinstance(task, AbstractClassification) else "squares"
 
 
 def divergence(kind: str, target: Float[Array, "*query output"], answer: Float[Array, "*query output"]) -> Any:
-    r"""Of every answer z from its target t.
+    r"""Divergence of every answer z from its target t.
 
     .. math:: \tfrac12 \lVert z - t \rVert^2 \quad (\text{squares}), \qquad
               \mathrm{KL}\big(\operatorname{softmax} t \,\Vert\, \operatorname{softmax} z\big) \quad (\text{logits})
 
-    The first is the divergence of two normal distributions of variance 1; both are in nats.
+    Both are in nats; the first is the divergence of two normal distributions of variance 1.
     """
     if kind == "squares":
         return jnp.sum((answer - target) ** 2, axis=-1) / 2
-    right, given = jax.nn.log_softmax(target), jax.nn.log_softmax(answer)
-    return jnp.sum(jnp.exp(right) * (right - given), axis=-1)
+    log_target, log_answer = jax.nn.log_softmax(target), jax.nn.log_softmax(answer)
+    return jnp.sum(jnp.exp(log_target) * (log_target - log_answer), axis=-1)
 
 
 def squared_size(kind: str, target: Float[Array, "*query output"], change: Float[Array, "*query output"]) -> Any:
@@ -48,7 +48,7 @@ def squared_size(kind: str, target: Float[Array, "*query output"], change: Float
 
 
 def metric_root(kind: str, target: Float[Array, " output"], change: Float[Array, "output *rest"]) -> Array:
-    r"""Columns whose squares sum to the :func:`squared_size` of each of several changes: :math:`G^{1/2} v`."""
+    r"""Columns :math:`G^{1/2} v`, whose squares sum to the :func:`squared_size` of each of several changes."""
     if kind == "squares":
         return change
     share = jax.nn.softmax(target).reshape(-1, *(1,) * (change.ndim - 1))

@@ -1,4 +1,4 @@
-r"""The logit lens: what a network would answer if it stopped after a layer."""
+r"""Logit lens: the answer of a network that stops after a layer."""
 
 import functools
 from collections.abc import Callable
@@ -24,8 +24,8 @@ ReadOut = Callable[[Float[Array, " width"]], Array]
 
 @functools.singledispatch
 def residual_stream(model: Any) -> tuple[tuple[str, ...], ReadOut]:
-    """The names of a model's residual stream, first to last, and its read-out of one token as a prediction there."""
-    hint = "edited models: give the model within"
+    """Names of the activations of a model's residual stream, in order, and the read-out of one token."""
+    hint = "for an edited model give the inner model"
     raise expected(
         "model", "one with a residual stream and a read-out, such as Transformer", type(model).__name__, hint
     )
@@ -54,29 +54,29 @@ def logit_lens(
     query_length: int = 1,
     prompts: int = 1024,
 ) -> xr.Dataset:
-    r"""At which layer a context has done its work: the model's own read-out of its residual stream after every layer.
+    r"""Loss of a model's own read-out of its residual stream after every layer, with and without the context.
 
     .. math:: T^{(l)}(c, x) = \mathrm{readout}\big(h^{(l)}\big), \qquad
               \mathrm{distance}_l = E\, \mathrm{KL}\big(T(c, x) \,\Vert\, T^{(l)}(c, x)\big)
 
-    where :math:`h^{(0)}` is the embedding of the last token, and the last layer's is the model's answer. A layer norm
-    before the read-out is part of it. The same without the context, from the last query alone.
+    where :math:`h^{(0)}` is the embedding of the last token, and the read-out of the last layer is the model's answer.
+    A layer norm before the read-out belongs to it.
 
     Args:
         model: A :class:`~icllab.models.networks.transformer.Transformer` or
             :class:`~icllab.models.induction.item_label_network.ItemLabelNetwork`.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts.
-        query_length: Number of positions of the query alone.
+        query_length: Number of positions of the query without context.
         prompts: Number of prompts, at least 2.
 
     Returns:
         Over ``layer``, 0 being the embedding: ``loss`` of the last answer and ``distance`` from the model's answer, in
         the divergence of :func:`~icllab.diagnostics.contexts.maps.context_map`; ``loss_alone`` and ``distance_alone``
-        without the context; each with an ``_error`` over prompts.
+        without the context. Each has an ``_error`` over prompts.
 
     Raises:
-        InputError: The model has no trace, no residual stream or no read-out, or an argument is out of its range.
+        InputError: The model has no trace, residual stream or read-out, or an argument is out of range.
 
     Derived: docs/context-map.md, The logit lens.
     """
@@ -85,19 +85,18 @@ def logit_lens(
     if not isinstance(model, AbstractModel):
         raise expected("model", "one with a trace of named activations", type(model).__name__)
     residual_stream(model)
-    some = sample_prompts(task, key=key, prompts=prompts)
-    one = jax.tree.map(lambda leaf: leaf[0], some)
-    if not 1 <= query_length <= one.positions:
-        raise expected("query_length", f"an integer from 1 to {one.positions}", query_length)
-    answer = eqx.filter_eval_shape(lambda: model(one)[-1].reshape(-1))
+    sampled = sample_prompts(task, key=key, prompts=prompts)
+    example = jax.tree.map(lambda leaf: leaf[0], sampled)
+    if not 1 <= query_length <= example.positions:
+        raise expected("query_length", f"an integer from 1 to {example.positions}", query_length)
+    answer = eqx.filter_eval_shape(lambda: model(example)[-1].reshape(-1))
     kind = kind_of(task, answer)
-    found: dict[str, np.ndarray] = {}
-    for end, size in (("", one.positions), ("_alone", query_length)):
-        losses, distances = _read(model, task, some, size, kind)
-        found |= means_and_errors(
-            {f"loss{end}": np.asarray(losses, float), f"distance{end}": np.asarray(distances, float)}
-        )
-    variables = {name: ("layer", values) for name, values in found.items()}
+    statistics: dict[str, np.ndarray] = {}
+    for suffix, size in (("", example.positions), ("_alone", query_length)):
+        losses, distances = _read(model, task, sampled, size, kind)
+        samples = {f"loss{suffix}": losses, f"distance{suffix}": distances}
+        statistics |= means_and_errors({name: np.asarray(values, float) for name, values in samples.items()})
+    variables = {name: ("layer", values) for name, values in statistics.items()}
     layers = np.arange(len(residual_stream(model)[0]))
     return xr.Dataset(variables, coords={"layer": layers}, attrs={"prompts": prompts, "query_length": query_length})
 
@@ -107,13 +106,13 @@ def _read(model: Any, task: AbstractTask, prompts: Any, size: int, kind: str) ->
     """Loss and distance, [prompt, layer]."""
     names, read = residual_stream(model)
 
-    def one(prompt: Prompt) -> tuple[Array, Array]:
-        asked = prompt.alone(prompt.positions - 1, size=size)
-        trace = model.trace(asked)
+    def measure(prompt: Prompt) -> tuple[Array, Array]:
+        query = prompt.alone(prompt.positions - 1, size=size)
+        trace = model.trace(query)
         streams = [trace.activations[name] for name in names]
         answers = [read(stream[-1] if stream.ndim > 1 else stream) for stream in streams]
-        losses = jnp.stack([task.loss(answer, asked)[-1] for answer in answers])
+        losses = jnp.stack([task.loss(answer, query)[-1] for answer in answers])
         final = trace.prediction[-1].reshape(-1)
         return losses, jnp.stack([divergence(kind, final, answer.reshape(-1)) for answer in answers])
 
-    return jax.vmap(one)(prompts)
+    return jax.vmap(measure)(prompts)

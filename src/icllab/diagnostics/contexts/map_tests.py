@@ -1,4 +1,4 @@
-r"""What is measured of a map of a context to weights, and of every null alike."""
+r"""Measurements of a map of a context to weights and of its nulls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,151 +10,149 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.diagnostics.contexts.derivatives import carried, change_alone
 from icllab.diagnostics.contexts.distances import divergence, squared_size
-from icllab.diagnostics.contexts.nulls import Case
-from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, halves
-from icllab.diagnostics.contexts.solvers import Fit, MapSolver, Solution, solved
+from icllab.diagnostics.contexts.nulls import MapCase
+from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, halve_context
+from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, Solution, carry, change_alone, solve
 from icllab.diagnostics.contexts.subspaces import difference, norm, parameters, random_direction, with_parameters
 
 
 class FittedMap(eqx.Module):
-    """A case with its solution."""
+    """A case with the solution of its fit."""
 
-    case: Case
+    case: MapCase
     model: Any
     solution: Solution
     method: str = eqx.field(static=True)
     tolerance: float = eqx.field(static=True)
 
     @property
-    def fit(self) -> Fit:
-        """The fit at its solution."""
+    def fit(self) -> MapFit:
+        """The fit with its solution as the model."""
         return eqx.tree_at(lambda fit: fit.model, self.case.fit, self.model)
 
     @property
     def converged(self) -> bool:
-        """Whether the gradient is small enough."""
+        """Whether the gradient is below the tolerance."""
         return float(self.solution.gradient) <= self.tolerance
 
 
-def fitted_map(case: Case, how: MapSolver) -> FittedMap:
-    """The case solved."""
-    solution, method = solved(case.fit, how)
-    return FittedMap(case, with_parameters(case.fit.model, solution.free), solution, method, how.tolerance)
+def fit_map(case: MapCase, solver: MapSolver) -> FittedMap:
+    """Solve the fit of a case."""
+    solution, method = solve(case.fit, solver)
+    return FittedMap(case, with_parameters(case.fit.model, solution.free), solution, method, solver.tolerance)
 
 
 @dataclass(frozen=True)
 class MapTests:
-    """What is measured of every map alike."""
+    """Measurements that are the same for every map."""
 
     context: Any
     queries: Queries
     mask: Any
     kind: str
-    how: MapSolver
+    solver: MapSolver
     model: Any
     checkpoints: Sequence[Any]
     directions: int
     key: PRNGKeyArray
 
-    def measured(self, one: FittedMap, *, first: FittedMap, other: FittedMap) -> dict[str, np.ndarray]:
-        """Gap, derivative, composition and norm; ``first`` is the map that a composition is compared with."""
-        case, held_out, kind = one.case, self.queries.held_out, self.kind
-        moved = np.asarray(divergence(kind, case.held_out, answers_alone(one.model, held_out)))
-        stayed = np.asarray(divergence(kind, case.held_out, answers_alone(case.fit.model, held_out)))
+    def measure(self, fitted: FittedMap, *, reference: FittedMap, partner: FittedMap) -> dict[str, np.ndarray]:
+        """Gap, derivative, composition and norm; ``reference`` and ``partner`` are the maps of the composition test."""
+        case, held_out, kind = fitted.case, self.queries.held_out, self.kind
+        residual = np.asarray(divergence(kind, case.held_out, answers_alone(fitted.model, held_out)))
+        start = np.asarray(divergence(kind, case.held_out, answers_alone(case.fit.model, held_out)))
         size = norm(eqx.filter(case.fit.model, self.mask))
-        away = norm(difference(one.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
-        derivative, unmoved, unsolved = self._derivative(one)
+        away = norm(difference(fitted.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
+        derivative, unmoved, solve_residual = self._derivative(fitted)
         return {
-            "gap": _ratio(moved, stayed),
+            "gap": _ratio(residual, start),
             "derivative": derivative,
             "unmoved": unmoved,
-            "solve": np.array([unsolved, np.nan]),
-            "composition": self._composition(first, other),
+            "solve": np.array([solve_residual, np.nan]),
+            "composition": self._composition(reference, partner),
             "norm": np.array([away, np.nan]),
-            "step_derivative": self._steps(one),
+            "step_derivative": self._steps(fitted),
         }
 
-    def _derivative(self, one: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
-        """The fractions of the changes along random directions that the map does not carry, and that w itself does not.
+    def _derivative(self, fitted: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
+        """Unexplained fractions of the changes along random directions, for the map and for w itself.
 
-        With their errors over directions, and what is left of the linear systems.
+        Each has its error over directions. The last value is the largest residual of the linear systems.
         """
         parts, residuals = [], []
-        params = parameters(one.case.fit.model)
+        params = parameters(fitted.case.fit.model)
         for i in range(self.directions):
             direction = random_direction(params, jax.random.fold_in(self.key, i))
-            fitted, held_out = one.case.changes(self.context, self.queries, direction)
-            found = carried(one.fit, direction, fitted, self.how)
-            there = change_alone(one.model, self.queries.held_out, found.direction)
-            stays = change_alone(one.case.fit.model, self.queries.held_out, direction)
-            left = (held_out - there, held_out - stays, held_out)
-            parts.append([_mean_size(self.kind, one.case.held_out, change) for change in left])
-            residuals.append(float(found.residual))
-        carried_not, stays_not, whole = np.array(parts).T
-        return _ratio(carried_not, whole), _ratio(stays_not, whole), max(residuals)
+            fitted_change, held_out = fitted.case.changes(self.context, self.queries, direction)
+            change = carry(fitted.fit, direction, fitted_change, self.solver)
+            map_change = change_alone(fitted.model, self.queries.held_out, change.direction)
+            own_change = change_alone(fitted.case.fit.model, self.queries.held_out, direction)
+            changes = (held_out - map_change, held_out - own_change, held_out)
+            parts.append([_mean_size(self.kind, fitted.case.held_out, part) for part in changes])
+            residuals.append(float(change.residual))
+        map_sizes, own_sizes, sizes = np.array(parts).T
+        return _ratio(map_sizes, sizes), _ratio(own_sizes, sizes), max(residuals)
 
-    def _steps(self, one: FittedMap) -> np.ndarray:
-        """Likewise of whole steps to the checkpoints, less what the map leaves at w."""
+    def _steps(self, fitted: FittedMap) -> np.ndarray:
+        """Unexplained fractions of whole steps to the checkpoints, relative to the map's residual at w."""
         rows = []
         for checkpoint in self.checkpoints:
             direction = difference(parameters(checkpoint), parameters(self.model))
-            fitted, _ = one.case.changes(self.context, self.queries, direction)
-            wanted = one.case.steps(self.context, self.queries, direction)
-            found = carried(one.fit, direction, fitted, self.how)
-            there = with_parameters(one.model, jax.tree.map(jnp.add, parameters(one.model), found.direction))
-            alone = [answers_alone(network, self.queries.held_out) for network in (one.model, there)]
-            sizes = [squared_size(self.kind, one.case.held_out, v) for v in (wanted - alone[1] + alone[0], wanted)]
+            fitted_change, _ = fitted.case.changes(self.context, self.queries, direction)
+            target = fitted.case.steps(self.context, self.queries, direction)
+            change = carry(fitted.fit, direction, fitted_change, self.solver)
+            network = with_parameters(fitted.model, jax.tree.map(jnp.add, parameters(fitted.model), change.direction))
+            before, after = (answers_alone(model, self.queries.held_out) for model in (fitted.model, network))
+            sizes = (squared_size(self.kind, fitted.case.held_out, v) for v in (target - after + before, target))
             rows.append(_ratio(*(np.asarray(size) for size in sizes)))
         return np.array(rows).reshape(len(rows), 2)
 
-    def _composition(self, first: FittedMap, other: FittedMap) -> np.ndarray:
-        r"""How far :math:`f_{c_2}` after ``other``'s map of the earlier half is from ``first``'s of the whole.
+    def _composition(self, reference: FittedMap, partner: FittedMap) -> np.ndarray:
+        r"""Distance of :math:`f_{c_2}`, after the map of the earlier half, from ``reference``, the map of the whole.
 
-        Where ``other`` is not ``first``, its own map stands for that of the earlier half: weights as far away.
+        If ``partner`` is not ``reference``, it takes the place of the map of the earlier half: weights as far away.
         """
         if self.context.length < 2:
             return np.full(2, np.nan)
-        earlier, later = halves(self.context)
-        halfway = other if other is not first else self._onward(first.case.fit.model, earlier)
-        composed = self._onward(halfway.model, later)
-        target, held_out = first.case.held_out, self.queries.held_out
-        whole, both, alone = (
-            answers_alone(network, held_out) for network in (first.model, composed.model, first.case.fit.model)
-        )
-        sizes = [np.asarray(squared_size(self.kind, target, v)) for v in (whole - both, target - alone)]
+        earlier, later = halve_context(self.context)
+        halfway = partner if partner is not reference else self._map_of(reference.case.fit.model, earlier)
+        composition = self._map_of(halfway.model, later)
+        target, held_out = reference.case.held_out, self.queries.held_out
+        networks = (reference.model, composition.model, reference.case.fit.model)
+        whole, composed, start = (answers_alone(network, held_out) for network in networks)
+        sizes = [np.asarray(squared_size(self.kind, target, v)) for v in (whole - composed, target - start)]
         return _ratio(*sizes)
 
-    def _onward(self, model: Any, context: Any) -> FittedMap:
+    def _map_of(self, model: Any, context: Any) -> FittedMap:
         targets = answers_after(model, context, self.queries.fitted)
-        fit = Fit(model, self.mask, self.queries.fitted, targets, self.kind)
-        return fitted_map(Case(fit, targets, model, None), self.how)
+        fit = MapFit(model, self.mask, self.queries.fitted, targets, self.kind)
+        return fit_map(MapCase(fit, targets, model, None), self.solver)
 
-    def rank_curve(self, one: FittedMap) -> tuple[list[int], np.ndarray]:
-        """The gap with all matrices of the change cut to ranks 0, 1, 2, 4, ..., and its error."""
-        change = difference(one.solution.free, one.case.fit.free)
+    def rank_curve(self, fitted: FittedMap) -> tuple[list[int], np.ndarray]:
+        """Ranks 0, 1, 2, 4, ... and the gap with all matrices of the change truncated to them."""
+        change = difference(fitted.solution.free, fitted.case.fit.free)
         shapes = [leaf.shape for leaf in jax.tree.leaves(change) if leaf.ndim > 1 and leaf.size]
         largest = max((min(_rows(shape), int(np.prod(shape)) // _rows(shape)) for shape in shapes), default=0)
         ranks = sorted({0, *(2**i for i in range(largest.bit_length())), largest})
         kind, held_out = self.kind, self.queries.held_out
-        stayed = float(jnp.mean(divergence(kind, one.case.held_out, answers_alone(one.case.fit.model, held_out))))
+        start = float(jnp.mean(divergence(kind, fitted.case.held_out, answers_alone(fitted.case.fit.model, held_out))))
         gaps = []
         for rank in ranks:
-            cut = jax.tree.map(lambda a, d, r=rank: a + _cut(d, r), one.case.fit.free, change)
-            answers = answers_alone(with_parameters(one.model, cut), held_out)
-            gaps.append(float(jnp.mean(divergence(kind, one.case.held_out, answers))) / stayed)
+            cut = jax.tree.map(lambda a, d, r=rank: a + _cut(d, r), fitted.case.fit.free, change)
+            answers = answers_alone(with_parameters(fitted.model, cut), held_out)
+            gaps.append(float(jnp.mean(divergence(kind, fitted.case.held_out, answers))) / start)
         return ranks, np.array(gaps)
 
 
 def _rows(shape: tuple[int, ...]) -> int:
-    """Rows of an array as a matrix: its axes are cut in two where that is most nearly square."""
+    """Number of rows of an array as a matrix whose shape is as square as possible."""
     whole = np.prod(shape)
     return min(np.cumprod(shape)[:-1].tolist(), key=lambda rows: abs(np.log(rows**2 / whole)))
 
 
 def _cut(change: Array, rank: int) -> Array:
-    """The nearest matrix of a rank; vectors as they are."""
+    """Nearest matrix of a rank; vectors are not changed."""
     if change.ndim < 2:
         return change
     u, s, v = np.linalg.svd(np.asarray(change, np.float64).reshape(_rows(change.shape), -1), full_matrices=False)
@@ -166,7 +164,7 @@ def _mean_size(kind: str, target: Array, change: Array) -> float:
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The ratio of two means over the same rows, and its standard error."""
+    """Ratio of two means over the same rows, and its standard error."""
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
     if not below.mean() > 0:
         return np.full(2, np.nan)

@@ -16,25 +16,25 @@ from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence, kind_of
-from icllab.diagnostics.contexts.map_tests import MapTests, fitted_map
+from icllab.diagnostics.contexts.map_tests import MapTests, fit_map
 from icllab.diagnostics.contexts.nulls import NULLS, Untrained
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for, require_answer
-from icllab.diagnostics.contexts.solvers import MapSolver, unfelt
-from icllab.diagnostics.contexts.subspaces import Where, chosen
-from icllab.diagnostics.contexts.verdicts import Compared, MapOutcome, MapVerdict, judged
+from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
+from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
+from icllab.diagnostics.contexts.verdicts import Comparison, MapOutcome, MapVerdict, judge_map
 
 UNSOLVED = 0.1  # relative residual of the linear system of a derivative
 
 
 @dataclass(frozen=True, repr=False)
 class ContextMap:
-    """What :func:`context_map` finds.
+    """Result of :func:`context_map`.
 
     Attributes:
         weights: The model of the weights :math:`f_c(w)`.
-        dataset: All numbers, with their errors and those of the nulls.
-        verdict: The outcome, and a sentence.
-        warnings: What a reader should know, as sentences.
+        dataset: All measurements, with their errors and those of the nulls.
+        verdict: Outcome, and a sentence.
+        warnings: Warnings, as sentences.
     """
 
     weights: Any
@@ -54,7 +54,7 @@ class ContextMap:
 
     @property
     def null_gaps(self) -> xr.DataArray:
-        """The gaps of the nulls, over ``null`` and ``draw``."""
+        """Gaps of the nulls, over ``null`` and ``draw``."""
         return self.dataset["null_gap"]
 
     @property
@@ -64,22 +64,22 @@ class ContextMap:
 
     @property
     def composition(self) -> float:
-        """The composition gap; NaN where the context has one example."""
+        """Composition gap; NaN if the context has one example."""
         return float(self.dataset["composition"])
 
     @property
     def norm(self) -> float:
-        """How far the weights move, over the norm of those that may."""
+        """Norm of the weight change over the norm of the subspace's weights."""
         return float(self.dataset["norm"])
 
     @property
     def rank_curve(self) -> xr.DataArray:
-        """The gap when every matrix of the change is cut to a rank, over ``rank``."""
+        """Gap with every matrix of the change truncated to a rank, over ``rank``."""
         return self.dataset["rank_gap"]
 
     @property
     def gradient(self) -> float:
-        """Gradient norm where the fit ended, over that at the start."""
+        """Final gradient norm of the fit over that at the start."""
         return float(self.dataset["gradient"])
 
     @property
@@ -99,11 +99,11 @@ class ContextMap:
 
         def beside(name: str) -> str:
             least = data[f"null_{name}"].min("draw")
-            others = ", ".join(f"{null} {float(least.sel(null=null)):.2g}" for null in NULLS)
-            return f"{float(data[name]):.2g} (least of nulls: {others})"
+            null_values = ", ".join(f"{null} {float(least.sel(null=null)):.2g}" for null in NULLS)
+            return f"{float(data[name]):.2g} (least of nulls: {null_values})"
 
-        shown = {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
-        return {"verdict": f"{self.outcome.value}, {self.verdict.sentence}"} | shown
+        rows = {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
+        return {"verdict": f"{self.outcome.value}, {self.verdict.sentence}"} | rows
 
 
 def context_map(
@@ -121,14 +121,14 @@ def context_map(
     checkpoints: Sequence[Any] = (),
     solver: MapSolver | None = None,
 ) -> ContextMap:
-    r"""The weights without a context that answer as the model with it, and whether they are more than a fit.
+    r"""Weights that answer without a context as the model answers with it, and tests whether they are more than a fit.
 
     .. math:: f_c(w) = w + P\theta^*, \qquad
               \theta^* = \arg\min_\theta\; D_c(w, w + P\theta) + \tfrac\mu2 \lVert\theta\rVert^2, \qquad
               D_c(w, w') = E_x\, \mathrm{KL}\big(T_w(c, x) \,\Vert\, T_{w'}(x)\big)
 
     where the divergence is that of the task's loss (half the squared difference, or between softmax distributions) and
-    P the subspace. Four things are measured of it, on queries that it was not fitted on:
+    P the subspace. Four quantities are measured on held-out queries:
 
     .. math:: \rho_c &= D_c(w, f_c(w)) / D_c(w, w) \\
               \tau_c &= \frac{E\,|\partial_d T_w(c, x) - \partial_{Df_c d} T_{f_c(w)}(x)|^2}
@@ -137,35 +137,34 @@ def context_map(
               \quad c = c_1 c_2
 
     and :math:`|f_c(w) - w|` over the norm of the subspace's weights. Squares are in the metric of the divergence. The
-    directions d are random, of the size of every array. The verdict does not rest on :math:`\rho_c`. What w itself
-    leaves of the derivative test, with d for :math:`Df_c d`, is ``unmoved``.
+    directions d are random, scaled to every array. The verdict does not rest on :math:`\rho_c`. ``unmoved`` is the
+    value of the derivative test for w itself, with d for :math:`Df_c d`.
 
     Args:
         model: Model at its weights w.
         task: Task that owns the loss, and samples the queries.
         context: Prompt whose examples before its last query are the context.
-        subspace: Weights that may move, as ``where`` of ``equinox.tree_at``, the way ``fit(trainable=...)`` takes
-            them; None: all.
+        subspace: Weights that may change, as ``where`` of ``equinox.tree_at`` and ``fit(trainable=...)``; None: all.
         key: Key of queries, nulls and directions.
-        queries: Number of queries that are fitted, and of those held out; or prompts stacked on a leading axis, of
-            which half are fitted.
+        queries: Number of queries for the fit, and the same number held out; or prompts stacked on a leading axis, half
+            of them for the fit.
         query_length: Number of positions of a query.
         directions: Number of random directions of the derivative test, at least 2.
         draws: Number of networks of each null, at least 2.
-        untrained: Function of a key that draws an untrained network; None: the model's with every array permuted.
-        checkpoints: Models of the same shapes near w: :math:`\tau_c` is also measured for the step to each, whole.
-        solver: How the fits are made; None: the default :class:`~icllab.diagnostics.contexts.solvers.MapSolver`.
+        untrained: Function of a key that samples an untrained network; None: permute every array of the model.
+        checkpoints: Models of the same shapes near w; :math:`\tau_c` is also measured for the whole step to each.
+        solver: Options of the fits; None: the default :class:`~icllab.diagnostics.contexts.solvers.MapSolver`.
 
     Returns:
         A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
         ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
         the prefix ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over
-        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``; and as attributes what
-        the queries are.
+        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The
+        attributes describe the queries.
 
     Raises:
-        InputError: The subspace holds no weights, or none that a query feels; the context is empty, longer than the
-            model takes, or changes no answer; or an argument is out of its range.
+        InputError: The subspace has no weights, or none that affects a query; the context is empty, too long for the
+            model, or changes no answer; or an argument is out of range.
 
     Source: the hypothesis [SLT22].
     Derived: docs/context-map.md, The map.
@@ -173,42 +172,42 @@ def context_map(
     require_key(key)
     require_integer("directions", directions, least=2)
     require_integer("draws", draws, least=2)
-    how = MapSolver() if solver is None else solver
-    mask = chosen(model, subspace)
+    map_solver = MapSolver() if solver is None else solver
+    mask = parameter_mask(model, subspace)
     of_queries, of_networks, of_directions = (jax.random.fold_in(key, i) for i in range(3))
-    asked = queries_for(context, task, count=queries, size=query_length, key=of_queries)
-    kind = kind_of(task, require_answer(model, context, asked))
+    query_set = queries_for(context, task, count=queries, size=query_length, key=of_queries)
+    kind = kind_of(task, require_answer(model, context, query_set))
 
-    case = nulls.own(model, mask, context, asked, kind)
-    start = float(jnp.mean(divergence(kind, case.held_out, answers_alone(model, asked.held_out))))
+    case = nulls.own_case(model, mask, context, query_set, kind)
+    start = float(jnp.mean(divergence(kind, case.held_out, answers_alone(model, query_set.held_out))))
     if not np.isfinite(start) or start == 0:
         raise expected("context", "one that changes the model's answers", f"a divergence of {start:g}")
-    said = unfelt(case.fit, query_length)
-    own = fitted_map(case, how)
-    maps = {("own", 0): own}
-    for i, other in enumerate(nulls.drawn_networks(model, draws, untrained=untrained, key=of_networks)):
-        maps["unrelated", i] = fitted_map(nulls.unrelated(case, other, context, asked), how)
-        maps["untrained", i] = fitted_map(nulls.own(other, mask, context, asked, kind), how)
-    tests = MapTests(context, asked, mask, kind, how, model, checkpoints, directions, of_directions)
+    warnings = unused_parameters(case.fit, query_length)
+    own_map = fit_map(case, map_solver)
+    maps = {("own", 0): own_map}
+    for i, network in enumerate(nulls.null_networks(model, draws, untrained=untrained, key=of_networks)):
+        maps["unrelated", i] = fit_map(nulls.unrelated_case(case, network, context, query_set), map_solver)
+        maps["untrained", i] = fit_map(nulls.own_case(network, mask, context, query_set, kind), map_solver)
+    tests = MapTests(context, query_set, mask, kind, map_solver, model, checkpoints, directions, of_directions)
     rows = {
-        (name, i): tests.measured(one, first=own if name == "unrelated" else one, other=one)
-        for (name, i), one in maps.items()
+        (name, i): tests.measure(candidate, reference=own_map if name == "unrelated" else candidate, partner=candidate)
+        for (name, i), candidate in maps.items()
     }
-    ranks, gaps = tests.rank_curve(own)
-    found = (
+    ranks, gaps = tests.rank_curve(own_map)
+    dataset = (
         _dataset(rows, draws)
         .assign_coords(rank=ranks)
         .assign(
             rank_gap=("rank", gaps),
             divergence=start,
-            gradient=float(own.solution.gradient),
-            converged=own.converged,
+            gradient=float(own_map.solution.gradient),
+            converged=own_map.converged,
             null_converged=(("null", "draw"), _by_null(draws, lambda name, i: maps[name, i].converged)),
         )
     )
-    found.attrs.update(asked.description, method=own.method, steps=int(own.solution.steps), head=kind)
-    said += _warnings(found)
-    return ContextMap(own.model, found, _verdict(found), tuple(said))
+    dataset.attrs.update(query_set.description, method=own_map.method, steps=int(own_map.solution.steps), head=kind)
+    warnings += _warnings(dataset)
+    return ContextMap(own_map.model, dataset, _verdict(dataset), tuple(warnings))
 
 
 def _by_null(draws: int, value: Any) -> np.ndarray:
@@ -216,42 +215,48 @@ def _by_null(draws: int, value: Any) -> np.ndarray:
 
 
 def _dataset(rows: dict[tuple[str, int], dict[str, np.ndarray]], draws: int) -> xr.Dataset:
-    """Every number of the map with its error, and those of the nulls beside it."""
+    """Measurements of the map with their errors, and those of the nulls."""
     variables: dict[str, Any] = {}
-    for what, pair in rows["own", 0].items():
+    for quantity, pair in rows["own", 0].items():
         dims = ("checkpoint",) if pair.ndim > 1 else ()
-        values = _by_null(draws, lambda name, i, what=what: rows[name, i][what])
-        for end, place in (("", 0), ("_error", 1)):
-            variables[what + end] = (dims, pair[..., place])
-            variables[f"null_{what}{end}"] = (("null", "draw", *dims), values[..., place])
+        values = _by_null(draws, lambda name, i, quantity=quantity: rows[name, i][quantity])
+        for suffix, column in (("", 0), ("_error", 1)):
+            variables[quantity + suffix] = (dims, pair[..., column])
+            variables[f"null_{quantity}{suffix}"] = (("null", "draw", *dims), values[..., column])
     variables = {name: value for name, value in variables.items() if not name.endswith(("norm_error", "solve_error"))}
     return xr.Dataset(variables, coords={"null": list(NULLS), "draw": np.arange(draws)})
 
 
-def _verdict(found: xr.Dataset) -> MapVerdict:
-    def compared(name: str) -> Compared:
-        error = float(found[f"{name}_error"]) if f"{name}_error" in found else 0.0
-        return Compared(float(found[name]), error, found[f"null_{name}"].values)
+def _verdict(dataset: xr.Dataset) -> MapVerdict:
+    def comparison(name: str) -> Comparison:
+        error = float(dataset[f"{name}_error"]) if f"{name}_error" in dataset else 0.0
+        return Comparison(float(dataset[name]), error, dataset[f"null_{name}"].values)
 
-    composition = compared("composition") if found.attrs["context_length"] > 1 else None
-    converged = bool(found["converged"])
-    how = {"unmoved": float(found["unmoved"]), "converged": converged}
-    return judged(compared("gap"), compared("derivative"), composition, compared("norm"), **how)
+    composition = comparison("composition") if dataset.attrs["context_length"] > 1 else None
+    converged = bool(dataset["converged"])
+    return judge_map(
+        comparison("gap"),
+        comparison("derivative"),
+        composition,
+        comparison("norm"),
+        unmoved=float(dataset["unmoved"]),
+        converged=converged,
+    )
 
 
-def _warnings(found: xr.Dataset) -> list[str]:
-    said = []
-    if not found["converged"]:
-        steps, gradient = found.attrs["steps"], float(found["gradient"])
-        said.append(f"the fit has not converged: after {steps} steps the gradient is {gradient:.2g} of the first")
-    failed = int((~found["null_converged"]).sum())
-    if failed:
-        said.append(f"{failed} of {found['null_converged'].size} fits of nulls have not converged")
-    if float(found["solve"]) > UNSOLVED:
-        left = float(found["solve"])
-        said.append(f"the solve of the derivative is singular to working precision: {left:.2g} of it is left")
-    if not np.isfinite(found["null_gap"]).all():
-        said.append("the context changes no answer of some untrained networks; they are left out")
-    if found.attrs["context_length"] < 2:
-        said.append("a context of one example cannot be cut: there is no composition test")
-    return said
+def _warnings(dataset: xr.Dataset) -> list[str]:
+    warnings = []
+    if not dataset["converged"]:
+        steps, gradient = dataset.attrs["steps"], float(dataset["gradient"])
+        warnings.append(f"the fit has not converged: after {steps} steps the gradient is {gradient:.2g} of the first")
+    failures = int((~dataset["null_converged"]).sum())
+    if failures:
+        warnings.append(f"{failures} of {dataset['null_converged'].size} fits of nulls have not converged")
+    if float(dataset["solve"]) > UNSOLVED:
+        residual = float(dataset["solve"])
+        warnings.append(f"the solve of the derivative is singular to working precision: {residual:.2g} of it is left")
+    if not np.isfinite(dataset["null_gap"]).all():
+        warnings.append("the context changes no answer of some untrained networks; they are left out")
+    if dataset.attrs["context_length"] < 2:
+        warnings.append("a context of one example cannot be cut: there is no composition test")
+    return warnings

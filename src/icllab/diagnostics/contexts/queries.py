@@ -1,12 +1,11 @@
-r"""What is asked with a context before it, and alone.
+r"""Queries after a context and without it.
 
-A *context* is what a prompt has before its last query: of a prompt of :math:`\ell` examples all of them, of n tokens
-the first n - 2. Its own query and target do not count. A *query* is the last ``query_length`` positions of another
-prompt; the answer is that at the last of them.
+A *context* is the part of a prompt before its last query: all :math:`\ell` examples, or the first n - 2 of n tokens. A
+*query* is the last ``query_length`` positions of another prompt; the answer is that at the last position.
 
-With the context the query follows it. Alone it is the prompt's own ``alone``: positions begin anew for regression and
-tokens; an item-label query keeps its place, and so does every part of a context that is cut: the later part stays where
-it is, the earlier one is moved up to the query.
+A query without context is given by the prompt's ``alone``. Positions of regression and tokens restart. An item-label
+query keeps its position, and so does each half of a context: the later half stays, the earlier half moves up to the
+query.
 """
 
 import functools
@@ -26,12 +25,12 @@ from icllab.models.contexts.prefixes import after
 
 
 @functools.singledispatch
-def joined(context: Any, query: Any) -> Any:
-    """One prompt: the examples of a context, then a query; a kind of prompt of one's own registers its way."""
+def join_prompt(context: Any, query: Any) -> Any:
+    """Join the examples of a context and a query; other kinds of prompts can register a function."""
     return after(context, query)
 
 
-@joined.register
+@join_prompt.register
 def _(context: ItemLabelPrompt, query: ItemLabelPrompt) -> ItemLabelPrompt:
     return ItemLabelPrompt(
         items=jnp.concatenate([context.items[:-1], query.items]),
@@ -43,22 +42,22 @@ def _(context: ItemLabelPrompt, query: ItemLabelPrompt) -> ItemLabelPrompt:
     )
 
 
-def placed(context: Prompt, query: Any) -> Any:
-    """The query as it stands after the context, alone."""
+def place_query(context: Prompt, query: Any) -> Any:
+    """The query without context, at its position after the context."""
     if not isinstance(query, ItemLabelPrompt) or not isinstance(context, ItemLabelPrompt):
         return query
     begin = context.shift + 2 * context.length
     return eqx.tree_at(lambda prompt: prompt.shift, query, begin.astype(query.shift.dtype))
 
 
-def halves(context: Prompt) -> tuple[Any, Any]:
-    """The context cut in two, the earlier part the shorter one where it is odd."""
+def halve_context(context: Prompt) -> tuple[Any, Any]:
+    """Halves of a context; the earlier half is the shorter one if the length is odd."""
     first, last = context.length // 2, context.positions - 1
     return context.alone(first, size=first + 1), context.alone(last, size=last - first + 1)
 
 
 class Queries(eqx.Module):
-    """Queries alone, stacked: those that a map is fitted on, and others that it is judged on."""
+    """Stacked queries without context: for the fit of a map, and held out."""
 
     fitted: Any
     held_out: Any
@@ -66,11 +65,11 @@ class Queries(eqx.Module):
 
 
 def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: int, key: PRNGKeyArray) -> Queries:
-    """Queries to put after a context: ``count`` of them of each kind from the task, or half of those given.
+    """Queries for a context: ``count`` for the fit and as many held out, or the halves of given prompts.
 
     Raises:
-        InputError: The context is empty or of another kind, queries have fewer positions than asked for, or there are
-            fewer than two of each kind.
+        InputError: The context is empty or of another kind, queries have fewer positions than ``size``, or there are
+            fewer than two for the fit.
     """
     if not isinstance(context, Prompt):
         raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
@@ -85,55 +84,57 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
     total = len(jax.tree.leaves(prompts)[0])
     if total < 4:
         raise expected("queries", "at least four prompts on a leading axis", total)
-    one = jax.tree.map(lambda leaf: leaf[0], prompts)
-    if not isinstance(one, type(context)):
-        raise expected("context", f"a {type(one).__name__}, as its queries are", type(context).__name__)
-    if size > one.positions:
-        raise expected("query_length", f"at most {one.positions}, the positions of a prompt", size)
-    alone = _alone(prompts, context, size)
+    example = jax.tree.map(lambda leaf: leaf[0], prompts)
+    if not isinstance(example, type(context)):
+        raise expected("context", f"a {type(example).__name__}, as its queries are", type(context).__name__)
+    if size > example.positions:
+        raise expected("query_length", f"at most {example.positions}, the positions of a prompt", size)
+    queries = _alone(prompts, context, size)
     _require_room(context, size)
     half = total // 2
-    first, second = (jax.tree.map(lambda leaf, r=rows: leaf[r], alone) for rows in (slice(half), slice(half, 2 * half)))
-    kept = isinstance(context, ItemLabelPrompt)
-    described = {"query_length": size, "queries": half, "query_source": source, "context_length": context.length}
-    return Queries(first, second, described | {"positions": "kept" if kept else "restart"})
+    first, second = (
+        jax.tree.map(lambda leaf, r=rows: leaf[r], queries) for rows in (slice(half), slice(half, 2 * half))
+    )
+    keeps_positions = isinstance(context, ItemLabelPrompt)
+    description = {"query_length": size, "queries": half, "query_source": source, "context_length": context.length}
+    return Queries(first, second, description | {"positions": "kept" if keeps_positions else "restart"})
 
 
 @eqx.filter_jit
 def _alone(prompts: Any, context: Any, size: int) -> Any:
-    return jax.vmap(lambda prompt: placed(context, prompt.alone(prompt.positions - 1, size=size)))(prompts)
+    return jax.vmap(lambda prompt: place_query(context, prompt.alone(prompt.positions - 1, size=size)))(prompts)
 
 
 def _require_room(context: Prompt, size: int) -> None:
-    """Places for all tokens, where a prompt has a number of them."""
+    """Raise if an item-label prompt has too few positions for the context and a query."""
     if isinstance(context, ItemLabelPrompt):
-        needed = int(context.shift) + 2 * (context.length + size) - 1
-        if needed > context.position_dim:
-            raise expected("context", f"at most {context.position_dim} places, query included", needed)
+        required = int(context.shift) + 2 * (context.length + size) - 1
+        if required > context.position_dim:
+            raise expected("context", f"at most {context.position_dim} places, query included", required)
 
 
 def last_answer(model: Predictor, prompt: Any) -> Float[Array, " output"]:
-    """What is answered at the last position, as a vector."""
+    """The answer at the last position, as a vector."""
     return model(prompt)[-1].reshape(-1)
 
 
 @eqx.filter_jit
 def answers_alone(model: Predictor, queries: Any) -> Float[Array, "query output"]:
-    """The answers to queries alone."""
+    """Answers to queries without context."""
     return jax.vmap(lambda query: last_answer(model, query))(queries)
 
 
 @eqx.filter_jit
 def answers_after(model: Predictor, context: Any, queries: Any) -> Float[Array, "query output"]:
-    """The answers to queries after a context."""
-    return jax.vmap(lambda query: last_answer(model, joined(context, query)))(queries)
+    """Answers to queries after a context."""
+    return jax.vmap(lambda query: last_answer(model, join_prompt(context, query)))(queries)
 
 
 def require_answer(model: Predictor, context: Any, queries: Queries) -> jax.ShapeDtypeStruct:
-    """What an answer after the context looks like; a context that the model cannot take is refused in one line."""
-    one = jax.tree.map(lambda leaf: leaf[0], queries.fitted)
+    """Shape and type of an answer after the context; raise if the model cannot take the context."""
+    query = jax.tree.map(lambda leaf: leaf[0], queries.fitted)
     try:
-        return eqx.filter_eval_shape(lambda: last_answer(model, joined(context, one)))
+        return eqx.filter_eval_shape(lambda: last_answer(model, join_prompt(context, query)))
     except IclError:
         raise
     except Exception as error:
@@ -144,11 +145,11 @@ def require_answer(model: Predictor, context: Any, queries: Queries) -> jax.Shap
 
 
 def queries_near(context: ItemLabelPrompt, *, noise: float, count: int, key: PRNGKeyArray) -> ItemLabelPrompt:
-    r"""Other items of the classes of a context, each with its label, as prompts of one position, stacked.
+    r"""Sample other items of a context's classes, with their labels, as stacked prompts of one position.
 
     .. math:: x_q = \rho\,x_i + \sqrt{1 - \rho^2}\; g, \qquad g \sim N(0, I/D), \qquad \rho = 1/(1 + \epsilon^2)
 
-    for an item i drawn evenly, as two items of one class are related in
+    for a uniformly random item i, as for two items of one class in
     :class:`~icllab.tasks.item_label.ItemLabel` with ``within_class_noise`` :math:`\epsilon`.
     """
     require_integer("count", count)
@@ -156,11 +157,11 @@ def queries_near(context: ItemLabelPrompt, *, noise: float, count: int, key: PRN
     numbers = jax.random.randint(of_items, (count,), 0, context.pairs)
     rho = 1 / (1 + noise**2)
 
-    def one(number: Array, key: PRNGKeyArray) -> ItemLabelPrompt:
+    def query_near(number: Array, key: PRNGKeyArray) -> ItemLabelPrompt:
         item = context.items[number]
-        other = jax.random.normal(key, item.shape, item.dtype) / item.size**0.5
+        noise_vector = jax.random.normal(key, item.shape, item.dtype) / item.size**0.5
         return ItemLabelPrompt(
-            items=(rho * item + (1 - rho**2) ** 0.5 * other)[None],
+            items=(rho * item + (1 - rho**2) ** 0.5 * noise_vector)[None],
             label_vectors=context.label_vectors[:0],
             labels=context.labels[number][None],
             classes=context.classes[number][None],
@@ -168,4 +169,4 @@ def queries_near(context: ItemLabelPrompt, *, noise: float, count: int, key: PRN
             position_dim=context.position_dim,
         )
 
-    return jax.vmap(one)(numbers, jax.random.split(of_noise, count))
+    return jax.vmap(query_near)(numbers, jax.random.split(of_noise, count))

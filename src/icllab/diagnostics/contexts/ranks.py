@@ -1,6 +1,6 @@
-r"""How many directions of the weights a context's map keeps: its rank in function space.
+r"""Rank in function space of a context's map.
 
-Everything is in the space of answers to n queries of k outputs, :math:`m = nk` rows. With the Jacobians of these
+All computations are in the space of answers to n queries of k outputs, :math:`m = nk` rows. With the Jacobians of these
 answers, in the metric of the divergence and over :math:`\sqrt n`, at :math:`f_c(w)` without context
 (:math:`J'` for the weights w, :math:`J'_\theta` for the subspace) and at w with it (:math:`J_c`),
 
@@ -23,24 +23,24 @@ from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import kind_of, metric_root
-from icllab.diagnostics.contexts.map_tests import fitted_map
-from icllab.diagnostics.contexts.queries import answers_alone, joined, last_answer, queries_for, require_answer
-from icllab.diagnostics.contexts.solvers import MapSolver, unfelt
-from icllab.diagnostics.contexts.subspaces import Where, chosen
+from icllab.diagnostics.contexts.map_tests import fit_map
+from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer, queries_for, require_answer
+from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
+from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
 
 
 @dataclass(frozen=True, repr=False)
 class ContextRank:
-    r"""What :func:`context_rank` finds.
+    r"""Result of :func:`context_rank`.
 
     Attributes:
         weights: The model of the weights :math:`f_c(w)`.
         rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above the threshold times the largest.
         participation: :math:`(\sum \lambda_i)^2 / \sum \lambda_i^2` of these eigenvalues.
         query_rank: Rank of :math:`G'` over all weights, by the same threshold.
-        eigenvalues: Eigenvalues of :math:`M_c` that are not zero for want of rows, from the largest.
-        basis: Orthonormal rows that span what :math:`M_c` does not annihilate.
-        converged: Whether the map's fit has converged.
+        eigenvalues: Eigenvalues of :math:`M_c` in descending order, as many as rows allow.
+        basis: Orthonormal rows that span the row space of :math:`M_c`.
+        converged: Whether the fit of the map has converged.
         memory: Bytes of all Jacobians.
     """
 
@@ -59,15 +59,15 @@ class ContextRank:
         return self.query_rank - self.rank
 
     def overlap(self, other: "ContextRank") -> float:
-        r"""How far two contexts use the same directions of the same weights.
+        r"""Overlap of the weight directions that two contexts use.
 
         .. math:: O(c_1, c_2) = \frac{\operatorname{tr} \Pi_1 \Pi_2}{\min(r_1, r_2)}
 
-        with the projectors on the row spaces of :math:`M_c^{1/2}`: 1 where one holds the other, 0 where they are
+        with the projectors on the row spaces of :math:`M_c^{1/2}`: 1 if one contains the other, 0 if they are
         orthogonal. Directions are compared in the metric of an isotropic prior.
 
         Raises:
-            InputError: The other rank is over other weights, or one of them is 0.
+            InputError: The ranks belong to different weights, or one of them is 0.
         """
         if other.basis.shape[1] != self.basis.shape[1]:
             raise expected("other", f"a rank over {self.basis.shape[1]} weights", other.basis.shape[1])
@@ -104,28 +104,28 @@ def context_rank(
     threshold: float = 1e-3,
     solver: MapSolver | None = None,
 ) -> ContextRank:
-    r"""The rank of a context's map where it is seen by queries.
+    r"""Rank of a context's map in the space of answers to queries.
 
     .. math:: M_c = Df_c^\top\, G'\, Df_c, \qquad r_c = \#\{i : \lambda_i > \theta \lambda_1\}, \qquad
               \delta_c = \operatorname{rank} G' - r_c
 
-    with :math:`G'` the Fisher matrix of the model without context at :math:`f_c(w)`. The derivative itself is the
-    identity along weights that no query feels; :math:`M_c` counts only what answers show. Where
+    with :math:`G'` the Fisher matrix of the model without context at :math:`f_c(w)`. The derivative :math:`Df_c` is the
+    identity along weights that affect no query; :math:`M_c` counts only directions that change answers. If
     :math:`T_w(c, x) = T_{f_c(w)}(x)` for all w nearby, :math:`M_c` is the Fisher matrix of the model with the context
-    at w. Where only some ``weights`` vary, the rank is that of :math:`f_c` on these.
+    at w. If only some ``weights`` vary, the rank is that of :math:`f_c` on these.
 
     Args:
         model: Model at its weights w.
         task: Task that owns the loss, and samples the queries.
         context: Prompt whose examples before its last query are the context.
-        subspace: Weights that the map may move; see :func:`~icllab.diagnostics.contexts.maps.context_map`.
+        subspace: Weights that the map may change; see :func:`~icllab.diagnostics.contexts.maps.context_map`.
         key: Key of the queries.
         weights: Weights w that vary, as ``where`` of ``equinox.tree_at``; None: all.
-        queries: Number of queries, or prompts stacked on a leading axis, of which half are used. Memory grows with
-            their number times outputs times parameters, time with the cube of the first two.
+        queries: Number of queries, or prompts stacked on a leading axis, of which half are used. Memory is proportional
+            to queries times outputs times parameters, time to the cube of queries times outputs.
         query_length: Number of positions of a query.
         threshold: :math:`\theta`.
-        solver: How the map is fitted, and the ridge :math:`\mu`, which is over the largest eigenvalue of K here.
+        solver: Options of the fit. Here the ridge :math:`\mu` is relative to the largest eigenvalue of K.
 
     Raises:
         InputError: As ``context_map``; or the linear system of the derivative is singular and there is no ridge.
@@ -134,59 +134,59 @@ def context_rank(
     """
     require_key(key)
     require_number("threshold", threshold, "a number between 0 and 1", lambda v: 0 < v < 1)
-    how = MapSolver() if solver is None else solver
-    mask, varied = chosen(model, subspace), chosen(model, weights, "weights")
-    asked = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
-    kind = kind_of(task, require_answer(model, context, asked))
-    case = nulls.own(model, mask, context, asked, kind)
-    unfelt(case.fit, query_length)
-    found = fitted_map(case, how)
+    map_solver = MapSolver() if solver is None else solver
+    mask, varied_mask = parameter_mask(model, subspace), parameter_mask(model, weights, "weights")
+    query_set = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
+    kind = kind_of(task, require_answer(model, context, query_set))
+    case = nulls.own_case(model, mask, context, query_set, kind)
+    unused_parameters(case.fit, query_length)
+    own_map = fit_map(case, map_solver)
 
-    every = chosen(model, None)
-    z = answers_alone(found.model, asked.fitted)
-    alone = _jacobian(found.model, every, None, asked.fitted, z, kind)
-    after = _jacobian(model, varied, context, asked.fitted, z, kind)
-    moved, stays = (alone[:, _columns(every, some, model)] for some in (mask, varied))
-    smooth = _smoother(moved, how.ridge_of(z.dtype))
-    carried = stays + smooth @ (after - stays)
-    spectrum, basis = _spectrum(carried, threshold)
+    full_mask = parameter_mask(model, None)
+    z = answers_alone(own_map.model, query_set.fitted)
+    alone = _jacobian(own_map.model, full_mask, None, query_set.fitted, z, kind)
+    after = _jacobian(model, varied_mask, context, query_set.fitted, z, kind)
+    subspace_columns, varied_columns = (alone[:, _columns(full_mask, part, model)] for part in (mask, varied_mask))
+    smooth = _smoother(subspace_columns, map_solver.ridge_of(z.dtype))
+    map_rows = varied_columns + smooth @ (after - varied_columns)
+    spectrum, basis = _spectrum(map_rows, threshold)
     return ContextRank(
-        weights=found.model,
+        weights=own_map.model,
         rank=len(basis),
         participation=float(spectrum.sum() ** 2 / np.sum(spectrum**2)) if spectrum.any() else 0.0,
         query_rank=len(_spectrum(alone, threshold)[1]),
         eigenvalues=spectrum,
         basis=basis,
-        converged=found.converged,
-        memory=sum(one.nbytes for one in (alone, after, moved, stays, carried)),
+        converged=own_map.converged,
+        memory=sum(matrix.nbytes for matrix in (alone, after, subspace_columns, varied_columns, map_rows)),
     )
 
 
-def _smoother(moved: np.ndarray, ridge: float) -> np.ndarray:
-    """S, from the Jacobian of the subspace."""
-    values, vectors = np.linalg.eigh(moved @ moved.T)
+def _smoother(jacobian: np.ndarray, ridge: float) -> np.ndarray:
+    """The matrix S, from the Jacobian of the subspace."""
+    values, vectors = np.linalg.eigh(jacobian @ jacobian.T)
     values = np.clip(values, 0.0, None)
     tiny = len(values) * np.finfo(float).eps * values.max()
     rank = int(np.sum(values > tiny))
-    if ridge == 0 and rank < moved.shape[1]:
-        came = f"a singular system, of rank {rank} in {moved.shape[1]} weights"
+    if ridge == 0 and rank < jacobian.shape[1]:
+        came = f"a singular system, of rank {rank} in {jacobian.shape[1]} weights"
         raise expected("ridge", "a number > 0 where queries do not feel all of the subspace", came)
-    lifted = values + ridge * values.max()
-    share = np.where(values > tiny, values / np.where(lifted > 0, lifted, 1.0), 0.0)
+    shifted = values + ridge * values.max()
+    share = np.where(values > tiny, values / np.where(shifted > 0, shifted, 1.0), 0.0)
     return (vectors * share) @ vectors.T
 
 
 def _spectrum(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """The eigenvalues of the rows' second moments, and the directions of those above the threshold."""
+    """Squared singular values of the rows, and the right singular vectors of those above the threshold."""
     _, singular, directions = np.linalg.svd(rows, full_matrices=False)
     values = singular**2
     count = int(np.sum(values > threshold * values.max())) if values.max() > 0 else 0
     return values, directions[:count]
 
 
-def _columns(every: Any, some: Any, model: Any) -> np.ndarray:
-    """Which of all weights are among some."""
-    leaves, parts = eqx.filter(model, every), eqx.filter(some, every)
+def _columns(full: Any, part: Any, model: Any) -> np.ndarray:
+    """Mask over all weights of those in a part."""
+    leaves, parts = eqx.filter(model, full), eqx.filter(part, full)
     flags = [
         np.full(leaf.size, bool(flag))
         for leaf, flag in zip(jax.tree.leaves(leaves), jax.tree.leaves(parts), strict=True)
@@ -195,7 +195,7 @@ def _columns(every: Any, some: Any, model: Any) -> np.ndarray:
 
 
 def _jacobian(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind: str) -> np.ndarray:
-    """Rows of all queries and outputs, in the metric at some answers; in float64."""
+    """Jacobian, with a row for each query and output, in the metric at given answers; in float64."""
     leaves = jax.tree.leaves(_jacobians(model, mask, context, queries, at, kind))
     rows = at.size
     flat = [np.asarray(leaf, np.float64).reshape(rows, -1) for leaf in leaves]
@@ -206,10 +206,10 @@ def _jacobian(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind
 def _jacobians(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind: str) -> Any:
     free = eqx.filter(model, mask)
 
-    def one(pair: tuple[Any, Array]) -> Any:
+    def jacobian(pair: tuple[Any, Array]) -> Any:
         query, answer = pair
-        asked = query if context is None else joined(context, query)
-        found = jax.jacrev(lambda f: last_answer(eqx.combine(f, model), asked))(free)
-        return jax.tree.map(lambda leaf: metric_root(kind, answer, leaf), found)
+        prompt = query if context is None else join_prompt(context, query)
+        columns = jax.jacrev(lambda f: last_answer(eqx.combine(f, model), prompt))(free)
+        return jax.tree.map(lambda leaf: metric_root(kind, answer, leaf), columns)
 
-    return jax.lax.map(one, (queries, at))
+    return jax.lax.map(jacobian, (queries, at))

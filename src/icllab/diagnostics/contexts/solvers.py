@@ -1,10 +1,17 @@
-r"""The weights whose answers without a context are nearest to given answers, in a subspace of the weights.
+r"""Fits of weights, in a subspace, whose answers without a context match given answers.
 
 .. math:: \theta^* = \arg\min_\theta\; D(\theta) + \frac\mu2 \lVert \theta \rVert^2, \qquad
           D(\theta) = \frac1n \sum_i \mathrm{div}\big(t_i, T_{w + P\theta}(x_i)\big)
 
 from :math:`\theta = 0`. Gauss-Newton steps are damped (Levenberg-Marquardt) and solved by conjugate gradients, so that
-only products with the Gauss-Newton matrix are needed; what no query feels is not moved.
+only products with the Gauss-Newton matrix are needed. Weights that affect no query do not change.
+
+The derivative of the map :math:`f_c(w) = w + P\theta^*` follows by implicit differentiation. The gradient of D still
+vanishes after a change d of all weights if
+
+.. math:: (D_{\theta\theta} + \mu)\, d\theta = -D_{\theta w}\, d, \qquad Df_c\, d = d + P\, d\theta
+
+with the Gauss-Newton matrix for :math:`D_{\theta\theta}`, which is exact if D = 0.
 """
 
 from dataclasses import dataclass
@@ -20,29 +27,31 @@ from jaxtyping import Array, Float
 
 from icllab.core.errors import expected, require_integer, require_number, unknown
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.queries import last_answer
+from icllab.diagnostics.contexts.queries import join_prompt, last_answer
+from icllab.diagnostics.contexts.subspaces import parameters
 from icllab.diagnostics.curvature.products import GaussNewton
 
 METHODS = ("auto", "gauss_newton", "adam")
-FIRST_DAMPING = 0.1  # of Gauss-Newton, over the curvature along the first gradient
-IDLE = 4  # steps without a gain after which Gauss-Newton ends
+FIRST_DAMPING = 0.1  # over the curvature along the first gradient
+IDLE = 4  # Gauss-Newton steps without a gain before it stops
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapSolver:
-    r"""How a map is fitted, and its derivative solved for.
+    r"""Options of the fit of a map and of the linear system of its derivative.
 
     Attributes:
-        method: ``"gauss_newton"``, ``"adam"``, or ``"auto"``: Adam goes on where Gauss-Newton has not converged.
+        method: ``"gauss_newton"``, ``"adam"``, or ``"auto"``: Adam continues if Gauss-Newton has not converged.
         steps: Largest number of Gauss-Newton steps.
-        products: Largest number of products with the Gauss-Newton matrix for one step; of a derivative, twice that.
+        products: Largest number of products with the Gauss-Newton matrix for one step; a derivative may take twice as
+            many.
         adam_steps: Number of steps of Adam.
-        tolerance: Gradient norm over that at the start at which a fit has converged.
-        ridge: :math:`\mu` over the curvature along the first gradient; None: ten units of rounding. A larger one
-            answers held-out queries better where queries are few.
+        tolerance: Final gradient norm of a converged fit over that at the start.
+        ridge: :math:`\mu` over the curvature along the first gradient; None: ten units of rounding. A larger
+            ridge generalises better from few queries.
 
     Raises:
-        InputError: A name is unknown, or a number does not fit.
+        InputError: A name is unknown, or a number is out of range.
     """
 
     method: str = "auto"
@@ -62,12 +71,12 @@ class MapSolver:
             require_number("ridge", self.ridge, "a number from 0 to 1, or None", lambda v: 0 <= v <= 1)
 
     def ridge_of(self, dtype: Any) -> float:
-        """The ridge in numbers of a type."""
+        """The ridge for numbers of a type."""
         return 10 * float(jnp.finfo(dtype).eps) if self.ridge is None else self.ridge
 
 
-class Fit(eqx.Module):
-    """What a map is fitted to: a model, which of its weights may move, and the answers that queries should get."""
+class MapFit(eqx.Module):
+    """Problem of a fit: a model, a mask of its free weights, and target answers to queries."""
 
     model: Any
     mask: Any
@@ -77,11 +86,11 @@ class Fit(eqx.Module):
 
     @property
     def free(self) -> Any:
-        """The weights that may move, as they are."""
+        """The free weights of the model."""
         return eqx.filter(self.model, self.mask)
 
     def outputs(self, free: Any, data: Any) -> Float[Array, "query output"]:
-        """The answers with these weights in their places."""
+        """Answers of the model with these free weights."""
         model = eqx.combine(free, self.model)
         return jax.vmap(lambda query: last_answer(model, query))(data[0])
 
@@ -90,68 +99,68 @@ class Fit(eqx.Module):
         return jnp.mean(divergence(self.kind, data[1], outputs))
 
     def curvature(self, free: Any) -> GaussNewton:
-        """Products with the Gauss-Newton matrix of the weights that may move."""
+        """Products with the Gauss-Newton matrix of the free weights."""
         return GaussNewton(self.loss, free, (self.queries, self.targets), outputs=self.outputs)
 
     def divergence_of(self, free: Any) -> Float[Array, ""]:
-        """D with these weights."""
+        """D of these free weights."""
         data = (self.queries, self.targets)
         return self.loss(self.outputs(free, data), data)
 
 
 class Solution(NamedTuple):
-    """Where a fit ended."""
+    """Solution of a fit."""
 
     free: Any
-    divergence: Float[Array, ""]  # D there
+    divergence: Float[Array, ""]  # D at the solution
     start: Float[Array, ""]  # D at theta = 0
-    gradient: Float[Array, ""]  # gradient norm over that at the start
+    gradient: Float[Array, ""]  # final gradient norm over that at the start
     steps: Array
 
 
-def solved(fit: Fit, how: MapSolver) -> tuple[Solution, str]:
-    """The solution, and the name of the method that found it."""
-    if how.method == "adam":
-        return adam(fit, how), "adam"
-    found = gauss_newton(fit, how)
-    if how.method == "gauss_newton" or float(found.gradient) <= how.tolerance:
-        return found, "gauss_newton"
-    return _better(fit, found, how), "adam"
+def solve(fit: MapFit, solver: MapSolver) -> tuple[Solution, str]:
+    """Solve a fit; also return the name of the method."""
+    if solver.method == "adam":
+        return adam(fit, solver), "adam"
+    solution = gauss_newton(fit, solver)
+    if solver.method == "gauss_newton" or float(solution.gradient) <= solver.tolerance:
+        return solution, "gauss_newton"
+    return _continue_with_adam(fit, solution, solver), "adam"
 
 
-def _better(fit: Fit, found: Solution, how: MapSolver) -> Solution:
-    """Adam from where Gauss-Newton ended, if that is lower; the gradient is over that at the first start."""
-    again = adam(eqx.tree_at(lambda f: f.model, fit, eqx.combine(found.free, fit.model)), how)
-    if not float(again.divergence) < float(found.divergence):
-        return found
-    return again._replace(start=found.start, gradient=again.gradient * found.gradient)
+def _continue_with_adam(fit: MapFit, solution: Solution, solver: MapSolver) -> Solution:
+    """Continue with Adam from a Gauss-Newton solution, and keep the better of the two."""
+    refined = adam(eqx.tree_at(lambda f: f.model, fit, eqx.combine(solution.free, fit.model)), solver)
+    if not float(refined.divergence) < float(solution.divergence):
+        return solution
+    return refined._replace(start=solution.start, gradient=refined.gradient * solution.gradient)
 
 
 @eqx.filter_jit
-def gauss_newton(fit: Fit, how: MapSolver) -> Solution:
-    """Damped Gauss-Newton steps from where the weights are."""
+def gauss_newton(fit: MapFit, solver: MapSolver) -> Solution:
+    """Damped Gauss-Newton steps from the model's weights."""
     begin, unravel = ravel_pytree(fit.free)
-    value_of, slope_of, stiffness, first = _objective(fit, begin, unravel, how)
+    value_of, slope_of, stiffness, first = _objective(fit, begin, unravel, solver)
     tiny = jnp.asarray(jnp.finfo(begin.dtype).tiny, begin.dtype)
-    least, precise = 1e-3 * how.tolerance * jnp.linalg.norm(first), float(jnp.finfo(begin.dtype).eps) ** 0.5
+    smallest, accuracy = 1e-3 * solver.tolerance * jnp.linalg.norm(first), float(jnp.finfo(begin.dtype).eps) ** 0.5
 
     def running(state: Any) -> Array:
         _, _, slope, _, count, idle = state
-        return (count < how.steps) & (jnp.linalg.norm(slope) > least) & (idle < IDLE)
+        return (count < solver.steps) & (jnp.linalg.norm(slope) > smallest) & (idle < IDLE)
 
     def step(state: Any) -> Any:
         w, value, slope, damping, count, idle = state
         curvature = fit.curvature(unravel(w))
-        lifted = how.ridge_of(begin.dtype) * stiffness + damping
-        move = cg(lambda v: curvature(v) + lifted * v, -slope, tol=precise, maxiter=how.products)[0]
+        shift = solver.ridge_of(begin.dtype) * stiffness + damping
+        move = cg(lambda v: curvature(v) + shift * v, -slope, tol=accuracy, maxiter=solver.products)[0]
         after = value_of(w + move)
-        promised = (damping * jnp.sum(move**2) - jnp.sum(slope * move)) / 2
-        ratio = (value - after) / jnp.maximum(promised, tiny)
-        # A step that gains much less than promised may end where nothing has a gradient, as among dead units.
+        predicted_gain = (damping * jnp.sum(move**2) - jnp.sum(slope * move)) / 2
+        ratio = (value - after) / jnp.maximum(predicted_gain, tiny)
+        # A step that gains much less than predicted may end at zero gradient, for example among dead units.
         better = (after < value) & (ratio > 0.25)
         damping = jnp.where(better & (ratio > 0.75), damping / 8, jnp.where(better, damping, damping * 8))
         w = jnp.where(better, w + move, w)
-        idle = jnp.where(value - after > precise * value, 0, idle + 1)
+        idle = jnp.where(value - after > accuracy * value, 0, idle + 1)
         return w, jnp.where(better, after, value), slope_of(w), damping, count + 1, idle
 
     zero = jnp.asarray(0)
@@ -161,10 +170,10 @@ def gauss_newton(fit: Fit, how: MapSolver) -> Solution:
 
 
 @eqx.filter_jit
-def adam(fit: Fit, how: MapSolver) -> Solution:
-    """Adam with a rate that falls to zero along a cosine, from a hundredth of the weights' root mean square."""
+def adam(fit: MapFit, solver: MapSolver) -> Solution:
+    """Adam with a rate that falls along a cosine from a hundredth of the weights' root mean square to zero."""
     begin, unravel = ravel_pytree(fit.free)
-    _, slope_of, _, first = _objective(fit, begin, unravel, how)
+    _, slope_of, _, first = _objective(fit, begin, unravel, solver)
     size = jnp.sqrt(jnp.mean(begin**2))
     rate = 0.01 * jnp.where(size > 0, size, jnp.ones_like(size))
     optimizer = optax.scale_by_adam()
@@ -173,31 +182,87 @@ def adam(fit: Fit, how: MapSolver) -> Solution:
         w, memory = state
         with jax.numpy_dtype_promotion("standard"):
             move, memory = optimizer.update(slope_of(w), memory)
-        share = (1 + jnp.cos(jnp.pi * i.astype(w.dtype) / how.adam_steps)) / 2
+        share = (1 + jnp.cos(jnp.pi * i.astype(w.dtype) / solver.adam_steps)) / 2
         return (w - rate * share * jnp.asarray(move), memory), None
 
-    (w, _), _ = jax.lax.scan(step, (begin, optimizer.init(begin)), jnp.arange(how.adam_steps))
-    return _solution(fit, unravel, w, slope_of(w), first, jnp.asarray(how.adam_steps))
+    (w, _), _ = jax.lax.scan(step, (begin, optimizer.init(begin)), jnp.arange(solver.adam_steps))
+    return _solution(fit, unravel, w, slope_of(w), first, jnp.asarray(solver.adam_steps))
 
 
-def _objective(fit: Fit, begin: Array, unravel: Any, how: MapSolver) -> tuple[Any, Any, Array, Array]:
-    """D and the ridge, its gradient, the curvature along the first gradient, and that."""
+class CarriedChange(NamedTuple):
+    """Change of the map's weights for a change of all weights."""
+
+    direction: Any  # Df_c d, of all weights
+    residual: Float[Array, ""]  # relative, of the linear system
+
+
+@eqx.filter_jit
+def change_after(model: Any, context: Any, queries: Any, direction: Any) -> Float[Array, "query output"]:
+    """Directional derivative of the answers after a context with respect to the weights."""
+
+    def answers(params: Any) -> Array:
+        network = eqx.combine(params, model)
+        return jax.vmap(lambda query: last_answer(network, join_prompt(context, query)))(queries)
+
+    return jax.jvp(answers, (parameters(model),), (direction,))[1]
+
+
+@eqx.filter_jit
+def change_alone(model: Any, queries: Any, direction: Any) -> Float[Array, "query output"]:
+    """Directional derivative of the answers to queries alone with respect to the weights."""
+
+    def answers(params: Any) -> Array:
+        network = eqx.combine(params, model)
+        return jax.vmap(lambda query: last_answer(network, query))(queries)
+
+    return jax.jvp(answers, (parameters(model),), (direction,))[1]
+
+
+@eqx.filter_jit
+def carry(fit: MapFit, direction: Any, change: Float[Array, "query output"], solver: MapSolver) -> CarriedChange:
+    r""":math:`Df_c\,d` of a fit at its solution; ``change`` is the directional derivative of its targets along d."""
+    data = (fit.queries, fit.targets)
+
+    def answers(params: Any) -> Array:
+        return fit.outputs(params, data)
+
+    outputs, output_changes = jax.jvp(answers, (parameters(fit.model),), (direction,))
+    gradient = jax.grad(lambda z, t: jnp.mean(divergence(fit.kind, t, z)))
+    gradient_changes = jax.jvp(gradient, (outputs, fit.targets), (output_changes, change))[1]
+    pulled_back = jax.vjp(answers, fit.free)[1](gradient_changes)[0]
+    right, unravel = ravel_pytree(pulled_back)
+    curvature = fit.curvature(fit.free)
+    ridge = solver.ridge_of(right.dtype) * curvature_along(curvature, right)
+
+    def product(v: Array) -> Array:
+        return curvature(v) + ridge * v
+
+    accuracy = 1e-10 if right.dtype == jnp.float64 else 1e-5
+    answer = cg(product, -right, tol=accuracy, maxiter=2 * solver.products)[0]
+    size = jnp.linalg.norm(right)
+    residual = jnp.linalg.norm(product(answer) + right) / jnp.where(size > 0, size, jnp.ones_like(size))
+    step = eqx.combine(unravel(answer), jax.tree.map(jnp.zeros_like, direction))
+    return CarriedChange(jax.tree.map(lambda a, b: a + b, direction, step), residual)
+
+
+def _objective(fit: MapFit, begin: Array, unravel: Any, solver: MapSolver) -> tuple[Any, Any, Array, Array]:
+    """Objective D plus ridge, its gradient, the curvature along the first gradient, and the first gradient."""
     first = jax.grad(lambda w: fit.divergence_of(unravel(w)))(begin)
-    stiffness = along(fit.curvature(unravel(begin)), first)
+    stiffness = curvature_along(fit.curvature(unravel(begin)), first)
 
     def value_of(w: Array) -> Array:
-        return fit.divergence_of(unravel(w)) + how.ridge_of(begin.dtype) * stiffness / 2 * jnp.sum((w - begin) ** 2)
+        return fit.divergence_of(unravel(w)) + solver.ridge_of(begin.dtype) * stiffness / 2 * jnp.sum((w - begin) ** 2)
 
     return value_of, jax.grad(value_of), stiffness, first
 
 
-def along(curvature: GaussNewton, v: Array) -> Array:
-    """The curvature along a vector; 1 where there is none."""
+def curvature_along(curvature: GaussNewton, v: Array) -> Array:
+    """Curvature along a vector; 1 if it is not positive."""
     bend = jnp.sum(v * curvature(v))
     return jnp.where(bend > 0, bend / jnp.maximum(jnp.sum(v**2), jnp.finfo(v.dtype).tiny), jnp.ones_like(bend))
 
 
-def _solution(fit: Fit, unravel: Any, w: Array, slope: Array, first: Array, count: Array) -> Solution:
+def _solution(fit: MapFit, unravel: Any, w: Array, slope: Array, first: Array, count: Array) -> Solution:
     size = jnp.linalg.norm(first)
     ratio = jnp.linalg.norm(slope) / jnp.where(size > 0, size, jnp.ones_like(size))
     free = unravel(w)
@@ -205,21 +270,21 @@ def _solution(fit: Fit, unravel: Any, w: Array, slope: Array, first: Array, coun
 
 
 @eqx.filter_jit
-def _felt(fit: Fit) -> Any:
-    """Of every weight array whether the answers have a gradient there that is not zero."""
+def _used_parameters(fit: MapFit) -> Any:
+    """Whether the answers have a nonzero gradient in every weight array."""
     data = (fit.queries, fit.targets)
     answers, back = jax.vjp(lambda free: fit.outputs(free, data), fit.free)
-    # Irrational weights: no accidental cancellation between answers.
+    # Irrational weights avoid accidental cancellation between answers.
     weights = jnp.cos(jnp.arange(answers.size, dtype=answers.dtype) + 1).reshape(answers.shape)
     return jax.tree.map(lambda leaf: jnp.any(leaf != 0), back(weights)[0])
 
 
-def unfelt(fit: Fit, query_length: int) -> list[str]:
-    """A sentence that names the arrays which no query feels, if there are; refused where it is all of them."""
-    leaves = jax.tree_util.tree_leaves_with_path(_felt(fit))
-    felt = {jax.tree_util.keystr(path).lstrip("."): bool(there) for path, there in leaves}
-    names = [name for name, there in felt.items() if not there]
-    if len(names) == len(felt):
+def unused_parameters(fit: MapFit, query_length: int) -> list[str]:
+    """A warning that names the arrays without effect on any query; raise if no array has an effect."""
+    leaves = jax.tree_util.tree_leaves_with_path(_used_parameters(fit))
+    used = {jax.tree_util.keystr(path).lstrip("."): bool(is_used) for path, is_used in leaves}
+    names = [name for name, is_used in used.items() if not is_used]
+    if len(names) == len(used):
         hint = "a query of one token attends to itself alone: query_length=3" if query_length == 1 else ""
         raise expected("subspace", "weights that a query feels", "gradients that are exactly 0", hint)
     return [f"no query feels {', '.join(names)}"] if names else []

@@ -1,8 +1,8 @@
-r"""What a fitted map shows: a law, the capacity of the weights, no map, or nothing yet.
+r"""Verdict on a fitted map: a law, the capacity of the weights, no map, or undecided.
 
-A small gap by itself shows nothing: a network may answer as any target of that size. The verdict rests on the
-derivative test, on composition and on the norm, each against the same measurement of the nulls. The derivative test
-has to leave less than w itself would, too: a context that hardly changes the answers has weights without any map.
+A small gap alone is no evidence: a network may fit any target of that size. The verdict rests on the derivative test,
+on composition and on the norm, each against the same measurement of the nulls. The derivative test must also leave less
+than w itself does: for a context that hardly changes the answers, w itself is a good fit.
 """
 
 from enum import StrEnum
@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-EXACT = 1e-6  # fraction unexplained at which a law is exact, whatever the nulls do
-LARGE = 0.5  # fraction unexplained at which there is no map, or no law
+EXACT = 1e-6  # largest fraction unexplained of an exact law, regardless of the nulls
+LARGE = 0.5  # smallest fraction unexplained without a map or a law
 SIGMAS = 2.0
 
 
 class MapOutcome(StrEnum):
-    """What is concluded of a map of a context to weights."""
+    """Outcomes of the tests of a map of a context to weights."""
 
     LAW = "law"
     CAPACITY = "capacity"
@@ -26,14 +26,14 @@ class MapOutcome(StrEnum):
 
 
 class MapVerdict(NamedTuple):
-    """An outcome, and the sentence that says why."""
+    """An outcome, and a sentence with the reason."""
 
     outcome: MapOutcome
     sentence: str
 
 
-class Compared(NamedTuple):
-    """A fraction with its standard error, and those of the nulls, by null and draw."""
+class Comparison(NamedTuple):
+    """A fraction with its standard error, and the fractions of the nulls."""
 
     value: float
     error: float
@@ -41,79 +41,79 @@ class Compared(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest of the nulls; infinite where there is none."""
-        there = self.nulls[np.isfinite(self.nulls)]
-        return float(there.min()) if there.size else np.inf
+        """Smallest fraction of the nulls; infinite if there is none."""
+        finite_nulls = self.nulls[np.isfinite(self.nulls)]
+        return float(finite_nulls.min()) if finite_nulls.size else np.inf
 
     @property
     def beyond(self) -> bool:
-        """Clearly smaller than every null."""
+        """Whether the fraction is significantly smaller than every null."""
         return self.value + SIGMAS * self.error < self.least
 
     @property
     def within(self) -> bool:
-        """Clearly not smaller than every null."""
+        """Whether the fraction is significantly above the smallest null."""
         return self.value - SIGMAS * self.error >= self.least
 
     def above(self, bound: float) -> bool:
-        """Clearly larger than a number."""
+        """Whether the fraction is significantly larger than a number."""
         return self.value - SIGMAS * self.error > bound
 
     def below(self, bound: float) -> bool:
-        """Clearly smaller than a number."""
+        """Whether the fraction is significantly smaller than a number."""
         return self.value + SIGMAS * self.error < bound
 
 
-def judged(
-    gap: Compared,
-    derivative: Compared,
-    composition: Compared | None,
-    norm: Compared,
+def judge_map(
+    gap: Comparison,
+    derivative: Comparison,
+    composition: Comparison | None,
+    norm: Comparison,
     *,
     unmoved: float,
     converged: bool,
 ) -> MapVerdict:
-    """The verdict on a map.
+    """Judge a map.
 
-    * *no map*: more than half of what the context does is left, whatever the weights of the subspace.
-    * *law*: derivative and composition tests leave less than half, and less than every null; the norm is not larger
-      than all of the nulls'. Or both tests are exact.
-    * *capacity*: weights are there, but a null does as well in a test, or a test leaves more than half.
-    * *undecided*: the errors are too large to tell, the fit has not converged, only the norm speaks against a law, or
-      the derivative test leaves no less than ``unmoved``, what w itself leaves of it: there is too little to carry.
+    * *no map*: the fit leaves more than half of the context's effect.
+    * *law*: derivative and composition tests leave less than half, and less than every null; the norm does not exceed
+      those of all nulls. Or both tests are exact.
+    * *capacity*: the weights fit, but a null does as well in a test, or a test leaves more than half.
+    * *undecided*: the errors are too large, the fit has not converged, only the norm contradicts a law, or the
+      derivative test leaves no less than ``unmoved``, its value for w itself.
 
-    A context of one example cannot be cut: its composition is None, and the other tests decide.
+    A context of one example has no composition test (None); the other tests decide.
 
     Derived: docs/context-map.md, The verdict.
     """
     if not converged:
         return MapVerdict(MapOutcome.UNDECIDED, "the fit has not converged; more steps would tell")
     if gap.above(LARGE):
-        said = f"a fraction {gap.value:.2g} of what the context does is left in these weights"
-        return MapVerdict(MapOutcome.NONE, said)
+        sentence = f"a fraction {gap.value:.2g} of what the context does is left in these weights"
+        return MapVerdict(MapOutcome.NONE, sentence)
     tests = {"derivative": derivative} | ({} if composition is None else {"composition": composition})
     if not all(np.isfinite(test.value) for test in tests.values()):
         return MapVerdict(MapOutcome.UNDECIDED, "a test gave no number")
     if unmoved <= EXACT:
-        said = f"w itself leaves {unmoved:.2g} in the derivative test: the context has too little effect to tell"
-        return MapVerdict(MapOutcome.UNDECIDED, said)
+        sentence = f"w itself leaves {unmoved:.2g} in the derivative test: the context has too little effect to tell"
+        return MapVerdict(MapOutcome.UNDECIDED, sentence)
     if all(test.value <= EXACT for test in tests.values()):
-        both = all(test.least <= EXACT for test in tests.values())
-        also = "; a null has it too: it is the architecture's, not the training's" if both else ""
-        return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} are exact{also}")
+        null_is_exact = all(test.least <= EXACT for test in tests.values())
+        addition = "; a null has it too: it is the architecture's, not the training's" if null_is_exact else ""
+        return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} are exact{addition}")
     for name, test in tests.items():
         if test.above(LARGE):
             return MapVerdict(MapOutcome.CAPACITY, f"weights are there, but the {name} test leaves {test.value:.2g}")
         if test.within and test.value > EXACT:
-            said = f"weights are there, but the {name} test leaves {test.value:.2g}, a null {test.least:.2g}"
-            return MapVerdict(MapOutcome.CAPACITY, said)
+            sentence = f"weights are there, but the {name} test leaves {test.value:.2g}, a null {test.least:.2g}"
+            return MapVerdict(MapOutcome.CAPACITY, sentence)
     if not all((test.beyond or test.value <= EXACT) and test.below(LARGE) for test in tests.values()):
         return MapVerdict(MapOutcome.UNDECIDED, "a test is within its errors of a null; more queries would tell")
     if not derivative.below(unmoved):
-        said = f"the derivative test leaves {derivative.value:.2g}, w itself {unmoved:.2g}"
-        return MapVerdict(MapOutcome.UNDECIDED, f"{said}: a context with more effect would tell")
+        sentence = f"the derivative test leaves {derivative.value:.2g}, w itself {unmoved:.2g}"
+        return MapVerdict(MapOutcome.UNDECIDED, f"{sentence}: a context with more effect would tell")
     norms = norm.nulls[np.isfinite(norm.nulls)]
     if norms.size and norm.value > norms.max():
-        said = f"the tests pass, but the weights move by {norm.value:.2g}, farther than for any null"
-        return MapVerdict(MapOutcome.UNDECIDED, said)
+        sentence = f"the tests pass, but the weights move by {norm.value:.2g}, farther than for any null"
+        return MapVerdict(MapOutcome.UNDECIDED, sentence)
     return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} leave less than every null")

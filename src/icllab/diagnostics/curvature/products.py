@@ -1,4 +1,4 @@
-r"""Symmetric matrices over all parameters of a loss, each known by its products with vectors."""
+r"""Symmetric matrices over all parameters of a loss, given by their products with vectors."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from icllab.diagnostics.sampling.sampled_losses import VectorLoss, sample_count,
 
 
 class Curvature(eqx.Module):
-    """A symmetric matrix over all parameters as one vector, known by its products."""
+    """A symmetric matrix over all parameters as one vector."""
 
     loss: Callable[..., Any]
     at: Any
@@ -31,27 +31,27 @@ class Curvature(eqx.Module):
         return vector_loss(self.loss, self.at, self.data)[1]
 
     def of_vector(self, function: Callable[..., Any]) -> VectorLoss:
-        """A function of the parameters as one of that vector; what is no floating-point array stays as it is."""
+        """Convert a function of the parameters to a function of the vector; other leaves stay constant."""
         return vector_loss(function, self.at, self.data)[0]
 
     def total(self, w: Vector, *data: Any) -> Any:
-        """The loss there, of all terms together."""
+        """Loss at a vector, summed over terms."""
         loss = self.of_vector(self.loss)
         return jnp.sum(loss.of(w, *data) if data else loss(w))
 
     def averaged(self, function: Callable[..., Any]) -> Any:
-        """The mean of a function over all samples, so many at a time."""
+        """Mean of a function over all samples, in batches."""
         if self.data is None:
             return function()
         count = sample_count(self.data)
         size = min(self.batch or count, count)
-        blocks, left = divmod(count, size)
+        blocks, remainder = divmod(count, size)
         head = jax.tree.map(lambda a: a[: blocks * size].reshape(blocks, size, *a.shape[1:]), self.data)
-        if blocks == 1 and not left:
+        if blocks == 1 and not remainder:
             return function(self.data)
         total = size * jnp.sum(jax.lax.map(function, head), axis=0)
-        if left:
-            total = total + left * function(jax.tree.map(lambda a: a[blocks * size :], self.data))
+        if remainder:
+            total = total + remainder * function(jax.tree.map(lambda a: a[blocks * size :], self.data))
         return total / count
 
 
@@ -69,14 +69,14 @@ class EmpiricalFisher(Curvature):
     def __call__(self, v: Vector) -> Vector:
         """The product."""
 
-        def of(data: Any) -> Vector:
+        def product(data: Any) -> Vector:
             def losses(w: Vector) -> Array:
-                return jax.vmap(lambda one: self.total(w, jax.tree.map(lambda a: a[None], one)))(data)
+                return jax.vmap(lambda sample: self.total(w, jax.tree.map(lambda a: a[None], sample)))(data)
 
-            along = jax.jvp(losses, (self.centre,), (v,))[1]
-            return jax.vjp(losses, self.centre)[1](along / sample_count(data))[0]
+            tangents = jax.jvp(losses, (self.centre,), (v,))[1]
+            return jax.vjp(losses, self.centre)[1](tangents / sample_count(data))[0]
 
-        return self.averaged(of)
+        return self.averaged(product)
 
 
 class GaussNewton(Curvature):
@@ -87,12 +87,12 @@ class GaussNewton(Curvature):
     def __call__(self, v: Vector) -> Vector:
         """The product."""
 
-        def of(data: Any) -> Vector:
+        def product(data: Any) -> Vector:
             def outputs(w: Vector) -> Any:
                 return self.of_vector(self.outputs).of(w, data)
 
-            z, along = jax.jvp(outputs, (self.centre,), (v,))
-            bent = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (along,))[1]
-            return jax.vjp(outputs, self.centre)[1](bent)[0]
+            z, tangents = jax.jvp(outputs, (self.centre,), (v,))
+            curved = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (tangents,))[1]
+            return jax.vjp(outputs, self.centre)[1](curved)[0]
 
-        return self.averaged(of)
+        return self.averaged(product)

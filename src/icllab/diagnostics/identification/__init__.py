@@ -1,1 +1,1 @@
-"""Which algorithm a network implements: distances between predictors, candidates fitted to it, verdicts."""
+"""Identification of the algorithm that a network implements: distances, fitted candidates and verdicts."""

@@ -1,8 +1,8 @@
-r"""Is there a model inside the network, which every layer improves? A probe of what the layers hold of the labels.
+r"""A probe for a model inside the network that every layer improves.
 
-In a construction the label slot of example i holds, after l layers, :math:`y_i - f_l(x_i)`, what the model after l
-steps has left of its label, and the query's slot :math:`-f_l(x_q)`. Where a network has label slots they are read.
-Where it has a residual stream, a linear map is fitted that reads them, on one set of prompts, and judged on another.
+In a construction the label slot of example i holds, after l layers, the residual :math:`y_i - f_l(x_i)` of its label
+after l steps, and the query's slot :math:`-f_l(x_q)`. The probe reads the label slots if a network has them. For a
+residual stream it fits a linear map on one set of prompts, and judges it on another.
 """
 
 import dataclasses
@@ -32,51 +32,51 @@ from icllab.models.networks.embedding import Interleaved
 from icllab.models.networks.transformer import Transformer
 from icllab.training.ensembles import Ensemble
 
-# Axes of a parameter that has one for each layer.
+# Number of axes of a parameter with an axis of layers.
 _PER_LAYER = {"rate": 1, "preconditioner": 3, "contraction": 3}
 
 
-def stopped(algorithm: Any, layers: int) -> Any:
-    """An algorithm of descent after its first steps."""
+def truncate(algorithm: Any, layers: int) -> Any:
+    """Truncate an algorithm of descent to its first steps."""
     if not isinstance(algorithm, Descent | FunctionalDescent):
         raise expected("algorithm", "an algorithm of descent", type(algorithm).__name__)
     if not 1 <= layers <= algorithm.layers:
         raise expected("layers", f"an integer from 1 to {algorithm.layers}", layers)
-    first = {
+    parameters = {
         name: getattr(algorithm, name)[:layers]
         for name, axes in _PER_LAYER.items()
         if hasattr(algorithm, name) and getattr(algorithm, name).ndim == axes
     }
-    return dataclasses.replace(algorithm, layers=layers, **first)
+    return dataclasses.replace(algorithm, layers=layers, **parameters)
 
 
 class Streams(Question):
-    """What every layer holds: of the examples, where the layer has them, then of the query."""
+    """Tokens of every layer: of the examples, if the layer has them, then of the query."""
 
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        """All layers in a row."""
+        """Tokens of all layers as one vector."""
         return jnp.concatenate([part.reshape(-1) for pair in _streams(predictor, prompt) for part in pair])
 
 
 class Targets(Question):
-    """What a model fitted to the examples says of each of them, then of the query."""
+    """Predictions of a model, fitted to the examples, for each example and for the query."""
 
-    causal: bool = eqx.field(static=True)  # whether it is fitted, for each example, to that one and the earlier only
+    causal: bool = eqx.field(static=True)  # whether the fit for an example uses that and earlier ones only
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         """One number for each example and one for the query."""
         n = prompt.length
 
-        def asked(place: Array, query: Array) -> Array:
-            moved = RegressionPrompt(x=prompt.x.at[place].set(query), y=prompt.y)
-            return predictor(moved)[place if self.causal else -1]
+        def answer_at(place: Array, query: Array) -> Array:
+            changed_prompt = RegressionPrompt(x=prompt.x.at[place].set(query), y=prompt.y)
+            return predictor(changed_prompt)[place if self.causal else -1]
 
         example = jnp.arange(n)
         places = example + 1 if self.causal else jnp.full(n, n, example.dtype)
         if not declared(predictor, "traceable"):
-            each = [asked(place, query) for place, query in zip(places, prompt.x[:-1], strict=True)]
-            return jnp.append(jnp.stack(each), predictor(prompt)[-1])
-        return jnp.append(jax.vmap(asked)(places, prompt.x[:-1]), predictor(prompt)[-1])
+            answers = [answer_at(place, query) for place, query in zip(places, prompt.x[:-1], strict=True)]
+            return jnp.append(jnp.stack(answers), predictor(prompt)[-1])
+        return jnp.append(jax.vmap(answer_at)(places, prompt.x[:-1]), predictor(prompt)[-1])
 
 
 def probe_layers(
@@ -90,18 +90,17 @@ def probe_layers(
     resamples: int = 200,
     block: int = 256,
 ) -> xr.Dataset:
-    r"""How well each layer holds what each step of an algorithm has left of the labels.
+    r"""Measure how well each layer represents the residual labels after each step of an algorithm.
 
     .. math:: R^2_{lk} = 1 - \frac{E\,\bigl(\hat s_l - s_k\bigr)^2}{E\,(s_k - \bar s_k)^2}, \qquad
               s_k = y_i - f_k(x_i) \text{ at examples},\quad \pm f_k(x_q) \text{ at the query}
 
     for layer l of the network, 0 its embedding, and step k of the algorithm, 0 before the first (:math:`f_0 = 0`).
-    :math:`\hat s_l` is the label slot in linear and generalised attention, with nothing fitted. In a transformer it
-    is a linear function of the residual stream, fitted by least squares on other prompts; its sign at the query is
-    plus. :math:`f_k` is fitted to all examples of the prompt; where a token of the network sees itself and earlier
-    examples only, to these. In a network that takes the steps of the algorithm the values at k = l are largest, and 1
-    for a construction. A linear probe finds what can be read, which need not be what is used: layer 0, which holds
-    the labels alone, is the control.
+    :math:`\hat s_l` is the label slot of linear and generalised attention, without a fit. In a transformer it is a
+    linear function of the residual stream, fitted by least squares on other prompts; its sign at the query is plus.
+    :math:`f_k` uses all examples of the prompt, or only those that a causal network sees. If the network takes the
+    steps of the algorithm, the values at k = l are largest, and 1 for a construction. A linear probe may detect
+    information that is not used: layer 0, which holds the labels alone, is the control.
 
     Args:
         model: Linear or generalised attention or a transformer, or
@@ -111,29 +110,28 @@ def probe_layers(
             themselves, as predictors that answer every position.
         task: Task that samples the prompts.
         key: Key of the prompts and of the bootstrap.
-        prompts: Number of prompts on which it is judged.
-        fitting: Number of prompts on which linear probes are fitted, more than the numbers of one probe.
+        prompts: Number of prompts of the result.
+        fitting: Number of prompts for the fit of linear probes, more than the parameters of a probe.
         resamples: Number of bootstrap resamples of the prompts.
         block: Number of prompts held in memory at once.
 
     Returns:
         Over the axes of the models, ``layer``, ``algorithm_step`` and ``slot`` (``"example"``, ``"query"``):
         ``r_squared`` with ``r_squared_error``; ``slot_residual``, the root mean square of :math:`\hat s_l - s_k`
-        relative to that of the labels. NaN where a layer has no examples, or where there is nothing to explain.
+        relative to that of the labels. NaN if a layer has no examples or the target has no variance.
         Attributes: ``probe``, ``"label slot"`` or ``"linear"``.
 
     Raises:
-        InputError: A model is of another kind, models differ in depth, or the algorithm is none.
+        InputError: A model is of another kind, models differ in depth, or the algorithm is not one of descent.
 
     Derived: docs/identification.md, A model inside the network.
     """
     axes, models = PredictorAxes.from_predictors(model, "model"), _models(algorithm)
-    models = list(
-        validate_predictor({f"algorithm[{i}]": one for i, one in enumerate(models)}, task, key=key, level=4).values()
-    )
+    named_models = {f"algorithm[{i}]": predictor for i, predictor in enumerate(models)}
+    models = list(validate_predictor(named_models, task, key=key, level=4).values())
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
-    judged_on = _Sample(models, task, of_judgement, prompts, block)
-    fitted_on = _Sample(models, task, of_fit, fitting, block)
+    test_sample = _Sample(models, task, of_judgement, prompts, block)
+    fit_sample = _Sample(models, task, of_fit, fitting, block)
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
     weights = resamplings(prompts, resamples=resamples, seed=seed)
     kinds: list[dict[str, Any]] = []
@@ -144,57 +142,59 @@ def probe_layers(
         kinds.append({"probe": "linear" if linear else "label slot", "causal": int(causal)})
         if kinds[-1] != kinds[0]:
             raise expected("model", f"models of one kind, as {kinds[0]}", kinds[-1], "probe them one by one")
-        readable = Ensemble(eqx.filter_vmap(lambda one: _readable(one)[0])(members.stacked), members.coordinates)
-        streams = judged_on.streams(readable)
-        to_fit = fitted_on.streams(readable) if linear else streams
-        targets = judged_on.targets(causal)
-        of_fitted = fitted_on.targets(causal) if linear else targets
+        readable = Ensemble(
+            eqx.filter_vmap(lambda predictor: _readable(predictor)[0])(members.stacked), members.coordinates
+        )
+        streams = test_sample.streams(readable)
+        to_fit = fit_sample.streams(readable) if linear else streams
+        targets = test_sample.targets(causal)
+        fit_targets = fit_sample.targets(causal) if linear else targets
         rows = []
         for i in range(members.size):
-            own, other = ([(a[i], b[i]) for a, b in part] for part in (streams, to_fit))
+            test_part, fit_part = ([(a[i], b[i]) for a, b in part] for part in (streams, to_fit))
             sign = 1 if linear else network.sign
-            found = _explained_by_layers(own, other, targets, of_fitted, weights, sign=sign, linear=linear)
-            rows.append((*found[:2], found[2] / float(np.sqrt((judged_on.labels**2).mean()))))
+            numbers = _explain_layers(test_part, fit_part, targets, fit_targets, weights, sign=sign, linear=linear)
+            rows.append((*numbers[:2], numbers[2] / float(np.sqrt((test_sample.labels**2).mean()))))
         names = ("r_squared", "r_squared_error", "slot_residual")
         return {name: np.stack(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
 
-    measured = axes.measure(measure)
-    layers, steps = measured["r_squared"].shape[-3:-1]
+    arrays = axes.measure(measure)
+    layers, steps = arrays["r_squared"].shape[-3:-1]
     slots = {"layer": np.arange(layers), "algorithm_step": np.arange(steps), "slot": ["example", "query"]}
-    fitted = {"fitting": fitting} if kinds[0]["probe"] == "linear" else {}
-    return axes.to_dataset(measured, slots, prompts=prompts, **kinds[0], **fitted)
+    fit_attributes = {"fitting": fitting} if kinds[0]["probe"] == "linear" else {}
+    return axes.to_dataset(arrays, slots, prompts=prompts, **kinds[0], **fit_attributes)
 
 
-def _explained_by_layers(
+def _explain_layers(
     streams: list[tuple[np.ndarray, np.ndarray]],
     to_fit: list[tuple[np.ndarray, np.ndarray]],
     targets: tuple[np.ndarray, np.ndarray],
-    fitted_targets: tuple[np.ndarray, np.ndarray],
+    fit_targets: tuple[np.ndarray, np.ndarray],
     weights: np.ndarray,
     *,
     sign: int,
     linear: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """R², its standard error, and the root mean square of the residual of one network, [layer, step, slot]."""
+    """R², its standard error, and root mean square of the residual of one network, [layer, step, slot]."""
     shape = (len(streams), targets[0].shape[-1], 2)
     r_squared, errors, residuals = (np.full(shape, np.nan) for _ in range(3))
     for slot in range(2):
-        # The query's slot of a construction holds the answer with the sign that it is read with.
-        own, fitted = ((sign if slot else 1) * part[slot] for part in (targets, fitted_targets))
-        centre = fitted.mean((0, 1))
+        # The query's slot of a construction holds the answer times the sign of its read-out.
+        values, fit_values = ((sign if slot else 1) * part[slot] for part in (targets, fit_targets))
+        centre = fit_values.mean((0, 1))
         for layer, pair in enumerate(streams):
             stream = pair[slot]
             if not stream.size:
                 continue
-            read = _affine(stream) @ _least_squares(to_fit[layer][slot], fitted) if linear else stream[..., -1:]
-            left, total = ((read - own) ** 2).sum(1), ((own - centre) ** 2).sum(1)
-            r_squared[layer, :, slot], errors[layer, :, slot] = _explained(left, total, weights)
-            residuals[layer, :, slot] = np.sqrt(left.sum(0) / own[..., 0].size)
+            read = _affine(stream) @ _least_squares(to_fit[layer][slot], fit_values) if linear else stream[..., -1:]
+            squares, total = ((read - values) ** 2).sum(1), ((values - centre) ** 2).sum(1)
+            r_squared[layer, :, slot], errors[layer, :, slot] = _r_squared(squares, total, weights)
+            residuals[layer, :, slot] = np.sqrt(squares.sum(0) / values[..., 0].size)
     return r_squared, errors, residuals
 
 
 class _Sample:
-    """Prompts of one key, and what networks and models make of them."""
+    """Prompts of one key, with the tokens of networks and the targets of models."""
 
     def __init__(self, models: Sequence[Predictor], task: AbstractTask, key: Any, count: int, block: int):
         self._models, self._task, self._key, self._count, self._block = models, task, key, count, block
@@ -211,37 +211,41 @@ class _Sample:
         return np.asarray(self.prompts.y, float)[:, :-1]
 
     def streams(self, members: Ensemble) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The tokens of the examples and of the query in each layer, [member, prompt, token, feature]."""
+        """Tokens of the examples and of the query in each layer, [member, prompt, token, feature]."""
         prompt = jax.tree.map(lambda leaf: leaf[0], self.prompts)
         flat = answers_to(Streams(), members, self._task, self.prompts, block=self._block)
-        like = jax.tree.leaves(eqx.filter_eval_shape(_streams, members.member(0), prompt))
-        flat_parts = np.split(flat, np.cumsum([one.size for one in like])[:-1], axis=-1)
-        parts = [part.reshape(*flat.shape[:2], *one.shape) for part, one in zip(flat_parts, like, strict=True)]
+        shapes = jax.tree.leaves(eqx.filter_eval_shape(_streams, members.member(0), prompt))
+        flat_parts = np.split(flat, np.cumsum([array.size for array in shapes])[:-1], axis=-1)
+        parts = [part.reshape(*flat.shape[:2], *array.shape) for part, array in zip(flat_parts, shapes, strict=True)]
         return list(zip(parts[::2], parts[1::2], strict=True))
 
     def targets(self, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-        """What each step has left of the labels of the examples, and says of the query, [prompt, token, step]."""
+        """Residual labels of the examples and predictions for the query after each step, [prompt, token, step]."""
         if causal not in self._targets:
-            asked = (answers_to(Targets(causal), m, self._task, self.prompts, block=self._block) for m in self._models)
-            found = np.stack(list(asked), axis=-1)
-            # Before the first step the model is zero.
-            found = np.concatenate([np.zeros_like(found[..., :1]), found], axis=-1)
-            self._targets[causal] = self.labels[..., None] - found[:, :-1], found[:, -1:]
+            model_answers = (
+                answers_to(Targets(causal), m, self._task, self.prompts, block=self._block) for m in self._models
+            )
+            predictions = np.stack(list(model_answers), axis=-1)
+            # The model is zero before the first step.
+            predictions = np.concatenate([np.zeros_like(predictions[..., :1]), predictions], axis=-1)
+            self._targets[causal] = self.labels[..., None] - predictions[:, :-1], predictions[:, -1:]
         return self._targets[causal]
 
 
 def _models(algorithm: Any) -> list[Any]:
     if isinstance(algorithm, Sequence):
         models: list[Any] = [*algorithm]
-        if not models or not all(callable(one) and getattr(one, "positions", "every") == "every" for one in models):
+        if not models or not all(
+            callable(model) and getattr(model, "positions", "every") == "every" for model in models
+        ):
             raise expected("algorithm", "models that answer every position, at least one", models)
         return models
     total = algorithm.layers if isinstance(algorithm, Descent | FunctionalDescent) else 1
-    return [stopped(algorithm, layers) for layers in range(1, total + 1)]
+    return [truncate(algorithm, layers) for layers in range(1, total + 1)]
 
 
 def _readable(model: Any) -> tuple[Any, bool]:
-    """The model with one set of tokens for a prompt, and whether examples see earlier ones only."""
+    """The model in a form with one set of tokens for each prompt, and whether it is causal."""
     if isinstance(model, LinearAttention):
         return dataclasses.replace(model, answers="last", form="tokens"), model.causal
     if isinstance(model, GeneralisedAttention):
@@ -253,7 +257,7 @@ def _readable(model: Any) -> tuple[Any, bool]:
 
 
 def _streams(model: Any, prompt: Any) -> list[tuple[Array, Array]]:
-    """The examples' tokens in each layer, none where it has dropped them, and the query's."""
+    """Tokens of the examples in each layer, empty if it has dropped them, and that of the query."""
     activations = model.trace(prompt).activations
     if not isinstance(model, Transformer):
         layers = [activations["tokens"], *(activations[f"layer{i}"] for i in range(model.layers))]
@@ -275,9 +279,9 @@ def _least_squares(stream: np.ndarray, targets: np.ndarray) -> Float[np.ndarray,
     return np.linalg.lstsq(flat, targets.reshape(len(flat), -1), rcond=None)[0]
 
 
-def _explained(left: np.ndarray, total: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R² of each step, and its standard error over prompts; NaN where there is nothing to explain."""
-    of_left, of_total = weights @ left, weights @ total
-    there = of_total[0] > 0
-    found = np.where(there, 1 - of_left / np.where(there, of_total, 1.0), np.nan)
-    return found[0], found[1:].std(axis=0, ddof=1)
+def _r_squared(residual: np.ndarray, total: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R² of each step, and its standard error over prompts; NaN if the target has no variance."""
+    residual_means, total_means = weights @ residual, weights @ total
+    is_defined = total_means[0] > 0
+    values = np.where(is_defined, 1 - residual_means / np.where(is_defined, total_means, 1.0), np.nan)
+    return values[0], values[1:].std(axis=0, ddof=1)

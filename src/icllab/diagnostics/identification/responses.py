@@ -1,9 +1,9 @@
-r"""How a predictor responds to a query: its answer, and the answer's derivative with respect to the query.
+r"""Response of a predictor to a query: its answer, and the derivative with respect to the query.
 
 .. math:: f_i = f(x_1, y_1, \dots, x_i, y_i;\; x_{i+1}), \qquad g_i = \frac{\partial f_i}{\partial x_{i+1}}
 
-Two predictors are compared by both. What both are measured against are the baselines: answers that do not use the
-examples and the query together.
+The comparison of two predictors uses both. Their scale is set by baselines: answers that do not combine the examples
+and the query.
 """
 
 from typing import Any, NamedTuple
@@ -22,45 +22,47 @@ from icllab.diagnostics.behaviour.answers import Question, answers_to
 from icllab.training.ensembles import Ensemble
 from icllab.training.streams import Positions, chosen_positions
 
-# Of the mean square: less than this is rounding, in either precision.
+# Smallest fraction of a mean square that is not rounding, in either precision.
 _NOTHING = 1e-10
 
 
 class Responses(NamedTuple):
-    """What a predictor answers on prompts, with derivatives with respect to the query if it has them."""
+    """Answers to prompts, with derivatives with respect to the query if the predictor has them."""
 
     values: Float[np.ndarray, "*member prompt position"]
     gradients: Float[np.ndarray, "*member prompt position dim"] | None
 
     def member(self, index: int) -> "Responses":
-        """Those of one member of an ensemble."""
+        """Responses of one member of an ensemble."""
         return Responses(self.values[index], None if self.gradients is None else self.gradients[index])
 
 
 class Response(Question):
-    """Answers at some positions, counted from 0, then their derivatives with respect to the queries there."""
+    """Answers at given positions, then their derivatives with respect to the queries at these positions."""
 
     positions: tuple[int, ...] = eqx.field(static=True)
     gradients: bool = eqx.field(static=True)  # whether derivatives are taken
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        """All answers, and all derivatives in a row."""
-        values, gradients = self.of(predictor, prompt)
+        """Answers and derivatives as one vector."""
+        values, gradients = self.evaluate(predictor, prompt)
         return values if gradients is None else jnp.concatenate([values, gradients.reshape(-1)])
 
-    def of(
+    def evaluate(
         self, predictor: Predictor, prompt: RegressionPrompt
     ) -> tuple[Float[Array, " asked"], Float[Array, "asked dim"] | None]:
-        """The answers, and their derivatives if they are asked for."""
+        """Answers, and their derivatives if ``gradients``."""
 
         def answer(x: Float[Array, "position dim"]) -> Float[Array, " asked"]:
-            asked = RegressionPrompt(x=x, y=prompt.y)
+            query_prompt = RegressionPrompt(x=x, y=prompt.y)
             if declared(predictor, "positions") == "last":
-                # Asked at an earlier position by a prompt that ends there.
-                last = asked.length
-                each = [predictor(asked if p == last else asked.alone(p, size=p + 1)) for p in self.positions]
-                return jnp.stack([_numbers(found)[-1] for found in each])
-            return _numbers(predictor(asked))[jnp.asarray(self.positions)]
+                # The answer at an earlier position is that to a prompt that ends at it.
+                last = query_prompt.length
+                predictions = [
+                    predictor(query_prompt if p == last else query_prompt.alone(p, size=p + 1)) for p in self.positions
+                ]
+                return jnp.stack([_numbers(prediction)[-1] for prediction in predictions])
+            return _numbers(predictor(query_prompt))[jnp.asarray(self.positions)]
 
         if not self.gradients:
             return answer(prompt.x), None
@@ -70,21 +72,21 @@ class Response(Question):
 
 
 class LinearResponse(Question):
-    """The same of a predictor that is linear in the query, whose weights are the derivatives."""
+    """The response of a predictor that is linear in the query, whose weights are the derivatives."""
 
     positions: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, predictor: LinearPredictor, task: AbstractTask, prompt: Any
     ) -> Float[Array, " answer"]:
-        """All answers, and all derivatives in a row."""
+        """Answers and derivatives as one vector."""
         at = jnp.asarray(self.positions)
         weights = predictor.weights(prompt)[at]
         return jnp.concatenate([jnp.sum(prompt.x[at] * weights, axis=1), weights.reshape(-1)])
 
 
-def asked_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArray) -> tuple[int, ...]:
-    """Which positions are compared; tasks of other prompts than those of regression are refused."""
+def compared_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArray) -> tuple[int, ...]:
+    """Positions of the comparison; raise unless the prompts are of regression."""
     prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key)
     if not isinstance(prompt, RegressionPrompt):
         raise expected("task", "one of regression prompts", type(prompt).__name__)
@@ -99,60 +101,62 @@ def responses(
     positions: tuple[int, ...],
     block: int,
 ) -> Responses:
-    """The responses to prompts stacked on a leading axis, of an ensemble with an axis of members before it.
+    """Responses to stacked prompts; those of an ensemble have a leading axis of members.
 
-    Derivatives are taken of predictors that are traceable and differentiable.
+    Traceable and differentiable predictors have derivatives.
     """
-    one = predictor.stacked if isinstance(predictor, Ensemble) else predictor
-    gradients = bool(declared(one, "traceable") and declared(one, "differentiable"))
-    # One that answers otherwise than with its weights is differentiated as others are.
-    linear = gradients and isinstance(one, LinearPredictor) and type(one).__call__ is LinearPredictor.__call__
+    network = predictor.stacked if isinstance(predictor, Ensemble) else predictor
+    gradients = bool(declared(network, "traceable") and declared(network, "differentiable"))
+    # A subclass that overrides the answer is differentiated.
+    linear = gradients and isinstance(network, LinearPredictor) and type(network).__call__ is LinearPredictor.__call__
     question = LinearResponse(positions) if linear else Response(positions, gradients)
-    found = answers_to(question, predictor, task, prompts, block=block)
+    numbers = answers_to(question, predictor, task, prompts, block=block)
     if not gradients:
-        return Responses(found, None)
+        return Responses(numbers, None)
     first = len(positions)
-    return Responses(found[..., :first], found[..., first:].reshape(*found.shape[:-1], first, -1))
+    return Responses(numbers[..., :first], numbers[..., first:].reshape(*numbers.shape[:-1], first, -1))
 
 
 class Baselines(NamedTuple):
-    r"""What of a predictor's answers the baselines explain, fitted on prompts of their own.
+    r"""Baselines of a predictor's answers and gradients, fitted on separate prompts.
 
     .. math:: t = c_0 + c_1^\top x + c_2\,\bar y, \qquad \nabla_xt = c
 
-    with least squares for the answers, and the mean gradient for the gradients. Neither uses the examples and the query
-    together, as an algorithm that learns in context has to.
+    with least squares for the answers, and the mean gradient for the gradients. Neither combines the examples and the
+    query, as an algorithm that learns in context must.
     """
 
     coefficients: Float[np.ndarray, " feature"]  # c_0, c_1, c_2
     gradient: Float[np.ndarray, " dim"] | None
 
     @classmethod
-    def fitted(cls, seen: Responses, features: Float[np.ndarray, "prompt position feature"]) -> "Baselines":
-        """The best on these prompts, all positions together."""
+    def from_responses(
+        cls, responses: Responses, features: Float[np.ndarray, "prompt position feature"]
+    ) -> "Baselines":
+        """Fit the baselines to responses, with all positions together."""
         rows = features.reshape(-1, features.shape[-1])
-        # A network whose answers are no numbers has no coefficients, and no candidate explains them.
-        usable = np.isfinite(seen.values).all()
-        found = np.linalg.lstsq(rows, seen.values.ravel(), rcond=None)[0] if usable else rows[0] * np.nan
-        return cls(found, None if seen.gradients is None else seen.gradients.mean((0, 1)))
+        # Answers that are not finite have no coefficients, and no candidate explains them.
+        usable = np.isfinite(responses.values).all()
+        coefficients = np.linalg.lstsq(rows, responses.values.ravel(), rcond=None)[0] if usable else rows[0] * np.nan
+        return cls(coefficients, None if responses.gradients is None else responses.gradients.mean((0, 1)))
 
-    def left(
-        self, seen: Responses, features: Float[np.ndarray, "prompt position feature"]
+    def residuals(
+        self, responses: Responses, features: Float[np.ndarray, "prompt position feature"]
     ) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, " prompt"] | None]:
-        """The squares of what they leave of answers and of gradients, on each prompt; 0 where that is rounding."""
+        """Squared residuals of answers and of gradients on each prompt; 0 if they are rounding."""
         with np.errstate(over="ignore", invalid="ignore"):
-            of_values = ((seen.values - features @ self.coefficients) ** 2).mean(1)
-            values = _unless_rounding(of_values, (seen.values**2).mean())
-            if seen.gradients is None or self.gradient is None:
+            of_values = ((responses.values - features @ self.coefficients) ** 2).mean(1)
+            values = _unless_rounding(of_values, (responses.values**2).mean())
+            if responses.gradients is None or self.gradient is None:
                 return values, None
-            of_gradients = ((seen.gradients - self.gradient) ** 2).sum(2).mean(1)
-            return values, _unless_rounding(of_gradients, (seen.gradients**2).sum(2).mean())
+            of_gradients = ((responses.gradients - self.gradient) ** 2).sum(2).mean(1)
+            return values, _unless_rounding(of_gradients, (responses.gradients**2).sum(2).mean())
 
 
 def baseline_features(
     prompts: RegressionPrompt, positions: tuple[int, ...]
 ) -> Float[np.ndarray, "prompt position feature"]:
-    """What the baselines see of each prompt: a constant, the query, and the mean of the labels before it."""
+    """Features of the baselines: a constant, the query, and the mean of the labels before it."""
     x, y, at = np.asarray(prompts.x, float), np.asarray(prompts.y, float), np.asarray(positions)
     before = np.concatenate([np.zeros_like(y[:, :1]), np.cumsum(y, axis=1)], axis=1)[:, at]
     means = (before / np.maximum(at, 1))[..., None]

@@ -62,7 +62,7 @@ def one(point, seed, key, kind):
     where = {"subspace": lambda m: m.slow, "weights": lambda m: m.down}
     rank = context_rank(model, task, context, threshold=ZERO, **where, **how)
     step = GradientStep(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
-    taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, others=2, **how)
+    taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, draws=2, **how)
     taken = taken.sel(gradient="examples")
     unrelated = found.dataset.sel(null="unrelated")
     return {

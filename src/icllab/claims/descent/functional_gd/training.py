@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics.identification.candidates import FittedParameters, fitted_candidate
+from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate
 from icllab.models import ScalarAttention
 
 
@@ -33,7 +33,9 @@ def trained(start: ScalarAttention, prompts: RegressionPrompt) -> ScalarAttentio
     paths = ["rates", "log_temperature"] if float(start.uses_temperature) else ["rates"]
     position = prompts.x.shape[1] - 1
     targets = np.asarray(prompts.y[:, -1:], float)
-    found: Any = fitted_candidate(start, FittedParameters.of("attention", start, paths), prompts, targets, (position,))
+    found: Any = fit_candidate(
+        start, FittedParameters.from_paths("attention", start, paths), prompts, targets, (position,)
+    )
     return found
 
 

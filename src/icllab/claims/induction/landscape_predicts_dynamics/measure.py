@@ -6,7 +6,7 @@ import numpy as np
 from icllab.claims.induction import _networks
 from icllab.claims.induction.landscape_predicts_dynamics.claim import NUMBERS
 from icllab.core.grid import tabulated
-from icllab.diagnostics.behaviour import landscape_numbers
+from icllab.diagnostics.behaviour import interactions
 from icllab.diagnostics.curves import flow_fits
 from icllab.theory import induction_landscape
 
@@ -42,8 +42,8 @@ def trained(seed, point, key):
 
 def read(network, task, asked):
     """The landscape's numbers of one network: the readout given both patterns of an induction head, and by division."""
-    quotient, y, z, other, loss = np.asarray(landscape_numbers.read(network, task, asked), float)
-    given = np.asarray(landscape_numbers.read(_networks.patterns_given(network), task, asked), float)
+    quotient, y, z, other, loss = np.asarray(interactions.landscape_coordinates(network, task, asked), float)
+    given = np.asarray(interactions.landscape_coordinates(_networks.patterns_given(network), task, asked), float)
     return np.array([given[0], y, z, quotient, other, loss])
 
 
