@@ -80,7 +80,6 @@ CONTRACT = {
         "hessian_spectrum",
         "icl_scores",
         "identify",
-        "identify_over",
         "interpolate",
         "kaplan_meier",
         "learning_coefficient",

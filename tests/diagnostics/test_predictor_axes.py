@@ -85,10 +85,10 @@ def of_sequences(task, **options):
 
 
 def identified(given):
-    fitted = {"one step": ["rate"]}
+    fit_result = {"one step": ["rate"]}
     rule = VerdictRule(resamples=20)
     candidates = {"one step": descent(), "ridge": Ridge(1.0)}
-    options = {"fitted": fitted, "prompts": 20, "fitting": 20, "block": 20, "rule": rule}
+    options = {"fitted": fit_result, "prompts": 20, "fitting": 20, "block": 20, "rule": rule}
     return identify(given, candidates, regression(), key=KEY, **options)
 
 
@@ -125,27 +125,27 @@ def test_members_get_what_each_gets_alone(name):
     """Exactly, every number of theirs, in their order; an ensemble's, and those of predictors with names."""
     measure, build = DIAGNOSTICS[name]
     members, swept = two_members(build), SWEPT.get(build, {})
-    found = measure(members)
-    alone = [measure(members.member(i)) for i in range(members.size)]
-    named = measure({"a": members.member(1), "b": members.member(0)})
-    np.testing.assert_array_equal(found["seed"], members.coordinates["seed"])
+    result = measure(members)
+    lone = [measure(members.member(i)) for i in range(members.size)]
+    by_name = measure({"a": members.member(1), "b": members.member(0)})
+    np.testing.assert_array_equal(result["seed"], members.coordinates["seed"])
     for field, values in swept.items():
-        np.testing.assert_array_equal(found[field], np.asarray(values, np.float32))
-    for variable, values in found.data_vars.items():
+        np.testing.assert_array_equal(result[field], np.asarray(values, np.float32))
+    for variable, values in result.data_vars.items():
         if variable == "entropy":  # of the task alone
             continue
         assert values.dims[0] == "member"
-        assert values.dims[1:] == alone[0][variable].dims
-        assert named[variable].dims == ("predictor", *alone[0][variable].dims)
-        for i, own in enumerate(alone):
+        assert values.dims[1:] == lone[0][variable].dims
+        assert by_name[variable].dims == ("predictor", *lone[0][variable].dims)
+        for i, own in enumerate(lone):
             np.testing.assert_array_equal(values.isel(member=i), own[variable], err_msg=str(variable))
-            at = named[variable].sel(predictor="ba"[i])
+            at = by_name[variable].sel(predictor="ba"[i])
             np.testing.assert_array_equal(at, own[variable], err_msg=str(variable))
     # The two differ, so that an exchange would have been seen.
-    own = [values for name, values in found.data_vars.items() if name != "entropy"]
+    own = [values for name, values in result.data_vars.items() if name != "entropy"]
     assert any(not values.isel(member=0).equals(values.isel(member=1)) for values in own)
-    for one in alone:
-        assert not {"member", "predictor", "step"} & set(one.dims)
+    for item in lone:
+        assert not {"member", "predictor", "step"} & set(item.dims)
 
 
 # identify, whose fits take long, has its own test on a run.
@@ -189,9 +189,9 @@ def test_a_run_is_its_trained_members_and_its_trajectory_the_kept_steps(name, ru
             np.testing.assert_array_equal(values.sel(step=step), own[variable], err_msg=str(variable))
     # Before training the two rates of one seed are one network.
     first = along.isel(step=0)
-    same = (first.isel(member=0, drop=True), first.isel(member=1, drop=True))
+    equal = (first.isel(member=0, drop=True), first.isel(member=1, drop=True))
     for variable in along.data_vars:
-        np.testing.assert_array_equal(same[0][variable], same[1][variable])
+        np.testing.assert_array_equal(equal[0][variable], equal[1][variable])
     assert any(not v.isel(member=0).equals(v.isel(member=1)) for v in end.data_vars.values())
 
 
@@ -213,15 +213,15 @@ def test_all_members_are_one_compiled_program():
         count = itertools.count()
         stacked = Counted(jnp.asarray(values), count)
         members = Ensemble(stacked, {"seed": np.arange(len(values))})
-        found = per_length(members, regression(), key=KEY, prompts=8)
+        result = per_length(members, regression(), key=KEY, prompts=8)
         first = next(count)
         per_length(Ensemble(Counted(2 * stacked.value, count), members.coordinates), regression(), key=KEY, prompts=8)
         assert next(count) == first + 1  # the call of next itself
-        return first, found.loss
+        return first, result.loss
 
-    one, _ = traced([1.0])
+    item, _ = traced([1.0])
     eight, losses = traced(np.arange(8.0))
-    assert eight == one
+    assert eight == item
     # (y - c)^2 grows in the order of c but for the mean of y: members keep theirs.
     assert np.all(np.diff(losses.mean("position").values[3:]) > 0)
 
@@ -235,20 +235,20 @@ def test_predictors_that_leave_jax_are_asked_one_by_one():
             return jnp.asarray(np.full(prompt.y.shape, np.float32(self.value)))
 
     members = Ensemble(Host(jnp.array([0.0, 1.0])), {"seed": np.arange(2)})
-    found = per_length(members, regression(), key=KEY, prompts=8)
+    result = per_length(members, regression(), key=KEY, prompts=8)
     for i in range(2):
-        one = per_length(members.member(i), regression(), key=KEY, prompts=8)
-        np.testing.assert_array_equal(found.loss[i], one.loss)
-    assert not found.loss[0].equals(found.loss[1])
+        item = per_length(members.member(i), regression(), key=KEY, prompts=8)
+        np.testing.assert_array_equal(result.loss[i], item.loss)
+    assert not result.loss[0].equals(result.loss[1])
 
 
 def test_a_difference_from_a_predictor_is_that_from_its_name():
     ridge, network = Ridge(1.0), descent()
-    named = per_length({"it": network, "ridge": ridge}, regression(), key=KEY, prompts=8, against="ridge")
+    by_name = per_length({"it": network, "ridge": ridge}, regression(), key=KEY, prompts=8, against="ridge")
     single = per_length(network, regression(), key=KEY, prompts=8, against=ridge)
     for name in ("difference", "difference_error", "difference_mean", "difference_mean_error"):
-        np.testing.assert_array_equal(single[name], named[name].sel(predictor="it"))
-        np.testing.assert_array_equal(named[name].sel(predictor="ridge"), 0)
+        np.testing.assert_array_equal(single[name], by_name[name].sel(predictor="it"))
+        np.testing.assert_array_equal(by_name[name].sel(predictor="ridge"), 0)
     assert single.attrs["against"] == "Ridge"
     members = Ensemble(jax.vmap(Ridge)(jnp.array([0.1, 1.0])), {"seed": np.arange(2)})
     with pytest.raises(InputError, match="unknown predictor 'ridge'; known: none"):
@@ -256,7 +256,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ([Ridge(1.0)], f"it: expected {KINDS}, got 'list'"),
         (3, f"it: expected {KINDS}, got 'int'"),
@@ -270,17 +270,17 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
         ),
     ],
 )
-def test_anything_else_is_refused_in_a_line_with_the_four_kinds(given, said):
-    with pytest.raises(InputError) as caught:
+def test_anything_else_is_refused_in_a_line_with_the_four_kinds(given, message):
+    with pytest.raises(InputError) as warning_records:
         PredictorAxes.from_predictors(given, "it")
-    assert str(caught.value) == said
+    assert str(warning_records.value) == message
 
 
 def refused_by(name):
     measure = DIAGNOSTICS[name][0]
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as warning_records:
         measure([descent()])
-    return str(caught.value)
+    return str(warning_records.value)
 
 
 @pytest.mark.parametrize("name", DIAGNOSTICS)

@@ -35,19 +35,19 @@ def with_a_branch(prompt):
 
 def test_numpy_gives_the_numbers_of_jax():
     predictors = {"numpy": with_numpy, "jax": with_jax, "branch": with_a_branch, "ridge": algorithms.Ridge(0.1)}
-    found = diagnostics.per_length(predictors, TASK, key=KEY, prompts=8)
+    result = diagnostics.per_length(predictors, TASK, key=KEY, prompts=8)
     for name in ("numpy", "branch"):
-        np.testing.assert_allclose(found.loss.sel(predictor=name), found.loss.sel(predictor="jax"), rtol=1e-5)
+        np.testing.assert_allclose(result.loss.sel(predictor=name), result.loss.sel(predictor="jax"), rtol=1e-5)
     alone = diagnostics.per_length(with_numpy, TASK, key=KEY, prompts=8)
-    np.testing.assert_array_equal(alone.loss, found.loss.sel(predictor="numpy"))
+    np.testing.assert_array_equal(alone.loss, result.loss.sel(predictor="numpy"))
 
 
 def test_only_what_cannot_be_traced_is_taken_to_the_host():
     ridge = algorithms.Ridge(0.1)
-    found = validate_predictor({"numpy": with_numpy, "jax": with_jax, "ridge": ridge}, TASK, key=KEY)
-    assert isinstance(found["numpy"], OnHost)
-    assert found["jax"] is with_jax
-    assert found["ridge"] is ridge
+    result = validate_predictor({"numpy": with_numpy, "jax": with_jax, "ridge": ridge}, TASK, key=KEY)
+    assert isinstance(result["numpy"], OnHost)
+    assert result["jax"] is with_jax
+    assert result["ridge"] is ridge
 
 
 class Tensor:
@@ -61,12 +61,12 @@ class Tensor:
 
 
 def test_a_tensor_with_a_gradient_is_detached():
-    found = OnHost(lambda prompt: Tensor(np.asarray(prompt.y)))(TASK.sample(key=KEY))
-    assert isinstance(found, jax.Array)
+    result = OnHost(lambda prompt: Tensor(np.asarray(prompt.y)))(TASK.sample(key=KEY))
+    assert isinstance(result, jax.Array)
 
 
 @pytest.mark.parametrize(
-    ("predictor", "said"),
+    ("predictor", "message"),
     [
         (lambda prompt: prompt.z, "predictor '<lambda>': expected an array of answers to a prompt .*, got Attr"),
         (lambda prompt: None, "predictor '<lambda>': expected an array of answers"),
@@ -78,8 +78,8 @@ def test_a_tensor_with_a_gradient_is_detached():
         ),
     ],
 )
-def test_what_cannot_answer_is_refused_by_name(predictor, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_answer_is_refused_by_name(predictor, message):
+    with pytest.raises(InputError, match=message):
         diagnostics.per_length(predictor, TASK, key=KEY, prompts=4)
 
 
@@ -103,18 +103,18 @@ def test_a_seed_is_no_key_and_a_list_no_predictor():
 
 
 def test_numpy_stands_beside_what_is_measured():
-    ridge, few = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
-    by_numpy = diagnostics.per_length({"ridge": ridge}, TASK, against=with_numpy, **few)
-    by_jax = diagnostics.per_length({"ridge": ridge}, TASK, against=with_jax, **few)
+    ridge, small = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
+    by_numpy = diagnostics.per_length({"ridge": ridge}, TASK, against=with_numpy, **small)
+    by_jax = diagnostics.per_length({"ridge": ridge}, TASK, against=with_jax, **small)
     np.testing.assert_allclose(by_numpy.difference, by_jax.difference, rtol=1e-4, atol=1e-5)
     assert by_numpy.attrs["against"] == "with_numpy"
     candidates = {"numpy": with_numpy, "jax": with_jax}
-    found = diagnostics.identify(ridge, candidates, TASK, fitting=10, **few).prediction_discrepancy
-    np.testing.assert_allclose(found.sel(candidate="numpy"), found.sel(candidate="jax"), rtol=1e-4)
+    result = diagnostics.identify(ridge, candidates, TASK, fitting=10, **small).prediction_discrepancy
+    np.testing.assert_allclose(result.sel(candidate="numpy"), result.sel(candidate="jax"), rtol=1e-4)
     with pytest.raises(
         InputError, match=r"fitted\['numpy'\]: expected a candidate that can be traced, got 'with_numpy'"
     ):
-        diagnostics.identify(ridge, candidates, TASK, fitted={"numpy": ["a"]}, fitting=10, **few)
+        diagnostics.identify(ridge, candidates, TASK, fitted={"numpy": ["a"]}, fitting=10, **small)
 
 
 def test_what_says_that_it_is_on_the_host_may_answer_a_list():
@@ -124,12 +124,12 @@ def test_what_says_that_it_is_on_the_host_may_answer_a_list():
         def __call__(self, prompt):
             return with_numpy(prompt).tolist()
 
-    found = validate_predictor(Listed(), TASK, key=KEY)(TASK.sample(key=KEY))
-    np.testing.assert_allclose(found, with_jax(TASK.sample(key=KEY)), rtol=1e-5)
+    result = validate_predictor(Listed(), TASK, key=KEY)(TASK.sample(key=KEY))
+    np.testing.assert_allclose(result, with_jax(TASK.sample(key=KEY)), rtol=1e-5)
 
 
 def test_predictors_of_the_library_are_not_called(monkeypatch):
-    def refuse(*args, **how):
+    def refuse(*args, **options):
         raise AssertionError("called")
 
     monkeypatch.setattr("icllab.diagnostics.validate_predictor.forbidden_positions", refuse)
@@ -143,10 +143,10 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
         key=KEY,
     )
     ridge = algorithms.Ridge(0.1)
-    how = {"kernel": "exponential", "temperature": 4.0, "dim": 3, "normalised": True, "noise_variance": 0.0}
-    kernel = algorithms.FunctionalDescent(0.3, layers=2, **how)
-    for given in (network, ablated(network, 1), Standardised(ridge), kernel, alone(network)):
-        assert validate_predictor(given, TASK, key=KEY) is given
+    options = {"kernel": "exponential", "temperature": 4.0, "dim": 3, "normalised": True, "noise_variance": 0.0}
+    kernel = algorithms.FunctionalDescent(0.3, layers=2, **options)
+    for value in (network, ablated(network, 1), Standardised(ridge), kernel, alone(network)):
+        assert validate_predictor(value, TASK, key=KEY) is value
     assert validate_predictor({"ridge": ridge}, TASK, key=KEY) == {"ridge": ridge}
 
 

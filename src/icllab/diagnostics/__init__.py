@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.curves.breakpoints import change_points
     from icllab.diagnostics.curves.survival import delay, kaplan_meier
     from icllab.diagnostics.curves.transition_times import transitions
-    from icllab.diagnostics.identification.comparison import identify, identify_over
+    from icllab.diagnostics.identification.comparison import identify
     from icllab.diagnostics.identification.layer_probe import probe_layers
     from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance

@@ -34,11 +34,11 @@ class Oracle:
 
 
 def test_the_accuracy_and_its_error():
-    found = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=PROMPTS)
-    assert found.accuracy.dims == ("predictor", "position")
-    np.testing.assert_array_equal(found.accuracy.isel(position=-1), [1, 0])
-    np.testing.assert_array_equal(found.accuracy_error.isel(position=-1), [0, 0])
-    assert np.isnan(found.accuracy.isel(position=slice(0, -1))).all()
+    result = diagnostics.accuracy({"all": Oracle(jnp.inf), "none": Oracle(-jnp.inf)}, TASK, key=KEY, prompts=PROMPTS)
+    assert result.accuracy.dims == ("predictor", "position")
+    np.testing.assert_array_equal(result.accuracy.isel(position=-1), [1, 0])
+    np.testing.assert_array_equal(result.accuracy_error.isel(position=-1), [0, 0])
+    assert np.isnan(result.accuracy.isel(position=slice(0, -1))).all()
     half = diagnostics.accuracy(Oracle(0.0), TASK, key=KEY, prompts=PROMPTS).isel(position=-1)
     level = float(half.accuracy)
     assert abs(level - 0.5) < 5 * 0.025
@@ -56,10 +56,10 @@ def test_over_training_it_is_a_curve():
         optimizer=optax.sgd(0.1),
         record=Record([0], keep=[0, 4], progress=False),
     )
-    found = diagnostics.accuracy(run.trajectory, TASK, key=KEY, prompts=PROMPTS)
-    assert found.accuracy.dims == ("member", "step", "position")
+    result = diagnostics.accuracy(run.trajectory, TASK, key=KEY, prompts=PROMPTS)
+    assert result.accuracy.dims == ("member", "step", "position")
     last = diagnostics.accuracy(run, TASK, key=KEY, prompts=PROMPTS)
-    np.testing.assert_array_equal(found.accuracy.sel(step=4), last.accuracy)
+    np.testing.assert_array_equal(result.accuracy.sel(step=4), last.accuracy)
 
 
 def test_a_regression_has_no_accuracy():
@@ -70,9 +70,9 @@ def test_a_regression_has_no_accuracy():
 
 
 def test_the_accuracy_of_a_network_that_answers_nan_is_nan():
-    found = diagnostics.accuracy(lambda prompt: jnp.full((1, 4), jnp.nan), TASK, key=KEY, prompts=PROMPTS)
-    assert np.isnan(found.accuracy).all()
-    assert np.isnan(found.accuracy_error).all()
+    result = diagnostics.accuracy(lambda prompt: jnp.full((1, 4), jnp.nan), TASK, key=KEY, prompts=PROMPTS)
+    assert np.isnan(result.accuracy).all()
+    assert np.isnan(result.accuracy_error).all()
 
 
 @pytest.mark.parametrize("classes", [3, 5])

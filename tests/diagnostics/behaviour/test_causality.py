@@ -86,8 +86,8 @@ def test_one_that_answers_the_last_position_alone():
 
 def test_a_long_prompt_is_tried_at_sixteen_positions():
     task = LinearRegression.convention("raventos", dim=3, length=99)
-    found = forbidden_positions(own_target, task, key=KEY)
-    assert (len(found), found[0], found[-1]) == (16, 0, 99)
+    result = forbidden_positions(own_target, task, key=KEY)
+    assert (len(result), result[0], result[-1]) == (16, 0, 99)
 
 
 def test_it_is_refused_by_name():
@@ -147,20 +147,20 @@ def seeing(key):
     ids=["wrapped", "edited", "ensemble", "run", "trajectory"],
 )
 def test_it_is_found_inside_of_what_the_library_wraps(name, given):
-    with pytest.warns(UserWarning, match=f"predictor '{name}' looks at its own target") as caught:
+    with pytest.warns(UserWarning, match=f"predictor '{name}' looks at its own target") as warning_records:
         diagnostics.per_length(given(), TASK, key=KEY, prompts=4)
-    assert len(caught) == 1
+    assert len(warning_records) == 1
 
 
 def test_what_predictors_are_compared_with_is_tried_too():
-    ridge, few = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
-    with pytest.warns(UserWarning, match="predictor 'own_target' looks at its own target") as caught:
-        diagnostics.per_length({"ridge": ridge}, TASK, against=own_target, **few)
+    ridge, small = algorithms.Ridge(0.1), {"key": KEY, "prompts": 10}
+    with pytest.warns(UserWarning, match="predictor 'own_target' looks at its own target") as warning_records:
+        diagnostics.per_length({"ridge": ridge}, TASK, against=own_target, **small)
     with pytest.warns(UserWarning, match="predictor 'mine' looks at its own target") as candidates:
-        diagnostics.identify(ridge, {"mine": own_target}, TASK, fitting=10, **few)
+        diagnostics.identify(ridge, {"mine": own_target}, TASK, fitting=10, **small)
     with pytest.warns(UserWarning, match="predictor 'Seeing' looks at its own target") as members:
-        diagnostics.identify(icl.ensemble(seeing, seeds=2, key=KEY), {"ridge": ridge}, TASK, fitting=10, **few)
-    assert [len(caught), len(candidates), len(members)] == [1, 1, 1]
+        diagnostics.identify(icl.ensemble(seeing, seeds=2, key=KEY), {"ridge": ridge}, TASK, fitting=10, **small)
+    assert [len(warning_records), len(candidates), len(members)] == [1, 1, 1]
 
 
 def test_wrapped_predictors_that_see_nothing_are_not_warned_of():

@@ -45,15 +45,15 @@ def drawn(law, key):
 
 
 def even(tokens):
-    seen = np.tril(np.ones((tokens, tokens)))
-    return jnp.asarray(seen / seen.sum(1, keepdims=True))
+    positions = np.tril(np.ones((tokens, tokens)))
+    return jnp.asarray(positions / positions.sum(1, keepdims=True))
 
 
 def test_previous_token_score(float64):
     assert previous_token_score(jnp.asarray(np.eye(5, k=-1))) == 1
     np.testing.assert_allclose(previous_token_score(even(4)), np.mean([1 / 2, 1 / 3, 1 / 4]), rtol=1e-12)
-    both = jnp.asarray([np.eye(5), np.eye(5, k=-1)])
-    np.testing.assert_array_equal(previous_token_score(both), [0, 1])
+    pair = jnp.asarray([np.eye(5), np.eye(5, k=-1)])
+    np.testing.assert_array_equal(previous_token_score(pair), [0, 1])
 
 
 def test_item_label_attention_counts_labels_only(float64):
@@ -107,17 +107,17 @@ def test_a_stated_head_is_the_landscape(beta2, float64, getkey):
     beta, alpha, xi = 1.2, 2.5, 7.0
     y = induction_landscape.previous_token_attention(beta, pairs=PAIRS)
     weights = np.exp([alpha * y + beta2, beta2, 0.0])
-    z, other = weights[:2] / (weights @ [1, PAIRS - 1, PAIRS + 1])
-    law, head = task(getkey()), StatedHead(y, z, other, xi, LABELS)
-    found = progress_measures(head, law, key=getkey(), prompts=16)
-    stated = {"item_label_attention": y, "target_attention": z, "label_attention": z + (PAIRS - 1) * other}
-    for name, value in (stated | {"induction_score": z - other, "context_label_accuracy": 1.0}).items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-12)
-        np.testing.assert_allclose(found[f"{name}_error"], 0, atol=1e-12)
+    z, second = weights[:2] / (weights @ [1, PAIRS - 1, PAIRS + 1])
+    law, head = task(getkey()), StatedHead(y, z, second, xi, LABELS)
+    result = progress_measures(head, law, key=getkey(), prompts=16)
+    stated_head = {"item_label_attention": y, "target_attention": z, "label_attention": z + (PAIRS - 1) * second}
+    for name, value in (stated_head | {"induction_score": z - second, "context_label_accuracy": 1.0}).items():
+        np.testing.assert_allclose(result[name], value, rtol=1e-12)
+        np.testing.assert_allclose(result[f"{name}_error"], 0, atol=1e-12)
     loss = induction_landscape.loss(beta, alpha, xi, beta2=beta2, pairs=PAIRS, labels=LABELS)
     prompt = drawn(law, getkey())
-    trace, own = eqx.filter_jit(lambda p: (trace := head.trace(p), law.loss(trace.prediction, p)))(prompt)
-    np.testing.assert_allclose(own, [loss], rtol=1e-12)
+    trace, single = eqx.filter_jit(lambda p: (trace := head.trace(p), law.loss(trace.prediction, p)))(prompt)
+    np.testing.assert_allclose(single, [loss], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(trace.activations["attention1"]).sum(axis=1), 1, rtol=1e-12)
 
 
@@ -125,13 +125,13 @@ def test_a_head_of_strengths_has_the_measures_of_its_strengths(float64, getkey):
     """Its first layer exactly: a label sees 2k tokens; its second in the limit of a strong match."""
     law = task(getkey(), dim=64)
     beta = 2.0
-    found = progress_measures(MinimalHead.reading(labels=LABELS, beta1=beta, xi=1.0), law, key=getkey(), prompts=8)
-    seen = 2 * np.arange(1, PAIRS + 1)
-    np.testing.assert_allclose(found["item_label_attention"], np.mean(np.exp(beta) / (np.exp(beta) + seen - 1)))
-    np.testing.assert_allclose(found["label_attention"], PAIRS / (2 * PAIRS + 1), rtol=1e-12)
+    result = progress_measures(MinimalHead.reading(labels=LABELS, beta1=beta, xi=1.0), law, key=getkey(), prompts=8)
+    positions = 2 * np.arange(1, PAIRS + 1)
+    np.testing.assert_allclose(result["item_label_attention"], np.mean(np.exp(beta) / (np.exp(beta) + positions - 1)))
+    np.testing.assert_allclose(result["label_attention"], PAIRS / (2 * PAIRS + 1), rtol=1e-12)
     strong = MinimalHead.reading(labels=LABELS, beta1=30.0, alpha=100.0, beta2=100.0, xi=1.0)
-    found = progress_measures(strong, law, key=getkey(), prompts=8)
-    np.testing.assert_allclose([found["target_attention"], found["induction_score"]], 1, atol=1e-6)
+    result = progress_measures(strong, law, key=getkey(), prompts=8)
+    np.testing.assert_allclose([result["target_attention"], result["induction_score"]], 1, atol=1e-6)
 
 
 @eqx.filter_jit
@@ -144,11 +144,11 @@ def measured(model, prompt):
 def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
     law = task(getkey())
     model = eqx.filter_jit(lambda key: ItemLabelNetwork.of(law, layers=layers, key=key))(getkey())
-    activations, found = measured(model, drawn(law, getkey()))
-    found = np.asarray(found)
+    activations, result = measured(model, drawn(law, getkey()))
+    result = np.asarray(result)
     row = np.asarray(activations[f"attention{layers}"])
-    np.testing.assert_allclose(found[heads.MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
-    assert np.isnan(found[heads.MEASURES.index("item_label_attention")]) == (layers == 1)
+    np.testing.assert_allclose(result[heads.MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
+    assert np.isnan(result[heads.MEASURES.index("item_label_attention")]) == (layers == 1)
 
 
 def test_scores_of_all_heads_of_a_transformer(getkey):
@@ -156,20 +156,20 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
     block = BlockOptions(heads=2, mlp=None, norm="none")
     shape = {"dim": 6, "width": 8, "layers": 2, "block": block, "positions": "learned", "length": 8}
     model = eqx.filter_jit(lambda key: Transformer(Tokens(6), **shape, key=key))(getkey())
-    found = head_scores(model, task, key=getkey(), prompts=64)
-    assert list(found["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
+    result = head_scores(model, task, key=getkey(), prompts=64)
+    assert list(result["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
     for name in ("previous_token_score", "prefix_matching_score", "induction_score"):
-        assert np.isfinite(found[name]).all()
-        assert (found[f"{name}_error"] < 0.1).all()
-    assert (abs(found["induction_score"]) < 0.4).all()  # untrained
+        assert np.isfinite(result[name]).all()
+        assert (result[f"{name}_error"] < 0.1).all()
+    assert (abs(result["induction_score"]) < 0.4).all()  # untrained
 
 
 @pytest.mark.slow
 def test_other_prompts_have_the_previous_token_score_alone(getkey):
     law = task(getkey())
-    found = head_scores(ItemLabelNetwork.of(law, key=getkey()), law, key=getkey(), prompts=4)
-    assert list(found["head"].values) == ["attention1.0"]
-    assert "induction_score" not in found
+    result = head_scores(ItemLabelNetwork.of(law, key=getkey()), law, key=getkey(), prompts=4)
+    assert list(result["head"].values) == ["attention1.0"]
+    assert "induction_score" not in result
 
 
 def test_traces_without_patterns_are_refused():

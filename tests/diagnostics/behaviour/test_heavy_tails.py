@@ -26,15 +26,15 @@ def test_squares_of_normal_numbers():
     assert error < 0.01 * exact
     assert abs(share.mean() - exact) < 4 * error
     # What the docstring says of ten of a thousand.
-    few = heaviest_share(np.random.default_rng(1).normal(size=(1000, 100)) ** 2)
-    assert 0.075 < few.mean() < 0.1
+    small = heaviest_share(np.random.default_rng(1).normal(size=(1000, 100)) ** 2)
+    assert 0.075 < small.mean() < 0.1
 
 
 def test_a_law_without_a_mean_is_carried_by_few_and_said_to_be():
     """The squares of Cauchy numbers have tails of exponent 1/2: however many, ten carry most of their sum."""
     share = float(heaviest_share(np.random.default_rng(0).standard_cauchy(100_000) ** 2))
     assert share > 0.5
-    said = heavy_tail_warning("the loss", share, 100_000)
-    assert said.startswith("10 of 100000 prompts carry ")
-    assert "of the loss" in said
+    message = heavy_tail_warning("the loss", share, 100_000)
+    assert message.startswith("10 of 100000 prompts carry ")
+    assert "of the loss" in message
     assert heavy_tail_warning("the loss", 0.1, 1000) == ""

@@ -14,16 +14,16 @@ from icllab.tasks import ItemLabel
 @pytest.fixture
 def case(getkey):
     task = ItemLabel.drawn(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=getkey())
-    asked = task.sample_many(4, key=getkey())
-    return ItemLabelNetwork.of(task, key=getkey()), task, asked, jax.tree.map(lambda leaf: leaf[0], asked)
+    queries = task.sample_many(4, key=getkey())
+    return ItemLabelNetwork.of(task, key=getkey()), task, queries, jax.tree.map(lambda leaf: leaf[0], queries)
 
 
 @eqx.filter_jit
 def taken_apart(network, prompt):
-    traced = network.trace(prompt)
-    first = interactions.terms(network.layers[0], interactions.parts(prompt))
-    second = interactions.terms(network.layers[1], interactions.parts(prompt, traced.activations["update1"]))[:, -1]
-    return traced.activations, first, second, interactions.contrasts(network, prompt)
+    trace = network.trace(prompt)
+    first = interactions.terms(network.layers[0], interactions.components(prompt))
+    second = interactions.terms(network.layers[1], interactions.components(prompt, trace.activations["update1"]))[:, -1]
+    return trace.activations, first, second, interactions.contrasts(network, prompt)
 
 
 def test_the_terms_add_up_to_the_scores(case):
@@ -43,13 +43,13 @@ def test_the_terms_add_up_to_the_scores(case):
 
 
 def test_a_network_with_all_terms_is_itself(case):
-    network, task, asked, prompt = case
-    everything = jnp.ones(9)
-    kept = eqx.filter_jit(interactions.restricted)(network, prompt, (everything, everything))
-    np.testing.assert_allclose(kept.prediction, eqx.filter_jit(network)(prompt), atol=2e-5)
-    nothing = interactions.with_terms(network, task, asked, (0 * everything, 0 * everything))
-    np.testing.assert_allclose(nothing[1], np.mean([1 / 2, 1 / 4, 1 / 6]), rtol=1e-6)
-    np.testing.assert_allclose(nothing[2], 1 / 7, rtol=1e-6)
+    network, task, queries, prompt = case
+    total = jnp.ones(9)
+    indices = eqx.filter_jit(interactions.restricted)(network, prompt, (total, total))
+    np.testing.assert_allclose(indices.prediction, eqx.filter_jit(network)(prompt), atol=2e-5)
+    blank = interactions.with_terms(network, task, queries, (0 * total, 0 * total))
+    np.testing.assert_allclose(blank[1], np.mean([1 / 2, 1 / 4, 1 / 6]), rtol=1e-6)
+    np.testing.assert_allclose(blank[2], 1 / 7, rtol=1e-6)
 
 
 def test_overlaps_of_known_readers():
@@ -64,5 +64,5 @@ def test_overlaps_of_known_readers():
     gaps = (np.diagonal(readers)[None] - readers)[~np.eye(6, dtype=bool)]
     assert abs(mean - gaps.mean()) < 4 * error / np.sqrt(6)
     np.testing.assert_allclose(spread, gaps.std(ddof=1), rtol=0.1)
-    same = interactions.overlaps(10 * np.eye(6)[labels[:, -1]] + rng.normal(0, 3, (6000, 6)), labels)
-    assert same[1] < 2 * same[2]
+    equal = interactions.overlaps(10 * np.eye(6)[labels[:, -1]] + rng.normal(0, 3, (6000, 6)), labels)
+    assert equal[1] < 2 * equal[2]

@@ -40,36 +40,36 @@ def two_numbers(at, **fields):
 
 def exact(counts):
     """2 u_i (c_i, e_i) is the gradient of u_i^2, for inputs of unit variance and tasks of mean zero."""
-    each = np.asarray(counts)[:, None] * 2 * ((AT[0] * FIRST + AT[1] * SECOND)[:, None] * np.stack([FIRST, SECOND], 1))
-    whole = each.sum(0)
-    return each @ whole / (whole @ whole), whole @ whole
+    row = np.asarray(counts)[:, None] * 2 * ((AT[0] * FIRST + AT[1] * SECOND)[:, None] * np.stack([FIRST, SECOND], 1))
+    whole = row.sum(0)
+    return row @ whole / (whole @ whole), whole @ whole
 
 
 @pytest.mark.parametrize("counts", [None, COUNTS])
 def test_shares_are_those_of_the_gradients_written_out(getkey, counts):
     """One of them negative: its length would lose by a step."""
-    found = gradient_shares(two_numbers(AT), TASK, key=getkey(), prompts=32_000, groups=32, counts=counts)
+    result = gradient_shares(two_numbers(AT), TASK, key=getkey(), prompts=32_000, groups=32, counts=counts)
     share, square = exact(counts or (1.0,) * 4)
     assert share.min() < -0.02
-    assert np.all(np.abs(found.gradient_share - share) <= 4.5 * found.gradient_share_error)
-    assert float(found.gradient_share_error.max()) < 0.03
-    assert abs(float(found.gradient_square) - square) < 4.5 * float(found.gradient_square_error)
-    assert float(found.gradient_square_error) < 0.1 * square
-    assert float(found.gradient_share.sum()) == pytest.approx(1, abs=1e-9)
-    assert found.attrs == {"prompts": 32_000, "groups": 32}
+    assert np.all(np.abs(result.gradient_share - share) <= 4.5 * result.gradient_share_error)
+    assert float(result.gradient_share_error.max()) < 0.03
+    assert abs(float(result.gradient_square) - square) < 4.5 * float(result.gradient_square_error)
+    assert float(result.gradient_square_error) < 0.1 * square
+    assert float(result.gradient_share.sum()) == pytest.approx(1, abs=1e-9)
+    assert result.attrs == {"prompts": 32_000, "groups": 32}
 
 
 def test_without_a_gradient_there_are_no_shares(getkey):
-    found = gradient_shares(two_numbers([0.0, 0.0]), TASK, key=getkey(), prompts=3200)
-    assert found.gradient_share.isnull().all()
-    assert found.gradient_share_error.isnull().all()
-    assert abs(float(found.gradient_square)) < 4 * float(found.gradient_square_error)
+    result = gradient_shares(two_numbers([0.0, 0.0]), TASK, key=getkey(), prompts=3200)
+    assert result.gradient_share.isnull().all()
+    assert result.gradient_share_error.isnull().all()
+    assert abs(float(result.gradient_square)) < 4 * float(result.gradient_square_error)
 
 
 def test_the_last_position_has_all_of_what_is_answered_there_alone(getkey):
-    found = gradient_shares({"last": two_numbers(AT, last=True)}, TASK, key=getkey(), prompts=3200)
-    np.testing.assert_array_equal(found.gradient_share.values[0], [np.nan, np.nan, np.nan, 1.0])
-    np.testing.assert_allclose(found.gradient_share_error.values[0, 3], 0.0, atol=1e-12)
+    result = gradient_shares({"last": two_numbers(AT, last=True)}, TASK, key=getkey(), prompts=3200)
+    np.testing.assert_array_equal(result.gradient_share.values[0], [np.nan, np.nan, np.nan, 1.0])
+    np.testing.assert_allclose(result.gradient_share_error.values[0, 3], 0.0, atol=1e-12)
 
 
 def test_the_estimator_has_no_bias_and_knows_its_error():
@@ -78,9 +78,9 @@ def test_the_estimator_has_no_bias_and_knows_its_error():
     truth = np.array([[1.0, 0.0], [0.5, -0.5], [-0.2, 0.4]])
     rows = []
     for _ in range(3000):
-        each = truth[None] + 0.8 * rng.standard_normal((8, 3, 2))
-        found = _shares(np.einsum("apw,bw->pab", each, each.sum(1)))
-        rows.append([found["gradient_square"], found["gradient_square_error"]])
+        row = truth[None] + 0.8 * rng.standard_normal((8, 3, 2))
+        result = _shares(np.einsum("apw,bw->pab", row, row.sum(1)))
+        rows.append([result["gradient_square"], result["gradient_square_error"]])
     square, error = np.array(rows, float).T
     whole = truth.sum(0)
     assert abs(square.mean() - whole @ whole) < 4 * square.std() / 3000**0.5
@@ -95,9 +95,9 @@ def test_the_error_of_a_share_is_its_spread():
     truth = np.array([[3.0, 0.0], [1.0, -1.0], [-0.5, 1.0]])
     rows = []
     for _ in range(1000):
-        each = truth[None] + 0.5 * rng.standard_normal((16, 3, 2))
-        found = _shares(np.einsum("apw,bw->pab", each, each.sum(1)))
-        rows.append(np.stack([found["gradient_share"], found["gradient_share_error"]]))
+        row = truth[None] + 0.5 * rng.standard_normal((16, 3, 2))
+        result = _shares(np.einsum("apw,bw->pab", row, row.sum(1)))
+        rows.append(np.stack([result["gradient_share"], result["gradient_share_error"]]))
     share, error = np.array(rows).transpose(1, 0, 2)
     whole = truth.sum(0)
     assert np.all(np.abs(share.mean(0) - truth @ whole / (whole @ whole)) < 0.01)

@@ -50,8 +50,8 @@ def test_known_losses_within_their_errors(getkey):
     assert np.all(np.abs(result.loss - exact) < 4.5 * result.standard_error)
     assert float(result.standard_error.max()) < 0.15
     np.testing.assert_array_equal(result.position, np.arange(6))
-    for name, known in (("loss_sum", exact.sum(1)), ("loss_mean", exact.mean(1))):
-        assert np.all(np.abs(result[name] - known) < 4.5 * result[f"{name}_error"])
+    for name, reference in (("loss_sum", exact.sum(1)), ("loss_mean", exact.mean(1))):
+        assert np.all(np.abs(result[name] - reference) < 4.5 * result[f"{name}_error"])
 
 
 def test_every_predictor_sees_the_same_prompts(getkey):
@@ -74,8 +74,8 @@ def test_the_block_changes_nothing(predictor, getkey):
 
 @pytest.mark.slow
 def test_the_standard_error_is_that_of_a_mean(getkey):
-    few, many = (per_length({"a": nothing}, TASK, key=getkey(), prompts=n) for n in (1000, 16_000))
-    ratio = np.asarray(few.standard_error / many.standard_error)
+    small, many = (per_length({"a": nothing}, TASK, key=getkey(), prompts=n) for n in (1000, 16_000))
+    ratio = np.asarray(small.standard_error / many.standard_error)
     assert np.all((ratio > 3) & (ratio < 5.3))  # 4, each error known to a few per cent of a heavy-tailed loss
 
 
@@ -91,9 +91,9 @@ def test_the_error_of_a_sum_knows_that_positions_go_together(getkey):
     exact = np.sqrt((2 * positions * second + positions**2 * variance_s2) / prompts)
     result = per_length({"nothing": nothing}, TASK, key=getkey(), prompts=prompts)
     assert float(result.loss_sum_error[0]) == pytest.approx(exact, rel=0.06)
-    apart = float(np.sqrt((result.standard_error**2).sum()))
-    assert apart == pytest.approx(np.sqrt(positions * (2 * second + variance_s2) / prompts), rel=0.06)
-    assert exact > 1.25 * apart
+    distances = float(np.sqrt((result.standard_error**2).sum()))
+    assert distances == pytest.approx(np.sqrt(positions * (2 * second + variance_s2) / prompts), rel=0.06)
+    assert exact > 1.25 * distances
     np.testing.assert_allclose(result.loss_sum_error, positions * result.loss_mean_error, rtol=1e-12)
 
 
@@ -104,14 +104,14 @@ def a_little_more(prompt):
 def test_differences_are_taken_prompt_by_prompt(getkey):
     """(y - c)^2 - y^2 = c^2 - 2 c y has the standard deviation 2 c sd(y): far below that of either loss."""
     result = per_length({"more": a_little_more, "0": nothing}, TASK, key=getkey(), prompts=20_000, against="0")
-    more, zero = result.sel(predictor="more"), result.sel(predictor="0")
-    np.testing.assert_allclose(more.difference, more.loss - zero.loss, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(more.difference_error, 0.02 * np.sqrt(3.25 / 20_000), rtol=0.05)
-    assert np.all(np.abs(more.difference - 1e-4) < 4.5 * more.difference_error)
-    assert np.all(more.difference_error < 0.01 * more.standard_error)
+    extra, zero = result.sel(predictor="more"), result.sel(predictor="0")
+    np.testing.assert_allclose(extra.difference, extra.loss - zero.loss, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(extra.difference_error, 0.02 * np.sqrt(3.25 / 20_000), rtol=0.05)
+    assert np.all(np.abs(extra.difference - 1e-4) < 4.5 * extra.difference_error)
+    assert np.all(extra.difference_error < 0.01 * extra.standard_error)
     for name in ("difference", "difference_error", "difference_mean", "difference_mean_error"):
         np.testing.assert_array_equal(zero[name], np.zeros_like(zero[name]))
-    assert float(more.difference_mean) == pytest.approx(float(more.loss_mean - zero.loss_mean), abs=1e-9)
+    assert float(extra.difference_mean) == pytest.approx(float(extra.loss_mean - zero.loss_mean), abs=1e-9)
 
 
 class Constant(AbstractPredictor):

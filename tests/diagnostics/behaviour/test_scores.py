@@ -62,13 +62,13 @@ def test_known_scores_within_their_errors(getkey):
     independent normals of one variance, so u/v is Cauchy.
     """
     result = icl_scores({"before": the_label_before, "cheat": cheat}, TASK, key=getkey(), prompts=20_000)
-    known = {
+    reference = {
         "early_minus_late": [3.25 - 6.5, 3.25],
         "win_rate": [np.arctan(2) / np.pi, 1.0],
         "context_benefit": [3.25 - 6.5, 3.25],
     }
     for name in NAMES:
-        assert np.all(np.abs(result[name] - known[name]) < 4.5 * result[f"{name}_error"]), name
+        assert np.all(np.abs(result[name] - reference[name]) < 4.5 * result[f"{name}_error"]), name
         assert np.all(result[f"{name}_error"] > 0)
     # The error of closer is binomial, and not 0 where all prompts agree.
     smoothed = (result.win_rate.values * 20_000 + 1) / 20_002
@@ -81,11 +81,11 @@ def test_known_scores_within_their_errors(getkey):
 
 def test_one_that_answers_last_sees_as_many_examples_as_the_others(getkey):
     """The cheat is right after five: at the early position 5 it is already, and at 4 not yet."""
-    for early, wanted in ((5, 0.0), (4, 3.25)):
-        both = {"every": cheat, "last": LastOnly()}
-        result = icl_scores(both, TASK, key=getkey(), prompts=2000, early=early)
+    for early, target in ((5, 0.0), (4, 3.25)):
+        pair = {"every": cheat, "last": LastOnly()}
+        result = icl_scores(pair, TASK, key=getkey(), prompts=2000, early=early)
         np.testing.assert_allclose(result.early_minus_late[1], result.early_minus_late[0], rtol=1e-6)
-        assert abs(float(result.early_minus_late[1]) - wanted) <= 4.5 * float(result.early_minus_late_error[1])
+        assert abs(float(result.early_minus_late[1]) - target) <= 4.5 * float(result.early_minus_late_error[1])
 
 
 def test_the_error_of_a_difference_is_that_of_differences(getkey):

@@ -25,34 +25,34 @@ def compared():
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=4)
-        how = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "draws": 6}
+        options = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "draws": 6}
         step = GradientStep(jnp.asarray(rng.normal(size=DIM)), jnp.asarray(0.4))
         turned = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
-        other = FastWeights(jnp.eye(DIM), jnp.asarray(turned), jnp.zeros(DIM), normalised=True)
+        second = FastWeights(jnp.eye(DIM), jnp.asarray(turned), jnp.zeros(DIM), normalised=True)
         context = regression((5,), 1)
-        one = context.alone(1, size=2)
+        item = context.alone(1, size=2)
         yield {
-            "step": gradient_step_comparison(step, task, context, subspace=lambda m: m.start, **how),
-            "one": gradient_step_comparison(step, task, one, subspace=lambda m: m.start, **how),
-            "other": gradient_step_comparison(other, task, context, subspace=lambda m: m.slow, **how),
+            "step": gradient_step_comparison(step, task, context, subspace=lambda m: m.start, **options),
+            "one": gradient_step_comparison(step, task, item, subspace=lambda m: m.start, **options),
+            "other": gradient_step_comparison(second, task, context, subspace=lambda m: m.slow, **options),
             "turned": turned,
             "context": context,
         }
 
 
 def test_a_step_on_the_examples_has_cosine_one_and_leaves_nothing(compared):
-    found = compared["step"].sel(gradient="examples")
-    assert float(found["cosine"]) == pytest.approx(1.0, abs=1e-10)
-    assert float(found["best_step_gap"]) < 1e-12
+    result = compared["step"].sel(gradient="examples")
+    assert float(result["cosine"]) == pytest.approx(1.0, abs=1e-10)
+    assert float(result["best_step_gap"]) < 1e-12
     # The task's loss has no factor 1/2 and sums over 4 examples: the step is that of the model over 2 n.
-    assert float(found["best_step"]) == pytest.approx(0.4 / 8, rel=1e-6)
-    assert float(found["gap"]) < 1e-10
+    assert float(result["best_step"]) == pytest.approx(0.4 / 8, rel=1e-6)
+    assert float(result["gap"]) < 1e-10
 
 
 def test_other_contexts_are_not_as_good(compared):
-    found = compared["step"].sel(gradient="examples")
-    assert float(found["other_cosine"].max()) < 0.999
-    assert float(found["other_best_step_gap"].min()) > 1e-3
+    result = compared["step"].sel(gradient="examples")
+    assert float(result["other_cosine"].max()) < 0.999
+    assert float(result["other_best_step_gap"].min()) > 1e-3
 
 
 def test_of_one_example_all_three_gradients_are_one(compared):
@@ -68,9 +68,9 @@ def test_weights_that_are_written_elsewhere_have_the_cosine_of_the_turn(compared
     """At b = 0 the gradient of the examples is -2 n h, and the map writes Q h."""
     context = compared["context"]
     h = np.asarray((context.y[:-1, None] * context.x[:-1]).mean(0))
-    wanted = h @ compared["turned"] @ h / (h @ h)
-    found = compared["other"].sel(gradient="examples")
-    assert float(found["cosine"]) == pytest.approx(wanted, abs=1e-6)
-    assert float(found["best_step_gap"]) > 0.1
-    assert float(found["random_cosine"]) == pytest.approx(DIM**-0.5)
+    target = h @ compared["turned"] @ h / (h @ h)
+    result = compared["other"].sel(gradient="examples")
+    assert float(result["cosine"]) == pytest.approx(target, abs=1e-6)
+    assert float(result["best_step_gap"]) > 0.1
+    assert float(result["random_cosine"]) == pytest.approx(DIM**-0.5)
     assert diagnostics.gradient_step_comparison is gradient_step_comparison

@@ -28,30 +28,30 @@ def lens():
 
 
 def test_the_last_layer_is_the_model_and_one_that_adds_nothing_changes_nothing(lens):
-    model, found = lens
-    assert found.sizes == {"layer": 3}
-    np.testing.assert_allclose(found["distance"][1:], 0.0, atol=1e-12)
-    np.testing.assert_allclose(found["distance_alone"][1:], 0.0, atol=1e-12)
-    assert float(found["distance"][0]) > 1e-6
-    np.testing.assert_allclose(found["loss"][2], diagnostics.per_length(model, TASK, **HOW)["loss"][-1], rtol=1e-5)
+    model, result = lens
+    assert result.sizes == {"layer": 3}
+    np.testing.assert_allclose(result["distance"][1:], 0.0, atol=1e-12)
+    np.testing.assert_allclose(result["distance_alone"][1:], 0.0, atol=1e-12)
+    assert float(result["distance"][0]) > 1e-6
+    np.testing.assert_allclose(result["loss"][2], diagnostics.per_length(model, TASK, **HOW)["loss"][-1], rtol=1e-5)
 
 
 def test_alone_the_query_has_no_context(lens):
-    model, found = lens
+    model, result = lens
     losses = diagnostics.icl_scores(model, TASK, **HOW)["context_benefit"]
-    difference = found["loss_alone"][2] - found["loss"][2]
+    difference = result["loss_alone"][2] - result["loss"][2]
     np.testing.assert_allclose(difference, losses, atol=1e-5)
 
 
 def test_logits_of_the_item_label_network_are_read_layer_by_layer():
     task = tasks.ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=5, key=jax.random.key(0))
     network = models.ItemLabelNetwork.of(task, key=jax.random.key(1))
-    found = logit_lens(network, task, **HOW)
-    assert found.sizes == {"layer": 3}
-    assert float(found["distance"][2]) == pytest.approx(0.0, abs=1e-6)
-    assert (found["distance"][:2] > 1e-3).all()
+    result = logit_lens(network, task, **HOW)
+    assert result.sizes == {"layer": 3}
+    assert float(result["distance"][2]) == pytest.approx(0.0, abs=1e-6)
+    assert (result["distance"][:2] > 1e-3).all()
     # One token without context: softmax attention of a token to itself.
-    assert np.isfinite(found["loss_alone"]).all()
+    assert np.isfinite(result["loss_alone"]).all()
 
 
 def test_a_model_without_a_stream_is_refused_in_one_line():

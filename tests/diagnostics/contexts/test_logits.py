@@ -11,7 +11,7 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, kind_of, metric_root, squared_size
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind, metric_root, squared_size
 from icllab.diagnostics.contexts.maps import context_map
 from icllab.diagnostics.contexts.queries import queries_for
 from icllab.diagnostics.contexts.ranks import context_rank
@@ -44,34 +44,34 @@ def votes():
         model = Votes(*(jnp.asarray(rng.normal(size=shape)) for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,))))
         context = TokenPrompt(tokens=jnp.asarray([0, 2, 2, 3, 1, 0]))  # the last two are its own query and target
         queries = jax.vmap(TokenPrompt)(jnp.asarray(rng.integers(0, SIZE, size=(24, 2))))
-        how = {"subspace": lambda m: m.bias, "key": jax.random.key(0), "queries": queries}
-        yield model, context, context_map(model, TASK, context, directions=2, draws=2, **how), how
+        options = {"subspace": lambda m: m.bias, "key": jax.random.key(0), "queries": queries}
+        yield model, context, context_map(model, TASK, context, directions=2, draws=2, **options), options
 
 
 def test_votes_go_to_the_bias_and_what_a_softmax_does_not_feel_stays(votes):
-    model, _, found, _ = votes
-    change = np.asarray(found.weights.bias - model.bias)
-    wanted = np.asarray(model.votes)[[0, 2, 2, 3]].sum(0)
-    np.testing.assert_allclose(change, wanted - wanted.mean(), atol=1e-5)
-    assert found.gap < 1e-10
-    assert found.derivative < 1e-10
-    assert found.composition < 1e-10
-    assert found.outcome is MapOutcome.LAW
-    assert found.dataset.attrs["head"] == "logits"
+    model, _, result, _ = votes
+    change = np.asarray(result.weights.bias - model.bias)
+    target = np.asarray(model.votes)[[0, 2, 2, 3]].sum(0)
+    np.testing.assert_allclose(change, target - target.mean(), atol=1e-5)
+    assert result.gap < 1e-10
+    assert result.derivative < 1e-10
+    assert result.composition < 1e-10
+    assert result.outcome is MapOutcome.LAW
+    assert result.dataset.attrs["head"] == "logits"
 
 
 def test_the_rank_leaves_out_the_direction_that_a_softmax_does_not_feel(votes):
     """All of the votes' rows that the context names move the bias, each in the three directions that are felt."""
-    model, context, _, how = votes
+    model, context, _, options = votes
     with jax.enable_x64(True):
-        found = context_rank(model, TASK, context, weights=lambda m: m.votes, **how)
-    assert found.rank == SIZE - 1
+        result = context_rank(model, TASK, context, weights=lambda m: m.votes, **options)
+    assert result.rank == SIZE - 1
     # The rows of votes count as often as their token is in the context: (1, 0, 2, 1).
     weights = np.einsum(
-        "ri,rj->ij", found.basis.reshape(-1, SIZE, SIZE).sum(2), found.basis.reshape(-1, SIZE, SIZE).sum(2)
+        "ri,rj->ij", result.basis.reshape(-1, SIZE, SIZE).sum(2), result.basis.reshape(-1, SIZE, SIZE).sum(2)
     )
     np.testing.assert_allclose(weights, 0.0, atol=1e-8)
-    sizes = (found.basis.reshape(-1, SIZE, SIZE) ** 2).sum((0, 2))
+    sizes = (result.basis.reshape(-1, SIZE, SIZE) ** 2).sum((0, 2))
     np.testing.assert_allclose(sizes, (SIZE - 1) * np.array([1, 0, 4, 1]) / 6, atol=1e-8)
 
 
@@ -102,20 +102,20 @@ def test_queries_of_three_tokens_feel_queries_and_keys():
     context = TokenPrompt(tokens=jnp.asarray(rng.integers(0, SIZE, size=5), jnp.int32))
     queries = jax.vmap(TokenPrompt)(jnp.asarray(rng.integers(0, SIZE, size=(8, 4)), jnp.int32))
     mask = parameter_mask(model, lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.value))
-    said = {}
+    message = {}
     for size in (1, 3):
         asked = queries_for(context, TASK, count=queries, size=size, key=jax.random.key(0))
         case = eqx.filter_jit(nulls.own_case)(model, mask, context, asked, "logits")
-        said[size] = unused_parameters(case.fit, size)
-    assert said == {1: ["no query feels blocks[0].attention.query"], 3: []}
+        message[size] = unused_parameters(case.fit, size)
+    assert message == {1: ["no query feels blocks[0].attention.query"], 3: []}
 
 
 def test_an_answer_has_one_axis_at_most():
     """A number is a regression's; a matrix is refused."""
     regression = tasks.LinearRegression.convention("timaeus", dim=2, length=3)
-    assert kind_of(regression, jax.ShapeDtypeStruct((), jnp.float32)) == "squares"
-    assert kind_of(TASK, jax.ShapeDtypeStruct((SIZE,), jnp.float32)) == "logits"
+    assert divergence_kind(regression, jax.ShapeDtypeStruct((), jnp.float32)) == "squares"
+    assert divergence_kind(TASK, jax.ShapeDtypeStruct((SIZE,), jnp.float32)) == "logits"
     with pytest.raises(
         InputError, match=r"model: expected an answer of real numbers along one axis, got 'float32\[2, 3\]'"
     ):
-        kind_of(regression, jax.ShapeDtypeStruct((2, 3), jnp.float32))
+        divergence_kind(regression, jax.ShapeDtypeStruct((2, 3), jnp.float32))

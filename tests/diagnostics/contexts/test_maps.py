@@ -33,16 +33,16 @@ def drawn(seed=0, length=LENGTH):
     context = RegressionPrompt(
         x=jnp.asarray(rng.normal(size=(length + 1, DIM))), y=jnp.asarray(rng.normal(size=length + 1))
     )
-    some, others = rng.normal(size=(2, 12, 1, DIM))
-    x = jnp.asarray(np.concatenate([some, -some, others, -others]))
+    some, remainder = rng.normal(size=(2, 12, 1, DIM))
+    x = jnp.asarray(np.concatenate([some, -some, remainder, -remainder]))
     queries = jax.vmap(RegressionPrompt)(x, jnp.asarray(np.zeros((48, 1))))
     return context, queries
 
 
 def asked_of(exact):
     """The context, its queries, and the mask of the direct term."""
-    how = {"count": exact["queries"], "size": 1, "key": jax.random.key(0)}
-    return exact["context"], queries_for(exact["context"], exact["task"], **how), parameter_mask(family(), slow)
+    options = {"count": exact["queries"], "size": 1, "key": jax.random.key(0)}
+    return exact["context"], queries_for(exact["context"], exact["task"], **options), parameter_mask(family(), slow)
 
 
 def family(seed=1, normalised=False):
@@ -57,25 +57,25 @@ def exact():
     with jax.enable_x64(True):
         context, queries = drawn()
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
-        how = {"subspace": slow, "key": jax.random.key(0), "queries": queries, "draws": 2, "directions": 2}
+        options = {"subspace": slow, "key": jax.random.key(0), "queries": queries, "draws": 2, "directions": 2}
         checkpoint = family(seed=2)
         yield {
-            name: context_map(family(normalised=mean), task, context, checkpoints=near, **how)
+            name: context_map(family(normalised=mean), task, context, checkpoints=near, **options)
             for name, mean, near in (("sum", False, [checkpoint]), ("mean", True, []))
         } | {"context": context, "queries": queries, "task": task}
 
 
 def test_the_exact_family_is_found_as_its_formula(exact):
-    found, model = exact["sum"], family()
+    result, model = exact["sum"], family()
     context = exact["context"]
     h = (context.y[:-1, None] * context.x[:-1]).sum(0)
-    wanted = np.asarray(model.slow + model.up @ (model.down @ h))
-    np.testing.assert_allclose(found.weights.slow, wanted, atol=1e-6 * np.abs(wanted).max())
-    assert found.gap < 1e-10
-    assert found.converged
-    np.testing.assert_array_equal(found.weights.up, model.up)
-    size = np.linalg.norm(wanted - np.asarray(model.slow)) / np.linalg.norm(model.slow)
-    assert found.norm == pytest.approx(size, rel=1e-6)
+    target = np.asarray(model.slow + model.up @ (model.down @ h))
+    np.testing.assert_allclose(result.weights.slow, target, atol=1e-6 * np.abs(target).max())
+    assert result.gap < 1e-10
+    assert result.converged
+    np.testing.assert_array_equal(result.weights.up, model.up)
+    size = np.linalg.norm(target - np.asarray(model.slow)) / np.linalg.norm(model.slow)
+    assert result.norm == pytest.approx(size, rel=1e-6)
 
 
 def test_the_sum_composes_and_the_mean_does_not(exact):
@@ -106,21 +106,21 @@ def test_what_the_weights_themselves_carry_is_what_the_context_adds_to_a_change(
 
 def test_unrelated_targets_pass_all_but_composition(exact):
     """Every linear function is within the subspace: a gap of zero says nothing."""
-    found = exact["sum"].dataset.sel(null="unrelated")
-    assert float(found["null_gap"].max()) < 1e-10
-    assert float(found["null_derivative"].max()) < 1e-10
-    assert float(found["null_composition"].min()) > 1e-2
+    result = exact["sum"].dataset.sel(null="unrelated")
+    assert float(result["null_gap"].max()) < 1e-10
+    assert float(result["null_derivative"].max()) < 1e-10
+    assert float(result["null_composition"].min()) > 1e-2
 
 
 def test_whole_steps_of_the_weights_are_second_order(exact):
     """A step s d leaves E|x.(dB dA h)|^2 s^4 of E|x.d(BAh) + ...|^2: one hundredth of the step, about 1e-4 of it."""
-    context, model, other = exact["context"], family(), family(seed=2)
+    context, model, second = exact["context"], family(), family(seed=2)
     h = (context.y[:-1, None] * context.x[:-1]).sum(0)
     x = exact["queries"].x[24:, 0]
-    left = x @ ((other.up - model.up) @ (other.down - model.down) @ h)
-    whole = x @ (other.slow + other.up @ other.down @ h - model.slow - model.up @ model.down @ h)
-    wanted = float((left**2).mean() / (whole**2).mean())
-    assert float(exact["sum"].dataset["step_derivative"][0]) == pytest.approx(wanted, rel=1e-5)
+    left = x @ ((second.up - model.up) @ (second.down - model.down) @ h)
+    whole = x @ (second.slow + second.up @ second.down @ h - model.slow - model.up @ model.down @ h)
+    target = float((left**2).mean() / (whole**2).mean())
+    assert float(exact["sum"].dataset["step_derivative"][0]) == pytest.approx(target, rel=1e-5)
 
 
 def test_the_derivative_is_that_of_finite_differences():
@@ -132,27 +132,27 @@ def test_the_derivative_is_that_of_finite_differences():
         mask = parameter_mask(model, slow)
 
         def case_at(step):
-            there = jax.tree.map(lambda w, d: w + step * d, parameters(model), direction)
+            present = jax.tree.map(lambda w, d: w + step * d, parameters(model), direction)
             return nulls.own_case(
-                FastWeights(there.down, there.up, there.slow, normalised=False), mask, context, asked, "squares"
+                FastWeights(present.down, present.up, present.slow, normalised=False), mask, context, asked, "squares"
             )
 
-        how = MapSolver()
-        ends = [solve(case_at(step).fit, how)[0].free.slow for step in (1e-4, -1e-4)]
-        wanted = np.asarray(ends[0] - ends[1]) / 2e-4
+        options = MapSolver()
+        ends = [solve(case_at(step).fit, options)[0].free.slow for step in (1e-4, -1e-4)]
+        target = np.asarray(ends[0] - ends[1]) / 2e-4
         case = case_at(0.0)
-        free = solve(case.fit, how)[0].free
+        free = solve(case.fit, options)[0].free
         fit = nulls.own_case(
             FastWeights(model.down, model.up, free.slow, normalised=False), mask, context, asked, "squares"
         ).fit
         fit = type(fit)(fit.model, mask, fit.queries, case.fit.targets, "squares")
         change, _ = case.changes(context, asked, direction)
-        found = solvers.carry(fit, direction, change, how)
-        np.testing.assert_allclose(found.direction.slow, wanted, rtol=1e-6)
-        np.testing.assert_array_equal(found.direction.up, direction.up)
+        result = solvers.carry(fit, direction, change, options)
+        np.testing.assert_allclose(result.direction.slow, target, rtol=1e-6)
+        np.testing.assert_array_equal(result.direction.up, direction.up)
         # And the closed form.
         flat = np.concatenate([np.ravel(direction.down), np.ravel(direction.up), np.ravel(direction.slow)])
-        np.testing.assert_allclose(found.direction.slow, model.jacobian(context) @ flat, rtol=1e-6)
+        np.testing.assert_allclose(result.direction.slow, model.jacobian(context) @ flat, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["squares", "logits"])
@@ -160,8 +160,8 @@ def test_an_unrelated_target_is_as_far_as_the_context_moves(kind):
     with jax.enable_x64(True):
         rng = np.random.default_rng(4)
         base, change = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(30, 3)))
-        wanted = jnp.asarray(0.3)
-        factor = nulls._factor(kind, base, change, wanted)
+        target = jnp.asarray(0.3)
+        factor = nulls._factor(kind, base, change, target)
         assert float(jnp.mean(divergence(kind, base + factor * change, base))) == pytest.approx(0.3, rel=1e-9)
 
 
@@ -195,24 +195,24 @@ def test_of_two_solvers_the_lower_is_taken_and_gradients_are_over_that_at_the_st
         start = _solution(fit, unravel, flat, 2 * first, first, jnp.asarray(0))
         assert float(start.gradient) == pytest.approx(2, rel=1e-12)
         assert start.divergence == start.start > 0
-        how = MapSolver(adam_steps=300)
-        lower = _continue_with_adam(fit, start, how)
+        options = MapSolver(adam_steps=300)
+        lower = _continue_with_adam(fit, start, options)
         assert lower.divergence < start.divergence / 2
         least = lower._replace(divergence=jnp.asarray(0.0))
-        assert _continue_with_adam(fit, least, how) is least
+        assert _continue_with_adam(fit, least, options) is least
 
 
 def test_results_show_themselves(exact):
-    found = exact["sum"]
-    assert repr(found).startswith("ContextMap(verdict: law")
-    least = ", ".join(f"{null} {min(found.null_gaps.sel(null=null).values):.2g}" for null in nulls.NULLS)
-    assert f"gap: {found.gap:.2g} (least of nulls: {least})" in repr(found)
-    assert "query_length" in found._repr_html_()
-    assert found.dataset.attrs["positions"] == "restart"
-    assert found.null_gaps.dims == ("null", "draw")
-    assert found.gradient < 1e-3
+    result = exact["sum"]
+    assert repr(result).startswith("ContextMap(verdict: law")
+    least = ", ".join(f"{null} {min(result.null_gaps.sel(null=null).values):.2g}" for null in nulls.NULLS)
+    assert f"gap: {result.gap:.2g} (least of nulls: {least})" in repr(result)
+    assert "query_length" in result._repr_html_()
+    assert result.dataset.attrs["positions"] == "restart"
+    assert result.null_gaps.dims == ("null", "draw")
+    assert result.gradient < 1e-3
     # A change of a vector has no rank: nothing is cut.
-    assert found.rank_curve.values == pytest.approx([found.gap], abs=1e-12)
+    assert result.rank_curve.values == pytest.approx([result.gap], abs=1e-12)
 
 
 def test_the_gap_is_on_queries_that_were_not_fitted(exact):
@@ -220,22 +220,22 @@ def test_the_gap_is_on_queries_that_were_not_fitted(exact):
     with jax.enable_x64(True):
         model, context, asked, mask = family(), *asked_of(exact)
         case = nulls.own_case(model, mask, context, asked, "squares")
-        moved = eqx.tree_at(slow, model, model.slow + jnp.asarray([0.3, -0.2, 0.5]))
-        free = eqx.filter(moved, mask)
+        shifted_model = eqx.tree_at(slow, model, model.slow + jnp.asarray([0.3, -0.2, 0.5]))
+        free = eqx.filter(shifted_model, mask)
         zero = jnp.asarray(0.0)
-        one = FittedMap(case, moved, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
+        item = FittedMap(case, shifted_model, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
         tests = MapTests(context, asked, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
-        found = tests.measure(one, reference=one, partner=one)
+        result = tests.measure(item, reference=item, partner=item)
         whole = np.asarray(model.mapped(context).slow)
         x = np.asarray(exact["queries"].x[24:, 0])
-        left, start = ((x @ (whole - np.asarray(w))) ** 2 for w in (moved.slow, model.slow))
+        left, start = ((x @ (whole - np.asarray(w))) ** 2 for w in (shifted_model.slow, model.slow))
         ratio = left.mean() / start.mean()
         error = np.std(left - ratio * start, ddof=1) / len(x) ** 0.5 / start.mean()
-        np.testing.assert_allclose(found["gap"], [ratio, error])
+        np.testing.assert_allclose(result["gap"], [ratio, error])
         size = np.linalg.norm([0.3, -0.2, 0.5]) / np.linalg.norm(model.slow)
-        assert found["norm"][0] == pytest.approx(size)
+        assert result["norm"][0] == pytest.approx(size)
         # The halves compose to the whole, from which these weights are as far as they are in the gap.
-        assert found["composition"][0] == pytest.approx(ratio, rel=1e-6)
+        assert result["composition"][0] == pytest.approx(ratio, rel=1e-6)
 
 
 def test_halves_are_taken_in_their_order(exact):
@@ -244,9 +244,9 @@ def test_halves_are_taken_in_their_order(exact):
         context, asked, _ = asked_of(exact)
         model = GradientStep(jnp.asarray([0.5, -1.0, 0.7]), jnp.asarray(0.9))
         mask = parameter_mask(model, lambda m: m.start)
-        one = fit_map(nulls.own_case(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
+        item = fit_map(nulls.own_case(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
         tests = MapTests(context, asked, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0))
-        found = tests.measure(one, reference=one, partner=one)["composition"][0]
+        result = tests.measure(item, reference=item, partner=item)["composition"][0]
 
         def stepped(w, rows):
             a, b = np.asarray(context.x)[rows], np.asarray(context.y)[rows]
@@ -255,34 +255,34 @@ def test_halves_are_taken_in_their_order(exact):
         x, start = np.asarray(exact["queries"].x[24:, 0]), np.asarray(model.start)
         whole = stepped(start, slice(0, 4))
         gaps = []
-        for first, then in ((slice(0, 2), slice(2, 4)), (slice(2, 4), slice(0, 2))):
-            both = stepped(stepped(start, first), then)
-            gaps.append(((x @ (whole - both)) ** 2).mean() / ((x @ (whole - start)) ** 2).mean())
+        for first, later in ((slice(0, 2), slice(2, 4)), (slice(2, 4), slice(0, 2))):
+            pair = stepped(stepped(start, first), later)
+            gaps.append(((x @ (whole - pair)) ** 2).mean() / ((x @ (whole - start)) ** 2).mean())
         assert abs(gaps[0] - gaps[1]) > 1e-2
-        assert found == pytest.approx(gaps[0], rel=1e-6)
+        assert result == pytest.approx(gaps[0], rel=1e-6)
 
 
 def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
     with jax.enable_x64(True):
         model, context, asked, mask = family(), *asked_of(exact)
         case = nulls.own_case(model, mask, context, asked, "squares")
-        found = nulls.unrelated_case(case, family(seed=5), context, asked)
+        result = nulls.unrelated_case(case, family(seed=5), context, asked)
         base = np.asarray(asked.fitted.x[:, 0] @ model.slow)
-        change = np.asarray(found.fit.targets[:, 0]) - base
+        change = np.asarray(result.fit.targets[:, 0]) - base
         assert change.mean() == pytest.approx(0.0, abs=1e-12)
         assert (change**2).mean() == pytest.approx(((np.asarray(case.fit.targets[:, 0]) - base) ** 2).mean())
-        other = np.asarray(asked.fitted.x[:, 0] @ family(seed=5).mapped(context).slow)
-        assert abs(np.corrcoef(change, other)[0, 1]) == pytest.approx(1.0)
+        second = np.asarray(asked.fitted.x[:, 0] @ family(seed=5).mapped(context).slow)
+        assert abs(np.corrcoef(change, second)[0, 1]) == pytest.approx(1.0)
 
 
 def test_untrained_networks_have_the_same_numbers_in_another_order():
     model = family()
-    one, other = nulls.null_networks(model, 2, untrained=None, key=jax.random.key(0))
+    item, second = nulls.null_networks(model, 2, untrained=None, key=jax.random.key(0))
     for name in ("down", "up", "slow"):
-        there, moved = np.asarray(getattr(model, name)), np.asarray(getattr(one, name))
-        np.testing.assert_array_equal(np.sort(there.ravel()), np.sort(moved.ravel()))
-    assert not np.array_equal(one.up, model.up)
-    assert not np.array_equal(one.up, other.up)
+        present, shifted_model = np.asarray(getattr(model, name)), np.asarray(getattr(item, name))
+        np.testing.assert_array_equal(np.sort(present.ravel()), np.sort(shifted_model.ravel()))
+    assert not np.array_equal(item.up, model.up)
+    assert not np.array_equal(item.up, second.up)
     with pytest.raises(InputError, match="untrained: expected a function of a key"):
         nulls.null_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0))
 
@@ -290,21 +290,21 @@ def test_untrained_networks_have_the_same_numbers_in_another_order():
 def test_a_change_is_cut_to_a_rank_as_the_most_square_matrix():
     change = np.random.default_rng(0).normal(size=(6, 2, 3))
     u, s, v = np.linalg.svd(change.reshape(6, 6))
-    wanted = ((u[:, :2] * s[:2]) @ v[:2]).reshape(6, 2, 3)
-    np.testing.assert_allclose(_cut(jnp.asarray(change, jnp.float32), 2), wanted, atol=1e-5)
+    target = ((u[:, :2] * s[:2]) @ v[:2]).reshape(6, 2, 3)
+    np.testing.assert_allclose(_cut(jnp.asarray(change, jnp.float32), 2), target, atol=1e-5)
     np.testing.assert_allclose(_cut(jnp.asarray(change, jnp.float32), 6), change, atol=1e-5)
     assert _rows((2, 3, 6)) == 6
 
 
 def test_what_went_wrong_is_said(exact):
-    found = exact["sum"].dataset
+    result = exact["sum"].dataset
     assert exact["sum"].warnings == ()
-    wrong = found.assign(converged=False, gradient=0.5, solve=0.4).assign_attrs(context_length=1)
+    wrong = result.assign(converged=False, gradient=0.5, solve=0.4).assign_attrs(context_length=1)
     wrong["null_converged"][0, 1] = False
     wrong["null_gap"][1, 0] = np.nan
-    said = " | ".join(_warnings(wrong))
+    message = " | ".join(_warnings(wrong))
     for part in ("the fit has not converged", "1 of 4 fits of nulls", "singular", "changes no answer", "cannot be cut"):
-        assert part in said
+        assert part in message
     assert _verdict(wrong).outcome is MapOutcome.UNDECIDED
 
 
@@ -313,17 +313,17 @@ MODEL = models.Transformer.raventos(dim=DIM, length=LENGTH, width=8, layers=1, h
 
 
 def refused(match, **changes):
-    given = {
+    value = {
         "model": MODEL,
         "context": drawn32(),
         "subspace": lambda m: m.blocks[0].mlp,
         "key": jax.random.key(0),
         "queries": 2,
     }
-    given |= changes
-    with pytest.raises(InputError, match=match) as caught:
-        context_map(given.pop("model"), TASK, given.pop("context"), **given)
-    assert "\n" not in str(caught.value)
+    value |= changes
+    with pytest.raises(InputError, match=match) as warning_records:
+        context_map(value.pop("model"), TASK, value.pop("context"), **value)
+    assert "\n" not in str(warning_records.value)
 
 
 def drawn32(length=LENGTH):

@@ -31,9 +31,9 @@ def item_label(pairs, shift, places=11):
 
 def test_a_context_is_what_stands_before_the_last_query():
     context, query = regression(3), regression(0, seed=1)
-    both = join_prompt(context, query)
-    np.testing.assert_array_equal(both.x, [*context.x[:3], *query.x])
-    np.testing.assert_array_equal(both.y, [*context.y[:3], *query.y])
+    pair = join_prompt(context, query)
+    np.testing.assert_array_equal(pair.x, [*context.x[:3], *query.x])
+    np.testing.assert_array_equal(pair.y, [*context.y[:3], *query.y])
     tokens = join_prompt(TokenPrompt(tokens=jnp.arange(5)), TokenPrompt(tokens=jnp.asarray([7, 8, 9])))
     np.testing.assert_array_equal(tokens.tokens, [0, 1, 2, 7, 8, 9])
 
@@ -42,8 +42,8 @@ def test_joining_a_prompt_to_its_own_query_gives_it_back():
     for prompt in (regression(4), TokenPrompt(tokens=jnp.arange(6)), item_label(3, 2)):
         last = prompt.positions - 1
         context = prompt.alone(last - 1, size=last)
-        found = join_prompt(context, place_query(context, prompt.alone(last, size=2)))
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(prompt), strict=True):
+        result = join_prompt(context, place_query(context, prompt.alone(last, size=2)))
+        for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(prompt), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -53,8 +53,8 @@ def test_an_item_label_query_keeps_its_place_after_every_part_of_the_context():
     assert int(query.shift) == 9
     earlier, later = halve_context(context)
     for part in (context, earlier, later):
-        both = join_prompt(part, query)
-        assert int(both.shift) + 2 * both.pairs == 9
+        pair = join_prompt(part, query)
+        assert int(pair.shift) + 2 * pair.pairs == 9
     assert int(join_prompt(later, query).shift) == 5  # where it stood
 
 
@@ -70,11 +70,11 @@ def test_halves_make_up_the_context(length):
 def test_half_of_the_queries_are_held_out():
     task = tasks.LinearRegression.convention("timaeus", dim=2, length=3)
     prompts = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(regression(3, seed=i) for i in range(6)))
-    found = queries_for(regression(2), task, count=prompts, size=2, key=jax.random.key(0))
-    np.testing.assert_array_equal(found.fitted.x, prompts.x[:3, -2:])
-    np.testing.assert_array_equal(found.held_out.x, prompts.x[3:, -2:])
-    wanted = {"query_length": 2, "queries": 3, "query_source": "given", "context_length": 2, "positions": "restart"}
-    assert found.description == wanted
+    result = queries_for(regression(2), task, count=prompts, size=2, key=jax.random.key(0))
+    np.testing.assert_array_equal(result.fitted.x, prompts.x[:3, -2:])
+    np.testing.assert_array_equal(result.held_out.x, prompts.x[3:, -2:])
+    target = {"query_length": 2, "queries": 3, "query_source": "given", "context_length": 2, "positions": "restart"}
+    assert result.description == target
 
 
 def test_queries_near_a_context_are_items_of_its_classes():
@@ -84,25 +84,25 @@ def test_queries_near_a_context_are_items_of_its_classes():
     items = jnp.asarray(rng.normal(size=(4, 400)) / 20, jnp.float32)
     labels = jnp.zeros((3, 400), jnp.float32)
     context = ItemLabelPrompt(items, labels, prompt.labels, prompt.classes, prompt.shift, prompt.position_dim)
-    found = queries_near(context, noise=0.5, count=200, key=jax.random.key(0))
-    which = np.asarray(found.classes[:, 0])
+    result = queries_near(context, noise=0.5, count=200, key=jax.random.key(0))
+    which = np.asarray(result.classes[:, 0])
     assert set(which) == {0, 1, 2}
-    inner = np.sum(np.asarray(found.items[:, 0]) * np.asarray(items)[which], axis=1)
+    inner = np.sum(np.asarray(result.items[:, 0]) * np.asarray(items)[which], axis=1)
     sizes = np.sum(np.asarray(items)[which] ** 2, axis=1)
     ratio = inner / sizes
     error = ratio.std() / len(ratio) ** 0.5
     assert error < 0.01
     assert abs(ratio.mean() - 1 / 1.25) < 4 * error
-    np.testing.assert_array_equal(found.labels[:, 0], which)
+    np.testing.assert_array_equal(result.labels[:, 0], which)
 
 
 def test_what_does_not_fit_is_refused():
-    task, how = tasks.LinearRegression.convention("timaeus", dim=2, length=3), {"size": 1, "key": jax.random.key(0)}
+    task, options = tasks.LinearRegression.convention("timaeus", dim=2, length=3), {"size": 1, "key": jax.random.key(0)}
     items = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), item_label(0, 0))
     with pytest.raises(InputError, match="context: expected at most 11 places, query included, got 13"):
-        queries_for(item_label(4, 4), task, count=items, **how)
-    one = jax.tree.map(lambda leaf: leaf[None], regression(1))
+        queries_for(item_label(4, 4), task, count=items, **options)
+    item = jax.tree.map(lambda leaf: leaf[None], regression(1))
     with pytest.raises(InputError, match="at least four prompts"):
-        queries_for(regression(2), task, count=one, **how)
+        queries_for(regression(2), task, count=item, **options)
     with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
         join_prompt(TokenPrompt(tokens=jnp.arange(3)), regression(0))

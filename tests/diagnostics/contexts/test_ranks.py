@@ -30,8 +30,8 @@ def family(down=1.0, up=1.0):
 
 def rank(model, context, **changes):
     """Of the fast weights, which are the identity's where the direct term varies too."""
-    how = {"subspace": lambda m: m.slow, "weights": lambda m: (m.down, m.up), "queries": regression((24, 1), 2)}
-    return context_rank(model, TASK, context, **{**how, "key": jax.random.key(0), **changes})
+    options = {"subspace": lambda m: m.slow, "weights": lambda m: (m.down, m.up), "queries": regression((24, 1), 2)}
+    return context_rank(model, TASK, context, **{**options, "key": jax.random.key(0), **changes})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,47 +43,47 @@ def _in_float64():
 def test_the_rank_is_that_of_the_closed_form():
     """[B x h', I x (A h)'] has rank d where A h is not 0, else that of B; G' has rank d."""
     context = regression((4,), 1)
-    found = rank(family(), context)
-    assert (found.rank, found.query_rank, found.degeneracy) == (DIM, DIM, 0)
+    result = rank(family(), context)
+    assert (result.rank, result.query_rank, result.degeneracy) == (DIM, DIM, 0)
     # A = 0: the block of B vanishes, and nothing is left to fit either.
     model = family(down=0.0)
     nearly = FastWeights(model.down.at[0, 0].set(1e-6), model.up, model.slow, normalised=False)
-    found = rank(nearly, context)
-    assert (found.rank, found.query_rank, found.degeneracy) == (HIDDEN, DIM, DIM - HIDDEN)
+    result = rank(nearly, context)
+    assert (result.rank, result.query_rank, result.degeneracy) == (HIDDEN, DIM, DIM - HIDDEN)
 
 
 def test_eigenvalues_and_directions_are_those_of_the_closed_form():
     context, model = regression((4,), 1), family()
-    found = rank(model, context)
+    result = rank(model, context)
     x = np.asarray(regression((24, 1), 2).x[:12, 0])
     rows = x @ np.asarray(model.jacobian(context))[:, :-DIM] / 12**0.5
-    wanted = np.linalg.svd(rows)
-    np.testing.assert_allclose(found.eigenvalues[:DIM], wanted[1][:DIM] ** 2, rtol=1e-6)
-    assert found.eigenvalues[DIM:] == pytest.approx(0.0, abs=1e-10)
-    projector = wanted[2][:DIM].T @ wanted[2][:DIM]
-    np.testing.assert_allclose(found.basis.T @ found.basis, projector, atol=1e-7)
-    weights = wanted[1][:DIM] ** 2
-    assert found.participation == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-6)
-    assert found.converged
-    assert 0 < found.memory < 2**20
+    target = np.linalg.svd(rows)
+    np.testing.assert_allclose(result.eigenvalues[:DIM], target[1][:DIM] ** 2, rtol=1e-6)
+    assert result.eigenvalues[DIM:] == pytest.approx(0.0, abs=1e-10)
+    projector = target[2][:DIM].T @ target[2][:DIM]
+    np.testing.assert_allclose(result.basis.T @ result.basis, projector, atol=1e-7)
+    weights = target[1][:DIM] ** 2
+    assert result.participation == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-6)
+    assert result.converged
+    assert 0 < result.memory < 2**20
 
 
 def test_with_its_own_weights_a_map_loses_nothing():
-    found = rank(family(down=1e-3), regression((4,), 1), weights=None)
-    assert found.degeneracy == 0
+    result = rank(family(down=1e-3), regression((4,), 1), weights=None)
+    assert result.degeneracy == 0
 
 
 def test_overlap_is_one_with_itself_and_zero_where_fast_weights_are_disjoint():
     model = family()
     # A = (1 0 0 0; 0 1 0 0): a context along e_1 is read by the first hidden unit alone, one along e_2 by the second.
     model = FastWeights(jnp.eye(HIDDEN, DIM), model.up, model.slow, normalised=False)
-    one = RegressionPrompt(x=jnp.eye(2, DIM), y=jnp.ones(2))
-    other = RegressionPrompt(x=jnp.eye(2, DIM)[::-1], y=jnp.ones(2))
-    only_up = [rank(model, context, weights=lambda m: m.up) for context in (one, other)]
+    item = RegressionPrompt(x=jnp.eye(2, DIM), y=jnp.ones(2))
+    second = RegressionPrompt(x=jnp.eye(2, DIM)[::-1], y=jnp.ones(2))
+    only_up = [rank(model, context, weights=lambda m: m.up) for context in (item, second)]
     assert only_up[0].overlap(only_up[0]) == pytest.approx(1.0)
     assert only_up[0].overlap(only_up[1]) == pytest.approx(0.0, abs=1e-10)
     with pytest.raises(InputError, match="a rank over 8 weights, got 16"):
-        only_up[0].overlap(rank(model, one))
+        only_up[0].overlap(rank(model, item))
 
 
 def test_a_singular_system_without_a_ridge_is_refused():

@@ -13,8 +13,8 @@ def outcome(gap=0.01, derivative=0.1, composition=0.1, norm=0.2, error=0.02, con
         return Comparison(value, error, nulls)
 
     cut = None if composition is None else compared(composition)
-    how = {"unmoved": unmoved, "converged": converged}
-    return judge_map(compared(gap), compared(derivative), cut, compared(norm, 0.0), **how).outcome
+    options = {"unmoved": unmoved, "converged": converged}
+    return judge_map(compared(gap), compared(derivative), cut, compared(norm, 0.0), **options).outcome
 
 
 def test_a_law_passes_both_tests_against_both_nulls():

@@ -47,8 +47,8 @@ def loss(parameters, batch):
 
 def gradients(at, data):
     centre, unravel = ravel_pytree(at)
-    each = jax.vmap(lambda one: jax.grad(lambda w: loss(unravel(w), jax.tree.map(lambda a: a[None], one)))(centre))
-    return np.asarray(jax.jit(each)(data))
+    row = jax.vmap(lambda item: jax.grad(lambda w: loss(unravel(w), jax.tree.map(lambda a: a[None], item)))(centre))
+    return np.asarray(jax.jit(row)(data))
 
 
 def written_out(at, data):
@@ -64,11 +64,11 @@ def written_out(at, data):
         )
 
     hessian, slopes, z = map(np.asarray, derivatives(centre))
-    each = gradients(at, data)
+    row = gradients(at, data)
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     bent = np.eye(2) * p[:, :, None] - p[:, :, None] * p[:, None, :]
     gauss_newton = np.einsum("nip,nij,njq->pq", slopes, bent, slopes) / len(z)
-    return {"hessian": hessian, "gauss_newton": gauss_newton, "empirical_fisher": each.T @ each / len(each)}
+    return {"hessian": hessian, "gauss_newton": gauss_newton, "empirical_fisher": row.T @ row / len(row)}
 
 
 @functools.cache
@@ -80,21 +80,21 @@ def wanted_matrices():
 @pytest.mark.parametrize("batch", [16, None])
 def test_products_are_those_of_the_matrices_written_out(batch):
     at, data = network()
-    wanted = wanted_matrices()
+    target = wanted_matrices()
     made = {
         "hessian": products.Hessian(loss, at, data, batch),
         "empirical_fisher": products.EmpiricalFisher(loss, at, data, batch),
         "gauss_newton": products.GaussNewton(cross_entropy, at, data, batch, outputs=logits),
     }
     for name, product in made.items():
-        found = jax.jit(jax.vmap(product))(jnp.eye(22))
-        np.testing.assert_allclose(found, wanted[name], atol=1e-12)
+        result = jax.jit(jax.vmap(product))(jnp.eye(22))
+        np.testing.assert_allclose(result, target[name], atol=1e-12)
 
 
 def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not():
     """Of 40 samples, 16 at a time: the last block is a smaller one."""
     at, data = network()
-    wanted = {name: np.linalg.eigvalsh(matrix)[::-1] for name, matrix in wanted_matrices().items()}
+    target = {name: np.linalg.eigvalsh(matrix)[::-1] for name, matrix in wanted_matrices().items()}
     spectra = {
         "hessian": functools.partial(hessian_spectrum, loss),
         "empirical_fisher": functools.partial(fisher_spectrum, loss),
@@ -103,13 +103,13 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
     for name, spectrum in spectra.items():
         exact = spectrum(at, key=jax.random.key(1), data=data, batch=16)
         assert exact.attrs == {"matrix": name, "parameters": 22, "exact": 1}
-        np.testing.assert_allclose(exact["eigenvalue"], wanted[name], atol=1e-12)
+        np.testing.assert_allclose(exact["eigenvalue"], target[name], atol=1e-12)
         assert float(exact["trace_error"]) == float(exact["rank_error"]) == 0
-        assert abs(float(exact["trace"]) - wanted[name].sum()) < 1e-12
+        assert abs(float(exact["trace"]) - target[name].sum()) < 1e-12
     drawn = hessian_spectrum(
         loss, at, key=jax.random.key(1), data=data, extreme=2, probes=96, order=22, threshold=0.01, dense=4
     )
-    h = wanted["hessian"]
+    h = target["hessian"]
     np.testing.assert_allclose(drawn["eigenvalue"], h[[0, 1, -2, -1]], atol=1e-9)
     assert drawn["mode"].values.tolist() == [0, 1, 20, 21]
     for name, value in (("trace", h.sum()), ("rank", np.sum(h > 0.01))):
@@ -124,16 +124,16 @@ def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
     units = np.arange(5) < rank
     a, b = (jnp.asarray(np.eye(*shape) * units[: shape[1]]) for shape in ((hidden, inputs), (outputs, hidden)))
     truth = np.asarray(b) @ np.asarray(a)
-    wanted = rank * (inputs + outputs) - rank**2
+    target = rank * (inputs + outputs) - rank**2
 
     def distance(layers):
         return jnp.sum((layers[1] @ layers[0] - truth) ** 2) / 2
 
     exact = hessian_spectrum(distance, (a, b), key=jax.random.key(0))
-    assert float(exact["rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == wanted
+    assert float(exact["rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == target
     if rank == 2:
         drawn = hessian_spectrum(distance, (a, b), key=jax.random.key(0), dense=0, probes=64, order=12, extreme=1)
-        assert abs(float(drawn["rank"]) - wanted) < 3 * float(drawn["rank_error"]) < 0.15 * wanted
+        assert abs(float(drawn["rank"]) - target) < 3 * float(drawn["rank_error"]) < 0.15 * target
         assert abs(float(drawn["rank_gap"])) < 1e-9
 
 
@@ -144,9 +144,9 @@ def test_an_effective_dimension_counts_directions_by_their_share():
         return jnp.stack([jnp.sum(h[:30] * w[:30] ** 2), jnp.sum(h[30:] * w[30:] ** 2)]) / 2
 
     exact = float(np.sum(np.clip(h, 0, None) / (np.clip(h, 0, None) + 0.01)))
-    found = effective_dimension(quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0))
-    assert abs(found.value - exact) < 1e-10
-    assert found.error == 0
+    result = effective_dimension(quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0))
+    assert abs(result.value - exact) < 1e-10
+    assert result.error == 0
     # Random signs see a diagonal matrix without error; what is left is the quadrature.
     drawn = effective_dimension(quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0), dense=0, order=60)
     assert abs(drawn.value - exact) < 1e-6
@@ -165,27 +165,27 @@ def test_a_module_with_functions_in_it_is_a_tree_like_any_other():
     def squares(z, data):
         return jnp.mean((z - data[1]) ** 2) / 2
 
-    flat, rest = eqx.partition(at, eqx.is_inexact_array)
+    flat, remainder = eqx.partition(at, eqx.is_inexact_array)
     centre, unravel = ravel_pytree(flat)
 
     @jax.jit
     def written_out(w):
         def of(w):
-            return answers(eqx.combine(unravel(w), rest), (x, y))
+            return answers(eqx.combine(unravel(w), remainder), (x, y))
 
         return jax.jacrev(of)(w)[:, 0], jax.hessian(lambda w: squares(of(w), (x, y)))(w)
 
     slopes, bent = map(np.asarray, written_out(centre))
-    found = fisher_spectrum(squares, at, outputs=answers, data=(np.asarray(x), y), key=key)
-    np.testing.assert_allclose(found["eigenvalue"], np.linalg.eigvalsh(slopes.T @ slopes / 7)[::-1], atol=1e-12)
-    found = hessian_spectrum(lambda model: squares(answers(model, (x, y)), (x, y)), at, key=key)
-    np.testing.assert_allclose(found["eigenvalue"], np.linalg.eigvalsh(bent)[::-1], atol=1e-12)
+    result = fisher_spectrum(squares, at, outputs=answers, data=(np.asarray(x), y), key=key)
+    np.testing.assert_allclose(result["eigenvalue"], np.linalg.eigvalsh(slopes.T @ slopes / 7)[::-1], atol=1e-12)
+    result = hessian_spectrum(lambda model: squares(answers(model, (x, y)), (x, y)), at, key=key)
+    np.testing.assert_allclose(result["eigenvalue"], np.linalg.eigvalsh(bent)[::-1], atol=1e-12)
 
 
 @pytest.mark.parametrize(("dense", "count"), [(0, 3), (1500, 9)])
 def test_derivatives_that_are_not_finite_are_refused(dense, count):
-    said = f"^loss: expected finite derivatives at the point given, got '{count} numbers that are not'$"
-    with pytest.raises(InputError, match=said):
+    message = f"^loss: expected finite derivatives at the point given, got '{count} numbers that are not'$"
+    with pytest.raises(InputError, match=message):
         hessian_spectrum(lambda w: jnp.sqrt(jnp.sum(w**2)), jnp.zeros(3), key=jax.random.key(0), dense=dense)
 
 

@@ -39,18 +39,18 @@ def cliff(at, width=0.01):
 
 
 def test_a_cliff_is_reported_where_it_is_with_its_height():
-    found = change_points(curve(0.3 + cliff(300) - 0.1 * np.log10(STEPS) + noise(0, 0.03, 4)), resamples=100)
-    assert found["reported"].values.tolist() == [True]
-    low, high = found["change_interval"].values[0]
+    result = change_points(curve(0.3 + cliff(300) - 0.1 * np.log10(STEPS) + noise(0, 0.03, 4)), resamples=100)
+    assert result["reported"].values.tolist() == [True]
+    low, high = result["change_interval"].values[0]
     assert low <= 300 <= high < 1.5 * low
-    assert low < float(found["change_point"][0]) < high
-    assert abs(float(found["jump"][0]) + 1) < 5 * found.attrs["noise"] / len(STEPS) ** 0.5
-    assert found["reason"].values.tolist() == ["its place is known, and no smooth curve does as well"]
+    assert low < float(result["change_point"][0]) < high
+    assert abs(float(result["jump"][0]) + 1) < 5 * result.attrs["noise"] / len(STEPS) ** 0.5
+    assert result["reason"].values.tolist() == ["its place is known, and no smooth curve does as well"]
 
 
 def test_a_fall_in_half_a_decade_has_a_beginning_and_an_end():
-    found = change_points(curve(cliff(300, width=0.5) + noise(0, 0.01)), resamples=100)
-    places = found["change_point"].values[found["reported"].values]
+    result = change_points(curve(cliff(300, width=0.5) + noise(0, 0.01)), resamples=100)
+    places = result["change_point"].values[result["reported"].values]
     assert places[0] < 300 < places[-1]
     assert places[-1] < 30 * places[0]
 
@@ -71,9 +71,9 @@ def test_a_smooth_curve_has_nothing_to_report(name):
     """However little noise there is, so that segments fit well."""
     for size in (0.1, 0.001):
         scale = np.ptp(SMOOTH[name])
-        found = change_points(curve(0.2 + SMOOTH[name] + scale * noise(1, size, 3)), resamples=100)
-        assert not found["reported"].any()
-        assert all("without a break" in str(reason) for reason in found["reason"].values)
+        result = change_points(curve(0.2 + SMOOTH[name] + scale * noise(1, size, 3)), resamples=100)
+        assert not result["reported"].any()
+        assert all("without a break" in str(reason) for reason in result["reason"].values)
 
 
 @pytest.mark.parametrize("key", range(4))
@@ -87,20 +87,20 @@ def test_shuffled_checkpoints_have_nothing_to_report(key):
 def test_smooth_curves_with_correlated_noise_have_nothing_to_report():
     """Segments follow its slow part. A random walk is nothing but that."""
     power = STEPS**-0.5
-    found = [change_points(curve(power + correlated(key, 0.7, 0.05)), resamples=100, key=key) for key in range(8)]
-    assert sum(bool(one["reported"].any()) for one in found) == 0
-    rho = [one.attrs["autocorrelation"] for one in found]
+    result = [change_points(curve(power + correlated(key, 0.7, 0.05)), resamples=100, key=key) for key in range(8)]
+    assert sum(bool(item["reported"].any()) for item in result) == 0
+    rho = [item.attrs["autocorrelation"] for item in result]
     assert np.std(rho, ddof=1) / 8**0.5 < 0.1
     assert abs(np.mean(rho) - 0.7) < 3 * np.std(rho, ddof=1) / 8**0.5
     walks = [change_points(curve(np.cumsum(noise(key, 1.0))), resamples=100, key=key) for key in range(8)]
-    assert sum(bool(one["reported"].any()) for one in walks) == 0
-    assert any("with noise of its autocorrelation" in str(one["reason"].values[:1]) for one in (*found, *walks))
+    assert sum(bool(item["reported"].any()) for item in walks) == 0
+    assert any("with noise of its autocorrelation" in str(item["reason"].values[:1]) for item in (*result, *walks))
 
 
 def test_a_cliff_is_found_in_correlated_noise():
     for key in range(4):
-        found = change_points(curve(cliff(300) + correlated(key, 0.5, 0.05)), resamples=100, key=key)
-        intervals = found["change_interval"].values[found["reported"].values]
+        result = change_points(curve(cliff(300) + correlated(key, 0.5, 0.05)), resamples=100, key=key)
+        intervals = result["change_interval"].values[result["reported"].values]
         assert any(low <= 300 <= high for low, high in intervals)
 
 
@@ -110,8 +110,8 @@ def test_of_many_smooth_curves_with_correlated_noise_few_have_something_to_repor
     """At most three in a hundred: of 100, more than 8 would have a chance of less than one in two hundred."""
     wrong = 0
     for key in range(100):
-        found = change_points(curve(STEPS**-0.5 + correlated(key, rho, 0.05)), resamples=100, key=key)
-        wrong += bool(found["reported"].any())
+        result = change_points(curve(STEPS**-0.5 + correlated(key, rho, 0.05)), resamples=100, key=key)
+        wrong += bool(result["reported"].any())
     assert binom.sf(8, 100, 0.03) < 0.005
     assert wrong <= 8
 
@@ -133,23 +133,23 @@ def test_of_many_smooth_and_shuffled_curves_hardly_any_has_something_to_report()
 @pytest.mark.slow
 def test_intervals_cover_a_planted_cliff_as_often_as_they_say():
     """Of 200 cliffs, each found; 95 per cent intervals have the place in at least 90 per cent."""
-    covered, found_any = 0, 0
+    coverage, found_any = 0, 0
     for key in range(200):
         rng = np.random.default_rng(key)
         at = 10 ** rng.uniform(1, 3)
-        found = change_points(curve(cliff(at) + noise(key, 0.2)), resamples=100, key=key)
-        intervals = found["change_interval"].values[found["reported"].values]
+        result = change_points(curve(cliff(at) + noise(key, 0.2)), resamples=100, key=key)
+        intervals = result["change_interval"].values[result["reported"].values]
         found_any += bool(len(intervals))
-        covered += any(low <= at <= high for low, high in intervals)
+        coverage += any(low <= at <= high for low, high in intervals)
     assert found_any >= 190
-    assert covered >= 0.9 * found_any
+    assert coverage >= 0.9 * found_any
 
 
 def test_a_break_of_unknown_place_is_not_reported():
     """A slope that changes by little: where, could be anywhere within a decade."""
     bend = np.maximum(np.log10(STEPS) - 2, 0)
-    found = change_points(curve(0.5 * bend + noise(3, 0.25)), resamples=100)
-    assert not found["reported"].any()
+    result = change_points(curve(0.5 * bend + noise(3, 0.25)), resamples=100)
+    assert not result["reported"].any()
     sharp = change_points(curve(2 * bend + noise(3, 0.01)), resamples=100)
     ratio = np.divide(*sharp["change_interval"].values[0][::-1])
     assert sharp["reported"].any()
@@ -158,14 +158,14 @@ def test_a_break_of_unknown_place_is_not_reported():
 
 def test_members_whose_cliffs_are_elsewhere_widen_the_interval():
     late = np.stack([cliff(at) for at in np.geomspace(30, 3000, 9)]) + noise(0, 0.01, 9)
-    same = np.stack([cliff(300)] * 9) + noise(0, 0.01, 9)
-    spread, sharp = (change_points(curve(values), resamples=100) for values in (late, same))
+    equal = np.stack([cliff(300)] * 9) + noise(0, 0.01, 9)
+    spread, sharp = (change_points(curve(values), resamples=100) for values in (late, equal))
     assert not spread["reported"].any()
     assert sharp["reported"].values.tolist() == [True]
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("options", "message"),
     [
         ({"scale": "cubic"}, r"^unknown scale 'cubic'; known: linear, log$"),
         ({"confidence": 1.0}, r"^confidence: expected a number between 0 and 1, got 1.0$"),
@@ -173,9 +173,9 @@ def test_members_whose_cliffs_are_elsewhere_widen_the_interval():
         ({"resamples": 3}, r"^resamples: expected an integer of at least 100, got 3$"),
     ],
 )
-def test_what_cannot_be_is_refused(how, said):
-    with pytest.raises(InputError, match=said):
-        change_points(curve(cliff(300)), **how)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        change_points(curve(cliff(300)), **options)
 
 
 def test_a_short_curve_is_refused():
@@ -197,20 +197,20 @@ def test_resampled_noise_has_the_variance_without_bias():
     _block_bootstrap(fit, rng, 2000, segments)
     square = np.mean((np.array(noted) - fit.values) ** 2, axis=1)
     error = square.std(ddof=1) / len(square) ** 0.5
-    wanted = np.sum(fit.residuals**2) / (20 - 3 - 2)
-    assert error < 0.02 * wanted
-    assert abs(square.mean() - wanted) < 4 * error
+    target = np.sum(fit.residuals**2) / (20 - 3 - 2)
+    assert error < 0.02 * target
+    assert abs(square.mean() - target) < 4 * error
 
 
 def test_a_key_is_a_seed_or_one_of_jax():
-    given = curve(cliff(300) + noise(0, 0.03, 4))
-    one, same, other = (change_points(given, resamples=100, key=jax.random.key(seed)) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(one["change_interval"], same["change_interval"])
-    assert one["reported"].values.tolist() == other["reported"].values.tolist() == [True]
-    for wrong, said in (
+    value = curve(cliff(300) + noise(0, 0.03, 4))
+    item, equal, second = (change_points(value, resamples=100, key=jax.random.key(seed)) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(item["change_interval"], equal["change_interval"])
+    assert item["reported"].values.tolist() == second["reported"].values.tolist() == [True]
+    for wrong, message in (
         ("a", "key: expected an integer of at least 0, got 'a'"),
         (-1, "key: expected an integer of at least 0, got -1"),
         (jax.random.split(jax.random.key(0)), "key: expected one random key of JAX"),
     ):
-        with pytest.raises(InputError, match=f"^{said}"):
-            inspect.unwrap(change_points)(given, resamples=100, key=wrong)
+        with pytest.raises(InputError, match=f"^{message}"):
+            inspect.unwrap(change_points)(value, resamples=100, key=wrong)

@@ -21,12 +21,12 @@ def float64():
 
 def test_the_loss_is_the_closed_form():
     w = np.random.default_rng(0).normal(size=(5, 4)) * [1, 2, 5, 1]
-    found = jax.jit(jax.vmap(lambda w: flow_fits.loss(w, 4, 16)))(jnp.asarray(w))
+    result = jax.jit(jax.vmap(lambda w: flow_fits.landscape_loss(w, 4, 16)))(jnp.asarray(w))
     beta, alpha, xi, beta2 = w.T
     np.testing.assert_allclose(
-        found, induction_landscape.loss(beta, alpha, xi, beta2=beta2, pairs=4, labels=16), rtol=1e-12
+        result, induction_landscape.loss(beta, alpha, xi, beta2=beta2, pairs=4, labels=16), rtol=1e-12
     )
-    equal = jax.jit(lambda w: flow_fits.loss(w, 4, 4))(jnp.asarray(w[0, :3]))
+    equal = jax.jit(lambda w: flow_fits.landscape_loss(w, 4, 4))(jnp.asarray(w[0, :3]))
     np.testing.assert_allclose(equal, induction_landscape.loss(*w[0, :3], pairs=4, labels=4), rtol=1e-12)
 
 
@@ -38,17 +38,17 @@ def test_the_flow_falls_as_the_closed_form_s_gradient_says():
         return -RATES * np.asarray(induction_landscape.gradient(*w, pairs=4, labels=16))
 
     exact = solve_ivp(velocity, (0, 0.2), START, t_eval=times, rtol=1e-10, atol=1e-12)
-    found = jax.jit(lambda: flow_fits.flow_losses(jnp.asarray(RATES), jnp.asarray(START), times, 4, 16))()
-    wanted = induction_landscape.loss(*exact.y, pairs=4, labels=16)
-    assert wanted[0] - wanted[-1] > 0.01
-    np.testing.assert_allclose(found, wanted, atol=1e-7)
+    result = jax.jit(lambda: flow_fits.flow_losses(jnp.asarray(RATES), jnp.asarray(START), times, 4, 16))()
+    target = induction_landscape.loss(*exact.y, pairs=4, labels=16)
+    assert target[0] - target[-1] > 0.01
+    np.testing.assert_allclose(result, target, atol=1e-7)
 
 
 @pytest.mark.slow
 def test_the_flow_is_the_solvers():
-    found = flow_fits.flow_losses(jnp.asarray(RATES), jnp.asarray(START), TIMES, 4, 16)
+    result = flow_fits.flow_losses(jnp.asarray(RATES), jnp.asarray(START), TIMES, 4, 16)
     exact = induction_landscape.flow(START.tolist(), pairs=4, labels=16, time=2.0, rates=RATES.tolist())
-    np.testing.assert_allclose(found, np.interp(TIMES, exact.time, exact.loss), atol=3e-3)
+    np.testing.assert_allclose(result, np.interp(TIMES, exact.time, exact.loss), atol=3e-3)
 
 
 @pytest.mark.slow
@@ -58,8 +58,8 @@ def test_a_curve_of_the_flow_is_fitted_and_what_is_held_stays():
     starts = np.concatenate([np.log(RATES) + rng.normal(0, 0.5, (8, 3)), START + rng.normal(0, 0.3, (8, 3))], 1)
     free = np.ones_like(starts)
     starts[4:, 0], free[4:, 0] = np.log(60.0), 0.0
-    found = flow_fits.fits(np.tile(curve, (8, 1)), TIMES, starts, free, pairs=4, labels=16)
-    free_fit, held = flow_fits.best(found[:4]), flow_fits.best(found[4:])
+    result = flow_fits.fits(np.tile(curve, (8, 1)), TIMES, starts, free, pairs=4, labels=16)
+    free_fit, held = flow_fits.best(result[:4]), flow_fits.best(result[4:])
     assert free_fit.rmse < 1e-4
     np.testing.assert_allclose(held.rates[0], 60.0, rtol=1e-12)
     assert free_fit.rmse < held.rmse < 0.1

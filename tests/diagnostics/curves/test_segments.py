@@ -14,9 +14,9 @@ def residual_sum(x, v, breaks):
 
 
 def all_cuts(count, breaks):
-    for some in itertools.combinations(range(1, count), breaks):
-        if min(np.diff((0, *some, count))) >= PER_SEGMENT:
-            yield some
+    for part in itertools.combinations(range(1, count), breaks):
+        if min(np.diff((0, *part, count))) >= PER_SEGMENT:
+            yield part
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -24,10 +24,10 @@ def test_the_cuts_are_the_best_of_all(seed):
     """Of 16 records with up to three breaks: 286 cuts at most, each fitted by itself."""
     rng = np.random.default_rng(seed)
     x, v = np.sort(rng.uniform(0, 5, 16)), rng.normal(size=16) + 1e3
-    left, found = Segments(x, 3, 0.0).cuts(v)
+    left, result = Segments(x, 3, 0.0).cuts(v)
     for count in range(4):
-        best = min(all_cuts(16, count), key=lambda some: residual_sum(x, v, some))
-        assert found[count] == best
+        best = min(all_cuts(16, count), key=lambda part: residual_sum(x, v, part))
+        assert result[count] == best
         assert left[count] == pytest.approx(residual_sum(x, v, best), rel=1e-6)
 
 
@@ -47,8 +47,8 @@ def test_a_fit_is_its_lines_and_a_jump_is_between_them():
 def test_the_criterion_is_that_of_what_is_left():
     x, v = np.linspace(0, 1, 20), np.random.default_rng(0).normal(size=20)
     segments = Segments(x, 2, 0.1)
-    found = [bic(fit.residuals, 3 * k + 2, 0.1) for k, fit in enumerate(segments.fits(v))]
-    np.testing.assert_allclose([segments.criterion(v, k) for k in range(3)], found, rtol=1e-9)
-    assert segments.gain(v) == pytest.approx(found[0] - min(found), abs=1e-9)
+    result = [bic(fit.residuals, 3 * k + 2, 0.1) for k, fit in enumerate(segments.fits(v))]
+    np.testing.assert_allclose([segments.criterion(v, k) for k in range(3)], result, rtol=1e-9)
+    assert segments.gain(v) == pytest.approx(result[0] - min(result), abs=1e-9)
     mean = np.mean(segments.fits(v)[0].residuals ** 2)
-    assert found[0] == pytest.approx(20 * np.log(mean + 0.01) + 2 * np.log(20), rel=1e-12)
+    assert result[0] == pytest.approx(20 * np.log(mean + 0.01) + 2 * np.log(20), rel=1e-12)

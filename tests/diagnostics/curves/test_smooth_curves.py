@@ -12,9 +12,9 @@ X = np.log(T)
 
 
 def noise(rho, seed, scale=0.01):
-    drawn = np.random.default_rng(seed).normal(size=T.size)
-    drawn[1:] *= np.sqrt(1 - rho**2)
-    return scale * lfilter([1.0], [1.0, -rho], drawn)
+    samples = np.random.default_rng(seed).normal(size=T.size)
+    samples[1:] *= np.sqrt(1 - rho**2)
+    return scale * lfilter([1.0], [1.0, -rho], samples)
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ def noise(rho, seed, scale=0.01):
 )
 def test_a_smooth_curve_is_itself(name, curve):
     """The floor is ten times the noise: what is left of that decides nothing."""
-    found = SmoothCurves(X, T, 10.0, 0.01).best(curve + noise(0.0, 0, 0.001))
-    assert found.name == name
-    np.testing.assert_allclose(found.residuals, 0, atol=0.005)
-    np.testing.assert_allclose(found.values + found.residuals, curve + noise(0.0, 0, 0.001), atol=1e-12)
+    result = SmoothCurves(X, T, 10.0, 0.01).best(curve + noise(0.0, 0, 0.001))
+    assert result.name == name
+    np.testing.assert_allclose(result.residuals, 0, atol=0.005)
+    np.testing.assert_allclose(result.values + result.residuals, curve + noise(0.0, 0, 0.001), atol=1e-12)
 
 
 def test_a_fall_that_is_too_steep_is_not_smooth():
@@ -47,10 +47,10 @@ def test_a_fall_that_is_too_steep_is_not_smooth():
 def test_the_correlation_of_the_noise(rho):
     """The mean over 20 curves, to within 0.15: what a fit takes of the noise is allowed for."""
     smooth_curves, segments = SmoothCurves(X, T, 10.0, 1e-4), Segments(X, 3, 1e-4)
-    rng, found = np.random.default_rng(0), []
+    rng, result = np.random.default_rng(0), []
     for seed in range(20):
         curve = 2 - 0.3 * X + noise(rho, seed)
         estimate, chance = smooth_curves.chance(smooth_curves.best(curve), segments, curve, 1, 0.0, rng, 100)
         assert chance == 1  # breaks do not lead
-        found.append(estimate)
-    assert abs(np.mean(found) - rho) < 0.15
+        result.append(estimate)
+    assert abs(np.mean(result) - rho) < 0.15

@@ -22,43 +22,43 @@ def group(times, observed=None):
 
 
 def test_the_known_example():
-    found = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
-    events = found.sel(time=[6, 7, 10, 13, 16, 22, 23])
+    result = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
+    events = result.sel(time=[6, 7, 10, 13, 16, 22, 23])
     np.testing.assert_allclose(events["survival"], [0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448], atol=5e-4)
     np.testing.assert_array_equal(events["at_risk"], [21, 17, 15, 12, 11, 7, 6])
-    assert found["median_time"] == 23
-    assert (found.attrs["members"], found.attrs["events"], found.attrs["until"]) == (21, 9, 35.0)
+    assert result["median_time"] == 23
+    assert (result.attrs["members"], result.attrs["events"], result.attrs["until"]) == (21, 9, 35.0)
     assert kaplan_meier(np.array(PLACEBO), np.ones(21, bool))["median_time"] == 8
-    compared = delay(group(PLACEBO), group(TREATED, RELAPSED))
-    np.testing.assert_allclose(compared["log_rank"] ** 2, 16.79, atol=5e-3)
-    assert compared["log_rank"] < 0  # later
-    assert compared["exact_p_value"] < 1e-3
+    comparison = delay(group(PLACEBO), group(TREATED, RELAPSED))
+    np.testing.assert_allclose(comparison["log_rank"] ** 2, 16.79, atol=5e-3)
+    assert comparison["log_rank"] < 0  # later
+    assert comparison["exact_p_value"] < 1e-3
 
 
 def test_estimate_and_interval_are_those_of_scipy():
-    found = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
+    result = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
     theirs = ecdf(CensoredData.right_censored(TREATED, ~np.array(RELAPSED))).sf
-    np.testing.assert_allclose(found["survival"], theirs.probabilities, rtol=1e-14)
+    np.testing.assert_allclose(result["survival"], theirs.probabilities, rtol=1e-14)
     limits = theirs.confidence_interval(method="log-log")
     for end, side in (("low", limits.low), ("high", limits.high)):
-        np.testing.assert_allclose(found["survival_interval"].sel(bound=end), side.probabilities, rtol=1e-12)
+        np.testing.assert_allclose(result["survival_interval"].sel(bound=end), side.probabilities, rtol=1e-12)
 
 
 def test_the_median_has_the_times_whose_interval_has_a_half():
-    found = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
-    low, high = found["median_time_interval"].values
-    limits = found["survival_interval"]
+    result = kaplan_meier(np.array(TREATED), np.array(RELAPSED))
+    low, high = result["median_time_interval"].values
+    limits = result["survival_interval"]
     inside = (limits.sel(bound="low") <= 0.5) & (limits.sel(bound="high") >= 0.5)
-    assert low == found["time"].values[inside.values][0] == 13
+    assert low == result["time"].values[inside.values][0] == 13
     assert np.isinf(high)
     assert inside.values[-1]
 
 
 def test_without_censoring_the_restricted_mean_is_the_mean():
     times = np.array([3.0, 5.0, 4.0, 9.0, 7.0, 1.0])
-    found = kaplan_meier(times, np.ones(6, bool))
-    np.testing.assert_allclose(found["restricted_mean"], times.mean(), rtol=1e-14)
-    np.testing.assert_allclose(found["restricted_mean_error"], times.std(ddof=1) / np.sqrt(6), rtol=1e-12)
+    result = kaplan_meier(times, np.ones(6, bool))
+    np.testing.assert_allclose(result["restricted_mean"], times.mean(), rtol=1e-14)
+    np.testing.assert_allclose(result["restricted_mean_error"], times.std(ddof=1) / np.sqrt(6), rtol=1e-12)
     cut = kaplan_meier(times, np.ones(6, bool), until=4.5)
     np.testing.assert_allclose(cut["restricted_mean"], np.minimum(times, 4.5).mean(), rtol=1e-14)
 
@@ -77,11 +77,11 @@ def test_where_greenwood_says_nothing_the_interval_is_binomial():
 
 def test_a_censored_member_is_not_a_late_one():
     """Censored at a time it says less than an event there, and more than being left out."""
-    times, seen = np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, True, False])
-    left_out = kaplan_meier(times[:3], seen[:3], until=3.0)
-    kept = kaplan_meier(times, seen, until=3.0)
-    assert kept["restricted_mean"] > left_out["restricted_mean"]
-    assert kept["survival"].values[-1] == 0.25
+    times, positions = np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, True, False])
+    left_out = kaplan_meier(times[:3], positions[:3], until=3.0)
+    indices = kaplan_meier(times, positions, until=3.0)
+    assert indices["restricted_mean"] > left_out["restricted_mean"]
+    assert indices["survival"].values[-1] == 0.25
 
 
 @pytest.mark.slow
@@ -90,41 +90,41 @@ def test_the_intervals_cover():
     rng, inside = np.random.default_rng(0), []
     for _ in range(2000):
         times, stops = rng.exponential(1.0, 25), rng.exponential(2.0, 25)
-        found = kaplan_meier(np.minimum(times, stops), times <= stops)
-        at = int(np.searchsorted(found["time"].values, 0.7, side="right")) - 1
-        low, high = found["survival_interval"].values[at] if at >= 0 else (0.0, 1.0)
+        result = kaplan_meier(np.minimum(times, stops), times <= stops)
+        at = int(np.searchsorted(result["time"].values, 0.7, side="right")) - 1
+        low, high = result["survival_interval"].values[at] if at >= 0 else (0.0, 1.0)
         inside.append(low <= np.exp(-0.7) <= high)
     assert abs(np.mean(inside) - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
 
 
 def test_the_log_rank_statistic_is_that_of_scipy():
     rng = np.random.default_rng(1)
-    times, seen = rng.exponential(1, (2, 8)), rng.random((2, 8)) < 0.7
-    found = delay(group(times[0], seen[0]), group(times[1], seen[1]))
-    samples = [CensoredData.right_censored(t, ~s) for t, s in zip(times, seen, strict=True)]
+    times, positions = rng.exponential(1, (2, 8)), rng.random((2, 8)) < 0.7
+    result = delay(group(times[0], positions[0]), group(times[1], positions[1]))
+    samples = [CensoredData.right_censored(t, ~s) for t, s in zip(times, positions, strict=True)]
     theirs = logrank(samples[1], samples[0])
-    np.testing.assert_allclose([found["log_rank"], found["p_value"]], [theirs.statistic, theirs.pvalue], rtol=1e-12)
-    mirrored = delay(group(times[1], seen[1]), group(times[0], seen[0]))
-    np.testing.assert_allclose(mirrored["log_rank"], -found["log_rank"], rtol=1e-12)
-    np.testing.assert_allclose(mirrored["exact_p_value"], found["exact_p_value"], rtol=1e-12)
-    np.testing.assert_allclose(mirrored["log_ratio"], -found["log_ratio"], rtol=1e-12)
+    np.testing.assert_allclose([result["log_rank"], result["p_value"]], [theirs.statistic, theirs.pvalue], rtol=1e-12)
+    mirrored = delay(group(times[1], positions[1]), group(times[0], positions[0]))
+    np.testing.assert_allclose(mirrored["log_rank"], -result["log_rank"], rtol=1e-12)
+    np.testing.assert_allclose(mirrored["exact_p_value"], result["exact_p_value"], rtol=1e-12)
+    np.testing.assert_allclose(mirrored["log_ratio"], -result["log_ratio"], rtol=1e-12)
 
 
 def test_the_exact_p_value_counts_divisions():
     """Groups of three that do not overlap: of twenty divisions two are as far apart."""
-    found = delay(group([1, 2, 3]), group([4, 5, 6]))
-    np.testing.assert_allclose(found["exact_p_value"], 2 / 20)
-    same = delay(group([1, 2, 3]), group([1, 2, 3]))
-    np.testing.assert_allclose([same["exact_p_value"], same["log_ratio"]], [1.0, 0.0], atol=1e-12)
+    result = delay(group([1, 2, 3]), group([4, 5, 6]))
+    np.testing.assert_allclose(result["exact_p_value"], 2 / 20)
+    equal = delay(group([1, 2, 3]), group([1, 2, 3]))
+    np.testing.assert_allclose([equal["exact_p_value"], equal["log_ratio"]], [1.0, 0.0], atol=1e-12)
 
 
 def test_a_group_in_which_nothing_happens_is_later():
-    found = delay(group([10, 12, 14, 16]), group([20, 20, 20, 20], [False] * 4))
-    assert found["log_rank"] < 0
-    assert np.isnan(found["restricted_difference_error"])
-    np.testing.assert_allclose(found["exact_p_value"], 2 / 70)
-    nothing = delay(group([20, 20], [False] * 2), group([20, 20], [False] * 2))
-    assert np.isnan(nothing["p_value"])
+    result = delay(group([10, 12, 14, 16]), group([20, 20, 20, 20], [False] * 4))
+    assert result["log_rank"] < 0
+    assert np.isnan(result["restricted_difference_error"])
+    np.testing.assert_allclose(result["exact_p_value"], 2 / 70)
+    blank = delay(group([20, 20], [False] * 2), group([20, 20], [False] * 2))
+    assert np.isnan(blank["p_value"])
 
 
 @pytest.mark.parametrize(

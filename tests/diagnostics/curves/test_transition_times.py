@@ -21,25 +21,25 @@ def curves(rows, steps=STEPS, over="member"):
 
 def test_time_and_width_of_a_known_curve():
     """The 10 to 90 % width of a logistic is 2 ln 9 times its slope; to second order in the distance of the records."""
-    found = transitions(curves([logistic(1510, 100), logistic(2000, 60)]), plateau=0.25, end=1.0)
-    np.testing.assert_allclose(found["transition_time"], [1510, 2000], atol=1)
-    np.testing.assert_allclose(found["transition_width"], 2 * np.log(9) * np.array([100, 60]), rtol=0.03)
-    np.testing.assert_allclose(found["relative_width"], found["transition_width"] / found["transition_time"])
-    np.testing.assert_array_equal(found["time_resolution"], 50)
-    np.testing.assert_allclose(found["plateau_level"], 0.25, atol=0.02)
-    assert found["crossed"].all()
+    result = transitions(curves([logistic(1510, 100), logistic(2000, 60)]), plateau=0.25, end=1.0)
+    np.testing.assert_allclose(result["transition_time"], [1510, 2000], atol=1)
+    np.testing.assert_allclose(result["transition_width"], 2 * np.log(9) * np.array([100, 60]), rtol=0.03)
+    np.testing.assert_allclose(result["relative_width"], result["transition_width"] / result["transition_time"])
+    np.testing.assert_array_equal(result["time_resolution"], 50)
+    np.testing.assert_allclose(result["plateau_level"], 0.25, atol=0.02)
+    assert result["crossed"].all()
 
 
 def test_a_line_is_timed_exactly_in_the_step_and_a_logarithm_in_the_logarithm():
     line = curves([STEPS / 3000])
-    found = transitions(line, plateau=0.0, end=1.0, level=0.41)
-    np.testing.assert_allclose(found["transition_time"], 1230, rtol=1e-12)
-    np.testing.assert_allclose(found["transition_width"], 2400, rtol=1e-12)
+    result = transitions(line, plateau=0.0, end=1.0, level=0.41)
+    np.testing.assert_allclose(result["transition_time"], 1230, rtol=1e-12)
+    np.testing.assert_allclose(result["transition_width"], 2400, rtol=1e-12)
     at = np.array([1, 10, 100, 1000])
     curve = curves([np.log10(at) / 3], at)
-    found = transitions(curve, plateau=0.0, end=1.0, scale="log")
-    np.testing.assert_allclose(found["transition_time"], 10**1.5, rtol=1e-12)
-    np.testing.assert_allclose(found["transition_width"], 10**2.7 - 10**0.3, rtol=1e-12)
+    result = transitions(curve, plateau=0.0, end=1.0, scale="log")
+    np.testing.assert_allclose(result["transition_time"], 10**1.5, rtol=1e-12)
+    np.testing.assert_allclose(result["transition_width"], 10**2.7 - 10**0.3, rtol=1e-12)
 
 
 def test_falling_curves_are_the_same():
@@ -52,40 +52,40 @@ def test_falling_curves_are_the_same():
 def test_runs_without_a_transition_are_censored_at_their_end_not_dropped():
     flat = np.full(len(STEPS), 0.25)
     short = np.where(STEPS <= 1000, 0.25, np.nan)
-    found = transitions(curves([logistic(1500, 50), flat, short]), plateau=0.25, end=1.0)
-    np.testing.assert_array_equal(found["crossed"], [True, False, False])
-    np.testing.assert_array_equal(np.isnan(found["transition_time"]), [False, True, True])
-    np.testing.assert_allclose(found["observed_time"], [1500, 3000, 1000], atol=1)
-    np.testing.assert_allclose(found["survival"], [1, 0.5, 0.5])
-    alone = kaplan_meier(found["observed_time"].values, found["crossed"].values)
-    np.testing.assert_array_equal(found["survival_interval"], alone["survival_interval"])
-    np.testing.assert_array_equal(found["plateau_level"][1:], 0.25)
+    result = transitions(curves([logistic(1500, 50), flat, short]), plateau=0.25, end=1.0)
+    np.testing.assert_array_equal(result["crossed"], [True, False, False])
+    np.testing.assert_array_equal(np.isnan(result["transition_time"]), [False, True, True])
+    np.testing.assert_allclose(result["observed_time"], [1500, 3000, 1000], atol=1)
+    np.testing.assert_allclose(result["survival"], [1, 0.5, 0.5])
+    lone = kaplan_meier(result["observed_time"].values, result["crossed"].values)
+    np.testing.assert_array_equal(result["survival_interval"], lone["survival_interval"])
+    np.testing.assert_array_equal(result["plateau_level"][1:], 0.25)
 
 
 def test_levels_that_are_not_named_are_measured():
     rows = np.array([logistic(c, 40) for c in (1200, 1500, 1800)])
     start = 0.06 + (rows - 0.06) * (1 - np.exp(-STEPS / 100))  # from 1/16 to the plateau at 1/4
-    found = transitions(curves(start))
-    np.testing.assert_allclose([found.attrs["plateau"], found.attrs["end"]], [0.25, 1.0], atol=5e-3)
-    np.testing.assert_allclose(found["transition_time"], [1200, 1500, 1800], atol=2)
-    low, high = found["plateau_interval"].values
-    assert low < found["plateau_mean"] < high
+    result = transitions(curves(start))
+    np.testing.assert_allclose([result.attrs["plateau"], result.attrs["end"]], [0.25, 1.0], atol=5e-3)
+    np.testing.assert_allclose(result["transition_time"], [1200, 1500, 1800], atol=2)
+    low, high = result["plateau_interval"].values
+    assert low < result["plateau_mean"] < high
 
 
 def test_noise_is_no_transition():
     noise = np.random.default_rng(0).normal(0.25, 0.01, (4, len(STEPS)))
     assert not transitions(curves(noise))["crossed"].any()
-    found = transitions(curves([*noise[:3], logistic(1500, 40) + noise[3] - 0.25]))
-    np.testing.assert_array_equal(found["crossed"], [False, False, False, True])
-    np.testing.assert_allclose(found["transition_time"][3], 1500, atol=10)
+    result = transitions(curves([*noise[:3], logistic(1500, 40) + noise[3] - 0.25]))
+    np.testing.assert_array_equal(result["crossed"], [False, False, False, True])
+    np.testing.assert_allclose(result["transition_time"][3], 1500, atol=10)
 
 
 def test_noise_before_the_transition_does_not_widen_it():
     """The width begins at the last crossing of its lower edge."""
     curve = logistic(2000, 30)
     curve[5] = 0.45
-    found = transitions(curves([curve, logistic(2000, 30)]), plateau=0.25, end=1.0)["transition_width"]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
+    result = transitions(curves([curve, logistic(2000, 30)]), plateau=0.25, end=1.0)["transition_width"]
+    np.testing.assert_allclose(result[0], result[1], rtol=1e-12)
 
 
 def test_a_run_is_a_curve():
@@ -112,9 +112,9 @@ def test_a_run_is_a_curve():
         optimizer=optax.sgd(0.05),
         record="every",
     )
-    found = transitions(run, plateau=16.0, end=0.0, level=1 - 1 / 16, edges=(0.1, 0.99))
-    np.testing.assert_allclose(found["transition_time"], np.log(1 / 16) / (2 * np.log(0.9)), rtol=5e-3)
-    assert found["crossed"].all()
+    result = transitions(run, plateau=16.0, end=0.0, level=1 - 1 / 16, edges=(0.1, 0.99))
+    np.testing.assert_allclose(result["transition_time"], np.log(1 / 16) / (2 * np.log(0.9)), rtol=5e-3)
+    assert result["crossed"].all()
 
 
 def _zero_task():
@@ -135,9 +135,9 @@ def _zero_task():
 
 
 def test_names_are_in_the_table_of_axes():
-    found = transitions(curves([logistic(1510, 100)]))
-    assert set(map(str, found.dims)) <= set(AXES)
-    assert all(derived(str(name), QUANTITIES) for name in found.data_vars)
+    result = transitions(curves([logistic(1510, 100)]))
+    assert set(map(str, result.dims)) <= set(AXES)
+    assert all(derived(str(name), QUANTITIES) for name in result.data_vars)
     seeds = transitions(curves([logistic(1510, 100)], over="seed"))
     assert seeds["transition_time"].dims == ("seed",)
 
@@ -225,16 +225,16 @@ def test_concavity_is_a_half_for_a_jump_nothing_for_a_line_and_negative_for_an_e
     fall = -np.diff(np.exp(-ends))[0]
     exponential = (fall / np.diff(ends)[0] - np.exp(-ends).mean()) / fall
     for curve, value, tolerance in ((jump, 0.5, 2e-3), (line, 0.0, 1e-12), (np.exp(-t / 1000), exponential, 2e-2)):
-        found = transitions(xr.DataArray(curve, {"step": t}, "step"), plateau=1.0, end=0.0)
-        assert float(found["concavity"][0]) == pytest.approx(value, abs=tolerance)
+        result = transitions(xr.DataArray(curve, {"step": t}, "step"), plateau=1.0, end=0.0)
+        assert float(result["concavity"][0]) == pytest.approx(value, abs=tolerance)
     assert exponential < -0.04
-    assert found.attrs["warnings"] == "1 of 1 curves with a time do not wait before it: a smooth fall has one too"
+    assert result.attrs["warnings"] == "1 of 1 curves with a time do not wait before it: a smooth fall has one too"
     rising = transitions(xr.DataArray(1 - jump, {"step": t}, "step"), plateau=0.0, end=1.0)
     assert float(rising["concavity"][0]) == pytest.approx(0.5, abs=2e-3)
     assert rising.attrs["warnings"] == ""
 
 
 def test_what_comes_before_anything_is_recorded_is_not_called_abrupt():
-    found = transitions(xr.DataArray([1.0, 0.4, 0.1, 0.0], {"step": [0, 10, 20, 30]}, "step"), plateau=1.0, end=0.0)
-    assert np.isnan(found["concavity"][0])
-    assert not found["abrupt"][0]
+    result = transitions(xr.DataArray([1.0, 0.4, 0.1, 0.0], {"step": [0, 10, 20, 30]}, "step"), plateau=1.0, end=0.0)
+    assert np.isnan(result["concavity"][0])
+    assert not result["abrupt"][0]

@@ -56,41 +56,41 @@ def test_linear_numbers_are_those_of_least_squares(prompts):
     x = np.asarray(prompts.x)[:, 3]
     answers = np.sin(3 * x[:, :1]) + x[:, 1:]
     exact = np.linalg.lstsq(x, answers[:, 0], rcond=None)[0]
-    found, parameters = fitted(Planes(jnp.array([-1.0, 1.0]), jnp.asarray(1.0)), ["slopes"], answers, prompts)
-    np.testing.assert_allclose(found.slopes, exact, rtol=1e-9)
-    assert float(found.scale) == 1.0
+    result, parameters = fitted(Planes(jnp.array([-1.0, 1.0]), jnp.asarray(1.0)), ["slopes"], answers, prompts)
+    np.testing.assert_allclose(result.slopes, exact, rtol=1e-9)
+    assert float(result.scale) == 1.0
     assert parameters.logarithms == (False,)
-    np.testing.assert_allclose(parameters.values(found)["slopes"], exact, rtol=1e-9)
+    np.testing.assert_allclose(parameters.values(result)["slopes"], exact, rtol=1e-9)
 
 
 def test_a_number_that_starts_positive_stays_positive(prompts):
     """The best is -2; of those above zero the least is best. Where the best is positive, it is found from afar."""
     candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
     answers = np.asarray(prompts.x)[:, 3, :1]
-    found, parameters = fitted(candidate, ["scale"], -2 * answers, prompts)
+    result, parameters = fitted(candidate, ["scale"], -2 * answers, prompts)
     assert parameters.logarithms == (True,)
-    assert 0 < float(found.scale) < 0.1
+    assert 0 < float(result.scale) < 0.1
     near, _ = fitted(candidate, ["scale"], 1e-3 * answers, prompts)
     assert float(near.scale) == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_numbers_that_are_no_numbers_fit_nothing(prompts):
     candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
-    found, _ = fitted(candidate, ["scale"], np.full((30, 1), np.nan), prompts)
-    assert found is candidate
+    result, _ = fitted(candidate, ["scale"], np.full((30, 1), np.nan), prompts)
+    assert result is candidate
 
 
 def test_bad_input_is_refused_in_a_line(prompts):
     candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
-    for paths, said in (
+    for paths, message in (
         ({"other": ["scale"]}, "unknown candidate 'other'; known: it"),
         ({"it": ["scales"]}, "unknown part of 'it': 'scales'; did you mean 'scale'?"),
         ({"it": ["host"]}, "fitted['it']: expected names of floating-point arrays, got 'host'"),
         ({"it": []}, "fitted['it']: expected a sequence of names, got []"),
         ({"it": ["slopes", "scale"]}, "fitting: expected at least 10 answers for each of 3 parameters of 'it', got 29"),
     ):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError) as warning_records:
             fitted_parameters({"it": candidate}, paths, answers=29)
-        assert str(caught.value).startswith(said)
+        assert str(warning_records.value).startswith(message)
     with pytest.raises(InputError, match="expected a candidate that can be traced, got 'Planes'"):
         fitted_parameters({"it": Planes(candidate.slopes, candidate.scale, host=True)}, {"it": ["scale"]}, answers=50)

@@ -25,7 +25,7 @@ from icllab.algorithms import (
 from icllab.core.axes import QUANTITIES, derived, require_axes
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics import VerdictRule, identify, identify_over
+from icllab.diagnostics import VerdictRule, identify
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Ensemble, Run, Trajectory
@@ -103,29 +103,29 @@ def test_every_construction_is_recovered(task, getkey):
     key = getkey()
     for name, algorithm in candidates.items():
         network = constructions.gradient_descent(algorithm, answers="last")
-        found = identify(network, candidates, task, key=key, **FEW)
-        of_candidate = found.sel(candidate=name)
-        assert str(found.verdict.values) == name
+        result = identify(network, candidates, task, key=key, **FEW)
+        of_candidate = result.sel(candidate=name)
+        assert str(result.verdict.values) == name
         assert int(of_candidate["rank"]) == 1
         assert float(of_candidate.fraction_unexplained) < 1e-20
         assert float(of_candidate.mean_difference) < 1e-10
         assert float(of_candidate.gradient_difference) < 1e-10
         assert float(of_candidate.cosine) == pytest.approx(1, abs=1e-12)
-        others = found.drop_sel(candidate=name)
-        assert np.all(others.fraction_unexplained_interval.sel(bound="low") > 0.01)
+        remainder = result.drop_sel(candidate=name)
+        assert np.all(remainder.fraction_unexplained_interval.sel(bound="low") > 0.01)
         if name != "kernel":
             assert float(of_candidate.weight_distance) < 1e-12
-            linear = found.weight_distance.drop_sel(candidate=["kernel", name])
+            linear = result.weight_distance.drop_sel(candidate=["kernel", name])
             assert np.all(linear > 1e-3)
         else:
-            assert np.isnan(found.weight_distance).all()
+            assert np.isnan(result.weight_distance).all()
 
 
 def test_what_is_saved_is_in_the_tables(task, getkey):
-    found = identify(LeastSquares(), {"a": LeastSquares(), "b": Ridge(1.0)}, task, key=getkey(), **FEW)
-    require_axes(found.sizes)
-    assert all(derived(name, QUANTITIES) for name in found.data_vars)
-    assert found.sizes == {"candidate": 2, "bound": 2, "other_candidate": 2}
+    result = identify(LeastSquares(), {"a": LeastSquares(), "b": Ridge(1.0)}, task, key=getkey(), **FEW)
+    require_axes(result.sizes)
+    assert all(derived(name, QUANTITIES) for name in result.data_vars)
+    assert result.sizes == {"candidate": 2, "bound": 2, "other_candidate": 2}
 
 
 def rivals_with_free_numbers():
@@ -134,14 +134,14 @@ def rivals_with_free_numbers():
 
 
 def test_fitted_parameters_are_found(task, getkey):
-    candidates, fitted = rivals_with_free_numbers()
+    candidates, fit_result = rivals_with_free_numbers()
     network = constructions.gradient_descent(GradientDescent(0.37, layers=2, **SHAPE), answers="last")
-    found = identify(network, candidates, task, key=getkey(), fitted=fitted, **FEW)
-    assert str(found.verdict.values) == "GD"
-    assert json.loads(str(found.fitted_values.sel(candidate="GD").values))["rate"] == pytest.approx(0.37, rel=1e-9)
-    assert float(found.weight_distance.sel(candidate="GD")) < 1e-9
-    np.testing.assert_array_equal(found.fitted_parameters, [1, 1, 0])
-    assert json.loads(str(found.fitted_values.sel(candidate="small ridge").values)) == {}
+    result = identify(network, candidates, task, key=getkey(), fitted=fit_result, **FEW)
+    assert str(result.verdict.values) == "GD"
+    assert json.loads(str(result.fitted_values.sel(candidate="GD").values))["rate"] == pytest.approx(0.37, rel=1e-9)
+    assert float(result.weight_distance.sel(candidate="GD")) < 1e-9
+    np.testing.assert_array_equal(result.fitted_parameters, [1, 1, 0])
+    assert json.loads(str(result.fitted_values.sel(candidate="small ridge").values)) == {}
 
 
 def random_network():
@@ -163,43 +163,43 @@ def lasso():
 @pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)
 def test_none_of_these(network, task, getkey):
     """And no near miss: the best candidate leaves at least three times what it may."""
-    candidates, fitted = rivals_with_free_numbers()
-    found = identify(network(), candidates, task, key=getkey(), fitted=fitted, **SOME)
-    assert str(found.verdict.values) == "none of these"
-    assert not found.accepted.any()
-    assert not found.among.any()
-    assert float(found.fraction_unexplained_interval.sel(bound="low").min()) > 0.03
+    candidates, fit_result = rivals_with_free_numbers()
+    result = identify(network(), candidates, task, key=getkey(), fitted=fit_result, **SOME)
+    assert str(result.verdict.values) == "none of these"
+    assert not result.accepted.any()
+    assert not result.among.any()
+    assert float(result.fraction_unexplained_interval.sel(bound="low").min()) > 0.03
     # The answers alone say it too.
-    assert float(found.prediction_discrepancy_interval.sel(bound="low").min()) > 0.03
+    assert float(result.prediction_discrepancy_interval.sel(bound="low").min()) > 0.03
 
 
 def test_a_half_and_half_mixture_is_none_even_where_both_halves_are_candidates(task, getkey):
-    found = identify(Halves(), {"ridge": Ridge(0.1), "neighbour": Neighbour()}, task, key=getkey(), **SOME)
-    assert str(found.verdict.values) == "none of these"
+    result = identify(Halves(), {"ridge": Ridge(0.1), "neighbour": Neighbour()}, task, key=getkey(), **SOME)
+    assert str(result.verdict.values) == "none of these"
     # Both halves are off by half of what is between them.
-    squares = found.prediction_discrepancy.values / np.mean(found.prediction_discrepancy.values)
+    squares = result.prediction_discrepancy.values / np.mean(result.prediction_discrepancy.values)
     np.testing.assert_allclose(squares, 1, rtol=1e-12)
 
 
 def noisy(noise):
-    one = jnp.ones(())
-    return LinearRegression(DIM, LENGTH, GaussianInputs(one), GaussianWeights(one), jnp.asarray(noise))
+    item = jnp.ones(())
+    return LinearRegression(DIM, LENGTH, GaussianInputs(item), GaussianWeights(item), jnp.asarray(noise))
 
 
 @pytest.mark.parametrize(
-    "other",
+    "second",
     [lambda: Ridge(1e-8), lambda: GradientDescent(0.6, layers=200, **SHAPE), lambda: Ridge(0.01)],
     ids=["a tiny ridge", "many steps", "a context that is long for the ridge"],
 )
-def test_indistinguishable(other, getkey):
+def test_indistinguishable(second, getkey):
     with jax.enable_x64(True):
-        candidates = {"itself": LeastSquares(), "other": other(), "far": Ridge(100.0)}
-        found = identify(LeastSquares(), candidates, noisy(0.01), key=getkey(), **FEW)
-    assert str(found.verdict.values) == "indistinguishable"
-    np.testing.assert_array_equal(found.among, [True, True, False])
-    assert float(found.mutual.sel(candidate="itself", other_candidate="other")) < 1e-6
-    assert float(found.fraction_unexplained.sel(candidate="itself")) == 0
-    assert float(found.fraction_unexplained.sel(candidate="other")) > 0
+        candidates = {"itself": LeastSquares(), "other": second(), "far": Ridge(100.0)}
+        result = identify(LeastSquares(), candidates, noisy(0.01), key=getkey(), **FEW)
+    assert str(result.verdict.values) == "indistinguishable"
+    np.testing.assert_array_equal(result.among, [True, True, False])
+    assert float(result.mutual.sel(candidate="itself", other_candidate="other")) < 1e-6
+    assert float(result.fraction_unexplained.sel(candidate="itself")) == 0
+    assert float(result.fraction_unexplained.sel(candidate="other")) > 0
 
 
 def test_the_fraction_is_what_the_formula_says(task, getkey):
@@ -209,22 +209,22 @@ def test_the_fraction_is_what_the_formula_says(task, getkey):
     and so up to sampling is that of the answers.
     """
     off = jnp.array([0.3, 0.0, 0.0])
-    found = identify(Linear(off), {"w": LeastSquares()}, task, key=getkey(), **SOME)
+    result = identify(Linear(off), {"w": LeastSquares()}, task, key=getkey(), **SOME)
     size = 3.0  # E|w|², least squares being exact without noise
     wide = 4 * float(np.sqrt(2 / 3 / 400)) + 0.03  # |w|² has relative variance 2/3; the fit of t
-    assert float(found.input_gradient_discrepancy[0]) == pytest.approx(0.09 / size, rel=wide)
-    assert float(found.prediction_discrepancy[0]) == pytest.approx(0.09 / size, rel=3 * wide)
-    assert float(found.mean_difference[0]) == pytest.approx(0.3 * np.sqrt(2 / np.pi), rel=4 * 0.75 / 20)
-    assert float(found.gradient_difference[0]) == pytest.approx(0.3, rel=1e-10)
-    assert str(found.verdict.values) == "none of these"
+    assert float(result.input_gradient_discrepancy[0]) == pytest.approx(0.09 / size, rel=wide)
+    assert float(result.prediction_discrepancy[0]) == pytest.approx(0.09 / size, rel=3 * wide)
+    assert float(result.mean_difference[0]) == pytest.approx(0.3 * np.sqrt(2 / np.pi), rel=4 * 0.75 / 20)
+    assert float(result.gradient_difference[0]) == pytest.approx(0.3, rel=1e-10)
+    assert str(result.verdict.values) == "none of these"
 
 
 def test_what_a_baseline_answers_is_no_candidate(task, getkey):
     for network in (Constant(), Constant(2.0)):
-        found = identify(network, {"itself": network, "ridge": Ridge(0.1)}, task, key=getkey(), **FEW)
-        assert str(found.verdict.values) == "none of these"
-        assert "the baselines leave nothing" in str(found.warning.values)
-        assert float(found.baseline_explained) == 1
+        result = identify(network, {"itself": network, "ridge": Ridge(0.1)}, task, key=getkey(), **FEW)
+        assert str(result.verdict.values) == "none of these"
+        assert "the baselines leave nothing" in str(result.warning.values)
+        assert float(result.baseline_explained) == 1
 
 
 def test_intervals_cover_the_truth(task, getkey):
@@ -232,12 +232,12 @@ def test_intervals_cover_the_truth(task, getkey):
     low, high = [], []
     for seed in range(40):
         key = jax.random.fold_in(getkey(), seed)
-        found = identify(Linear(jnp.array([0.3, 0.0, 0.0])), {"w": LeastSquares()}, task, key=key, **FEW)
-        interval = found.input_gradient_discrepancy_interval.values[0]
+        result = identify(Linear(jnp.array([0.3, 0.0, 0.0])), {"w": LeastSquares()}, task, key=key, **FEW)
+        interval = result.input_gradient_discrepancy_interval.values[0]
         low, high = [*low, interval[0]], [*high, interval[1]]
-    covered = np.mean((np.array(low) < 0.03) & (np.array(high) > 0.03))
+    coverage = np.mean((np.array(low) < 0.03) & (np.array(high) > 0.03))
     # 95 % less four standard errors of 40 draws, and the skew of 60 prompts.
-    assert covered > 0.95 - 4 * np.sqrt(0.05 * 0.95 / 40)
+    assert coverage > 0.95 - 4 * np.sqrt(0.05 * 0.95 / 40)
     assert np.mean(np.array(high) / np.array(low)) < 2
 
 
@@ -245,19 +245,19 @@ def test_every_position_and_the_last_of_a_shorter_prompt(task, getkey):
     """A predictor that answers the last position is asked earlier by shorter prompts."""
     network = constructions.gradient_descent(GradientDescent(0.4, layers=1, **SHAPE), answers="last")
     candidates = {"GD": GradientDescent(0.4, layers=1, **SHAPE), "half": GradientDescent(0.2, layers=1, **SHAPE)}
-    found = identify(network, candidates, task, key=getkey(), positions=(2, 5), **FEW)
-    assert str(found.verdict.values) == "GD"
-    assert float(found.fraction_unexplained[0]) < 1e-20
-    assert found.attrs["positions"] == [2, 5]
+    result = identify(network, candidates, task, key=getkey(), positions=(2, 5), **FEW)
+    assert str(result.verdict.values) == "GD"
+    assert float(result.fraction_unexplained[0]) < 1e-20
+    assert result.attrs["positions"] == [2, 5]
 
 
 def test_members_of_an_ensemble(task, getkey):
     members = icl.ensemble(lambda *, key, ridge: Ridge(ridge), seeds=1, key=getkey(), ridge=[0.5, 4.0])
     assert isinstance(members, Ensemble)
-    found = identify(members, {"half": Ridge(0.5), "four": Ridge(4.0)}, task, key=getkey(), **FEW)
-    assert found.verdict.values.tolist() == ["half", "four"]
-    assert found.fraction_unexplained.dims == ("member", "candidate")
-    np.testing.assert_array_equal(found.ridge, [0.5, 4.0])
+    result = identify(members, {"half": Ridge(0.5), "four": Ridge(4.0)}, task, key=getkey(), **FEW)
+    assert result.verdict.values.tolist() == ["half", "four"]
+    assert result.fraction_unexplained.dims == ("member", "candidate")
+    np.testing.assert_array_equal(result.ridge, [0.5, 4.0])
 
 
 def test_a_run_is_judged_at_every_step_kept(task, getkey):
@@ -265,19 +265,21 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     ends = np.array([3.0, 2.0, 0.5])
     members = Ensemble(jax.vmap(Ridge)(ends), {"seed": np.arange(3)})
     params = {0: jax.vmap(Ridge)(np.full(3, 3.0)), 5: jax.vmap(Ridge)(ends)}
-    none = eqx.filter(members.stacked, eqx.is_array, inverse=True)
-    run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, none, members.coordinates))
+    empty = eqx.filter(members.stacked, eqx.is_array, inverse=True)
+    run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, empty, members.coordinates))
     candidates = {"start": Ridge(3.0), "any": Ridge(1.0)}
     key = getkey()
-    found = identify(run.trajectory, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
+    result = identify(run.trajectory, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
     end = identify(run, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
-    xr.testing.assert_identical(end, found.sel(step=5, drop=True))
-    assert found.verdict.dims == ("member", "step")
-    np.testing.assert_array_equal(found.step, [0, 5])
-    np.testing.assert_array_equal(found.seed, [0, 1, 2])
-    assert found.verdict.values[:, 0].tolist() == ["indistinguishable"] * 3
-    assert found.verdict.values[:, 1].tolist() == ["indistinguishable", "any", "any"]
-    learned = [json.loads(fitted)["ridge"] for fitted in found.fitted_values.sel(step=5, candidate="any").values]
+    xr.testing.assert_identical(end, result.sel(step=5, drop=True))
+    assert result.verdict.dims == ("member", "step")
+    np.testing.assert_array_equal(result.step, [0, 5])
+    np.testing.assert_array_equal(result.seed, [0, 1, 2])
+    assert result.verdict.values[:, 0].tolist() == ["indistinguishable"] * 3
+    assert result.verdict.values[:, 1].tolist() == ["indistinguishable", "any", "any"]
+    learned = [
+        json.loads(fit_result)["ridge"] for fit_result in result.fitted_values.sel(step=5, candidate="any").values
+    ]
     np.testing.assert_allclose(learned, ends, rtol=1e-6)
 
 
@@ -312,26 +314,23 @@ def test_along_an_axis_candidates_fitted_in_training_fail_at_another_scale(getke
 
         candidates = {"one step": GradientDescent(0.1, layers=1, **SHAPE)}
 
-        def case(scale):
-            return Normed(), candidates, scaled(scale)
-
         options = {"fit_on": scaled(1.0), "fitted": {"one step": ["rate"]}, **FEW, "rule": RULE._replace(tolerance=0.2)}
-        found = identify_over("input_scale", [0.5, 1.0, 2.0], case, key=getkey(), **options)
-    assert found.verdict.values.tolist() == ["none of these", "one step", "none of these"]
+        key = getkey()
+        parts = [identify(Normed(), candidates, scaled(scale), key=key, **options) for scale in (0.5, 1.0, 2.0)]
+        result = xr.concat(parts, dim="input_scale")
+    assert result.verdict.values.tolist() == ["none of these", "one step", "none of these"]
     # A rate of 1/2 for inputs of unit variance answers 4 times too little, or too much, at half and twice the scale.
     # Of 60 prompts: a mean of so many squares of normal numbers is known to sqrt(2 / 60), a half of this tolerance.
-    by_scale = found.fraction_unexplained.sel(candidate="one step").values
+    by_scale = result.fraction_unexplained.sel(candidate="one step").values
     np.testing.assert_allclose(by_scale[[0, 2]], [0.75**2, 3**2], rtol=0.35)
-    assert found.fraction_unexplained.dims == ("input_scale", "candidate")
-    assert found.attrs["prompts"] == FEW["prompts"]
 
 
 def test_candidates_without_slopes_are_judged_by_answers(task, getkey):
     candidates = {"neighbour": neighbour(), "ridge": Ridge(1.0)}
-    found = identify(Neighbour(), candidates, task, key=getkey(), **FEW)
-    assert str(found.verdict.values) == "neighbour"
-    assert np.isnan(found.input_gradient_discrepancy.sel(candidate="neighbour"))
-    assert float(found.prediction_discrepancy.sel(candidate="neighbour")) == 0
+    result = identify(Neighbour(), candidates, task, key=getkey(), **FEW)
+    assert str(result.verdict.values) == "neighbour"
+    assert np.isnan(result.input_gradient_discrepancy.sel(candidate="neighbour"))
+    assert float(result.prediction_discrepancy.sel(candidate="neighbour")) == 0
 
 
 class Endless(AbstractPredictor):
@@ -342,19 +341,19 @@ class Endless(AbstractPredictor):
 
 
 def test_what_is_no_number_explains_nothing(task, getkey):
-    found = identify(LeastSquares(), {"endless": Endless(), "it": LeastSquares()}, task, key=getkey(), **FEW)
-    assert str(found.verdict.values) == "it"
-    assert float(found.fraction_unexplained.sel(candidate="endless")) == np.inf
+    result = identify(LeastSquares(), {"endless": Endless(), "it": LeastSquares()}, task, key=getkey(), **FEW)
+    assert str(result.verdict.values) == "it"
+    assert float(result.fraction_unexplained.sel(candidate="endless")) == np.inf
     assert re.search(
-        r"the difference from 'endless' is no finite number on \d+ of 60 prompts", str(found.warning.values)
+        r"the difference from 'endless' is no finite number on \d+ of 60 prompts", str(result.warning.values)
     )
-    assert "difference from 'it'" not in str(found.warning.values)
+    assert "difference from 'it'" not in str(result.warning.values)
     with pytest.raises(InputError, match=r"predictor_or_run: expected finite answers, got '\d+ of 60 prompts without'"):
         identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), fitted={}, **FEW)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"rivals": {}}, "rivals: expected at least one candidate, by name, got {}"),
         ({"rivals": [Ridge(1.0)]}, "rivals: expected a mapping of names to candidates, got 'list'"),
@@ -371,12 +370,12 @@ def test_what_is_no_number_explains_nothing(task, getkey):
         ({"prompts": 5}, "prompts: expected an integer of at least 10, got 5"),
     ],
 )
-def test_bad_input_is_refused_in_a_line(change, said, task, getkey):
+def test_bad_input_is_refused_in_a_line(change, message, task, getkey):
     arguments = {"rivals": {"ridge": Ridge(1.0)}, "key": getkey(), **FEW} | change
     candidates = arguments.pop("rivals")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as warning_records:
         inspect.unwrap(identify)(Ridge(2.0), candidates, task, **arguments)
-    assert str(caught.value).startswith(said)
+    assert str(warning_records.value).startswith(message)
 
 
 def test_too_many_fitted_parameters_are_refused(task, getkey):

@@ -41,15 +41,15 @@ def test_a_construction_holds_what_its_steps_have_left(name, getkey):
     with jax.enable_x64(True):
         algorithm = ALGORITHMS[name]()
         network = constructions.gradient_descent(algorithm)
-        found = probe_layers(network, algorithm, task(), key=getkey(), **FEW)
-    assert found.attrs["probe"] == "label slot"
-    assert found.sizes == {"layer": 3, "algorithm_step": 3, "slot": 2}
-    off = found.slot_residual.transpose("slot", "layer", "algorithm_step").values
+        result = probe_layers(network, algorithm, task(), key=getkey(), **FEW)
+    assert result.attrs["probe"] == "label slot"
+    assert result.sizes == {"layer": 3, "algorithm_step": 3, "slot": 2}
+    off = result.slot_residual.transpose("slot", "layer", "algorithm_step").values
     for slot in range(2):
         assert np.all(np.diagonal(off[slot]) < 1e-10)
         # And of no other step.
         assert off[slot][~np.eye(3, dtype=bool)].min() > 1e-3
-    explained = found.r_squared.transpose("slot", "layer", "algorithm_step").values
+    explained = result.r_squared.transpose("slot", "layer", "algorithm_step").values
     np.testing.assert_allclose(np.diagonal(explained[0]), 1, atol=1e-12)
     # The model before the first step says nothing of the query.
     assert np.isnan(explained[1][:, 0]).all()
@@ -69,9 +69,9 @@ def test_stopped_algorithms_keep_their_first_steps():
 
 
 @eqx.filter_jit
-def built(key, model, *given, **fields):
+def built(key, model, *value, **fields):
     """A model as one program."""
-    return model(*given, dim=DIM, **fields, key=key)
+    return model(*value, dim=DIM, **fields, key=key)
 
 
 @functools.cache
@@ -92,29 +92,29 @@ def test_a_linear_probe_reads_the_labels_off_the_embedding(arrangement, getkey):
     """They are linear in the embedding, so that R² is 1 there; what needs other examples is not, in layer 0."""
     network = transformer(arrangement)
     steps = [Ridge(0.1)]
-    found = probe_layers(network, steps, task(), key=getkey(), fitting=40, **FEW)
-    assert found.attrs["probe"] == "linear"
-    example = found.r_squared.sel(slot="example").values
+    result = probe_layers(network, steps, task(), key=getkey(), fitting=40, **FEW)
+    assert result.attrs["probe"] == "linear"
+    example = result.r_squared.sel(slot="example").values
     assert example[0, 0] == pytest.approx(1, abs=1e-6)
     assert example[0, 1] < 0.6
     # The query's embedding knows no example: nothing is explained, but for what was fitted to noise.
-    query = float(found.r_squared.sel(slot="query", layer=0, algorithm_step=1))
-    assert query < 4 * float(found.r_squared_error.sel(slot="query", layer=0, algorithm_step=1))
+    query = float(result.r_squared.sel(slot="query", layer=0, algorithm_step=1))
+    assert query < 4 * float(result.r_squared_error.sel(slot="query", layer=0, algorithm_step=1))
     # The last block of joined tokens computes the query's row only.
     assert np.isnan(example[-1]).all()
-    assert np.isfinite(found.r_squared.sel(slot="query").values[-1, 1])
+    assert np.isfinite(result.r_squared.sel(slot="query").values[-1, 1])
 
 
 def test_a_probe_is_judged_on_other_prompts(getkey):
     """With hardly more prompts than numbers a probe of the query fits noise; its R² on other prompts is negative."""
-    found = probe_layers(transformer(LAST), [Ridge(0.1)], task(), key=getkey(), fitting=10, **FEW)
-    assert float(found.r_squared.sel(slot="query", layer=1, algorithm_step=1)) < 0
+    result = probe_layers(transformer(LAST), [Ridge(0.1)], task(), key=getkey(), fitting=10, **FEW)
+    assert float(result.r_squared.sel(slot="query", layer=1, algorithm_step=1)) < 0
 
 
 def test_models_of_the_user_s_are_tried():
-    with pytest.warns(UserWarning, match=r"predictor 'algorithm\[1\]' looks at its own target") as caught:
+    with pytest.warns(UserWarning, match=r"predictor 'algorithm\[1\]' looks at its own target") as warning_records:
         probe_layers(transformer(LAST), [Ridge(0.1), lambda p: p.y], task(), key=jax.random.key(0), fitting=40, **FEW)
-    assert len(caught) == 1
+    assert len(warning_records) == 1
 
 
 def test_a_model_may_be_a_function_of_numpy():
@@ -125,17 +125,19 @@ def test_a_model_may_be_a_function_of_numpy():
     def traced(prompt):
         return jnp.concatenate([jnp.zeros(1), jnp.cumsum(prompt.y)[:-1]])
 
-    how = {"key": jax.random.key(0), "fitting": 40, **FEW}
-    found, same = (probe_layers(transformer(LAST), [model], task(), **how).r_squared for model in (before, traced))
-    np.testing.assert_allclose(found, same, rtol=1e-3, atol=1e-5)
+    options = {"key": jax.random.key(0), "fitting": 40, **FEW}
+    result, equal = (
+        probe_layers(transformer(LAST), [model], task(), **options).r_squared for model in (before, traced)
+    )
+    np.testing.assert_allclose(result, equal, rtol=1e-3, atol=1e-5)
 
 
 def test_bad_input_is_refused_in_a_line(getkey):
     network = transformer(LAST)
     with pytest.raises(InputError, match="fitting: expected more prompts than the 9 numbers of a probe, got 9"):
         probe_layers(network, [Ridge(0.1)], task(), key=getkey(), fitting=9, **FEW)
-    other = built(jax.random.key(0), DeepSets, width=4, hidden=(4,), pool="mean")
+    second = built(jax.random.key(0), DeepSets, width=4, hidden=(4,), pool="mean")
     with pytest.raises(InputError, match="model: expected LinearAttention, GeneralisedAttention or a Transformer"):
-        probe_layers(other, [Ridge(0.1)], task(), key=getkey(), **FEW)
+        probe_layers(second, [Ridge(0.1)], task(), key=getkey(), **FEW)
     with pytest.raises(InputError, match="algorithm: expected models that answer every position, at least one"):
         probe_layers(network, [], task(), key=getkey(), **FEW)

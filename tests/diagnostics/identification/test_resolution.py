@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from icllab.algorithms import GradientDescent
-from icllab.diagnostics import VerdictRule, identify, identify_over
+from icllab.diagnostics import VerdictRule, identify
 from icllab.tasks import LinearRegression
 
 FEW = {"prompts": 400, "fitting": 40, "block": 400}
@@ -21,65 +21,59 @@ def task():
         return LinearRegression.convention("ahn", dim=3, length=12)
 
 
-def asked(task, *others, network=0.5, **how):
+def asked(task, *remainder, network=0.5, **options):
     """A network of one rate against candidates of others; the fraction between rates a and b is about (a/b - 1)^2."""
     with jax.enable_x64(True):
-        candidates = {f"{rate:g}": descent(rate) for rate in others}
-        return identify(descent(network), candidates, task, key=jax.random.key(0), **FEW, **how)
+        candidates = {f"{rate:g}": descent(rate) for rate in remainder}
+        return identify(descent(network), candidates, task, key=jax.random.key(0), **FEW, **options)
 
 
 def test_what_is_nearer_than_intervals_are_wide_is_not_told_apart(task):
     """A fraction of 1e-4 is not seen at a tolerance of 1e-2 that is known to a fifth; with a rule of 1e-6 it is."""
-    found = asked(task, 0.3, 0.5, 0.505)
-    low, high = found["fraction_unexplained_interval"].sel(candidate="0.505").values
-    width = 0.01 * (high - low) / float(found["fraction_unexplained"].sel(candidate="0.505"))
-    between = float(found["mutual"].sel(candidate="0.5", other_candidate="0.505"))
+    result = asked(task, 0.3, 0.5, 0.505)
+    low, high = result["fraction_unexplained_interval"].sel(candidate="0.505").values
+    width = 0.01 * (high - low) / float(result["fraction_unexplained"].sel(candidate="0.505"))
+    between = float(result["mutual"].sel(candidate="0.5", other_candidate="0.505"))
     assert 1e-6 < between < width < 0.01
-    assert found["verdict"].item() == "indistinguishable"
-    assert found["among"].values.tolist() == [False, True, True]
+    assert result["verdict"].item() == "indistinguishable"
+    assert result["among"].values.tolist() == [False, True, True]
     strict = asked(task, 0.3, 0.5, 0.505, rule=VerdictRule())
     assert strict["verdict"].item() == "0.5"
     assert strict["among"].values.tolist() == [False, True, False]
     for name in ("fraction_unexplained", "accepted", "gap_to_best_interval"):
-        np.testing.assert_array_equal(found[name], strict[name])
+        np.testing.assert_array_equal(result[name], strict[name])
 
 
 def test_what_is_further_apart_is(task):
     """A fraction of 0.006 is accepted too, and is more than the intervals are wide."""
-    found = asked(task, 0.5, 0.54)
-    assert found["accepted"].all()
-    assert found["verdict"].item() == "0.5"
-    assert "lie between" not in found["warning"].item()
+    result = asked(task, 0.5, 0.54)
+    assert result["accepted"].all()
+    assert result["verdict"].item() == "0.5"
+    assert "lie between" not in result["warning"].item()
 
 
 def test_what_is_refused_is_not_meant_however_near_it_is(task):
     """Fractions of 0.0091 and 0.0107 on both sides of the tolerance, with 6e-5 between the two."""
-    found = asked(task, 0.548, 0.552)
-    assert found["accepted"].values.tolist() == [True, False]
-    assert float(found["fraction_unexplained_interval"].sel(candidate="0.552", bound="low")) > 0.01
-    assert found["verdict"].item() == "0.548"
+    result = asked(task, 0.548, 0.552)
+    assert result["accepted"].values.tolist() == [True, False]
+    assert float(result["fraction_unexplained_interval"].sel(candidate="0.552", bound="low")) > 0.01
+    assert result["verdict"].item() == "0.548"
 
 
 def test_between_two_that_are_one_it_is_told(task):
-    found = asked(task, 0.4985, 0.502)
-    assert found["verdict"].item() == "indistinguishable"
-    assert found["warning"].item().count("the answers lie between") == 1
+    result = asked(task, 0.4985, 0.502)
+    assert result["verdict"].item() == "indistinguishable"
+    assert result["warning"].item().count("the answers lie between") == 1
 
 
 def test_none_stays_none(task):
     assert asked(task, 0.3, 0.301)["verdict"].item() == "none of these"
 
 
-def test_along_an_axis(task):
-    """As at each value alone; with a rule of one's own as of the rule."""
+def test_a_rule_has_its_own_resolution(task):
     with jax.enable_x64(True):
         candidates = {"itself": descent(0.5), "near": descent(0.505)}
-
-        def case(length):
-            return descent(0.5), candidates, LinearRegression.convention("ahn", dim=3, length=length)
-
-        how = {"key": jax.random.key(1), **FEW}
-        found = identify_over("length", [12], case, **how)
-        strict = identify_over("length", [12], case, rule=VerdictRule(), **how)
-    assert found["verdict"].values.tolist() == ["indistinguishable"]
-    assert strict["verdict"].values.tolist() == ["itself"]
+        default = identify(descent(0.5), candidates, task, key=jax.random.key(1), **FEW)
+        strict = identify(descent(0.5), candidates, task, key=jax.random.key(1), rule=VerdictRule(), **FEW)
+    assert default["verdict"].item() == "indistinguishable"
+    assert strict["verdict"].item() == "itself"

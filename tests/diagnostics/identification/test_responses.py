@@ -11,8 +11,8 @@ from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.behaviour.answers import answers_to, sample_prompts
 from icllab.diagnostics.identification.responses import (
     Baselines,
-    LinearResponse,
-    Response,
+    LinearResponseQuestion,
+    ResponseQuestion,
     baseline_features,
     compared_positions,
     responses,
@@ -62,16 +62,16 @@ def prompts(eleven):
 
 
 def test_gradients_are_the_weights(prompts):
-    found = seen(Weighted(), (1, 3), prompts)
+    result = seen(Weighted(), (1, 3), prompts)
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
     for i, position in enumerate((1, 3)):
         w = np.einsum("pi,pid->pd", y[:, :position], x[:, :position])
-        np.testing.assert_allclose(found.gradients[:, i], w, rtol=1e-12, atol=1e-13)
-        np.testing.assert_allclose(found.values[:, i], (x[:, position] * w).sum(1), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(result.gradients[:, i], w, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(result.values[:, i], (x[:, position] * w).sum(1), rtol=1e-12, atol=1e-13)
 
 
 def test_one_that_answers_the_last_position_is_asked_by_shorter_prompts(prompts):
-    every, last = (seen(one, (0, 2, LENGTH), prompts) for one in (Weighted(), Last()))
+    every, last = (seen(item, (0, 2, LENGTH), prompts) for item in (Weighted(), Last()))
     np.testing.assert_allclose(last.values, every.values, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(last.gradients, every.gradients, rtol=1e-12, atol=1e-13)
     host = seen(Host(), (0, 2, LENGTH), prompts)
@@ -82,34 +82,34 @@ def test_one_that_answers_the_last_position_is_asked_by_shorter_prompts(prompts)
 def test_blocks_and_prompts_drawn_once_are_those_of_answers(getkey):
     from icllab.diagnostics.behaviour.answers import answers
 
-    key, question = getkey(), Response((LENGTH,), False)
-    there = answers_to(question, Weighted(), task(), sample_prompts(task(), key=key, prompts=11, block=4), block=5)
-    np.testing.assert_allclose(there, answers(question, Weighted(), task(), key=key, prompts=11), rtol=1e-6)
+    key, question = getkey(), ResponseQuestion((LENGTH,), False)
+    present = answers_to(question, Weighted(), task(), sample_prompts(task(), key=key, prompts=11, block=4), block=5)
+    np.testing.assert_allclose(present, answers(question, Weighted(), task(), key=key, prompts=11), rtol=1e-6)
 
 
 def test_baselines_leave_nothing_of_themselves(prompts):
     """An affine function of the query and of the mean label is left with exactly nothing, another with something."""
-    given = baseline_features(prompts, (2, 4))
+    value = baseline_features(prompts, (2, 4))
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
-    np.testing.assert_array_equal(given[:, 1, 0], 1)
-    np.testing.assert_array_equal(given[:, 1, 1:-1], x[:, 4])
-    np.testing.assert_allclose(given[:, 1, -1], y[:, :4].mean(1), rtol=1e-12)
+    np.testing.assert_array_equal(value[:, 1, 0], 1)
+    np.testing.assert_array_equal(value[:, 1, 1:-1], x[:, 4])
+    np.testing.assert_allclose(value[:, 1, -1], y[:, :4].mean(1), rtol=1e-12)
     from_nothing = baseline_features(prompts, (0,))
     np.testing.assert_array_equal(from_nothing[..., -1], 0)
-    found = seen(Weighted(), (2, 4), prompts)
+    result = seen(Weighted(), (2, 4), prompts)
     slope = np.array([0.5, -1.0])
-    affine = found._replace(
-        values=given @ np.array([0.3, 0.5, -1.0, 2.0]), gradients=np.broadcast_to(slope, found.gradients.shape)
+    affine = result._replace(
+        values=value @ np.array([0.3, 0.5, -1.0, 2.0]), gradients=np.broadcast_to(slope, result.gradients.shape)
     )
-    fitted = Baselines.from_responses(affine, given)
-    np.testing.assert_allclose(fitted.coefficients, [0.3, 0.5, -1.0, 2.0], rtol=1e-10)
-    of_values, of_gradients = fitted.residuals(affine, given)
+    fit_result = Baselines.from_responses(affine, value)
+    np.testing.assert_allclose(fit_result.coefficients, [0.3, 0.5, -1.0, 2.0], rtol=1e-10)
+    of_values, of_gradients = fit_result.residuals(affine, value)
     np.testing.assert_array_equal(of_values, 0)
     np.testing.assert_array_equal(of_gradients, 0)
-    of_values, of_gradients = Baselines.from_responses(found, given).residuals(found, given)
+    of_values, of_gradients = Baselines.from_responses(result, value).residuals(result, value)
     assert of_values.min() > 0
     assert of_gradients.mean() == pytest.approx(
-        ((found.gradients - found.gradients.mean((0, 1))) ** 2).sum(2).mean(), rel=1e-12
+        ((result.gradients - result.gradients.mean((0, 1))) ** 2).sum(2).mean(), rel=1e-12
     )
 
 
@@ -133,12 +133,12 @@ def test_the_weights_of_a_linear_predictor_are_its_slopes_and_of_none_that_answe
     """By two routes, at two positions; and for the network of half the answers, half of both."""
     with jax.enable_x64(True):
         prompts, at = sample_prompts(task(), key=getkey(), prompts=8), (2, 4)
-        found = responses(Ridge(0.5), task(), prompts, positions=at, block=8)
-        derived = answers_to(Response(at, True), Ridge(0.5), task(), prompts, block=8)
-        np.testing.assert_allclose(found.values, derived[:, :2], rtol=1e-10)
-        np.testing.assert_allclose(found.gradients, derived[:, 2:].reshape(8, 2, DIM), rtol=1e-10)
+        result = responses(Ridge(0.5), task(), prompts, positions=at, block=8)
+        derived = answers_to(ResponseQuestion(at, True), Ridge(0.5), task(), prompts, block=8)
+        np.testing.assert_allclose(result.values, derived[:, :2], rtol=1e-10)
+        np.testing.assert_allclose(result.gradients, derived[:, 2:].reshape(8, 2, DIM), rtol=1e-10)
         half = responses(Shrunk(0.5), task(), prompts, positions=at, block=8)
-        np.testing.assert_allclose(half.values, found.values / 2, rtol=1e-10)
-        np.testing.assert_allclose(half.gradients, found.gradients / 2, rtol=1e-10)
-        direct = answers_to(LinearResponse(at), Ridge(0.5), task(), prompts, block=8)
+        np.testing.assert_allclose(half.values, result.values / 2, rtol=1e-10)
+        np.testing.assert_allclose(half.gradients, result.gradients / 2, rtol=1e-10)
+        direct = answers_to(LinearResponseQuestion(at), Ridge(0.5), task(), prompts, block=8)
         np.testing.assert_allclose(direct, derived, rtol=1e-10)

@@ -22,15 +22,15 @@ def evidence(*factors, mutual=1.0, spread=0.5, scale=1.0, gradients=None, gradie
     """Squares with means in the given proportion to the scale's, and candidates that far from each other."""
     rng = np.random.default_rng(0)
     common = 1 + spread * rng.uniform(-1, 1, size=(PROMPTS, 1))
-    own = 1 + spread * rng.uniform(-1, 1, size=(PROMPTS, len(factors)))
-    none = np.full((len(factors), len(factors)), np.nan)
+    single = 1 + spread * rng.uniform(-1, 1, size=(PROMPTS, len(factors)))
+    empty = np.full((len(factors), len(factors)), np.nan)
     return Evidence(
-        answers=np.array(factors) * own,
+        answers=np.array(factors) * single,
         answers_scale=scale * common[:, 0],
-        gradients=np.full((PROMPTS, len(factors)), np.nan) if gradients is None else np.array(gradients) * own,
+        gradients=np.full((PROMPTS, len(factors)), np.nan) if gradients is None else np.array(gradients) * single,
         gradients_scale=np.full(PROMPTS, np.nan) if gradients is None else gradients_scale * common[:, 0],
         mutual_answers=np.broadcast_to(mutual, (len(factors), len(factors))) * (1 - np.eye(len(factors))),
-        mutual_gradients=none if gradients is None else np.zeros_like(none),
+        mutual_gradients=empty if gradients is None else np.zeros_like(empty),
     )
 
 
@@ -40,7 +40,7 @@ def verdict(made_up, names="abc", **rule):
 
 
 @pytest.mark.parametrize(
-    ("made_up", "said", "among"),
+    ("made_up", "message", "among"),
     [
         (evidence(0.001, 0.1), "a", [True, False]),
         (evidence(0.1, 0.001, 0.005), "b", [False, True, False]),
@@ -68,10 +68,10 @@ def verdict(made_up, names="abc", **rule):
         (evidence(0.001, gradients=(0.1,), gradients_scale=0.0), "none of these", [False]),
     ],
 )
-def test_the_rule(made_up, said, among):
-    found = verdict(made_up)
-    assert found.verdict == said
-    np.testing.assert_array_equal(found.among, among)
+def test_the_rule(made_up, message, among):
+    result = verdict(made_up)
+    assert result.verdict == message
+    np.testing.assert_array_equal(result.among, among)
 
 
 def test_a_network_between_two_candidates_is_said_to_be():
@@ -85,13 +85,13 @@ def test_a_network_between_two_candidates_is_said_to_be():
 def test_fractions_and_their_intervals():
     """Means of ratios of means; the interval of a mean of N has the width of its standard error."""
     made_up = evidence(0.3, spread=0.5)
-    found = unexplained(made_up, WEIGHTS)
-    assert found.prediction_discrepancy[0, 0] == pytest.approx(
+    result = unexplained(made_up, WEIGHTS)
+    assert result.prediction_discrepancy[0, 0] == pytest.approx(
         made_up.answers.mean() / made_up.answers_scale.mean(), rel=1e-12
     )
-    assert np.isnan(found.input_gradient_discrepancy).all()
-    np.testing.assert_array_equal(found.fraction_unexplained, found.prediction_discrepancy)
-    low, high = interval(found.fraction_unexplained, 0.95)[0]
+    assert np.isnan(result.input_gradient_discrepancy).all()
+    np.testing.assert_array_equal(result.fraction_unexplained, result.prediction_discrepancy)
+    low, high = interval(result.fraction_unexplained, 0.95)[0]
     # Numerator and denominator have the relative standard error 0.5/sqrt(3 N) each, and are independent.
     exact = 2 * 1.96 * 0.3 * np.sqrt(2) * 0.5 / np.sqrt(3 * PROMPTS)
     assert high - low == pytest.approx(exact, rel=0.15)
@@ -111,11 +111,11 @@ def test_differences_are_paired():
     """Two candidates whose squares differ by 1 % in every prompt are resolved, though each is known to 5 % only."""
     made_up = evidence(0.004, 0.004)
     paired = made_up._replace(answers=np.stack([made_up.answers[:, 0], 1.01 * made_up.answers[:, 0]], axis=1))
-    found = verdict(paired)
-    assert found.verdict == "a"
-    low, high = found.gap_to_best_interval[1]
-    assert 0 < low <= found.gap_to_best[1] <= high
-    assert found.gap_to_best[1] == pytest.approx(
+    result = verdict(paired)
+    assert result.verdict == "a"
+    low, high = result.gap_to_best_interval[1]
+    assert 0 < low <= result.gap_to_best[1] <= high
+    assert result.gap_to_best[1] == pytest.approx(
         0.01 * unexplained(paired, WEIGHTS).fraction_unexplained[0, 0], rel=1e-9
     )
 
@@ -123,8 +123,8 @@ def test_differences_are_paired():
 def test_what_is_no_number_is_refused():
     made_up = evidence(0.001, 0.001)
     made_up.answers[3, 1] = np.nan
-    found = verdict(made_up)
-    assert found.verdict == "a"
+    result = verdict(made_up)
+    assert result.verdict == "a"
     assert unexplained(made_up, WEIGHTS).fraction_unexplained[0, 1] == np.inf
     made_up.answers_scale[3] = np.inf
     assert verdict(made_up).verdict == "none of these"

@@ -92,9 +92,9 @@ def test_every_other_entry_is_read(layers):
     model, prompt = random_attention(layers=layers), a_prompt()
     slopes = jax.jit(jax.grad(lambda m: m(prompt)[0]))(model)
     ones = with_arrays(model, p=np.ones(model.p.shape), q=np.ones(model.q.shape))
-    kept, _ = align(ones, ones)
-    np.testing.assert_array_equal(np.asarray(slopes.p) != 0, np.asarray(kept.p) != 0)
-    np.testing.assert_array_equal(np.asarray(slopes.q) != 0, np.asarray(kept.q) != 0)
+    indices, _ = align(ones, ones)
+    np.testing.assert_array_equal(np.asarray(slopes.p) != 0, np.asarray(indices.p) != 0)
+    np.testing.assert_array_equal(np.asarray(slopes.q) != 0, np.asarray(indices.q) != 0)
 
 
 def test_a_distance_that_is_known():
@@ -113,8 +113,8 @@ def test_a_layer_that_does_nothing_is_zero():
     model = random_attention()
     second = np.array([0.0, 1.0])[:, None, None]
     idle = with_arrays(model, q=second * np.asarray(model.q))
-    same = with_arrays(model, p=second * np.asarray(model.p))
-    assert weight_distance(idle, same) == 0
+    equal = with_arrays(model, p=second * np.asarray(model.p))
+    assert weight_distance(idle, equal) == 0
 
 
 def test_one_layer_with_the_other_sign():
@@ -141,8 +141,8 @@ def test_what_has_weights():
 def test_the_way_between_two_gauges_of_one_network_is_level():
     model = with_noise_where_nobody_reads(random_attention())
     other = regauged(random_attention(), [-3.0, 0.1])
-    found = interpolate(model, other, task(), key=jax.random.key(2), points=3, prompts=50)
-    np.testing.assert_allclose(found.difference, 0, atol=1e-11 * float(found.loss.max()))
+    result = interpolate(model, other, task(), key=jax.random.key(2), points=3, prompts=50)
+    np.testing.assert_allclose(result.difference, 0, atol=1e-11 * float(result.loss.max()))
 
 
 def test_the_way_from_step_to_step(getkey):
@@ -153,12 +153,12 @@ def test_the_way_from_step_to_step(getkey):
 
     key, law = getkey(), task()
     end = PreconditionedDescent(0.7 * np.eye(DIM), layers=1, dim=DIM, normalised=True, half=True)
-    found = interpolate(constructions.gradient_descent(step(0.1)), end, law, key=key, points=3, prompts=50)
+    result = interpolate(constructions.gradient_descent(step(0.1)), end, law, key=key, points=3, prompts=50)
     prompts = sample_prompts(law, key=key, prompts=50, block=50)
     losses = eqx.filter_jit(lambda step, p: jax.vmap(lambda prompt: law.loss(step(prompt), prompt))(p))
     for i, rate in enumerate((0.1, ((np.sqrt(0.1) + np.sqrt(0.7)) / 2) ** 2, 0.7)):
-        assert float(found.loss[i]) == pytest.approx(np.mean(np.asarray(losses(step(rate), prompts))), rel=1e-12)
-    assert float(found.difference[0]) == float(found.difference_error[0]) == 0
+        assert float(result.loss[i]) == pytest.approx(np.mean(np.asarray(losses(step(rate), prompts))), rel=1e-12)
+    assert float(result.difference[0]) == float(result.difference_error[0]) == 0
 
 
 def test_bad_input_is_refused_in_a_line(getkey):

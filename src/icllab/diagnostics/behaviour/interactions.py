@@ -29,7 +29,9 @@ CONTRASTS = ("previous", "match", "label")
 TOGETHER = 128  # prompts side by side
 
 
-def parts(prompt: ItemLabelPrompt, buffer: Float[Array, "token width"] | None = None) -> Float[Array, "3 token width"]:
+def components(
+    prompt: ItemLabelPrompt, buffer: Float[Array, "token width"] | None = None
+) -> Float[Array, "3 token width"]:
     """Content, position and buffer of every token, as vectors of the residual stream."""
     tokens = prompt.tokens()
     position = jnp.zeros_like(tokens).at[:, : prompt.position_dim].set(tokens[:, : prompt.position_dim])
@@ -57,8 +59,8 @@ def contrasts(network: ItemLabelNetwork, prompt: ItemLabelPrompt) -> Float[Array
     ``match``, second layer, from the query: the right label against the other labels. ``label``: labels against all
     other tokens.
     """
-    first = terms(network.layers[0], parts(prompt))
-    second = terms(network.layers[1], parts(prompt, network.trace(prompt).activations["update1"]))[:, -1]
+    first = terms(network.layers[0], components(prompt))
+    second = terms(network.layers[1], components(prompt, network.trace(prompt).activations["update1"]))[:, -1]
     token = np.arange(first.shape[-1])
     is_label = jnp.asarray(token % 2 == 1)
     right = jnp.zeros(len(token), bool).at[1::2].set(prompt.matches)
@@ -76,9 +78,9 @@ def restricted(network: ItemLabelNetwork, prompt: ItemLabelPrompt, layer_weights
 
     def edit(name: str, value: Array) -> Array:
         if name == "scores1":
-            return jnp.tensordot(layer_weights[0], terms(network.layers[0], parts(prompt)), 1)
+            return jnp.tensordot(layer_weights[0], terms(network.layers[0], components(prompt)), 1)
         if name == "scores2":
-            second = terms(network.layers[1], parts(prompt, activations["update1"]))
+            second = terms(network.layers[1], components(prompt, activations["update1"]))
             return jnp.tensordot(layer_weights[1], second[:, -1], 1)
         activations[name] = value
         return value

@@ -13,7 +13,7 @@ from icllab.tasks.classification import AbstractClassification
 KINDS = ("squares", "logits")
 
 
-def kind_of(task: AbstractTask, answer: jax.ShapeDtypeStruct) -> str:
+def divergence_kind(task: AbstractTask, answer: jax.ShapeDtypeStruct) -> str:
     """``logits`` for a classification task, else ``squares``; raise unless answers are real vectors."""
     if not jnp.issubdtype(answer.dtype, jnp.floating) or len(answer.shape) > 1:
         raise expected("model", "an answer of real numbers along one axis", f"{answer.dtype}{list(answer.shape)}")

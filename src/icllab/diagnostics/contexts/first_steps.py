@@ -15,11 +15,11 @@ from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, kind_of
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.diagnostics.contexts.map_tests import fit_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for, require_answer
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
-from icllab.diagnostics.contexts.subspaces import Where, difference, inner, norm, parameter_mask, with_parameters
+from icllab.diagnostics.contexts.subspaces import Where, inner, norm, parameter_mask, subtract, with_parameters
 
 GRADIENTS = ("answer", "sequence", "examples")
 
@@ -74,11 +74,11 @@ def gradient_step_comparison(
     map_solver = MapSolver() if solver is None else solver
     mask = parameter_mask(model, subspace)
     query_set = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
-    kind = kind_of(task, require_answer(model, context, query_set))
+    kind = divergence_kind(task, require_answer(model, context, query_set))
     case = nulls.own_case(model, mask, context, query_set, kind)
     unused_parameters(case.fit, query_length)
     own_map = fit_map(case, map_solver)
-    change = difference(own_map.solution.free, case.fit.free)
+    change = subtract(own_map.solution.free, case.fit.free)
     prompts = _other_contexts(context, task, draws, jax.random.fold_in(key, 1))
     contexts = [context, *(jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(draws))]
 

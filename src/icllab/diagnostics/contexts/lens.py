@@ -15,7 +15,7 @@ from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import means_and_errors, sample_prompts
-from icllab.diagnostics.contexts.distances import divergence, kind_of
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
 
@@ -90,7 +90,7 @@ def logit_lens(
     if not 1 <= query_length <= example.positions:
         raise expected("query_length", f"an integer from 1 to {example.positions}", query_length)
     answer = eqx.filter_eval_shape(lambda: model(example)[-1].reshape(-1))
-    kind = kind_of(task, answer)
+    kind = divergence_kind(task, answer)
     statistics: dict[str, np.ndarray] = {}
     for suffix, size in (("", example.positions), ("_alone", query_length)):
         losses, distances = _read(model, task, sampled, size, kind)

@@ -14,7 +14,7 @@ from icllab.diagnostics.contexts.distances import divergence, squared_size
 from icllab.diagnostics.contexts.nulls import MapCase
 from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, halve_context
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, Solution, carry, change_alone, solve
-from icllab.diagnostics.contexts.subspaces import difference, norm, parameters, random_direction, with_parameters
+from icllab.diagnostics.contexts.subspaces import norm, parameters, random_direction, subtract, with_parameters
 
 
 class FittedMap(eqx.Module):
@@ -63,7 +63,7 @@ class MapTests:
         residual = np.asarray(divergence(kind, case.held_out, answers_alone(fitted.model, held_out)))
         start = np.asarray(divergence(kind, case.held_out, answers_alone(case.fit.model, held_out)))
         size = norm(eqx.filter(case.fit.model, self.mask))
-        away = norm(difference(fitted.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
+        away = norm(subtract(fitted.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
         derivative, unmoved, solve_residual = self._derivative(fitted)
         return {
             "gap": _ratio(residual, start),
@@ -98,7 +98,7 @@ class MapTests:
         """Unexplained fractions of whole steps to the checkpoints, relative to the map's residual at w."""
         rows = []
         for checkpoint in self.checkpoints:
-            direction = difference(parameters(checkpoint), parameters(self.model))
+            direction = subtract(parameters(checkpoint), parameters(self.model))
             fitted_change, _ = fitted.case.changes(self.context, self.queries, direction)
             target = fitted.case.steps(self.context, self.queries, direction)
             change = carry(fitted.fit, direction, fitted_change, self.solver)
@@ -131,7 +131,7 @@ class MapTests:
 
     def rank_curve(self, fitted: FittedMap) -> tuple[list[int], np.ndarray]:
         """Ranks 0, 1, 2, 4, ... and the gap with all matrices of the change truncated to them."""
-        change = difference(fitted.solution.free, fitted.case.fit.free)
+        change = subtract(fitted.solution.free, fitted.case.fit.free)
         shapes = [leaf.shape for leaf in jax.tree.leaves(change) if leaf.ndim > 1 and leaf.size]
         largest = max((min(_rows(shape), int(np.prod(shape)) // _rows(shape)) for shape in shapes), default=0)
         ranks = sorted({0, *(2**i for i in range(largest.bit_length())), largest})

@@ -15,7 +15,7 @@ from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, kind_of
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.diagnostics.contexts.map_tests import MapTests, fit_map
 from icllab.diagnostics.contexts.nulls import NULLS, Untrained
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for, require_answer
@@ -176,7 +176,7 @@ def context_map(
     mask = parameter_mask(model, subspace)
     of_queries, of_networks, of_directions = (jax.random.fold_in(key, i) for i in range(3))
     query_set = queries_for(context, task, count=queries, size=query_length, key=of_queries)
-    kind = kind_of(task, require_answer(model, context, query_set))
+    kind = divergence_kind(task, require_answer(model, context, query_set))
 
     case = nulls.own_case(model, mask, context, query_set, kind)
     start = float(jnp.mean(divergence(kind, case.held_out, answers_alone(model, query_set.held_out))))

@@ -58,7 +58,7 @@ def inner(left: Any, right: Any) -> float:
     return float(sum(np.sum(np.asarray(a, np.float64) * np.asarray(b, np.float64)) for a, b in pairs))
 
 
-def difference(left: Any, right: Any) -> Any:
+def subtract(left: Any, right: Any) -> Any:
     """Left tree minus right tree."""
     return jax.tree.map(lambda a, b: a - b, left, right)
 

@@ -30,7 +30,7 @@ class FlowFit(NamedTuple):
     rmse: float  # root mean square misfit, in nats
 
 
-def loss(w: Float[Array, " strength"], pairs: int, labels: int) -> Float[Array, ""]:
+def landscape_loss(w: Float[Array, " strength"], pairs: int, labels: int) -> Float[Array, ""]:
     """Loss of the reduced model at strengths beta, alpha, xi and, optionally, beta2."""
     beta, alpha, xi, beta2 = (*w, jnp.zeros_like(w[0])) if len(w) == 3 else w
     y = jax.nn.sigmoid(beta - float(np.log(pairs)))
@@ -47,7 +47,7 @@ def flow_losses(
     """Losses along the flow at the given times; ``start`` belongs to the first."""
 
     def velocity(w: Array) -> Array:
-        return -rates * jax.grad(loss)(w, pairs, labels)
+        return -rates * jax.grad(landscape_loss)(w, pairs, labels)
 
     def substep(w: Array, h: Array) -> tuple[Array, None]:
         first = velocity(w)
@@ -58,10 +58,10 @@ def flow_losses(
 
     def advance(w: Array, span: Array) -> tuple[Array, Array]:
         w, _ = jax.lax.scan(substep, w, jnp.full(SUBSTEPS, 1.0) * span / SUBSTEPS)
-        return w, loss(w, pairs, labels)
+        return w, landscape_loss(w, pairs, labels)
 
     _, later = jax.lax.scan(advance, start, jnp.asarray(np.diff(times)))
-    return jnp.append(loss(start, pairs, labels), later)
+    return jnp.append(landscape_loss(start, pairs, labels), later)
 
 
 def fits(

@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from icllab.core.errors import expected, unknown
 from icllab.core.protocols import Predictor, declared
-from icllab.diagnostics.identification.responses import Response
+from icllab.diagnostics.identification.responses import ResponseQuestion
 from icllab.training.sweeps import attribute
 
 _PER_PARAMETER = 10  # smallest number of answers for each fitted parameter
@@ -153,7 +153,7 @@ def _residuals(
     numbers: Array, candidate: Any, layout: tuple, prompts: Any, target: Array, positions: tuple[int, ...]
 ) -> tuple[Array, Array]:
     member = FittedParameters(*layout, start=np.zeros(0)).put(candidate, numbers)
-    question = Response(positions, False)
+    question = ResponseQuestion(positions, False)
     residuals = (jax.vmap(lambda prompt: question.evaluate(member, prompt)[0])(prompts) - target).reshape(-1)
     return residuals, residuals
 

@@ -1,7 +1,7 @@
 r"""Distances of a network to candidate algorithms, and a verdict that may be "none of these"."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray
 
-from icllab.core.axes import require_axes
 from icllab.core.errors import InputError, expected, require_integer
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
@@ -148,44 +147,6 @@ def identify(
     if rule.resolution is None:
         attributes["resolution"] = "that of the intervals"
     return xr.Dataset(variables, coords=dict(axes.coords) | coords, attrs=attributes)
-
-
-def identify_over(
-    axis: str,
-    values: Sequence[Any] | np.ndarray,
-    case: Callable[[Any], tuple[Any, Mapping[str, Predictor], AbstractTask]],
-    *,
-    key: PRNGKeyArray,
-    **options: Any,
-) -> xr.Dataset:
-    """Discrepancies and verdicts along an axis: depth, context length, noise, a task's scale out of distribution.
-
-    Args:
-        axis: Name of the axis, one of :data:`icllab.core.axes.AXES`: ``layers``, ``length``, ``rho``, ...
-        values: Values along it, at least one.
-        case: Function of a value that returns network, candidates and task. Candidates have the same names for all
-            values.
-        key: Key for all values, so that prompts of one shape are paired.
-        **options: Further arguments of :func:`identify`.
-
-    Returns:
-        The Dataset of :func:`identify` with ``axis`` as first dimension.
-
-    Raises:
-        InputError: The axis is unknown, there is no value, or the candidates' names change.
-    """
-    require_axes([axis])
-    if not len(values):
-        raise expected("values", "at least one", list(values))
-    results = [identify(*case(value), key=key, **options) for value in values]
-    names = [result.candidate.values.tolist() for result in results]
-    if any(others_names != names[0] for others_names in names):
-        raise expected("case", f"the candidates {names[0]} everywhere", next(n for n in names if n != names[0]))
-    attributes = dict(results[0].attrs)
-    for result in results:
-        result.attrs.clear()
-    dataset = xr.concat(results, dim=xr.DataArray(np.asarray(values), dims=axis, name=axis), join="exact")
-    return dataset.assign_attrs(attributes)
 
 
 def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:

@@ -37,7 +37,7 @@ class Responses(NamedTuple):
         return Responses(self.values[index], None if self.gradients is None else self.gradients[index])
 
 
-class Response(Question):
+class ResponseQuestion(Question):
     """Answers at given positions, then their derivatives with respect to the queries at these positions."""
 
     positions: tuple[int, ...] = eqx.field(static=True)
@@ -71,7 +71,7 @@ class Response(Question):
         return values, of_inputs[jnp.arange(len(self.positions)), jnp.asarray(self.positions)]
 
 
-class LinearResponse(Question):
+class LinearResponseQuestion(Question):
     """The response of a predictor that is linear in the query, whose weights are the derivatives."""
 
     positions: tuple[int, ...] = eqx.field(static=True)
@@ -109,7 +109,7 @@ def responses(
     gradients = bool(declared(network, "traceable") and declared(network, "differentiable"))
     # A subclass that overrides the answer is differentiated.
     linear = gradients and isinstance(network, LinearPredictor) and type(network).__call__ is LinearPredictor.__call__
-    question = LinearResponse(positions) if linear else Response(positions, gradients)
+    question = LinearResponseQuestion(positions) if linear else ResponseQuestion(positions, gradients)
     numbers = answers_to(question, predictor, task, prompts, block=block)
     if not gradients:
         return Responses(numbers, None)
