@@ -12,7 +12,7 @@ from scipy.stats import binom
 from icllab.core.errors import InputError
 from icllab.diagnostics import change_points
 from icllab.diagnostics.curves.breakpoints import _block_bootstrap
-from icllab.diagnostics.curves.segments import Segments
+from icllab.diagnostics.curves.curve_fits import Segments
 
 STEPS = np.unique(np.geomspace(1, 1e4, 70).round())
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.diagnostics.contexts.distances import divergence, squared_size
 from icllab.diagnostics.contexts.nulls import MapCase
 from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, halve_context
-from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, Solution, carry, change_alone, solve
+from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, Solution, answer_changes, carry, solve
 from icllab.diagnostics.contexts.subspaces import norm, parameters, random_direction, subtract, with_parameters
 
 
@@ -86,8 +86,8 @@ class MapTests:
             direction = random_direction(params, jax.random.fold_in(self.key, i))
             fitted_change, held_out = fitted.case.changes(self.context, self.queries, direction)
             change = carry(fitted.fit, direction, fitted_change, self.solver)
-            map_change = change_alone(fitted.model, self.queries.held_out, change.direction)
-            own_change = change_alone(fitted.case.fit.model, self.queries.held_out, direction)
+            map_change = answer_changes(fitted.model, self.queries.held_out, change.direction)
+            own_change = answer_changes(fitted.case.fit.model, self.queries.held_out, direction)
             changes = (held_out - map_change, held_out - own_change, held_out)
             parts.append([_mean_size(self.kind, fitted.case.held_out, part) for part in changes])
             residuals.append(float(change.residual))

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone
-from icllab.diagnostics.contexts.solvers import MapFit, change_after
+from icllab.diagnostics.contexts.solvers import MapFit, answer_changes
 from icllab.diagnostics.contexts.subspaces import parameters, permute, with_parameters
 
 NULLS = ("unrelated", "untrained")
@@ -45,7 +45,7 @@ class MapCase(eqx.Module):
 
     def changes(self, context: Any, queries: Queries, direction: Any) -> tuple[Array, Array]:
         """Directional derivatives of the targets, on the fitted and on the held-out queries."""
-        parts = [change_after(self.mover, context, part, direction) for part in (queries.fitted, queries.held_out)]
+        parts = [answer_changes(self.mover, part, direction, context) for part in (queries.fitted, queries.held_out)]
         return self._scaled(*parts)
 
     def steps(self, context: Any, queries: Queries, direction: Any) -> Array:

@@ -197,23 +197,14 @@ class CarriedChange(NamedTuple):
 
 
 @eqx.filter_jit
-def change_after(model: Any, context: Any, queries: Any, direction: Any) -> Float[Array, "query output"]:
-    """Directional derivative of the answers after a context with respect to the weights."""
+def answer_changes(model: Any, queries: Any, direction: Any, context: Any = None) -> Float[Array, "query output"]:
+    """Directional derivative of answers with respect to the weights, after a context or (None) without one."""
 
     def answers(params: Any) -> Array:
         network = eqx.combine(params, model)
+        if context is None:
+            return jax.vmap(lambda query: last_answer(network, query))(queries)
         return jax.vmap(lambda query: last_answer(network, join_prompt(context, query)))(queries)
-
-    return jax.jvp(answers, (parameters(model),), (direction,))[1]
-
-
-@eqx.filter_jit
-def change_alone(model: Any, queries: Any, direction: Any) -> Float[Array, "query output"]:
-    """Directional derivative of the answers to queries alone with respect to the weights."""
-
-    def answers(params: Any) -> Array:
-        network = eqx.combine(params, model)
-        return jax.vmap(lambda query: last_answer(network, query))(queries)
 
     return jax.jvp(answers, (parameters(model),), (direction,))[1]
 

@@ -19,8 +19,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key, require_known, require_number
-from icllab.diagnostics.curves.segments import PER_BREAK, PER_SEGMENT, SegmentFit, Segments, bic
-from icllab.diagnostics.curves.smooth_curves import CHANCE, SmoothCurves
+from icllab.diagnostics.curves.curve_fits import CHANCE, PER_BREAK, PER_SEGMENT, SegmentFit, Segments, SmoothCurves, bic
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
 
 FEWEST = 12  # smallest number of records
