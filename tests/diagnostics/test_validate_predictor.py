@@ -86,7 +86,7 @@ def test_what_cannot_answer_is_refused_by_name(predictor, message):
 def test_a_model_of_another_dimension_is_refused_in_a_line():
     model = LinearAttention.lu(dim=4, std=0.1, answers="every", key=KEY)
     with pytest.raises(
-        InputError, match=r"^predictors: expected what answers prompts .*, got LinearAttention, [^\n]*$"
+        InputError, match=r"^predictors: expected predictors for prompts .*, got LinearAttention, [^\n]*$"
     ):
         diagnostics.per_length(model, TASK, key=KEY, prompts=4)
 

@@ -35,7 +35,7 @@ SAID = {
     "text for prompts": "prompts: expected an integer of at least 2, got '8'",
     "no prompts": "prompts: expected an integer of at least 2, got 0",
     "no block": "block: expected an integer of at least 1, got 0",
-    "a model of another dimension": "predictors: expected what answers prompts of this task, got LinearAttention",
+    "a model of another dimension": "predictors: expected predictors for prompts of this task, got LinearAttention",
     "a seed for the key of fit": "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed",
     "a batch of none": "batch: expected an integer of at least 1, or None for the whole fixed set, got 0",
     "a name that is no claim": "unknown claim 'double_descent'; did you mean 'asymptotics/double_descent'?",

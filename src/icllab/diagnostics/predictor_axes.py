@@ -122,7 +122,7 @@ def _measure_ensemble(measure: Measure, members: Ensemble) -> Mapping[str, np.nd
     except (TypeError, ValueError) as error:
         message = (str(error).splitlines() or [""])[0]
         came = f"{type(members.stacked).__name__}, {type(error).__name__}: {message}"
-        raise InputError(f"predictors: expected what answers prompts of this task, got {came}") from error
+        raise InputError(f"predictors: expected predictors for prompts of this task, got {came}") from error
 
 
 def _member_coords(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:

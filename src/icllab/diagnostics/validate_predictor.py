@@ -106,7 +106,7 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
         usable = validate_predictor(predictor, task, key=key)
     if positions := forbidden_positions(usable, task, key=key):
         complaint = describe_look_ahead(positions)
-        raise InputError(f"predictor: expected one that is causal, got {_name(predictor)}, which {complaint}")
+        raise InputError(f"predictor: expected a causal predictor, got {_name(predictor)}, which {complaint}")
 
 
 def forbidden_positions(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> list[int]:

@@ -91,7 +91,7 @@ def test_a_long_prompt_is_tried_at_sixteen_positions():
 
 def test_it_is_refused_by_name():
     with pytest.raises(
-        InputError, match=r"causal, got own_target, which looks at its own target .* \(at positions 0, 1"
+        InputError, match=r"causal predictor, got own_target, which looks at its own target .* \(at positions 0, 1"
     ):
         require_causal(own_target, TASK, key=KEY)
     require_causal(mean_so_far, TASK, key=KEY)
@@ -105,7 +105,7 @@ def test_a_function_of_numpy_is_called_on_the_host():
         return np.concatenate([[0.0], np.cumsum(y)[:-1]])
 
     require_causal(before, TASK, key=KEY)
-    with pytest.raises(InputError, match="causal, got up_to_it, which looks at its own target"):
+    with pytest.raises(InputError, match="causal predictor, got up_to_it, which looks at its own target"):
         require_causal(up_to_it, TASK, key=KEY)
 
 

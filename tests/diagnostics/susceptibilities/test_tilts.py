@@ -11,7 +11,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SGLD, LinearResponse, Quadrature, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton, Hessian
-from icllab.diagnostics.curves.flow_fits import loss as landscape
+from icllab.diagnostics.curves.flow_fits import landscape_loss as landscape
 
 H = np.array([4.0, 1.0, 0.2])
 TILTED = np.array([1.0, 3.0, 0.5])

@@ -15,11 +15,11 @@ from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, divergence_kind
+from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import fit_map
-from icllab.diagnostics.contexts.queries import answers_alone, queries_for, require_answer
+from icllab.diagnostics.contexts.queries import answers_alone
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
-from icllab.diagnostics.contexts.subspaces import Where, inner, norm, parameter_mask, subtract, with_parameters
+from icllab.diagnostics.contexts.subspaces import Where, inner, norm, subtract, with_parameters
 
 GRADIENTS = ("answer", "sequence", "examples")
 
@@ -72,10 +72,9 @@ def gradient_step_comparison(
     require_key(key)
     require_integer("draws", draws, least=2)
     map_solver = MapSolver() if solver is None else solver
-    mask = parameter_mask(model, subspace)
-    query_set = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
-    kind = divergence_kind(task, require_answer(model, context, query_set))
-    case = nulls.own_case(model, mask, context, query_set, kind)
+    case, query_set = nulls.context_case(
+        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+    )
     unused_parameters(case.fit, query_length)
     own_map = fit_map(case, map_solver)
     change = subtract(own_map.solution.free, case.fit.free)
@@ -85,7 +84,7 @@ def gradient_step_comparison(
     held_out = eqx.tree_at(lambda fit: (fit.queries, fit.targets), case.fit, (query_set.held_out, case.held_out))
     cosines, gaps, errors, steps = (np.empty((len(GRADIENTS), len(contexts))) for _ in range(4))
     for j, prompt in enumerate(contexts):
-        slopes = gradients(model, mask, task, prompt)
+        slopes = gradients(model, case.fit.mask, task, prompt)
         for i, name in enumerate(GRADIENTS):
             down = jax.tree.map(jnp.negative, slopes[name])
             size = norm(down) * norm(change)

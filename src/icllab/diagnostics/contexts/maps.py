@@ -15,12 +15,12 @@ from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence, divergence_kind
+from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import MapTests, fit_map
 from icllab.diagnostics.contexts.nulls import NULLS, Untrained
-from icllab.diagnostics.contexts.queries import answers_alone, queries_for, require_answer
+from icllab.diagnostics.contexts.queries import answers_alone
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
-from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
+from icllab.diagnostics.contexts.subspaces import Where
 from icllab.diagnostics.contexts.verdicts import Comparison, MapOutcome, MapVerdict, judge_map
 
 UNSOLVED = 0.1  # relative residual of the linear system of a derivative
@@ -159,8 +159,8 @@ def context_map(
         A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
         ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
         the prefix ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over
-        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The
-        attributes describe the queries.
+        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The attributes
+        describe the queries.
 
     Raises:
         InputError: The subspace has no weights, or none that affects a query; the context is empty, too long for the
@@ -173,12 +173,11 @@ def context_map(
     require_integer("directions", directions, least=2)
     require_integer("draws", draws, least=2)
     map_solver = MapSolver() if solver is None else solver
-    mask = parameter_mask(model, subspace)
-    of_queries, of_networks, of_directions = (jax.random.fold_in(key, i) for i in range(3))
-    query_set = queries_for(context, task, count=queries, size=query_length, key=of_queries)
-    kind = divergence_kind(task, require_answer(model, context, query_set))
-
-    case = nulls.own_case(model, mask, context, query_set, kind)
+    of_networks, of_directions = (jax.random.fold_in(key, i) for i in (1, 2))
+    case, query_set = nulls.context_case(
+        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+    )
+    mask, kind = case.fit.mask, case.fit.kind
     start = float(jnp.mean(divergence(kind, case.held_out, answers_alone(model, query_set.held_out))))
     if not np.isfinite(start) or start == 0:
         raise expected("context", "one that changes the model's answers", f"a divergence of {start:g}")
@@ -233,14 +232,13 @@ def _verdict(dataset: xr.Dataset) -> MapVerdict:
         return Comparison(float(dataset[name]), error, dataset[f"null_{name}"].values)
 
     composition = comparison("composition") if dataset.attrs["context_length"] > 1 else None
-    converged = bool(dataset["converged"])
     return judge_map(
         comparison("gap"),
         comparison("derivative"),
         composition,
         comparison("norm"),
         unmoved=float(dataset["unmoved"]),
-        converged=converged,
+        converged=bool(dataset["converged"]),
     )
 
 
@@ -254,7 +252,9 @@ def _warnings(dataset: xr.Dataset) -> list[str]:
         warnings.append(f"{failures} of {dataset['null_converged'].size} fits of nulls have not converged")
     if float(dataset["solve"]) > UNSOLVED:
         residual = float(dataset["solve"])
-        warnings.append(f"the solve of the derivative is singular to working precision: {residual:.2g} of it is left")
+        warnings.append(
+            f"the derivative's linear system is singular to working precision, with residual {residual:.2g}"
+        )
     if not np.isfinite(dataset["null_gap"]).all():
         warnings.append("the context changes no answer of some untrained networks; they are left out")
     if dataset.attrs["context_length"] < 2:

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone
+from icllab.core.protocols import AbstractTask
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind
+from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, queries_for, require_answer
 from icllab.diagnostics.contexts.solvers import MapFit, answer_changes
-from icllab.diagnostics.contexts.subspaces import parameters, permute, with_parameters
+from icllab.diagnostics.contexts.subspaces import Where, parameter_mask, parameters, permute, with_parameters
 
 NULLS = ("unrelated", "untrained")
 Untrained = Callable[[PRNGKeyArray], Any]
@@ -69,6 +70,16 @@ def own_case(model: Any, mask: Any, context: Any, queries: Queries, kind: str) -
     targets = answers_after(model, context, queries.fitted)
     fit = MapFit(model, mask, queries.fitted, targets, kind)
     return MapCase(fit, answers_after(model, context, queries.held_out), model, None)
+
+
+def context_case(
+    model: Any, task: AbstractTask, context: Any, *, subspace: Where | None, queries: Any, size: int, key: PRNGKeyArray
+) -> tuple[MapCase, Queries]:
+    """The case of a context, and its queries: ``queries`` of ``size`` positions from the task, or given prompts."""
+    mask = parameter_mask(model, subspace)
+    query_set = queries_for(context, task, count=queries, size=size, key=jax.random.fold_in(key, 0))
+    kind = divergence_kind(task, require_answer(model, context, query_set))
+    return own_case(model, mask, context, query_set, kind), query_set
 
 
 def unrelated_case(case: MapCase, network: Any, context: Any, queries: Queries) -> MapCase:

@@ -22,9 +22,9 @@ from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
-from icllab.diagnostics.contexts.distances import divergence_kind, metric_root
+from icllab.diagnostics.contexts.distances import metric_root
 from icllab.diagnostics.contexts.map_tests import fit_map
-from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer, queries_for, require_answer
+from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
 
@@ -135,10 +135,11 @@ def context_rank(
     require_key(key)
     require_number("threshold", threshold, "a number between 0 and 1", lambda v: 0 < v < 1)
     map_solver = MapSolver() if solver is None else solver
-    mask, varied_mask = parameter_mask(model, subspace), parameter_mask(model, weights, "weights")
-    query_set = queries_for(context, task, count=queries, size=query_length, key=jax.random.fold_in(key, 0))
-    kind = divergence_kind(task, require_answer(model, context, query_set))
-    case = nulls.own_case(model, mask, context, query_set, kind)
+    varied_mask = parameter_mask(model, weights, "weights")
+    case, query_set = nulls.context_case(
+        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+    )
+    mask, kind = case.fit.mask, case.fit.kind
     unused_parameters(case.fit, query_length)
     own_map = fit_map(case, map_solver)
 

@@ -23,7 +23,7 @@ def parameter_mask(model: Any, where: Where | None, name: str = "subspace") -> A
     """
     for property in ("traceable", "differentiable"):
         if not declared(model, property):
-            raise expected("model", f"one that is {property}", type(model).__name__)
+            raise expected("model", f"a {property} model", type(model).__name__)
     mask = full_mask = jax.tree.map(eqx.is_inexact_array, model)
     if where is not None:
         empty_mask = jax.tree.map(lambda _: False, model)

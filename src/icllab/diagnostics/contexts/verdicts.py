@@ -89,11 +89,11 @@ def judge_map(
     if not converged:
         return MapVerdict(MapOutcome.UNDECIDED, "the fit has not converged; more steps would tell")
     if gap.above(LARGE):
-        sentence = f"a fraction {gap.value:.2g} of what the context does is left in these weights"
+        sentence = f"these weights leave a fraction {gap.value:.2g} of the context's effect"
         return MapVerdict(MapOutcome.NONE, sentence)
     tests = {"derivative": derivative} | ({} if composition is None else {"composition": composition})
     if not all(np.isfinite(test.value) for test in tests.values()):
-        return MapVerdict(MapOutcome.UNDECIDED, "a test gave no number")
+        return MapVerdict(MapOutcome.UNDECIDED, "a test has no finite value")
     if unmoved <= EXACT:
         sentence = f"w itself leaves {unmoved:.2g} in the derivative test: the context has too little effect to tell"
         return MapVerdict(MapOutcome.UNDECIDED, sentence)
@@ -103,9 +103,9 @@ def judge_map(
         return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} are exact{addition}")
     for name, test in tests.items():
         if test.above(LARGE):
-            return MapVerdict(MapOutcome.CAPACITY, f"weights are there, but the {name} test leaves {test.value:.2g}")
+            return MapVerdict(MapOutcome.CAPACITY, f"the weights fit, but the {name} test leaves {test.value:.2g}")
         if test.within and test.value > EXACT:
-            sentence = f"weights are there, but the {name} test leaves {test.value:.2g}, a null {test.least:.2g}"
+            sentence = f"the weights fit, but the {name} test leaves {test.value:.2g}, a null {test.least:.2g}"
             return MapVerdict(MapOutcome.CAPACITY, sentence)
     if not all((test.beyond or test.value <= EXACT) and test.below(LARGE) for test in tests.values()):
         return MapVerdict(MapOutcome.UNDECIDED, "a test is within its errors of a null; more queries would tell")

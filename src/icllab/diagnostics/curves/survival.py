@@ -62,7 +62,7 @@ def kaplan_meier(
         {
             "survival": ("time", table.survival),
             "survival_interval": (("time", "bound"), np.stack([low, high], 1)),
-            "at_risk": ("time", table.left),
+            "at_risk": ("time", table.at_risk),
             "median_time": table.first(table.survival <= 0.5),
             "median_time_interval": ("bound", [table.first(low <= 0.5), table.first(high < 0.5)]),
             "restricted_mean": mean,
@@ -160,7 +160,7 @@ class _Table(NamedTuple):
 
     at: np.ndarray
     survival: np.ndarray
-    left: np.ndarray  # members at risk at each time
+    at_risk: np.ndarray  # members at risk at each time
     events: np.ndarray  # number of events at each time
 
     @classmethod
@@ -172,11 +172,11 @@ class _Table(NamedTuple):
 
     def greenwood(self) -> np.ndarray:
         """Terms of the variance; zero if no member is left, since their factor is zero."""
-        after = self.left - self.events
-        return np.where(after > 0, self.events / (self.left * np.maximum(after, 1.0)), 0.0)
+        after = self.at_risk - self.events
+        return np.where(after > 0, self.events / (self.at_risk * np.maximum(after, 1.0)), 0.0)
 
     def limits(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-        survival, at_risk = self.survival, self.left
+        survival, at_risk = self.survival, self.at_risk
         z, tail = float(ndtri(0.5 + confidence / 2)), (1 - confidence) / 2
         spread = np.sqrt(np.cumsum(self.greenwood()))
         low, high = np.zeros_like(survival), np.ones_like(survival)
@@ -210,7 +210,7 @@ def _exact_p_value(sample1: _Sample, sample2: _Sample, seed: int) -> float:
     times, observed = np.append(sample1.times, sample2.times), np.append(sample1.observed, sample2.observed)
     table = _Table.from_sample(_Sample(times, observed))
     # Contribution of each member to the sum of its group.
-    scores = observed - ((times[:, None] >= table.at) * table.events / table.left).sum(1)
+    scores = observed - ((times[:, None] >= table.at) * table.events / table.at_risk).sum(1)
     sums = _sums_of_divisions(scores, len(sample2.times), np.random.default_rng(seed))
     exceeds = np.abs(sums) >= np.abs(scores[len(sample1.times) :].sum()) - 1e-9 * len(times)
     exhaustive = len(sums) < REASSIGNMENTS

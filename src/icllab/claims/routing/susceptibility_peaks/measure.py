@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.diagnostics import Quadrature, effective_dimension, susceptibility
-from icllab.diagnostics.curves.flow_fits import loss
+from icllab.diagnostics.curves.flow_fits import landscape_loss
 from icllab.theory import induction_landscape
 
 VERSION = 1
@@ -23,7 +23,7 @@ class Landscape(eqx.Module):
 
     def __call__(self, w):
         """In nats: a label outside the context has a logit of zero where the right one has xi z."""
-        return loss(w, self.pairs, self.labels) + self.share * w[2] * attention(w, self.pairs)
+        return landscape_loss(w, self.pairs, self.labels) + self.share * w[2] * attention(w, self.pairs)
 
 
 def attention(w, pairs):
