@@ -139,9 +139,9 @@ class _Sample(NamedTuple):
 
     @classmethod
     def from_dataset(cls, name: str, group: xr.Dataset) -> "_Sample":
-        for variable in ("observed_time", "crossed"):
-            if variable not in group:
-                raise expected(name, "a Dataset with observed_time and crossed", [str(v) for v in group.data_vars])
+        if not {"observed_time", "crossed"} <= set(group.data_vars):
+            came, hint = [str(v) for v in group.data_vars], "version 0.2: dataset.rename(transitioned='crossed')"
+            raise expected(name, "a Dataset with observed_time and crossed", came, hint)
         return cls.from_times(group["observed_time"].values, group["crossed"].values)
 
     @property
