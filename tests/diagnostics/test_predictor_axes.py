@@ -77,31 +77,31 @@ def two_members(build):
 
 
 def of_regression(**options):
-    return lambda measure: lambda given: measure(given, regression(), key=KEY, prompts=8, **options)
+    return lambda measure: lambda subject: measure(subject, regression(), key=KEY, prompts=8, **options)
 
 
 def of_sequences(task, **options):
-    return lambda measure: lambda given: measure(given, task(), key=KEY, prompts=8, **options)
+    return lambda measure: lambda subject: measure(subject, task(), key=KEY, prompts=8, **options)
 
 
-def identified(given):
+def identified(subject):
     fit_result = {"one step": ["rate"]}
     rule = VerdictRule(resamples=20)
     candidates = {"one step": descent(), "ridge": Ridge(1.0)}
     options = {"fitted": fit_result, "prompts": 20, "fitting": 20, "block": 20, "rule": rule}
-    return identify(given, candidates, regression(), key=KEY, **options)
+    return identify(subject, candidates, regression(), key=KEY, **options)
 
 
-def interpolated(given):
-    return interpolate(given, descent(), regression(), key=KEY, points=3, prompts=8)
+def interpolated(subject):
+    return interpolate(subject, descent(), regression(), key=KEY, points=3, prompts=8)
 
 
-def probed(given):
-    return probe_layers(given, descent(), regression(), key=KEY, prompts=20, resamples=20, block=20)
+def probed(subject):
+    return probe_layers(subject, descent(), regression(), key=KEY, prompts=20, resamples=20, block=20)
 
 
-def distance(given):
-    return weight_distance(given, descent()).to_dataset()
+def distance(subject):
+    return weight_distance(subject, descent()).to_dataset()
 
 
 # name -> what is measured of any kind, and what builds a member.
@@ -137,13 +137,13 @@ def test_members_get_what_each_gets_alone(name):
         assert values.dims[0] == "member"
         assert values.dims[1:] == lone[0][variable].dims
         assert by_name[variable].dims == ("predictor", *lone[0][variable].dims)
-        for i, own in enumerate(lone):
-            np.testing.assert_array_equal(values.isel(member=i), own[variable], err_msg=str(variable))
+        for i, single_result in enumerate(lone):
+            np.testing.assert_array_equal(values.isel(member=i), single_result[variable], err_msg=str(variable))
             at = by_name[variable].sel(predictor="ba"[i])
-            np.testing.assert_array_equal(at, own[variable], err_msg=str(variable))
+            np.testing.assert_array_equal(at, single_result[variable], err_msg=str(variable))
     # The two differ, so that an exchange would have been seen.
-    own = [values for name, values in result.data_vars.items() if name != "entropy"]
-    assert any(not values.isel(member=0).equals(values.isel(member=1)) for values in own)
+    single_result = [values for name, values in result.data_vars.items() if name != "entropy"]
+    assert any(not values.isel(member=0).equals(values.isel(member=1)) for values in single_result)
     for item in lone:
         assert not {"member", "predictor", "step"} & set(item.dims)
 
@@ -185,8 +185,8 @@ def test_a_run_is_its_trained_members_and_its_trajectory_the_kept_steps(name, ru
     for variable, values in along.data_vars.items():
         assert values.dims[:2] == ("member", "step")
         for step in STEPS:
-            own = measure(run.trajectory.at(step))
-            np.testing.assert_array_equal(values.sel(step=step), own[variable], err_msg=str(variable))
+            single_result = measure(run.trajectory.at(step))
+            np.testing.assert_array_equal(values.sel(step=step), single_result[variable], err_msg=str(variable))
     # Before training the two rates of one seed are one network.
     first = along.isel(step=0)
     equal = (first.isel(member=0, drop=True), first.isel(member=1, drop=True))
@@ -256,7 +256,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("subject", "message"),
     [
         ([Ridge(1.0)], f"it: expected {KINDS}, got 'list'"),
         (3, f"it: expected {KINDS}, got 'int'"),
@@ -270,9 +270,9 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
         ),
     ],
 )
-def test_anything_else_is_refused_in_a_line_with_the_four_kinds(given, message):
+def test_anything_else_is_refused_in_a_line_with_the_four_kinds(subject, message):
     with pytest.raises(InputError) as warning_records:
-        PredictorAxes.from_predictors(given, "it")
+        PredictorAxes.from_predictors(subject, "it")
     assert str(warning_records.value) == message
 
 

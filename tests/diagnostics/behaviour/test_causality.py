@@ -135,7 +135,7 @@ def seeing(key):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "subject"),
     [
         ("scaled", lambda: {"scaled": Standardised(own_target)}),
         ("Edited", lambda: edited(seeing(KEY), lambda name, value: 2 * value)),
@@ -145,9 +145,9 @@ def seeing(key):
     ],
     ids=["wrapped", "edited", "ensemble", "run", "trajectory"],
 )
-def test_it_is_found_inside_of_what_the_library_wraps(name, given):
+def test_it_is_found_inside_of_what_the_library_wraps(name, subject):
     with pytest.warns(UserWarning, match=f"predictor '{name}' looks at its own target") as warning_records:
-        diagnostics.per_length(given(), TASK, key=KEY, prompts=4)
+        diagnostics.per_length(subject(), TASK, key=KEY, prompts=4)
     assert len(warning_records) == 1
 
 
@@ -163,13 +163,13 @@ def test_what_predictors_are_compared_with_is_tried_too():
 
 
 def test_wrapped_predictors_that_see_nothing_are_not_warned_of():
-    given = {"scaled": Standardised(mean_so_far), "again": Standardised(Standardised(mean_so_far))}
-    diagnostics.per_length(given, TASK, key=KEY, prompts=4)
+    subject = {"scaled": Standardised(mean_so_far), "again": Standardised(Standardised(mean_so_far))}
+    diagnostics.per_length(subject, TASK, key=KEY, prompts=4)
 
 
 @pytest.mark.parametrize(
-    "given", [[own_target], {"a": own_target}, Ensemble(own_target, {"seed": np.zeros(1)}), Seeing]
+    "subject", [[own_target], {"a": own_target}, Ensemble(own_target, {"seed": np.zeros(1)}), Seeing]
 )
-def test_what_is_no_predictor_is_refused_in_a_line(given):
+def test_what_is_no_predictor_is_refused_in_a_line(subject):
     with pytest.raises(InputError, match=r"^predictor: expected one function of a prompt, got '\w+'$"):
-        inspect.unwrap(require_causal)(given, TASK, key=KEY)
+        inspect.unwrap(require_causal)(subject, TASK, key=KEY)

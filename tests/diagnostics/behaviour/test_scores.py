@@ -71,8 +71,8 @@ def test_known_scores_within_their_errors(getkey):
         assert np.all(np.abs(result[name] - reference[name]) < 4.5 * result[f"{name}_error"]), name
         assert np.all(result[f"{name}_error"] > 0)
     # The error of closer is binomial, and not 0 where all prompts agree.
-    smoothed = (result.win_rate.values * 20_000 + 1) / 20_002
-    np.testing.assert_allclose(result.win_rate_error, np.sqrt(smoothed * (1 - smoothed) / 20_000), rtol=1e-12)
+    smooth_rate = (result.win_rate.values * 20_000 + 1) / 20_002
+    np.testing.assert_allclose(result.win_rate_error, np.sqrt(smooth_rate * (1 - smooth_rate) / 20_000), rtol=1e-12)
     assert float(result.win_rate[1]) == 1.0
     assert float(result.win_rate_error.max()) < 0.005
     assert float(result.context_benefit_error.max()) < 0.15

@@ -104,8 +104,8 @@ def test_queries_of_three_tokens_feel_queries_and_keys():
     mask = parameter_mask(model, lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.value))
     message = {}
     for size in (1, 3):
-        asked = queries_for(context, TASK, count=queries, size=size, key=jax.random.key(0))
-        case = eqx.filter_jit(nulls.own_case)(model, mask, context, asked, "logits")
+        query_set = queries_for(context, TASK, count=queries, size=size, key=jax.random.key(0))
+        case = eqx.filter_jit(nulls.own_case)(model, mask, context, query_set, "logits")
         message[size] = unused_parameters(case.fit, size)
     assert message == {1: ["no query feels blocks[0].attention.query"], 3: []}
 

@@ -33,8 +33,8 @@ def drawn(seed=0, length=LENGTH):
     context = RegressionPrompt(
         x=jnp.asarray(rng.normal(size=(length + 1, DIM))), y=jnp.asarray(rng.normal(size=length + 1))
     )
-    some, remainder = rng.normal(size=(2, 12, 1, DIM))
-    x = jnp.asarray(np.concatenate([some, -some, remainder, -remainder]))
+    half, remainder = rng.normal(size=(2, 12, 1, DIM))
+    x = jnp.asarray(np.concatenate([half, -half, remainder, -remainder]))
     queries = jax.vmap(RegressionPrompt)(x, jnp.asarray(np.zeros((48, 1))))
     return context, queries
 
@@ -98,9 +98,9 @@ def test_what_the_weights_themselves_carry_is_what_the_context_adds_to_a_change(
     left, whole = [], []
     for i in range(2):
         d = random_direction(parameters(model), jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 2), i))
-        added = x @ np.asarray(d.up @ (model.down @ h) + model.up @ (d.down @ h))
-        left.append(np.mean(added**2))
-        whole.append(np.mean((x @ np.asarray(d.slow) + added) ** 2))
+        extra_loss = x @ np.asarray(d.up @ (model.down @ h) + model.up @ (d.down @ h))
+        left.append(np.mean(extra_loss**2))
+        whole.append(np.mean((x @ np.asarray(d.slow) + extra_loss) ** 2))
     assert float(exact["sum"].dataset["unmoved"]) == pytest.approx(np.mean(left) / np.mean(whole), rel=1e-5)
 
 
@@ -128,13 +128,17 @@ def test_the_derivative_is_that_of_finite_differences():
         context, queries = drawn()
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model, direction = family(), parameters(family(seed=3))
-        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        query_set = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
         mask = parameter_mask(model, slow)
 
         def case_at(step):
             present = jax.tree.map(lambda w, d: w + step * d, parameters(model), direction)
             return nulls.own_case(
-                FastWeights(present.down, present.up, present.slow, normalised=False), mask, context, asked, "squares"
+                FastWeights(present.down, present.up, present.slow, normalised=False),
+                mask,
+                context,
+                query_set,
+                "squares",
             )
 
         options = MapSolver()
@@ -143,10 +147,10 @@ def test_the_derivative_is_that_of_finite_differences():
         case = case_at(0.0)
         free = solve(case.fit, options)[0].free
         fit = nulls.own_case(
-            FastWeights(model.down, model.up, free.slow, normalised=False), mask, context, asked, "squares"
+            FastWeights(model.down, model.up, free.slow, normalised=False), mask, context, query_set, "squares"
         ).fit
         fit = type(fit)(fit.model, mask, fit.queries, case.fit.targets, "squares")
-        change, _ = case.changes(context, asked, direction)
+        change, _ = case.changes(context, query_set, direction)
         result = solvers.carry(fit, direction, change, options)
         np.testing.assert_allclose(result.direction.slow, target, rtol=1e-6)
         np.testing.assert_array_equal(result.direction.up, direction.up)
@@ -170,12 +174,12 @@ def test_two_solvers_agree_where_nothing_is_left():
         context, queries = drawn()
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model = family()
-        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        query_set = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
         mask = parameter_mask(model, lambda m: (m.slow, m.up))  # B is not felt, and stays
-        fit = nulls.own_case(model, mask, context, asked, "squares").fit
+        fit = nulls.own_case(model, mask, context, query_set, "squares").fit
         ends = [solve(fit, MapSolver(method=method, adam_steps=4000))[0] for method in ("gauss_newton", "adam")]
         answers = [
-            answers_alone(FastWeights(model.down, e.free.up, e.free.slow, normalised=False), asked.held_out)
+            answers_alone(FastWeights(model.down, e.free.up, e.free.slow, normalised=False), query_set.held_out)
             for e in ends
         ]
         np.testing.assert_allclose(answers[0], answers[1], atol=1e-6)
@@ -188,8 +192,8 @@ def test_of_two_solvers_the_lower_is_taken_and_gradients_are_over_that_at_the_st
         context, queries = drawn()
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
         model = family()
-        asked = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
-        fit = nulls.own_case(model, parameter_mask(model, slow), context, asked, "squares").fit
+        query_set = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
+        fit = nulls.own_case(model, parameter_mask(model, slow), context, query_set, "squares").fit
         flat, unravel = ravel_pytree(fit.free)
         first = jnp.asarray([1e-3, 2e-3, -1e-3])
         start = _solution(fit, unravel, flat, 2 * first, first, jnp.asarray(0))
@@ -218,13 +222,13 @@ def test_results_show_themselves(exact):
 def test_the_gap_is_on_queries_that_were_not_fitted(exact):
     """Weights given by hand: gap and norm by NumPy from the second half of the queries alone."""
     with jax.enable_x64(True):
-        model, context, asked, mask = family(), *asked_of(exact)
-        case = nulls.own_case(model, mask, context, asked, "squares")
+        model, context, query_set, mask = family(), *asked_of(exact)
+        case = nulls.own_case(model, mask, context, query_set, "squares")
         shifted_model = eqx.tree_at(slow, model, model.slow + jnp.asarray([0.3, -0.2, 0.5]))
         free = eqx.filter(shifted_model, mask)
         zero = jnp.asarray(0.0)
         item = FittedMap(case, shifted_model, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
-        tests = MapTests(context, asked, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
+        tests = MapTests(context, query_set, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
         result = tests.measure(item, reference=item, partner=item)
         whole = np.asarray(model.mapped(context).slow)
         x = np.asarray(exact["queries"].x[24:, 0])
@@ -241,11 +245,13 @@ def test_the_gap_is_on_queries_that_were_not_fitted(exact):
 def test_halves_are_taken_in_their_order(exact):
     """Gradient steps do not commute: the gap is that of the step on the later half after the one on the earlier."""
     with jax.enable_x64(True):
-        context, asked, _ = asked_of(exact)
+        context, query_set, _ = asked_of(exact)
         model = GradientStep(jnp.asarray([0.5, -1.0, 0.7]), jnp.asarray(0.9))
         mask = parameter_mask(model, lambda m: m.start)
-        item = fit_map(nulls.own_case(model, mask, context, asked, "squares"), MapSolver(tolerance=1e-6))
-        tests = MapTests(context, asked, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0))
+        item = fit_map(nulls.own_case(model, mask, context, query_set, "squares"), MapSolver(tolerance=1e-6))
+        tests = MapTests(
+            context, query_set, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0)
+        )
         result = tests.measure(item, reference=item, partner=item)["composition"][0]
 
         def stepped(w, rows):
@@ -264,14 +270,14 @@ def test_halves_are_taken_in_their_order(exact):
 
 def test_an_unrelated_target_has_no_mean_change_and_the_same_divergence(exact):
     with jax.enable_x64(True):
-        model, context, asked, mask = family(), *asked_of(exact)
-        case = nulls.own_case(model, mask, context, asked, "squares")
-        result = nulls.unrelated_case(case, family(seed=5), context, asked)
-        base = np.asarray(asked.fitted.x[:, 0] @ model.slow)
+        model, context, query_set, mask = family(), *asked_of(exact)
+        case = nulls.own_case(model, mask, context, query_set, "squares")
+        result = nulls.unrelated_case(case, family(seed=5), context, query_set)
+        base = np.asarray(query_set.fitted.x[:, 0] @ model.slow)
         change = np.asarray(result.fit.targets[:, 0]) - base
         assert change.mean() == pytest.approx(0.0, abs=1e-12)
         assert (change**2).mean() == pytest.approx(((np.asarray(case.fit.targets[:, 0]) - base) ** 2).mean())
-        second = np.asarray(asked.fitted.x[:, 0] @ family(seed=5).mapped(context).slow)
+        second = np.asarray(query_set.fitted.x[:, 0] @ family(seed=5).mapped(context).slow)
         assert abs(np.corrcoef(change, second)[0, 1]) == pytest.approx(1.0)
 
 

@@ -81,12 +81,12 @@ def wanted_matrices():
 def test_products_are_those_of_the_matrices_written_out(batch):
     at, data = network()
     target = wanted_matrices()
-    made = {
+    matrix_in = {
         "hessian": products.Hessian(loss, at, data, batch),
         "empirical_fisher": products.EmpiricalFisher(loss, at, data, batch),
         "gauss_newton": products.GaussNewton(cross_entropy, at, data, batch, outputs=logits),
     }
-    for name, product in made.items():
+    for name, product in matrix_in.items():
         result = jax.jit(jax.vmap(product))(jnp.eye(22))
         np.testing.assert_allclose(result, target[name], atol=1e-12)
 
@@ -106,15 +106,15 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
         np.testing.assert_allclose(exact["eigenvalue"], target[name], atol=1e-12)
         assert float(exact["trace_error"]) == float(exact["rank_error"]) == 0
         assert abs(float(exact["trace"]) - target[name].sum()) < 1e-12
-    drawn = hessian_spectrum(
+    random_values = hessian_spectrum(
         loss, at, key=jax.random.key(1), data=data, extreme=2, probes=96, order=22, threshold=0.01, dense=4
     )
     h = target["hessian"]
-    np.testing.assert_allclose(drawn["eigenvalue"], h[[0, 1, -2, -1]], atol=1e-9)
-    assert drawn["mode"].values.tolist() == [0, 1, 20, 21]
+    np.testing.assert_allclose(random_values["eigenvalue"], h[[0, 1, -2, -1]], atol=1e-9)
+    assert random_values["mode"].values.tolist() == [0, 1, 20, 21]
     for name, value in (("trace", h.sum()), ("rank", np.sum(h > 0.01))):
-        assert abs(float(drawn[name]) - value) < 3 * float(drawn[f"{name}_error"]) < 0.5 * abs(value)
-    np.testing.assert_allclose(drawn["node_weight"].sum("node"), 1, atol=1e-12)
+        assert abs(float(random_values[name]) - value) < 3 * float(random_values[f"{name}_error"]) < 0.5 * abs(value)
+    np.testing.assert_allclose(random_values["node_weight"].sum("node"), 1, atol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -132,9 +132,11 @@ def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
     exact = hessian_spectrum(distance, (a, b), key=jax.random.key(0))
     assert float(exact["rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == target
     if rank == 2:
-        drawn = hessian_spectrum(distance, (a, b), key=jax.random.key(0), dense=0, probes=64, order=12, extreme=1)
-        assert abs(float(drawn["rank"]) - target) < 3 * float(drawn["rank_error"]) < 0.15 * target
-        assert abs(float(drawn["rank_gap"])) < 1e-9
+        random_values = hessian_spectrum(
+            distance, (a, b), key=jax.random.key(0), dense=0, probes=64, order=12, extreme=1
+        )
+        assert abs(float(random_values["rank"]) - target) < 3 * float(random_values["rank_error"]) < 0.15 * target
+        assert abs(float(random_values["rank_gap"])) < 1e-9
 
 
 def test_an_effective_dimension_counts_directions_by_their_share():
@@ -148,8 +150,10 @@ def test_an_effective_dimension_counts_directions_by_their_share():
     assert abs(result.value - exact) < 1e-10
     assert result.error == 0
     # Random signs see a diagonal matrix without error; what is left is the quadrature.
-    drawn = effective_dimension(quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0), dense=0, order=60)
-    assert abs(drawn.value - exact) < 1e-6
+    random_values = effective_dimension(
+        quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0), dense=0, order=60
+    )
+    assert abs(random_values.value - exact) < 1e-6
 
 
 def test_a_module_with_functions_in_it_is_a_tree_like_any_other():

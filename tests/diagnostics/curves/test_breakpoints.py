@@ -188,14 +188,14 @@ def test_resampled_noise_has_the_variance_without_bias():
 
     class Noted(Segments):
         def breaks(self, v, k):
-            noted.append(v)
+            records.append(v)
             return super().breaks(v, k)
 
-    noted, rng, x = [], np.random.default_rng(0), np.linspace(0, 3, 20)
+    records, rng, x = [], np.random.default_rng(0), np.linspace(0, 3, 20)
     segments = Noted(x, 1, 0.0)
     fit = segments.fits(np.where(x < 1.5, 0.0, 8.0) + rng.normal(size=20))[1]
     _block_bootstrap(fit, rng, 2000, segments)
-    square = np.mean((np.array(noted) - fit.values) ** 2, axis=1)
+    square = np.mean((np.array(records) - fit.values) ** 2, axis=1)
     error = square.std(ddof=1) / len(square) ** 0.5
     target = np.sum(fit.residuals**2) / (20 - 3 - 2)
     assert error < 0.02 * target

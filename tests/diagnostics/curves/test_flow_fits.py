@@ -59,7 +59,7 @@ def test_a_curve_of_the_flow_is_fitted_and_what_is_held_stays():
     free = np.ones_like(starts)
     starts[4:, 0], free[4:, 0] = np.log(60.0), 0.0
     result = flow_fits.fits(np.tile(curve, (8, 1)), TIMES, starts, free, pairs=4, labels=16)
-    free_fit, held = flow_fits.best(result[:4]), flow_fits.best(result[4:])
+    free_fit, fixed_fit = flow_fits.best(result[:4]), flow_fits.best(result[4:])
     assert free_fit.rmse < 1e-4
-    np.testing.assert_allclose(held.rates[0], 60.0, rtol=1e-12)
-    assert free_fit.rmse < held.rmse < 0.1
+    np.testing.assert_allclose(fixed_fit.rates[0], 60.0, rtol=1e-12)
+    assert free_fit.rmse < fixed_fit.rmse < 0.1

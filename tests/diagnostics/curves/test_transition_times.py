@@ -143,7 +143,7 @@ def test_names_are_in_the_table_of_axes():
 
 
 @pytest.mark.parametrize(
-    ("given", "fields", "message"),
+    ("subject", "fields", "message"),
     [
         (np.zeros(3), {}, "curve: expected a run, a Dataset or a DataArray, got 'ndarray'"),
         (xr.DataArray(np.zeros(3), dims="time"), {}, "curve: expected values over step"),
@@ -161,9 +161,9 @@ def test_names_are_in_the_table_of_axes():
         (curves([STEPS]), {"plateau": 1.0, "end": 1.0}, "end: expected another level than the plateau, 1"),
     ],
 )
-def test_what_is_no_curve_is_refused(given, fields, message):
+def test_what_is_no_curve_is_refused(subject, fields, message):
     with pytest.raises(InputError, match=message):
-        transitions(given, **fields)
+        transitions(subject, **fields)
 
 
 RECORDED = np.unique(np.round(np.geomspace(1, 4000, 120)))
@@ -181,8 +181,8 @@ def smooth(rng):
     """One to five falls of which 10 to 90 per cent take a factor of ten in time or more."""
     parts = []
     for tau in np.exp(rng.uniform(np.log(20), np.log(1500), rng.integers(1, 6))):
-        stretched = np.exp(-((RECORDED / tau) ** rng.uniform(0.5, 1.34)))
-        parts.append(rng.uniform(0.2, 1) * (stretched if rng.random() < 0.5 else 1 / (1 + (RECORDED / tau) ** 1.9)))
+        wide = np.exp(-((RECORDED / tau) ** rng.uniform(0.5, 1.34)))
+        parts.append(rng.uniform(0.2, 1) * (wide if rng.random() < 0.5 else 1 / (1 + (RECORDED / tau) ** 1.9)))
     return np.sum(parts, axis=0)
 
 

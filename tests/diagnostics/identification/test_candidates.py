@@ -34,9 +34,9 @@ class Planes(AbstractPredictor):
 
 def test_a_fit_starts_where_it_is_and_with_positive_arrays_ten_times_smaller_and_larger():
     candidate = Planes(jnp.array([-1.0, 2.0]), jnp.array(3.0))
-    here, smaller, larger = FittedParameters.from_paths("planes", candidate, ("slopes", "scale")).starts()
-    np.testing.assert_allclose(here, [-0.9, 2.2, np.log(3.0)], rtol=1e-6)
-    np.testing.assert_allclose([smaller[:2], larger[:2]], [here[:2]] * 2)
+    start, smaller, larger = FittedParameters.from_paths("planes", candidate, ("slopes", "scale")).starts()
+    np.testing.assert_allclose(start, [-0.9, 2.2, np.log(3.0)], rtol=1e-6)
+    np.testing.assert_allclose([smaller[:2], larger[:2]], [start[:2]] * 2)
     np.testing.assert_allclose(np.exp([smaller[2], larger[2]]), [0.3, 30.0], rtol=1e-6)
 
 

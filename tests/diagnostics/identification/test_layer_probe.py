@@ -49,11 +49,11 @@ def test_a_construction_holds_what_its_steps_have_left(name, getkey):
         assert np.all(np.diagonal(off[slot]) < 1e-10)
         # And of no other step.
         assert off[slot][~np.eye(3, dtype=bool)].min() > 1e-3
-    explained = result.r_squared.transpose("slot", "layer", "algorithm_step").values
-    np.testing.assert_allclose(np.diagonal(explained[0]), 1, atol=1e-12)
+    share = result.r_squared.transpose("slot", "layer", "algorithm_step").values
+    np.testing.assert_allclose(np.diagonal(share[0]), 1, atol=1e-12)
     # The model before the first step says nothing of the query.
-    assert np.isnan(explained[1][:, 0]).all()
-    np.testing.assert_allclose(np.diagonal(explained[1])[1:], 1, atol=1e-12)
+    assert np.isnan(share[1][:, 0]).all()
+    np.testing.assert_allclose(np.diagonal(share[1])[1:], 1, atol=1e-12)
 
 
 def test_stopped_algorithms_keep_their_first_steps():

@@ -110,13 +110,13 @@ def test_resamplings_are_draws_with_replacement():
 def test_differences_are_paired():
     """Two candidates whose squares differ by 1 % in every prompt are resolved, though each is known to 5 % only."""
     made_up = evidence(0.004, 0.004)
-    paired = made_up._replace(answers=np.stack([made_up.answers[:, 0], 1.01 * made_up.answers[:, 0]], axis=1))
-    result = verdict(paired)
+    pairs_of_values = made_up._replace(answers=np.stack([made_up.answers[:, 0], 1.01 * made_up.answers[:, 0]], axis=1))
+    result = verdict(pairs_of_values)
     assert result.verdict == "a"
     low, high = result.gap_to_best_interval[1]
     assert 0 < low <= result.gap_to_best[1] <= high
     assert result.gap_to_best[1] == pytest.approx(
-        0.01 * unexplained(paired, WEIGHTS).fraction_unexplained[0, 0], rel=1e-9
+        0.01 * unexplained(pairs_of_values, WEIGHTS).fraction_unexplained[0, 0], rel=1e-9
     )
 
 

@@ -72,15 +72,15 @@ def with_noise_where_nobody_reads(model):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_gauge_and_what_nobody_reads_make_no_distance(layers):
     model = random_attention(layers=layers)
-    other = with_noise_where_nobody_reads(regauged(model, [-0.2, 5.0][:layers]))
+    reference_model = with_noise_where_nobody_reads(regauged(model, [-0.2, 5.0][:layers]))
     prompt = a_prompt()
-    np.testing.assert_allclose(answer(other, prompt), answer(model, prompt), rtol=1e-11)
-    assert weight_distance(model, other) < 1e-14
-    left, right = align(model, other)
+    np.testing.assert_allclose(answer(reference_model, prompt), answer(model, prompt), rtol=1e-11)
+    assert weight_distance(model, reference_model) < 1e-14
+    left, right = align(model, reference_model)
     np.testing.assert_allclose(left.p, right.p, atol=1e-14)
     np.testing.assert_allclose(left.q, right.q, atol=1e-14)
     # Both are still what they were, and balanced.
-    for before, after in ((model, left), (other, right)):
+    for before, after in ((model, left), (reference_model, right)):
         np.testing.assert_allclose(answer(after, prompt), answer(before, prompt), rtol=1e-11)
         of_p, of_q = (np.sum(np.square(part), axis=(1, 2)) for part in (after.p, after.q))
         np.testing.assert_allclose(of_p, of_q, rtol=1e-12)
@@ -119,8 +119,8 @@ def test_a_layer_that_does_nothing_is_zero():
 
 def test_one_layer_with_the_other_sign():
     model = random_attention(layers=1)
-    other = dataclasses.replace(with_arrays(model, p=-np.asarray(model.p)), sign=1)
-    assert weight_distance(model, other) < 1e-14
+    reference_model = dataclasses.replace(with_arrays(model, p=-np.asarray(model.p)), sign=1)
+    assert weight_distance(model, reference_model) < 1e-14
     with pytest.raises(InputError, match="reference: expected the conventions"):
         weight_distance(random_attention(), dataclasses.replace(random_attention(), sign=1))
 
@@ -134,14 +134,18 @@ def test_what_has_weights():
     assert weight_distance(as_linear_attention(general), as_linear_attention(descent)) < 1e-14
     linear = as_linear_attention(FunctionalDescent(0.3, kernel="linear", **kernel))
     assert weight_distance(linear, as_linear_attention(descent)) < 1e-14
-    for other in (Ridge(1.0), FunctionalDescent(0.3, kernel="exponential", **kernel), lambda prompt: prompt.y):
-        assert as_linear_attention(other) is None
+    for reference_model in (
+        Ridge(1.0),
+        FunctionalDescent(0.3, kernel="exponential", **kernel),
+        lambda prompt: prompt.y,
+    ):
+        assert as_linear_attention(reference_model) is None
 
 
 def test_the_way_between_two_gauges_of_one_network_is_level():
     model = with_noise_where_nobody_reads(random_attention())
-    other = regauged(random_attention(), [-3.0, 0.1])
-    result = interpolate(model, other, task(), key=jax.random.key(2), points=3, prompts=50)
+    reference_model = regauged(random_attention(), [-3.0, 0.1])
+    result = interpolate(model, reference_model, task(), key=jax.random.key(2), points=3, prompts=50)
     np.testing.assert_allclose(result.difference, 0, atol=1e-11 * float(result.loss.max()))
 
 

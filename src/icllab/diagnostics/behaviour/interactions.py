@@ -26,7 +26,7 @@ from icllab.models import ItemLabelNetwork
 PARTS = ("content", "position", "buffer")
 INTERACTIONS = tuple(f"{query}-{key}" for query in PARTS for key in PARTS)
 CONTRASTS = ("previous", "match", "label")
-TOGETHER = 128  # prompts side by side
+TOGETHER = 128  # prompts in parallel
 
 
 def components(

@@ -16,7 +16,7 @@ from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.map_tests import fit_map
+from icllab.diagnostics.contexts.map_tests import fit_map, ratio_of_means
 from icllab.diagnostics.contexts.queries import answers_alone
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, inner, norm, subtract, with_parameters
@@ -82,6 +82,7 @@ def gradient_step_comparison(
     contexts = [context, *(jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(draws))]
 
     held_out = eqx.tree_at(lambda fit: (fit.queries, fit.targets), case.fit, (query_set.held_out, case.held_out))
+    before = _divergences(held_out, case.fit.free)
     cosines, gaps, errors, steps = (np.empty((len(GRADIENTS), len(contexts))) for _ in range(4))
     for j, prompt in enumerate(contexts):
         slopes = gradients(model, case.fit.mask, task, prompt)
@@ -90,7 +91,8 @@ def gradient_step_comparison(
             size = norm(down) * norm(change)
             cosines[i, j] = inner(down, change) / size if size > 0 else np.nan
             steps[i, j] = _best_step(case.fit, down, norm(change))
-            gaps[i, j], errors[i, j] = _gap(held_out, down, steps[i, j])
+            after = _divergences_after_step(held_out, down, jnp.asarray(steps[i, j], held_out.targets.dtype))
+            gaps[i, j], errors[i, j] = ratio_of_means(after, before)
     count = sum(leaf.size for leaf in jax.tree.leaves(change))
     gap = _divergences(held_out, own_map.solution.free)
     variables = {
@@ -100,7 +102,7 @@ def gradient_step_comparison(
         "best_step": ("gradient", steps[:, 0]),
         "other_cosine": (("gradient", "draw"), cosines[:, 1:]),
         "other_best_step_gap": (("gradient", "draw"), gaps[:, 1:]),
-        "gap": float(gap.mean() / _divergences(held_out, case.fit.free).mean()),
+        "gap": float(gap.mean() / before.mean()),
         "random_cosine": count**-0.5,
         "converged": own_map.converged,
     }
@@ -156,16 +158,6 @@ def _best_step(fit: MapFit, down: Any, scale: float) -> float:
     low, high = grid[best - 1], grid[min(best + 1, len(grid) - 1)]
     finer = minimize_scalar(mean_divergence, bounds=(low, high), method="bounded", options={"xatol": 1e-9 * high})
     return unit * float(finer.x if finer.fun < values[best] else grid[best])  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _gap(held_out: MapFit, down: Any, step: float) -> tuple[float, float]:
-    """Ratio of the divergence after a step to that before, and its standard error."""
-    divergences = np.asarray(
-        _divergences_after_step(held_out, down, jnp.asarray(step, held_out.targets.dtype)), np.float64
-    )
-    start = _divergences(held_out, held_out.free)
-    ratio = divergences.mean() / start.mean()
-    return ratio, (divergences - ratio * start).std(ddof=1) / np.sqrt(len(divergences)) / start.mean()
 
 
 def _divergences(fit: MapFit, free: Any) -> np.ndarray:

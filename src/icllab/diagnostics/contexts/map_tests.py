@@ -57,55 +57,55 @@ class MapTests:
     directions: int
     key: PRNGKeyArray
 
-    def measure(self, fitted: FittedMap, *, reference: FittedMap, partner: FittedMap) -> dict[str, np.ndarray]:
+    def measure(self, result: FittedMap, *, reference: FittedMap, partner: FittedMap) -> dict[str, np.ndarray]:
         """Gap, derivative, composition and norm; ``reference`` and ``partner`` are the maps of the composition test."""
-        case, held_out, kind = fitted.case, self.queries.held_out, self.kind
-        residual = np.asarray(divergence(kind, case.held_out, answers_alone(fitted.model, held_out)))
+        case, held_out, kind = result.case, self.queries.held_out, self.kind
+        residual = np.asarray(divergence(kind, case.held_out, answers_alone(result.model, held_out)))
         start = np.asarray(divergence(kind, case.held_out, answers_alone(case.fit.model, held_out)))
         size = norm(eqx.filter(case.fit.model, self.mask))
-        away = norm(subtract(fitted.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
-        derivative, unmoved, solve_residual = self._derivative(fitted)
+        away = norm(subtract(result.solution.free, case.fit.free)) / (size if size > 0 else 1.0)
+        derivative, unmoved, solve_residual = self._derivative(result)
         return {
-            "gap": _ratio(residual, start),
+            "gap": ratio_of_means(residual, start),
             "derivative": derivative,
             "unmoved": unmoved,
             "solve": np.array([solve_residual, np.nan]),
             "composition": self._composition(reference, partner),
             "norm": np.array([away, np.nan]),
-            "step_derivative": self._steps(fitted),
+            "step_derivative": self._steps(result),
         }
 
-    def _derivative(self, fitted: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
+    def _derivative(self, result: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
         """Unexplained fractions of the changes along random directions, for the map and for w itself.
 
         Each has its error over directions. The last value is the largest residual of the linear systems.
         """
         parts, residuals = [], []
-        params = parameters(fitted.case.fit.model)
+        params = parameters(result.case.fit.model)
         for i in range(self.directions):
             direction = random_direction(params, jax.random.fold_in(self.key, i))
-            fitted_change, held_out = fitted.case.changes(self.context, self.queries, direction)
-            change = carry(fitted.fit, direction, fitted_change, self.solver)
-            map_change = answer_changes(fitted.model, self.queries.held_out, change.direction)
-            own_change = answer_changes(fitted.case.fit.model, self.queries.held_out, direction)
+            fitted_change, held_out = result.case.changes(self.context, self.queries, direction)
+            change = carry(result.fit, direction, fitted_change, self.solver)
+            map_change = answer_changes(result.model, self.queries.held_out, change.direction)
+            own_change = answer_changes(result.case.fit.model, self.queries.held_out, direction)
             changes = (held_out - map_change, held_out - own_change, held_out)
-            parts.append([_mean_size(self.kind, fitted.case.held_out, part) for part in changes])
+            parts.append([_mean_size(self.kind, result.case.held_out, part) for part in changes])
             residuals.append(float(change.residual))
         map_sizes, own_sizes, sizes = np.array(parts).T
-        return _ratio(map_sizes, sizes), _ratio(own_sizes, sizes), max(residuals)
+        return ratio_of_means(map_sizes, sizes), ratio_of_means(own_sizes, sizes), max(residuals)
 
-    def _steps(self, fitted: FittedMap) -> np.ndarray:
+    def _steps(self, result: FittedMap) -> np.ndarray:
         """Unexplained fractions of whole steps to the checkpoints, relative to the map's residual at w."""
         rows = []
         for checkpoint in self.checkpoints:
             direction = subtract(parameters(checkpoint), parameters(self.model))
-            fitted_change, _ = fitted.case.changes(self.context, self.queries, direction)
-            target = fitted.case.steps(self.context, self.queries, direction)
-            change = carry(fitted.fit, direction, fitted_change, self.solver)
-            network = with_parameters(fitted.model, jax.tree.map(jnp.add, parameters(fitted.model), change.direction))
-            before, after = (answers_alone(model, self.queries.held_out) for model in (fitted.model, network))
-            sizes = (squared_size(self.kind, fitted.case.held_out, v) for v in (target - after + before, target))
-            rows.append(_ratio(*(np.asarray(size) for size in sizes)))
+            fitted_change, _ = result.case.changes(self.context, self.queries, direction)
+            target = result.case.steps(self.context, self.queries, direction)
+            change = carry(result.fit, direction, fitted_change, self.solver)
+            network = with_parameters(result.model, jax.tree.map(jnp.add, parameters(result.model), change.direction))
+            before, after = (answers_alone(model, self.queries.held_out) for model in (result.model, network))
+            sizes = (squared_size(self.kind, result.case.held_out, v) for v in (target - after + before, target))
+            rows.append(ratio_of_means(*(np.asarray(size) for size in sizes)))
         return np.array(rows).reshape(len(rows), 2)
 
     def _composition(self, reference: FittedMap, partner: FittedMap) -> np.ndarray:
@@ -120,28 +120,28 @@ class MapTests:
         composition = self._map_of(halfway.model, later)
         target, held_out = reference.case.held_out, self.queries.held_out
         networks = (reference.model, composition.model, reference.case.fit.model)
-        whole, composed, start = (answers_alone(network, held_out) for network in networks)
-        sizes = [np.asarray(squared_size(self.kind, target, v)) for v in (whole - composed, target - start)]
-        return _ratio(*sizes)
+        whole, in_steps, start = (answers_alone(network, held_out) for network in networks)
+        sizes = [np.asarray(squared_size(self.kind, target, v)) for v in (whole - in_steps, target - start)]
+        return ratio_of_means(*sizes)
 
     def _map_of(self, model: Any, context: Any) -> FittedMap:
         targets = answers_after(model, context, self.queries.fitted)
         fit = MapFit(model, self.mask, self.queries.fitted, targets, self.kind)
         return fit_map(MapCase(fit, targets, model, None), self.solver)
 
-    def rank_curve(self, fitted: FittedMap) -> tuple[list[int], np.ndarray]:
+    def rank_curve(self, result: FittedMap) -> tuple[list[int], np.ndarray]:
         """Ranks 0, 1, 2, 4, ... and the gap with all matrices of the change truncated to them."""
-        change = subtract(fitted.solution.free, fitted.case.fit.free)
+        change = subtract(result.solution.free, result.case.fit.free)
         shapes = [leaf.shape for leaf in jax.tree.leaves(change) if leaf.ndim > 1 and leaf.size]
         largest = max((min(_rows(shape), int(np.prod(shape)) // _rows(shape)) for shape in shapes), default=0)
         ranks = sorted({0, *(2**i for i in range(largest.bit_length())), largest})
         kind, held_out = self.kind, self.queries.held_out
-        start = float(jnp.mean(divergence(kind, fitted.case.held_out, answers_alone(fitted.case.fit.model, held_out))))
+        start = float(jnp.mean(divergence(kind, result.case.held_out, answers_alone(result.case.fit.model, held_out))))
         gaps = []
         for rank in ranks:
-            cut = jax.tree.map(lambda a, d, r=rank: a + _cut(d, r), fitted.case.fit.free, change)
-            answers = answers_alone(with_parameters(fitted.model, cut), held_out)
-            gaps.append(float(jnp.mean(divergence(kind, fitted.case.held_out, answers))) / start)
+            cut = jax.tree.map(lambda a, d, r=rank: a + _cut(d, r), result.case.fit.free, change)
+            answers = answers_alone(with_parameters(result.model, cut), held_out)
+            gaps.append(float(jnp.mean(divergence(kind, result.case.held_out, answers))) / start)
         return ranks, np.array(gaps)
 
 
@@ -163,7 +163,7 @@ def _mean_size(kind: str, target: Array, change: Array) -> float:
     return float(jnp.mean(squared_size(kind, target, change)))
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def ratio_of_means(above: Any, below: Any) -> np.ndarray:
     """Ratio of two means over the same rows, and its standard error."""
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
     if not below.mean() > 0:

@@ -108,9 +108,9 @@ def _alone(prompts: Any, context: Any, size: int) -> Any:
 def _require_room(context: Prompt, size: int) -> None:
     """Raise if an item-label prompt has too few positions for the context and a query."""
     if isinstance(context, ItemLabelPrompt):
-        required = int(context.shift) + 2 * (context.length + size) - 1
-        if required > context.position_dim:
-            raise expected("context", f"at most {context.position_dim} places, query included", required)
+        positions = int(context.shift) + 2 * (context.length + size) - 1
+        if positions > context.position_dim:
+            raise expected("context", f"at most {context.position_dim} places, query included", positions)
 
 
 def last_answer(model: Predictor, prompt: Any) -> Float[Array, " output"]:

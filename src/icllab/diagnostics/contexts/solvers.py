@@ -130,10 +130,10 @@ def solve(fit: MapFit, solver: MapSolver) -> tuple[Solution, str]:
 
 def _continue_with_adam(fit: MapFit, solution: Solution, solver: MapSolver) -> Solution:
     """Continue with Adam from a Gauss-Newton solution, and keep the better of the two."""
-    refined = adam(eqx.tree_at(lambda f: f.model, fit, eqx.combine(solution.free, fit.model)), solver)
-    if not float(refined.divergence) < float(solution.divergence):
+    continuation = adam(eqx.tree_at(lambda f: f.model, fit, eqx.combine(solution.free, fit.model)), solver)
+    if not float(continuation.divergence) < float(solution.divergence):
         return solution
-    return refined._replace(start=solution.start, gradient=refined.gradient * solution.gradient)
+    return continuation._replace(start=solution.start, gradient=continuation.gradient * solution.gradient)
 
 
 @eqx.filter_jit

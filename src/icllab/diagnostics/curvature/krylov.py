@@ -142,10 +142,12 @@ def extreme_eigenvalues(
     """
     if not 1 <= count < size:
         raise expected("count", f"an integer from 1 to {size - 1}", count)
-    compiled = eqx.filter_jit(lambda v: product(v))
+    jit_product = eqx.filter_jit(lambda v: product(v))
     kind: Any = np.dtype(dtype)
     factory: Any = LinearOperator
-    operator = factory((size, size), matvec=lambda v: np.asarray(compiled(jnp.asarray(v.ravel(), dtype))), dtype=kind)
+    operator = factory(
+        (size, size), matvec=lambda v: np.asarray(jit_product(jnp.asarray(v.ravel(), dtype))), dtype=kind
+    )
     start = np.asarray(jax.random.normal(key, (size,), dtype))
 
     def eigenvalues_at(which: str) -> np.ndarray:

@@ -92,7 +92,7 @@ class GaussNewton(Curvature):
                 return self.of_vector(self.outputs).of(w, data)
 
             z, tangents = jax.jvp(outputs, (self.centre,), (v,))
-            curved = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (tangents,))[1]
-            return jax.vjp(outputs, self.centre)[1](curved)[0]
+            cotangents = jax.jvp(jax.grad(lambda z: jnp.sum(self.loss(z, data))), (z,), (tangents,))[1]
+            return jax.vjp(outputs, self.centre)[1](cotangents)[0]
 
         return self.averaged(product)

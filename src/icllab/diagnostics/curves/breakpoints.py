@@ -112,10 +112,10 @@ def change_points(
     smooth_curves = SmoothCurves(x, t, widest, floor)
     smooth = smooth_curves.best(curve)
     rng = np.random.default_rng(seed)
-    resampled = [_block_bootstrap(best, rng, resamples, segments)]
+    bootstraps = [_block_bootstrap(best, rng, resamples, segments)]
     if len(members) >= 3 and best.breaks:
         draws = rng.integers(len(members), size=(resamples, len(members)))
-        resampled.append(np.array([segments.breaks(members[draw].mean(0), len(best.breaks)) for draw in draws]))
+        bootstraps.append(np.array([segments.breaks(members[draw].mean(0), len(best.breaks)) for draw in draws]))
     chance = _shuffle_chance(segments, curve, rng, resamples) if best.breaks else 1.0
     count, lead = len(best.breaks), smooth.bic - float(bics.min())
     rho, smooth_chance = smooth_curves.chance(smooth, segments, curve, count, lead, rng, resamples)
@@ -127,7 +127,7 @@ def change_points(
     elif smooth_chance > CHANCE:
         noise_model = f"smooth curves with noise of its autocorrelation {rho:.2f}"
         objection = f"of {noise_model} {smooth_chance:.0%} gain as much from breaks"
-    judgements = [_judge(t, k, best, resampled, confidence, widest) for k in range(count)]
+    judgements = [_judge(t, k, best, bootstraps, confidence, widest) for k in range(count)]
     reasons = [objection or reason for _, reason in judgements]
     points = [math.sqrt(t[i - 1] * t[i]) if scale == "log" else (t[i - 1] + t[i]) / 2 for i in best.breaks]
     slopes = [after[1] - before[1] for before, after in pairwise(best.lines)]
@@ -188,13 +188,13 @@ def _block_bootstrap(fit: SegmentFit, rng: np.random.Generator, resamples: int, 
 
 
 def _judge(
-    t: np.ndarray, k: int, fit: SegmentFit, resampled: list[np.ndarray], confidence: float, widest: float
+    t: np.ndarray, k: int, fit: SegmentFit, bootstraps: list[np.ndarray], confidence: float, widest: float
 ) -> tuple[tuple[float, float], str]:
     """Interval of a break, and the objection to it, or an empty string."""
     at = fit.breaks[k]
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     low = high = at
-    for breaks in resampled:
+    for breaks in bootstraps:
         nearest = breaks[:, k]
         if t[0] > 0:
             # The nearest break of each resampled curve: its other breaks may be other changes.

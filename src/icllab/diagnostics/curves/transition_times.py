@@ -151,11 +151,11 @@ class _Curve(NamedTuple):
 
     @classmethod
     def from_records(cls, name: Any, t: np.ndarray, v: np.ndarray) -> "_Curve":
-        recorded = np.isfinite(v)
-        if not recorded.any():
+        finite = np.isfinite(v)
+        if not finite.any():
             raise expected("curve", "at least one recorded value of every member", f"none of {name}")
-        order = np.argsort(t[recorded])
-        return cls(np.asarray(t, float)[recorded][order], np.asarray(v, float)[recorded][order])
+        order = np.argsort(t[finite])
+        return cls(np.asarray(t, float)[finite][order], np.asarray(v, float)[finite][order])
 
     @property
     def end(self) -> float:

@@ -127,11 +127,11 @@ def identify(
             fitted_values[name] = layout.values(nearest[name])
             replies[name] = respond(nearest[name])
         baseline_residuals = Baselines.from_responses(fit_data, features[0]).residuals(test_data, features[1])
-        ordered = [replies[name] for name in names]
-        evidence = _evidence(test_data, ordered, baseline_residuals)
+        responses_in_order = [replies[name] for name in names]
+        evidence = _evidence(test_data, responses_in_order, baseline_residuals)
         fractions, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
         judgement = verdicts.judge_candidates(fractions, mutual, names, rule)
-        row = _numbers(fractions, mutual, judgement, rule.confidence) | _as_published(test_data, ordered)
+        row = _numbers(fractions, mutual, judgement, rule.confidence) | _as_published(test_data, responses_in_order)
         row |= _warnings(test_data, evidence, judgement, names, rule=rule)
         sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
         return row | {

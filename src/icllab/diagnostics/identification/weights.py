@@ -157,8 +157,8 @@ def interpolate(
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         lines = [_line(_require_linear("model", members.member(i)), end, along) for i in range(members.size)]
         # All members at all t form one ensemble, with one compiled program and the same prompts.
-        stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *lines)
-        line = Ensemble(stacked, {"seed": np.arange(members.size * points)})
+        stack = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *lines)
+        line = Ensemble(stack, {"seed": np.arange(members.size * points)})
         losses = answers(EveryPosition(), line, task, key=key, prompts=prompts, block=block).mean(2)
         terms = np.moveaxis(losses.reshape(members.size, points, prompts), 2, 0)
         loss, error = mean_over_prompts(terms)
