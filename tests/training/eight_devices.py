@@ -27,7 +27,7 @@ from predictors import Rooted, prompts, slope, task  # noqa: E402
 
 import icllab as icl  # noqa: E402
 from icllab.core.errors import InputError  # noqa: E402
-from icllab.training import Fixed, Fresh, Record, Sweep, train_loop  # noqa: E402
+from icllab.training import Fixed, Fresh, Record, Sweep, autotune, train_loop  # noqa: E402
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
 KEY = jax.random.key(1)
