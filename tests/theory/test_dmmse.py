@@ -121,7 +121,7 @@ def test_the_error_on_fresh_tasks_approaches_that_of_an_unrelated_one_slowly():
     ],
 )
 def test_recorded_errors_on_fresh_tasks(dim, kappa, recorded, error):
-    """Of docs/records.md, with draws of their own."""
+    """Monte Carlo values with draws of their own."""
     again = dmmse.icl_error(dim=dim, kappa=kappa, draws=100, seed=1, **LAW)
     assert abs(again.mean - recorded) < 3 * math.hypot(again.standard_error, error)
 

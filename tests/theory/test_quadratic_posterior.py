@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.theory.quadratic_posterior import contributions, learning_coefficient
+from icllab.theory.quadratic_posterior import contributions, gaussian_coefficient
 
 
 def test_ten_equal_directions():
     nbeta = 1e6 / np.log(1e6)
-    found = [learning_coefficient(np.ones(10), nbeta=nbeta, localization=1, step_size=f / nbeta) for f in (0, 0.1, 1)]
+    found = [gaussian_coefficient(np.ones(10), nbeta=nbeta, localization=1, step_size=f / nbeta) for f in (0, 0.1, 1)]
     assert found == pytest.approx([5, 5.128, 6.667], abs=5e-4)
 
 
 def test_without_a_pull_it_is_half_the_rank_at_every_temperature():
     for nbeta in (0.1, 10, 1e9):
-        assert learning_coefficient([3.0, 1e-9, 0.0, 7.0], nbeta=nbeta) == pytest.approx(1.5, rel=1e-14)
-    assert learning_coefficient([0.0, 0.0], nbeta=1.0) == 0
+        assert gaussian_coefficient([3.0, 1e-9, 0.0, 7.0], nbeta=nbeta) == pytest.approx(1.5, rel=1e-14)
+    assert gaussian_coefficient([0.0, 0.0], nbeta=1.0) == 0
 
 
 def test_chains_have_it():
@@ -28,10 +28,10 @@ def test_chains_have_it():
         w += -step / 2 * (nbeta * h + gamma) * w + np.sqrt(step) * generator.normal(size=w.shape)
     values = nbeta * (h * w**2).sum(axis=1) / 2
     error = values.std(ddof=1) / np.sqrt(len(values))
-    exact = learning_coefficient(h, nbeta=nbeta, localization=gamma, step_size=step)
+    exact = gaussian_coefficient(h, nbeta=nbeta, localization=gamma, step_size=step)
     assert error < 0.01 * exact
     assert abs(values.mean() - exact) < 4 * error
-    assert abs(values.mean() - learning_coefficient(h, nbeta=nbeta, localization=gamma)) > 10 * error
+    assert abs(values.mean() - gaussian_coefficient(h, nbeta=nbeta, localization=gamma)) > 10 * error
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_chains_have_it():
 )
 def test_bad_questions(fields, said):
     with pytest.raises(InputError) as error:
-        learning_coefficient([2.0], **fields)
+        gaussian_coefficient([2.0], **fields)
     assert said in str(error.value)
 
 
@@ -63,7 +63,7 @@ def test_they_sum_to_the_coefficient_of_the_whole_and_its_variance():
     h, g = terms()
     found = contributions(h, nbeta=50.0, localization=0.7, gradients=g)
     whole = np.linalg.eigvalsh(h.sum(axis=0))
-    exact = learning_coefficient(whole, nbeta=50.0, localization=0.7)
+    exact = gaussian_coefficient(whole, nbeta=50.0, localization=0.7)
     assert found.estimate.sum() == pytest.approx(exact, rel=1e-12)
     # The variance of a quadratic form: half the sum of the squared shares; gradients have cancelled.
     shares = 50 * whole / (50 * whole + 0.7)

@@ -15,7 +15,7 @@ from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, read
 
 
-def learning_coefficient(
+def gaussian_coefficient(
     eigenvalues: Sequence[float] | np.ndarray, *, nbeta: float, localization: float = 0.0, step_size: float = 0.0
 ) -> float:
     r"""The estimate of a learning coefficient, exactly or as Langevin dynamics of a finite step has it.

@@ -21,7 +21,7 @@ def target(dtype="float64"):
 
 def require_moments(found, step=0.0, relative=0.03):
     """Loss and distance within four Monte Carlo errors, each below 3 per cent; ``step``: of Langevin dynamics' bias."""
-    wanted = quadratic_posterior.learning_coefficient(H, nbeta=NBETA, localization=GAMMA, step_size=step)
+    wanted = quadratic_posterior.gaussian_coefficient(H, nbeta=NBETA, localization=GAMMA, step_size=step)
     mean, error = convergence.mean_and_mcse(NBETA * np.asarray(found.terms)[:, :, 0])
     assert error < relative * wanted
     assert abs(mean - wanted) < 4 * error

@@ -57,7 +57,7 @@ def test_a_sampler_of_one_s_own():
     with jax.enable_x64(True):
         how = {"n": 1e4, "nbeta": 700.0, "localization": 0.5, "key": jax.random.key(0)}
         found = learning_coefficient(quadratic, jnp.zeros(3), sampler=Exact(), **how)
-    wanted = quadratic_posterior.learning_coefficient(H, nbeta=700.0, localization=0.5)
+    wanted = quadratic_posterior.gaussian_coefficient(H, nbeta=700.0, localization=0.5)
     assert found["mcse"] < 0.02 * wanted
     assert abs(found["estimate"] - wanted) < 4 * found["mcse"]
     assert found.attrs["warnings"] == []

@@ -92,7 +92,7 @@ def test_langevin_dynamics_on_batches(control):
         assert error < 0.03 * wanted
         assert abs(mean - wanted) < 4 * error
         if not control:
-            without = quadratic_posterior.learning_coefficient(h, nbeta=nbeta, localization=gamma, step_size=step)
+            without = quadratic_posterior.gaussian_coefficient(h, nbeta=nbeta, localization=gamma, step_size=step)
             assert wanted - without > 6 * error  # the noise is seen
         assert 0.8 < float(jnp.min(found.acceptance)) <= 1
 

@@ -187,13 +187,41 @@ def test_what_populations_have_no_use_for(how, words):
 
 
 @pytest.mark.parametrize(
-    ("gradient", "all_particles", "cheap"),
-    [(5e-4, 40.0, True), (5e-4, 90.0, False), (1.5e-3, 1e-9, False)],
+    ("gradient", "cheap"),
+    [(4e-6, True), (6e-6, False), (1.5e-3, False)],
 )
-def test_populations_take_at_most_a_minute_and_gradients_a_millisecond(monkeypatch, gradient, all_particles, cheap):
-    monkeypatch.setattr(curve_limits, "_least_seconds", lambda run: all_particles / curve_limits.GRADIENTS)
+def test_populations_take_nominally_a_minute_at_most(monkeypatch, gradient, cheap):
+    monkeypatch.setattr(Neighbourhood, "seconds", gradient)
     here = Neighbourhood.of(narrow, jnp.zeros(2), None, block=8)
-    assert curve_limits.populations_are_cheap(here, gradient) is cheap
+    assert curve_limits.populations_are_cheap(here) is cheap
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"estimand": "lambda"}, "estimand: expected 'limit' or 'at_temperature', got 'lambda'"),
+        ({"estimand": "limit", "nbeta": 1e3}, "estimand: expected 'at_temperature' where nbeta is given"),
+        ({"estimand": "at_temperature", "sampler": SMC()}, "estimand: expected 'limit' with SMC()"),
+    ],
+)
+def test_an_estimand_that_cannot_be_had_is_refused(how, words):
+    with pytest.raises(InputError) as error:
+        learning_coefficient(narrow, jnp.zeros(2), key=jax.random.key(0), n=N, **how)
+    assert words in str(error.value)
+
+
+def test_the_estimand_is_chosen_by_name():
+    """Of a crossing, lambda is 1/2 with m = 2; at one temperature chains have less."""
+    how = {"n": 1e6, "key": jax.random.key(3)}
+    with jax.enable_x64(True):
+        default, at, limit = (
+            learning_coefficient(lambda w: (w[0] * w[1]) ** 2, jnp.zeros(2), **how, **more)
+            for more in ({}, {"estimand": "at_temperature", "sampler": SHORT}, {"estimand": "limit", "sampler": SHORT})
+        )
+    assert [found.attrs["estimand"] for found in (default, at, limit)] == ["limit", "at_temperature", "limit"]
+    assert default["estimate"] == pytest.approx(0.5, abs=0.06)
+    assert limit["estimate"] == pytest.approx(0.5, abs=0.06)
+    assert at["estimate"] < 0.45
 
 
 @pytest.mark.parametrize(("left", "told"), [(0.045, True), (-0.045, True), (0.02, False)])

@@ -11,7 +11,7 @@ import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 
@@ -64,7 +64,7 @@ def estimated(name, away=0.0, **how):
     with jax.enable_x64(True):
         loss, at, _ = TOYS[name]()
         at = jax.tree.map(lambda a: a + away * jax.random.normal(jax.random.key(5), a.shape), at)
-        return learning_coefficient(loss, at, n=N, key=jax.random.key(1), **({"localization": 1.0} | how))
+        return coefficient_at_temperature(loss, at, n=N, key=jax.random.key(1), **({"localization": 1.0} | how))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_hamiltonian_chains_have_the_exact_value_and_nothing_to_warn_of(name):
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_langevin_dynamics_have_the_biased_value_of_their_step(share):
     found = estimated("quadratic", sampler=SGLD(step_size=share / NBETA))
-    wanted = quadratic_posterior.learning_coefficient(
+    wanted = quadratic_posterior.gaussian_coefficient(
         [1.0] * 10, nbeta=NBETA, localization=1.0, step_size=share / NBETA
     )
     assert found["mcse"] < 0.02 * wanted
@@ -131,7 +131,7 @@ def test_terms_of_a_quadratic():
     Sums are exact; means and covariances within four of their errors, which are below 5 and 15 per cent.
     """
     with jax.enable_x64(True):
-        found = learning_coefficient(
+        found = coefficient_at_temperature(
             lambda w: jnp.stack([jnp.sum(w[:6] ** 2), jnp.sum(w[6:] ** 2)]) / 2,
             jnp.zeros(10),
             nbeta=1e6,
@@ -175,14 +175,14 @@ def test_batches_and_all_of_the_data_say_the_same():
             return jnp.mean((samples[0] @ w["w"] - samples[1]) ** 2) / 2
 
         how = {"data": (x, y), "localization": 1.0, "key": jax.random.key(2)}
-        whole = learning_coefficient(loss, at, sampler=HMC(), **how)
-        some = learning_coefficient(loss, at, sampler=SGLD(batch=100, control_variate=True, draws=8000), **how)
+        whole = coefficient_at_temperature(loss, at, sampler=HMC(), **how)
+        some = coefficient_at_temperature(loss, at, sampler=SGLD(batch=100, control_variate=True, draws=8000), **how)
         h, level = np.linalg.eigvalsh(x.T @ x / 600), float(loss(at, (x, y)))
     assert whole.attrs["n"] == some.attrs["n"] == 600
     assert some.attrs["batch"] == 100
     nbeta = 600 / np.log(600)
-    exact_value = quadratic_posterior.learning_coefficient(h, nbeta=nbeta, localization=1.0)
-    biased = quadratic_posterior.learning_coefficient(
+    exact_value = quadratic_posterior.gaussian_coefficient(h, nbeta=nbeta, localization=1.0)
+    biased = quadratic_posterior.gaussian_coefficient(
         h, nbeta=nbeta, localization=1.0, step_size=float(some["step_size"])
     )
     for found, wanted in ((whole, exact_value), (some, biased)):
@@ -199,7 +199,7 @@ def test_a_curve_over_temperatures():
     """Of a quadratic with curvatures 1 and 0.01 at localization 5: each value is theory's."""
     h = np.array([1.0] * 4 + [1e-2] * 4)
     with jax.enable_x64(True):
-        found = learning_coefficient(
+        found = coefficient_at_temperature(
             lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2,
             jnp.zeros(8),
             key=jax.random.key(0),
@@ -207,13 +207,13 @@ def test_a_curve_over_temperatures():
             sensitivity=True,
         )
     assert found["nbeta"].values.tolist() == [30, 300, 3000, 30000]
-    wanted = [quadratic_posterior.learning_coefficient(h, nbeta=b, localization=5.0) for b in found["nbeta"].values]
+    wanted = [quadratic_posterior.gaussian_coefficient(h, nbeta=b, localization=5.0) for b in found["nbeta"].values]
     assert wanted[0] < 2.1
     assert wanted[-1] > 3.9
     assert (found["mcse"] < 0.03 * np.array(wanted)).all()
     np.testing.assert_array_less(np.abs(found["estimate"] - wanted), 4 * found["mcse"])
     assert (found["growth_estimate"] > found["estimate"])[1:3].all()  # where directions come into sight
-    looser = [quadratic_posterior.learning_coefficient(h, nbeta=b, localization=1.25) for b in found["nbeta"].values]
+    looser = [quadratic_posterior.gaussian_coefficient(h, nbeta=b, localization=1.25) for b in found["nbeta"].values]
     gap = found["localization_estimate"].sel(localization_factor=0.25) - looser
     assert (np.abs(gap) < 4 * found["localization_mcse"].sel(localization_factor=0.25)).all()
     assert all("localization decides" in sentence for sentence in found.attrs["warnings"])
@@ -239,8 +239,8 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
         return w[0] ** 2 * jnp.sum(w[1:] ** 2)
 
     how = {"n": 100.0, "localization": 1.0, "sampler": MALA(warm_up=20, draws=30)}
-    one = learning_coefficient(of_tree, {"a": jnp.zeros(()), "b": jnp.zeros(2)}, key=jax.random.key(0), **how)
-    two = learning_coefficient(of_vector, jnp.zeros(3), key=jax.random.key(0), **how)
+    one = coefficient_at_temperature(of_tree, {"a": jnp.zeros(()), "b": jnp.zeros(2)}, key=jax.random.key(0), **how)
+    two = coefficient_at_temperature(of_vector, jnp.zeros(3), key=jax.random.key(0), **how)
     np.testing.assert_allclose(one["loss_trace"], two["loss_trace"], rtol=1e-5)
     assert np.unique(two["loss_trace"]).size > 100
     assert two.attrs["nbeta"] == pytest.approx(100 / np.log(100))
@@ -287,7 +287,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
 def test_bad_questions(how, said):
     arguments = {"loss": lambda w: jnp.sum(w**2), "at": jnp.ones(2), "n": 10.0, "key": jax.random.key(0)} | how
     with pytest.raises(InputError) as error:
-        inspect.unwrap(learning_coefficient)(**arguments)
+        inspect.unwrap(coefficient_at_temperature)(**arguments)
     assert said in str(error.value)
 
 

@@ -4,7 +4,6 @@ A loss may have terms, a vector whose sum it is. The loss of batches is compared
 :math:`w^*`: the term of every sample there is found once, so that the comparison costs a step nothing.
 """
 
-import time
 from typing import Any, cast
 
 import equinox as eqx
@@ -15,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.diagnostics.sampling.costs import nominal_seconds
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, summed
 
 GROUPS, MOST_GROUPS = 64, 1024  # of samples, whose gradients' scatter is looked at
@@ -219,18 +219,11 @@ def _both(loss: VectorLoss, w: Vector, samples: Any) -> tuple[Array, Array]:
 
 
 def gradient_seconds(loss: VectorLoss, w: Vector, *, batch: int) -> float:
-    """What the loss of all the data and its gradient take, once they are compiled: the least of three."""
-    run, share = (lambda: _alone(loss, w)), 1.0
-    if loss.data is not None:
-        grouped, whole = _groups(loss.data, batch)
-        run, share = (lambda: _over_groups(loss, w, grouped)), sample_count(loss.data) / whole
-    jax.block_until_ready(run())
-    times = []
-    for _ in range(3):
-        clock = time.perf_counter()
-        jax.block_until_ready(run())
-        times.append(time.perf_counter() - clock)
-    return share * min(times)
+    """Nominal seconds of the loss of all the data with its gradient: counted, and not timed."""
+    if loss.data is None:
+        return nominal_seconds(_alone, loss, w)
+    grouped, whole = _groups(loss.data, batch)
+    return sample_count(loss.data) / whole * nominal_seconds(_over_groups, loss, w, grouped)
 
 
 def _groups(data: Any, batch: int) -> tuple[Any, int]:

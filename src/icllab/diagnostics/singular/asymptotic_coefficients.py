@@ -27,7 +27,6 @@ from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
 from icllab.diagnostics.singular.curve_limits import (
     POPULATIONS,
     annealed_limit,
-    gradient_seconds,
     populations_are_cheap,
     with_limit,
     with_rise,
@@ -51,6 +50,7 @@ def learning_coefficient(
     *,
     n: float | None = None,
     key: PRNGKeyArray,
+    estimand: str | None = None,
     sampler: Sampler | str = "auto",
     data: Any = None,
     nbeta: float | Sequence[float] | np.ndarray | None = None,
@@ -62,11 +62,11 @@ def learning_coefficient(
 ) -> xr.Dataset:
     r"""Estimate the local learning coefficient by sampling.
 
-    Where no temperature is given and the loss is cheap, the estimate is :math:`\lambda`: populations are annealed to
-    :math:`n/\log n`, and the curve of :math:`n\beta\,E[K]` over the last two and a half decades is extrapolated, for
-    :math:`\lambda` and m together. Its error is that of the extrapolation. Chains at the last temperature are run
-    beside them. Elsewhere, and at a temperature that is given, the estimate is :math:`n\beta\,(E[L]-L(w^*))` there, of
-    chains; the attribute ``estimates`` says which of the two it is.
+    The estimand ``"limit"`` is :math:`\lambda`: populations are annealed to :math:`n/\log n`, and the curve of
+    :math:`n\beta\,E[K]` over the last two and a half decades is extrapolated, for :math:`\lambda` and m together. Its
+    error is that of the extrapolation. Chains at the last temperature are run beside them. The estimand
+    ``"at_temperature"`` is :math:`n\beta\,(E[L]-L(w^*))` at one temperature, of chains. The attribute ``estimand`` says
+    which of the two the estimate is of, ``estimates`` says so in words.
 
     Half the chains start at :math:`w^*`, half at :math:`w^* + \sigma r\,\xi` with standard normal :math:`\xi` and
     :math:`r = \gamma^{-1/2}`: if they disagree, the estimate has not converged.
@@ -83,10 +83,13 @@ def learning_coefficient(
         n: Number of samples in the data that :math:`n\beta` is made of. None: as many as ``data`` has; where data are
             drawn without end, a curve over four temperatures, since n is then a resolution.
         key: Key of everything that is drawn; of a run also of the prompts.
+        estimand: ``"limit"`` or ``"at_temperature"``. None: the limit, unless ``nbeta`` or a sampler of chains is
+            given, the loss is a run or sampled in batches, or an annealing takes nominally more than a minute by the
+            operations of a gradient. These are counted; no clock decides.
         sampler: How the posterior is sampled: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches, at one
             temperature, or, annealed and without chains, ``SMC()``, of :mod:`icllab.diagnostics.sampling`.
-            ``"auto"``: HMC, and beside it ``SMC()`` if populations of particles take at most a minute; of expensive
-            gradients, batches. The attribute ``reason`` says why.
+            ``"auto"``: HMC, and for a limit ``SMC()`` beside it; of expensive gradients, batches. The attribute
+            ``reason`` says why.
         data: Samples: a tree of arrays with a leading axis. Of a run, its fixed prompts or how many to draw (None:
             4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. Of ``SMC()`` the largest.
@@ -97,9 +100,9 @@ def learning_coefficient(
         per_position: Whether positions of a run are terms.
 
     Returns:
-        What chains say, as of :func:`local_learning.learning_coefficient
-        <icllab.diagnostics.singular.local_learning.learning_coefficient>`, and ``descent``, :math:`n\beta` times what
-        a quasi-Newton descent from the point lowers the loss by: an estimate is too low by as much.
+        What chains say, as of :func:`coefficient_at_temperature
+        <icllab.diagnostics.singular.local_learning.coefficient_at_temperature>`, and ``descent``, :math:`n\beta` times
+        what a quasi-Newton descent from the point lowers the loss by: an estimate is too low by as much.
 
         Of a limit, ``estimate`` and ``mcse`` are the posterior mean and standard deviation of :math:`\lambda`, and
         ``interval`` (``bound``) is its middle 95 per cent; ``level`` is the end of the curve and ``left`` what it has
@@ -122,29 +125,45 @@ def learning_coefficient(
     Derived: docs/free-energies.md, The limit of a curve.
     """
     require_key(key)
+    _require_estimand(estimand, loss, sampler, nbeta)
     how: dict[str, Any] = {"n": n, "data": data, "nbeta": nbeta, "localization": localization, "task": task}
     how |= {"sensitivity": sensitivity, "positions": positions, "per_position": per_position}
     if isinstance(sampler, SMC) and not isinstance(loss, Run):
         return _annealed(loss, at, key=key, sampler=sampler, **how)
-    found = local_learning.learning_coefficient(loss, at, key=key, sampler=sampler, **how)
+    found = local_learning.coefficient_at_temperature(loss, at, key=key, sampler=sampler, **how)
     if isinstance(loss, Run) or "nbeta" in found.dims:
-        return found.assign_attrs(estimates=AT_ONE)
+        return found.assign_attrs(estimand="at_temperature", estimates=AT_ONE)
     here, last = Neighbourhood.of(loss, at, data, block=BLOCK, pull=localization), float(found.attrs["nbeta"])
     lowest = lowest_near(here, last)
     of_what = "" if data is None else OF_DATA
-    found = with_descent(found.assign_attrs(estimates=AT_ONE + of_what), lowest, last)
+    found = found.assign_attrs(estimand="at_temperature", estimates=AT_ONE + of_what)
+    found = with_descent(found, lowest, last)
     if nbeta is not None:
         return found
-    if "batch" in found.attrs:
+    if "batch" in found.attrs and estimand != "limit":
         return found  # whose variance is that of batches too
-    seconds, chains = gradient_seconds(here), HMC() if sampler == "auto" else sampler
-    if data is not None and seconds <= SECONDS and isinstance(chains, ChainSampler):
+    chains = HMC() if sampler == "auto" else sampler
+    if data is not None and here.seconds <= SECONDS and isinstance(chains, ChainSampler):
         found = with_shift(found, here, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
-    if not (sampler == "auto" and populations_are_cheap(here, seconds)):
+    if estimand is None:
+        estimand = "limit" if sampler == "auto" and populations_are_cheap(here) else "at_temperature"
+    if estimand == "at_temperature":
         return with_rise(found)
     own = jax.random.fold_in(key, ANNEALED)
     annealed = annealed_limit(here, last, least=lowest.loss, key=own, sampler=POPULATIONS)
-    return with_limit(found, annealed).assign_attrs(estimates=LIMIT + of_what)
+    return with_limit(found, annealed).assign_attrs(estimand="limit", estimates=LIMIT + of_what)
+
+
+def _require_estimand(estimand: str | None, loss: Any, sampler: Any, nbeta: Any) -> None:
+    """Raise unless the estimand is one of the two, and the other arguments can have it."""
+    if estimand not in (None, "limit", "at_temperature"):
+        raise expected("estimand", "'limit' or 'at_temperature'", estimand)
+    if estimand == "limit" and isinstance(loss, Run):
+        raise expected("estimand", "'at_temperature' of a run", estimand, "a loss as a function has a limit")
+    if estimand == "limit" and nbeta is not None and not isinstance(sampler, SMC):
+        raise expected("estimand", "'at_temperature' where nbeta is given", estimand, "leave nbeta out")
+    if estimand == "at_temperature" and isinstance(sampler, SMC):
+        raise expected("estimand", "'limit' with SMC(), which anneals", estimand, "HMC() estimates at a temperature")
 
 
 def _annealed(
@@ -180,6 +199,6 @@ def _annealed(
     share = here.narrowness(seen, places, 0.0, key)
     said = [*found.attrs["warnings"], *([too_narrow(share)] if share > MOST_PULL else [])]
     chosen = {"sampler": sampler.name, "settings": repr(sampler), "reason": found_by.reason, "nbeta": values[0]}
-    chosen |= {"estimates": LIMIT + ("" if data is None else OF_DATA), "warnings": said}
+    chosen |= {"estimand": "limit", "estimates": LIMIT + ("" if data is None else OF_DATA), "warnings": said}
     chosen |= {} if count is None else {"n": float(count)}
     return with_descent(found.assign(localization_share=share).assign_attrs(chosen), lowest, values[0])

@@ -32,16 +32,13 @@ class ChainEstimator:
     sensitivity: bool  # whether the localization is varied too
 
     @classmethod
-    def settled(
-        cls, sampler: ChainSampler, reason: str, here: Neighbourhood, *, sensitivity: bool, key: PRNGKeyArray
-    ) -> "ChainEstimator":
+    def settled(cls, sampler: ChainSampler, reason: str, here: Neighbourhood, *, sensitivity: bool) -> "ChainEstimator":
         """With a mode, by what a gradient costs at a point."""
         target = sampler.target(here.posterior(1.0, 1.0), here.known)
         if sampler.mode != "auto":
             return cls(sampler, reason, sampler.mode, sampler.mode_reason, sensitivity)
         share = target.size / len(here.known.terms) if isinstance(target, Batches) else 1.0
-        starts = jnp.broadcast_to(here.centre, (sampler.chains, here.centre.size))
-        return cls(sampler, reason, *chosen_mode(target, starts, share * here.seconds, key), sensitivity)
+        return cls(sampler, reason, *chosen_mode(share * here.seconds), sensitivity)
 
     def __call__(self, here: Neighbourhood, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """The estimate at one point and one temperature."""

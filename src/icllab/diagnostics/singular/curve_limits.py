@@ -1,19 +1,12 @@
 r"""What :math:`n\beta\,(E[L]-L(w^*))` tends to: an annealed curve over some decades, or what one temperature tells."""
 
 import math
-import time
-from collections.abc import Callable
-from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.sampled_losses import at_point
 from icllab.diagnostics.sampling.sampling_warnings import ERRORS, RARELY, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.extrapolation import extrapolated
@@ -23,49 +16,20 @@ from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
 POPULATIONS = SMC(particles=250, repeats=16)  # enough of them for a covariance of the curve
-SINGLE = 1e-3  # seconds of a gradient above which populations are not thought of
+SINGLE = 1e-3  # nominal seconds of a gradient above which populations are not thought of
 GRADIENTS = 3000  # of all particles, that an annealing takes about
 TRIES = 5
-BEARABLE = 60.0  # seconds of an annealing
+BEARABLE = 60.0  # nominal seconds of an annealing
 FEWEST = 4  # chains that an error is found of
 WITH_ERRORS = ("level", "level_error", "left", "left_error", "curve", "curve_error")
 OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", *WITH_ERRORS)
 TOLD = 0.03  # of an estimate, that a curve may have left without a word
 
 
-def gradient_seconds(here: Neighbourhood) -> float:
-    """Of the gradient of the whole loss at the point."""
-    return min(here.seconds, _least_seconds(lambda: at_point(here.loss, here.centre, batch=here.block).slope))
-
-
-def populations_are_cheap(here: Neighbourhood, seconds: float) -> bool:
-    """Whether an annealing takes at most a minute, by the time of the gradients of all particles.
-
-    ``seconds`` are those of one gradient: above a millisecond it is not tried.
-    """
-    if seconds > SINGLE:
-        return False
-    places = jnp.broadcast_to(here.centre, (POPULATIONS.particles * POPULATIONS.repeats, here.centre.size))
-    return GRADIENTS * _least_seconds(lambda: _gradients(here.loss, places)) <= BEARABLE
-
-
-def _least_seconds(run: Callable[[], Array]) -> float:
-    """Of several runs after a first one, whatever else the machine does.
-
-    The processor's clock does not count other programs, and the wall's not threads that only wait.
-    """
-    clocks = (time.process_time, time.perf_counter) if jax.default_backend() == "cpu" else (time.perf_counter,)
-    times = []
-    for _ in range(1 + TRIES):
-        start = [clock() for clock in clocks]
-        jax.block_until_ready(run())
-        times.append(min(clock() - begun for clock, begun in zip(clocks, start, strict=True)))
-    return min(times[1:])
-
-
-@eqx.filter_jit
-def _gradients(loss: Any, places: Array) -> Array:
-    return jax.vmap(jax.grad(lambda w: jnp.sum(loss(w))))(places)
+def populations_are_cheap(here: Neighbourhood) -> bool:
+    """Whether an annealing nominally takes at most a minute, by the operations of a gradient."""
+    particles = POPULATIONS.particles * POPULATIONS.repeats
+    return here.seconds <= SINGLE and GRADIENTS * particles * here.seconds <= BEARABLE
 
 
 def annealed_limit(here: Neighbourhood, nbeta: float, *, least: float, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:

@@ -16,7 +16,7 @@ from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.sampling_warnings import errors_of_few
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.free_energies import MULTIPLICITIES
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 
 SIDES = ("few_shot", "zero_shot", "pushed_forward")
 SHIFTS = (0.0, 2.0)  # of log nbeta in its own logarithm: between them the prior's scale puts a constant there
@@ -105,7 +105,7 @@ def context_coefficients(
     for i, (name, loss, point) in enumerate(zip(SIDES, losses, (at, there, at), strict=True)):
         own = jax.random.fold_in(key, i)
         how: dict[str, Any] = {"n": nbeta, "nbeta": nbeta, "localization": localization, "sampler": sampler}
-        found = learning_coefficient(loss, point, key=own, **how)
+        found = coefficient_at_temperature(loss, point, key=own, **how)
         # That the slope changes is what a multiplicity above one is told by.
         said += [f"{name}: {text}" for text in found.attrs["warnings"] if "slope still changes" not in text]
         rows.append(_fitted(found, candidates))

@@ -12,11 +12,11 @@ from jaxtyping import PRNGKeyArray
 from icllab.diagnostics.sampling.sampled_losses import rows_of, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.least_losses import lowest_near
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 SPLITS = 2  # of the data into two halves
-SECONDS = 3e-3  # of a gradient of all the data, above which halves are left out
+SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
 TOLD = 0.02  # of an estimate, that a shift may be without a word
 
 
@@ -49,7 +49,7 @@ def with_shift(
         lowest = lowest_near(Neighbourhood.of(loss, at, part, block=here.block), nbeta)
         at = eqx.combine(here.loss.unravel(lowest.place), here.loss.rest)
         how: dict[str, Any] = {"n": found.attrs["n"], "nbeta": nbeta, "localization": here.localization}
-        one = learning_coefficient(loss, at, data=part, sampler=sampler, key=own, **how)
+        one = coefficient_at_temperature(loss, at, data=part, sampler=sampler, key=own, **how)
         halves.append(float(one["estimate"]))
         errors.append(float(one["mcse"]))
     estimate, mean = float(found["estimate"]), float(np.mean(halves))

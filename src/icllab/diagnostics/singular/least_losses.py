@@ -13,7 +13,7 @@ from icllab.diagnostics.sampling.sampled_losses import at_point
 from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 EVALUATIONS = 100  # of a loss and its gradient, in a descent
-BEARABLE = 10.0  # seconds of a descent
+BEARABLE = 10.0  # nominal seconds of a descent
 PRECISION = 1e-4  # of nbeta times the loss, that a step of the descent gains at least
 OUTSIDE = 1e12  # of nbeta times the loss, where that is not finite: the search turns back
 TOLD = 0.02  # of an estimate, that it may be short of without a word

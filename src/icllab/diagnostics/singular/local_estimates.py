@@ -64,7 +64,7 @@ def estimator(
         samples = 0 if data is None else len(here.known.terms)
         sampler, reason = chosen_sampler(here.seconds, centre.size, samples)
     if isinstance(sampler, ChainSampler):
-        return ChainEstimator.settled(sampler, reason, here, sensitivity=sensitivity, key=key)
+        return ChainEstimator.settled(sampler, reason, here, sensitivity=sensitivity)
     if sensitivity:
         raise expected("sensitivity", "False with SMC, which has no chains", True, "HMC() has them")
     return SlopeEstimator(sampler, reason)

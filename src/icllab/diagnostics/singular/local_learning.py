@@ -28,7 +28,7 @@ from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted
 from icllab.training.runs import Run
 
 
-def learning_coefficient(
+def coefficient_at_temperature(
     loss: Callable[..., Any] | Run,
     at: Any = None,
     *,

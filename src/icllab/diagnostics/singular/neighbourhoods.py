@@ -67,7 +67,7 @@ class Neighbourhood:
 
     @cached_property
     def seconds(self) -> float:
-        """Time that the whole loss and its gradient take, once they are compiled."""
+        """Nominal seconds of the whole loss and its gradient."""
         return gradient_seconds(self.loss, self.centre, batch=self.block)
 
     @cached_property

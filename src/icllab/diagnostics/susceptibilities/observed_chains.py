@@ -57,9 +57,9 @@ class ObservedChains:
         at_point = observed_at(seen, centre)
         watched = Watched(flat, seen, jnp.asarray(at_point, centre.dtype))
         here = Neighbourhood.of(watched, centre, None, block=BLOCK, pull=localization)
-        of_starts, of_size, of_chains, of_mode = jax.random.split(key, 4)
+        of_starts, of_size, of_chains, _ = jax.random.split(key, 4)
         sampler = self.sampler
-        made = ChainEstimator.settled(sampler, "asked for", here, sensitivity=False, key=of_mode)
+        made = ChainEstimator.settled(sampler, "asked for", here, sensitivity=False)
         far = np.arange(sampler.chains) >= sampler.chains // 2
         starts = here.starts(localization, far, of_starts, dispersion=sampler.dispersion, inside=True)
         target = here.posterior(nbeta, localization)

@@ -1,0 +1,51 @@
+"""What a function costs, counted: a choice by it is the same on every machine and at every time."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jax.extend import core
+
+RATE = 2e9  # operations that a second is taken for
+
+
+def operations(function: Callable[..., Any], *arguments: Any) -> float:
+    """Scalar operations of a call, counted in its jaxpr.
+
+    A product of matrices counts two for each pair of numbers, every other primitive one for each number that it
+    returns. A loop of known length counts as often as it turns, another one once; of branches the dearest counts.
+    """
+    return _of(eqx.filter_make_jaxpr(function)(*arguments)[0].jaxpr)
+
+
+def nominal_seconds(function: Callable[..., Any], *arguments: Any) -> float:
+    """The seconds that a processor of :data:`RATE` operations a second takes for a call."""
+    return operations(function, *arguments) / RATE
+
+
+def _of(jaxpr: Any) -> float:
+    return sum(map(_of_equation, jaxpr.eqns))
+
+
+def _of_equation(equation: Any) -> float:
+    inner = [_of(jaxpr) for value in equation.params.values() for jaxpr in _jaxprs(value)]
+    if inner:
+        if equation.primitive.name == "cond":
+            return max(inner)
+        return equation.params.get("length", 1) * sum(inner)
+    count = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        shape = equation.invars[0].aval.shape
+        return 2.0 * count * math.prod(shape[axis] for axis in contracted)
+    return float(count)
+
+
+def _jaxprs(value: Any) -> list[Any]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return [
+        item.jaxpr if isinstance(item, core.ClosedJaxpr) else item
+        for item in values
+        if isinstance(item, core.ClosedJaxpr | core.Jaxpr)
+    ]
