@@ -27,7 +27,7 @@ demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a
 test: $(VENV)/.dev ## the test suite without tests/claims, on every core
 	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT) --ignore tests/claims
 
-claims: $(VENV)/.dev ## what every claim measures, and it and its negative controls at smoke, on every core
+claims: $(VENV)/.dev ## every claim at smoke against golden numbers, and its check on recorded data, on every core
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" tests/claims
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
@@ -52,7 +52,7 @@ docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev ## every table of bench/
-	@missed=0; for b in $$(ls bench/*.py | grep -v -e machine -e mutations -e mutants -e programs -e laws -e renew); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+	@missed=0; for b in $$(ls bench/*.py | grep -v -e machine -e mutations -e mutants -e records); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
 
 mutants: $(VENV)/.dev ## plausible bugs, one at a time, and whether a test notices; hours
 	$(BIN)/python bench/mutants.py

@@ -1,7 +1,7 @@
 """What a claim's check finds on made-up data, as its tests look at it."""
 
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 
 
 def judged(check):

@@ -10,7 +10,7 @@ import pytest
 import icllab
 
 CONTRACT = {
-    "": ["run", "check", "draw", "cite", "export", "fit", "ensemble"],
+    "": ["run", "check", "draw", "recorded", "open", "cite", "export", "fit", "ensemble"],
     ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt", "ItemLabelPrompt"],
     ".core.protocols": ["AbstractTask", "AbstractPredictor", "AbstractModel", "Trace"],
     ".tasks": [
@@ -112,7 +112,7 @@ CONTRACT = {
         "CheckpointStore",
         "cache_compilations",
     ],
-    ".experiments": ["Experiment", "Control", "Estimate", "Finding", "Verdict", "Outcome"],
+    ".lab": ["Claim", "Control", "Estimate", "Finding", "Verdict", "Outcome"],
 }
 
 
@@ -158,7 +158,7 @@ def loaded_after(statement):
         ("import icllab.core.axes, icllab.core.sources, icllab.core.errors, icllab.core.grid", {"jax", "numpy"}),
         ("from icllab.theory import linear_attention as t; t.icl_error(tau=2, alpha=1, kappa=1, rho=.1)", {"jax"}),
         ("import icllab.figures.curves", {"jax"}),
-        ("from icllab.experiments import registry; [registry.load(c) for c in registry.claims()]", {"jax"}),
+        ("from icllab.lab import registry; [registry.load(c) for c in registry.claims()]", {"jax"}),
         ("import icllab as icl; icl.cite('asymptotics/double_descent')", {"jax"}),
     ],
 )

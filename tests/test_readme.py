@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from icllab.cli import commands
-from icllab.experiments import registry
+from icllab.lab import registry
 
 ROOT = Path(__file__).parents[1]
 README = ROOT.joinpath("README.md").read_text("utf-8")

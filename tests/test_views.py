@@ -11,13 +11,13 @@ import pytest
 import xarray as xr
 
 import icllab
-from icllab import constructions, diagnostics, experiments, models, theory, training
+from icllab import constructions, diagnostics, lab, models, theory, training
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Trace
 from icllab.core.views import brief, one_line
 from icllab.diagnostics import ContextMap, ContextRank
 from icllab.diagnostics.contexts.verdicts import MapOutcome, MapVerdict
 from icllab.diagnostics.curvature.krylov import TraceEstimate
-from icllab.experiments import Estimate, Finding, Outcome, Verdict
+from icllab.lab import Estimate, Finding, Outcome, Verdict
 from icllab.models import LinearAttention, edited, edited_by, reduced
 from icllab.models.contexts.patches import Patch
 from icllab.models.reduced import Samples
@@ -30,7 +30,7 @@ from icllab.training.runs import Unopened
 KEY = jax.random.key(3)
 FINDING = Finding("gap[rate<0.1]", "gap < bound & more", 0.25, 0.125, 0.0625, 0.5, Outcome.HOLDS, "more <seeds>")
 COORDINATES = {"seed": np.array([3, 5]), "rate": np.array([0.25, 0.5])}
-SUBPACKAGES = (icllab, diagnostics, training, experiments, models, reduced, constructions)
+SUBPACKAGES = (icllab, diagnostics, training, lab, models, reduced, constructions)
 
 
 def attention():
@@ -146,7 +146,7 @@ def test_every_result_of_a_public_function_has_a_view():
         for name, one in vars(module).items()
         if inspect.isfunction(one) and one.__module__ == module.__name__ and name[0] != "_"
     ]
-    functions += [experiments.estimates.mean, experiments.checks.above, icllab.experiments.results.judge]
+    functions += [lab.estimates.mean, lab.checks.above, icllab.lab.results.judge]
     results = set().union(*map(returned, functions)) | {Trajectory, Trace, Unopened}
     assert {Ensemble, Run, Verdict, Estimate, Finding, ContextMap, TraceEstimate, Optimum, models.Edited} <= results
     made = {one for one in results if issubclass(one, AbstractPredictor | AbstractTask)}  # theirs is their structure

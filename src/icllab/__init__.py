@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.experiments.contract import check, cite, draw, run
-    from icllab.experiments.exporting import export
+    from icllab.lab.api import check, cite, draw, open, recorded, run
+    from icllab.lab.export import export
     from icllab.training.checkpoints import load
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
     from icllab.training.fitting import fit
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = attach(__name__)

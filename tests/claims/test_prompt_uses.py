@@ -11,7 +11,7 @@ import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.diagnostics import per_length
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.experiments import registry
+from icllab.lab import registry
 from icllab.tasks import LinearRegression
 from icllab.training import Record
 

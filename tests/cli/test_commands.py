@@ -18,12 +18,13 @@ from faults.processes import (
     check_command,
     environment,
     finished,
+    results,
     run_command,
     strictly,
 )
 
 from icllab.cli import commands, progress, reports
-from icllab.experiments import requests
+from icllab.lab import job
 
 HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
 
@@ -81,12 +82,12 @@ def test_help_and_version(icl):
     for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "export", "doctor"):
         assert command in out
         assert "--json" in icl(command, "--help")[1]
-    assert icl("--version") == (0, "icl-lab 0.2.0\n", "")
+    assert icl("--version") == (0, "icl-lab 0.3.0\n", "")
 
 
-def test_all_commands_and_requests_agree_where_results_are_kept():
-    """The commands have the name twice, since help does not import requests."""
-    assert commands.OUT == requests.OUT
+def test_all_commands_and_jobs_agree_where_results_are_kept():
+    """The commands have the name twice, since help does not import job."""
+    assert commands.OUT == job.OUT
 
 
 # JSON.
@@ -130,7 +131,7 @@ def test_a_verdict_as_json(ran, icl):
     (claim,) = answer["claims"]
     assert claim["claim"] == CLAIM
     assert claim["verdict"] == "holds"
-    assert (claim["size"], claim["control"]) == ("smoke", None)
+    assert (claim["size"], claim["control"]) == ("small", None)
     assert claim["results"] == str(ran / STORE)
     assert len(claim["findings"]) == 5
     for finding in claim["findings"]:
@@ -141,15 +142,25 @@ def test_a_verdict_as_json(ran, icl):
 # Running and checking.
 
 
+def test_a_smoke_run_has_no_verdict(tmp_path, icl):
+    places = ("--size", "smoke", "--claims", CLAIMS, "--out", tmp_path)
+    status, out, _ = icl("run", CLAIM, *places)
+    assert status == 0
+    assert "not recorded; smoke is a regression test and gets no verdict" in out
+    status, out, _ = icl("check", CLAIM, *places)
+    assert (status, "UNDECIDED  no findings" in out) == (3, True)
+    assert "smoke is a regression test without a verdict" in out
+
+
 def test_a_run_for_people(tmp_path, icl):
-    status, out, err = icl("run", CLAIM, "--size", "smoke", "--claims", CLAIMS, "--out", tmp_path)
+    status, out, err = icl("run", CLAIM, "--size", "small", "--claims", CLAIMS, "--out", tmp_path)
     assert status == 0, err
     assert "What is measured is one half and a little noise." in out
     assert "HOLDS  5 of 5 findings hold" in out
     assert str(tmp_path / STORE / "figure.png") in out
     assert "a claim that prints" not in out
     assert "a claim that prints" in err
-    assert "0 of 5 cells (kept)" in err
+    assert "0 of 5 cells (begun)" in err
     assert "5 of 5 cells (dim=" in err
     for name in ("figure.png", "figure.pdf", "results.nc"):
         assert (tmp_path / STORE / name).stat().st_size > 0
@@ -162,7 +173,7 @@ def test_a_run_for_people(tmp_path, icl):
 def test_verdicts_are_exit_statuses(tmp_path, icl):
     places = ["--claims", CLAIMS, "--out", tmp_path]
     assert icl("check", CLAIM, *places)[0] == 3  # nothing there
-    assert icl("run", CLAIM, "--size", "smoke", "--control", "wrong", *places)[0] == 1
+    assert icl("run", CLAIM, "--size", "small", "--control", "wrong", *places)[0] == 1
     assert icl("check", CLAIM, *places)[0] == 3  # a control is kept apart
     assert icl("check", CLAIM, "--control", "wrong", *places)[0] == 1
     status, out, _ = icl("run", CLAIM, "--size", "small", "--seeds", "1", *places)
@@ -231,10 +242,10 @@ def test_draw_takes_a_claim_as_every_command_does(ran, tmp_path, icl):
     assert icl("draw", CLAIM, "--claims", CLAIMS, "--out", ran)[0] == 0
     assert (ran / STORE / "figure.png").stat().st_size > 0
     assert (
-        icl("draw", CLAIM, "--size", "smoke", "--claims", CLAIMS, "--out", ran, "--to", tmp_path / "here.pdf")[0] == 0
+        icl("draw", CLAIM, "--size", "small", "--claims", CLAIMS, "--out", ran, "--to", tmp_path / "here.pdf")[0] == 0
     )
     assert (tmp_path / "here.pdf").stat().st_size > 0
-    status, _, err = icl("draw", CLAIM, "--size", "small", "--claims", CLAIMS, "--out", ran)
+    status, _, err = icl("draw", CLAIM, "--size", "medium", "--claims", CLAIMS, "--out", ran)
     assert (status, "expected results under" in err) == (3, True)
     status, _, err = icl("draw", "claims/stady", "--claims", CLAIMS)
     assert status == 2
@@ -246,8 +257,8 @@ def test_draw_takes_a_claim_as_every_command_does(ran, tmp_path, icl):
 def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):
     moved = tmp_path / "elsewhere"
     shutil.copytree(ran / STORE, moved)
-    for results in (ran / STORE, moved, moved / "results.nc"):
-        status, _, err = icl("draw", results, "--to", tmp_path / "drawn" / "figure.pdf", "--claims", CLAIMS)
+    for path in (ran / STORE, moved, moved / "results.nc"):
+        status, _, err = icl("draw", path, "--to", tmp_path / "drawn" / "figure.pdf", "--claims", CLAIMS)
         assert status == 0, err
         assert (tmp_path / "drawn" / "figure.png").stat().st_size > 0
         shutil.rmtree(tmp_path / "drawn")
@@ -255,12 +266,12 @@ def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):
 
 def test_a_moved_store_has_all_that_was_asked_for(tmp_path, icl):
     """And not what the last run asked for."""
-    ask = ("run", CLAIM, "--size", "smoke", "--claims", CLAIMS, "--out", tmp_path / "out")
+    ask = ("run", CLAIM, "--size", "small", "--claims", CLAIMS, "--out", tmp_path / "out")
     assert icl(*ask)[0] == 0
     assert icl(*ask, "--set", "dim=2", "--seeds", "2")[0] in (0, 3)
     moved = shutil.copytree(tmp_path / "out" / STORE, tmp_path / "elsewhere")
-    for i, results in enumerate((tmp_path / "out" / STORE, moved)):
-        assert icl("export", results, "--to", tmp_path / f"{i}.csv", "--claims", CLAIMS)[0] == 0
+    for i, path in enumerate((tmp_path / "out" / STORE, moved)):
+        assert icl("export", path, "--to", tmp_path / f"{i}.csv", "--claims", CLAIMS)[0] == 0
     assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
     (moved / "cells" / "dim=4.nc").unlink()
     status, _, err = icl("export", moved, "--to", tmp_path / "2.csv", "--claims", CLAIMS)
@@ -364,8 +375,6 @@ def test_the_demo_shows_a_claim_that_does_not_fail(tmp_path):
 
 @pytest.mark.slow
 def test_a_dask_scheduler_computes_the_same(ran, tmp_path):
-    from icllab.experiments.store import read_dataset
-
     other = tmp_path / "dask"
     code = """
 import subprocess, sys
@@ -380,17 +389,17 @@ if __name__ == "__main__":
         [sys.executable, str(script), *run_command(other)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert read_dataset(other / STORE / "results.nc").equals(read_dataset(ran / STORE / "results.nc"))
+    assert results(other).equals(results(ran))
 
 
 def test_a_scheduler_that_is_not_there(tmp_path, icl):
     for address in ("nonsense://nowhere:1", ""):
         status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", address)
         assert status == 2
-        assert f"--scheduler: expected an address like tcp://127.0.0.1:8786, got {address!r}" in err
+        assert "scheduler: expected an address such as tcp://127.0.0.1:8786" in err
     status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--scheduler", "tcp://127.0.0.1:1:1")
     assert status == 4
     assert "expected a dask scheduler at 'tcp://127.0.0.1:1:1'" in err
     status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--scheduler", "tcp://nowhere:1", "--workers", "2")
     assert status == 2
-    assert "expected workers or a scheduler, got both" in err
+    assert "expected one of workers, scheduler and executor, got several" in err

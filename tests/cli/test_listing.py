@@ -3,7 +3,7 @@
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE, strictly
 
-from icllab.experiments import records, registry
+from icllab.lab import records, registry
 
 
 def test_list_has_one_line_a_claim_with_what_was_found_here(ran, icl):
@@ -13,20 +13,22 @@ def test_list_has_one_line_a_claim_with_what_was_found_here(ran, icl):
         assert len(out.splitlines()) == 1 + len(registry.claims(CLAIMS))
         return next(line for line in out.splitlines() if line.startswith(CLAIM)).split(maxsplit=2)
 
-    assert line() == [CLAIM, "none", "smoke: holds"]
+    name, record, rest = line()
+    assert (name, record) == (CLAIM, "none")
+    assert rest.startswith("small: holds  What is measured is one half")
     (ran / STORE / "cells" / "dim=2.nc").unlink()
-    assert line() == [CLAIM, "none", "smoke: 4 of 5 cells"]
+    assert line()[2].startswith("small: 4 of 5 cells  What is measured is one half")
     rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
     assert set(rows) == set(registry.claims(CLAIMS))
     (found,) = rows[CLAIM]["results"]
-    assert (found["size"], found["control"], found["cells"], found["of"]) == ("smoke", None, 4, 5)
+    assert (found["size"], found["control"], found["cells"], found["of"]) == ("small", None, 4, 5)
     assert (found["verdict"], found["stale"]) == ("holds", False)
-    assert rows[CLAIM]["controls"] == {"wrong": "nine tenths instead of one half"}
+    assert rows[CLAIM]["controls"].keys() == {"wrong", "raised"}
 
 
 def test_list_says_which_verdicts_are_stale(ran, icl, monkeypatch):
-    monkeypatch.setattr("icllab.experiments.digests.measurement", lambda path: "changed")
-    assert "smoke: holds, stale" in icl("list", "--claims", CLAIMS, "--out", ran)[1]
+    monkeypatch.setattr("icllab.lab.registry.version", lambda path: 2)
+    assert "small: holds, stale" in icl("list", "--claims", CLAIMS, "--out", ran)[1]
 
 
 def test_list_has_the_verdicts_of_records(icl):
@@ -53,7 +55,7 @@ def test_list_filters_by_subject_paper_and_word(icl):
 
 def test_long_list_has_all_that_one_asks_before_a_run(ran, icl):
     out = icl("list", "steady", "--long", "--claims", CLAIMS, "--out", ran)[1]
-    for said in (CLAIM, "smoke: 5 of 5 cells, holds in", "negative controls  wrong", "Lu24"):
+    for said in (CLAIM, "small: 5 of 5 cells, holds in", "negative controls  wrong", "Lu24"):
         assert said in out
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab import algorithms
-from icllab.experiments import registry
+from icllab.lab import registry
 from icllab.models import (
     BlockOptions,
     DeepSets,

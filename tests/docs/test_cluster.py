@@ -2,42 +2,21 @@
 
 import ast
 import inspect
+import os
 import re
 from pathlib import Path
 
-import pytest
-
 import icllab as icl
+from icllab.lab.executors import _parameter
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
-(SCRIPT,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "SLURMCluster(" in block)
-(PBS,) = re.findall(r"`(PBSCluster\(.*?), \.\.\.\)`", PAGE)
+(SCRIPT,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "icl.run(" in block)
 
 
 def calls(text):
     """Name -> a call of that name."""
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     return {ast.unparse(call.func): call for call in found}
-
-
-def keywords(call, **names):
-    return {k.arg: eval(ast.unparse(k.value), {}, names) for k in call.keywords}
-
-
-@pytest.mark.parametrize("system", ["SLURM", "PBS"])
-def test_a_job_starts_workers_of_one_thread(system):
-    jobqueue = pytest.importorskip("dask_jobqueue")
-    job = {"SLURM": jobqueue.slurm.SLURMJob, "PBS": jobqueue.pbs.PBSJob}[system]
-    given = keywords(calls(SCRIPT if system == "SLURM" else PBS + ")")[f"{system}Cluster"], THREADS="export A=1")
-    given.pop("scheduler_options", None)
-    script = job("tcp://127.0.0.1:1", name="worker", **given).job_script()
-    assert "--nthreads 1 " in script
-    assert "--nworkers 8 --nanny" in script
-    if system == "SLURM":
-        assert script.index("export A=1") < script.index("dask_worker")
-        assert all(line in script for line in ("#SBATCH -p normal", "#SBATCH -A project", "#SBATCH -t 04:00:00"))
-    else:
-        assert "#PBS -l select=1:ncpus=8:mem=32gb" in script
 
 
 def test_the_script_calls_the_library_as_it_is():
@@ -57,3 +36,18 @@ def test_the_options_of_its_commands_exist(capfd):
     used = {option for command in commands for option in re.findall(r"--[a-z]+", command)}
     assert used >= {"--shard", "--scheduler", "--workers", "--size", "--out"}
     assert used <= known
+
+
+def test_parameters_of_slurm_are_those_of_submitit(tmp_path, monkeypatch):
+    """No Slurm is needed to make a job's script."""
+    import submitit
+
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (text,) = re.findall(r"--scheduler slurm:(\S+=\S+,\S+)$", PAGE, re.MULTILINE)
+    parameters = dict(_parameter(pair) for pair in text.split(","))
+    executor = submitit.AutoExecutor(folder=tmp_path, cluster="slurm", slurm_max_num_timeout=3)
+    executor.update_parameters(**parameters)
+    script = executor._executor._make_submission_file_text("command", "id")
+    assert all(f"#SBATCH --{line}" in script for line in ("partition=normal", "time=240", "cpus-per-task=1", "mem=4GB"))

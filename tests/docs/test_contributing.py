@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icllab.cli import main
-from icllab.experiments import contract, registry
+from icllab.lab import api, registry
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
 
@@ -49,8 +49,8 @@ def test_the_commands_end_as_the_page_says(folder, capfd, which, status, verdict
 def test_every_finding_fails_or_holds_and_the_figure_is_drawn(folder):
     from icllab.figures import png_bytes
 
-    dataset = contract.run("my_subject/ridge_on_one_context", "smoke", claims=folder, out="here")
-    verdict = contract.check("my_subject/ridge_on_one_context", claims=folder, out="here")
+    dataset = api.run("my_subject/ridge_on_one_context", claims=folder, out="here")
+    verdict = api.check("my_subject/ridge_on_one_context", claims=folder, out="here")
     assert [finding.outcome.value for finding in verdict.findings] == ["holds"] * 5
-    assert png_bytes(contract.draw(dataset, claims=folder))
+    assert png_bytes(api.draw(dataset, claims=folder))
     assert registry.load("my_subject/ridge_on_one_context", folder).controls.keys() == {"overregularised"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from icllab.experiments import cards, records, registry
-from icllab.experiments.cards import Card
-from icllab.experiments.experiment import SIZES
+from icllab.lab import records, registry
+from icllab.lab.claim import SIZES
+from icllab.lab.records import Card
 from icllab.page import cards as page_cards
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,7 +31,7 @@ def page(*found, figures=DOCS / "nowhere"):
 @pytest.fixture(scope="module")
 def sections():
     """Claim -> its section of the page that is written."""
-    text = make_gallery.page([cards.card(claim) for claim in registry.claims()], DOCS / "figures")
+    text = make_gallery.page([records.card(claim) for claim in registry.claims()], DOCS / "figures")
     found = re.split(r"^### `(.*)`$", text, flags=re.MULTILINE)
     return dict(zip(found[1::2], found[2::2], strict=True))
 
@@ -43,8 +43,8 @@ def test_every_claim_has_a_card_with_a_name_of_its_own(sections):
 
 @pytest.mark.parametrize("claim", registry.claims())
 def test_a_card_shows_what_claim_and_record_say(sections, claim):
-    text, experiment, record = sections[claim], registry.load(claim), records.read(claim)
-    assert f'<p class="sentence">{html.escape(experiment.claim)}</p>' in text
+    text, experiment, record = sections[claim], registry.load(claim), records.card(claim).record
+    assert f'<p class="sentence">{html.escape(experiment.sentence)}</p>' in text
     assert html.escape(experiment.conditions) in text
     for name, control in experiment.controls.items():
         assert f"<li><code>{name}</code>: {html.escape(control.meaning)}. " in text
@@ -66,7 +66,7 @@ def test_a_card_shows_what_claim_and_record_say(sections, claim):
 def test_the_cards_are_those_of_the_page():
     """The documentation and the page make them by one function, from the same record."""
     claim = "asymptotics/double_descent"
-    card = cards.card(claim)
+    card = records.card(claim)
     made = page_cards.card_html(
         card, page_cards.of_record(card), None, command=make_gallery.command(card), opened=False
     )

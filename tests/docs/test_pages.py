@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icllab.experiments import registry
+from icllab.lab import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

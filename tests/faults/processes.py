@@ -17,7 +17,7 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-STORE = Path(*CLAIM.split("/"), "smoke")
+STORE = Path(*CLAIM.split("/"), "small")
 
 
 def inside(capfd, command):
@@ -49,7 +49,7 @@ def environment(**variables):
 
 
 def run_command(out, *more):
-    return [*ICL, "run", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
+    return [*ICL, "run", CLAIM, "--size", "small", "--claims", str(CLAIMS), "--out", str(out), *more]
 
 
 def finished_run(out):
@@ -61,7 +61,7 @@ def finished_run(out):
 
 
 def check_command(out, *more):
-    return [*ICL, "check", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out), *more]
+    return [*ICL, "check", CLAIM, "--size", "small", "--claims", str(CLAIMS), "--out", str(out), *more]
 
 
 def finished(command, timeout=120, **variables):
@@ -109,13 +109,18 @@ def cells(out):
     return found
 
 
+def results(out):
+    """The Dataset of ``results.nc``, opened as anybody would."""
+    import xarray as xr
+
+    return xr.load_dataset(Path(out) / STORE / "results.nc")
+
+
 def assert_same(out, undisturbed):
     """Bit for bit; what says when and where it was computed may differ."""
     import xarray as xr
 
-    from icllab.experiments.store import read_dataset
-
-    here = read_dataset(Path(out) / STORE / "results.nc")
+    here = results(out)
     xr.testing.assert_equal(here, undisturbed)
     for name in undisturbed.variables:
         assert here[name].values.tobytes() == undisturbed[name].values.tobytes()
@@ -127,7 +132,7 @@ def assert_same(out, undisturbed):
 def leftovers(out):
     """Files of a store that only runs under way should have."""
     store = Path(out) / STORE
-    return [*store.rglob("*.partial"), *store.glob("leases*"), *store.glob("running*"), *store.glob("failures*")]
+    return [*store.rglob("*.partial"), *store.glob("scratch*"), *store.glob("failures*")]
 
 
 def measured(log):

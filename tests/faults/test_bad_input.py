@@ -72,7 +72,7 @@ def test_a_store_of_another_configuration_is_refused_with_the_difference(tmp_pat
     answer = json.loads(out)
     assert status == 1  # predicted: one half
     assert answer["cells"] == {"computed": 5, "kept": 0}
-    (aside,) = (tmp_path / CLAIM).glob("smoke.before-*")
+    (aside,) = (tmp_path / CLAIM).glob("small.before-*")
     assert any(str(aside) in note for note in answer["notes"])
     assert len(list((aside / "cells").glob("*.nc"))) == 5
     # What is read back is judged under the configuration it was measured under.
@@ -83,7 +83,7 @@ def test_input_that_only_a_cell_can_refuse_leaves_no_trace(tmp_path, capfd, monk
     monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
     status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
     assert status == 2
-    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: InputError: rho: expected another" in complaint(err)
+    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: rho: expected another" in complaint(err)
     # The store is nobody's yet: the right value needs no --fresh.
     assert inside(capfd, run_command(tmp_path))[0] == 0
 

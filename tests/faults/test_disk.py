@@ -7,7 +7,6 @@ import pytest
 from faults.processes import (
     DIMS,
     ICL,
-    STORE,
     assert_same,
     cells,
     check_command,
@@ -17,10 +16,9 @@ from faults.processes import (
     finished_run,
     inside,
     leftovers,
+    results,
     run_command,
 )
-
-from icllab.experiments.store import read_dataset
 
 
 def test_results_below_a_regular_file(tmp_path, capfd):
@@ -74,7 +72,7 @@ def test_a_full_disk(tmp_path):
     assert 0 < len(before) < len(DIMS)
     assert not list(kept.rglob("*.partial"))
     assert {dim: cells(after)[dim] for dim in before} == before
-    assert_same(after, read_dataset(finished_run(tmp_path / "undisturbed") / STORE / "results.nc"))
+    assert_same(after, results(finished_run(tmp_path / "undisturbed")))
     assert leftovers(after) == []
 
 

@@ -12,8 +12,8 @@ from faults.processes import CLAIM, CLAIMS, ICL, complaint, inside
 
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
-from icllab.experiments import reader
-from icllab.experiments.store import read_dataset, write_dataset
+from icllab.lab import foreign
+from icllab.lab.results import from_bytes, to_bytes
 
 
 def results(**attributes):
@@ -45,11 +45,11 @@ def test_what_is_read_is_what_was_written(tmp_path):
     written = results(integer=3, number=0.1, text="λ").assign_coords(predictor=("dim", ["ridge", "dMMSE"]))
     written["icl_error"][0, 0, 0] = np.nan
     written.to_netcdf(tmp_path / "theirs.nc", engine="h5netcdf")
-    write_dataset(tmp_path / "ours.nc", written)
+    (tmp_path / "ours.nc").write_bytes(to_bytes(written))
     for name in ("theirs.nc", "ours.nc"):
-        xr.testing.assert_identical(reader.read_foreign(tmp_path / name).drop_attrs(), written.drop_attrs())
-        assert reader.read_foreign(tmp_path / name).attrs == written.attrs
-    xr.testing.assert_identical(read_dataset(tmp_path / "ours.nc"), written)
+        xr.testing.assert_identical(foreign.read_foreign(tmp_path / name).drop_attrs(), written.drop_attrs())
+        assert foreign.read_foreign(tmp_path / name).attrs == written.attrs
+    xr.testing.assert_identical(from_bytes((tmp_path / "ours.nc").read_bytes(), "ours"), written)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n" + bytes(2000), os.urandom(5000)], ids=len)
@@ -85,24 +85,24 @@ def test_a_small_file_that_declares_terabytes(tmp_path):
     with h5py.File(path, "w") as file:
         file.create_dataset("icl_error", shape=(1 << 40,), chunks=(1 << 10,), dtype="f8")
     with pytest.raises(InputError, match="bytes of arrays, where"):
-        reader.read_foreign(path)
+        foreign.read_foreign(path)
 
 
 def test_a_flipped_bit_in_a_file_of_ours(tmp_path):
     path = tmp_path / "ours.nc"
-    write_dataset(path, results())
+    path.write_bytes(to_bytes(results()))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedFile, match="checksum"):
-        reader.read_foreign(path)
+        foreign.read_foreign(path)
 
 
 def test_what_is_no_regular_file_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe.nc")
     for name in ("pipe.nc", "nothing.nc"):
         with pytest.raises(InputError, match="expected a directory of results or a"):
-            reader.read_foreign(tmp_path / name)
+            foreign.read_foreign(tmp_path / name)
 
 
 def stand_in(monkeypatch, tmp_path, script):
@@ -119,18 +119,18 @@ def stand_in(monkeypatch, tmp_path, script):
 def test_a_reader_that_crashes_is_one_line(monkeypatch, tmp_path):
     path = stand_in(monkeypatch, tmp_path, "kill -SEGV $$")
     with pytest.raises(InputError, match=r"got a file that kills its reader \(signal 11\)"):
-        reader.read_foreign(path)
+        foreign.read_foreign(path)
 
 
 def test_a_reader_that_hangs_is_stopped(monkeypatch, tmp_path):
     path = stand_in(monkeypatch, tmp_path, "exec sleep 60")
-    monkeypatch.setattr(reader, "SECONDS", 0.2)
+    monkeypatch.setattr(foreign, "SECONDS", 0.2)
     with pytest.raises(InputError, match=r"opens in 0\.2 s, this one does not"):
-        reader.read_foreign(path)
+        foreign.read_foreign(path)
 
 
 @pytest.mark.parametrize("answer", ["", "{}", "[]", '{"dims": {"x": []}, "coords": [], "attrs": {}}', "not JSON"])
 def test_a_reader_that_lies_is_not_believed(answer, monkeypatch, tmp_path):
     path = stand_in(monkeypatch, tmp_path, f"echo '{answer}'")
     with pytest.raises(InputError, match="expected arrays with named axes"):
-        reader.read_foreign(path)
+        foreign.read_foreign(path)

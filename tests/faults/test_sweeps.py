@@ -1,38 +1,37 @@
-"""Sweeps through faults of workers, limits, shards and clocks: every cell in the end, as if nothing had happened."""
+"""Sweeps through faults of workers, limits and shards: every cell in the end, as if nothing had happened."""
 
-import shutil
-import subprocess
-import sys
-import time
-from pathlib import Path
+import os
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from faults.processes import (
     CLAIM,
     CLAIMS,
     DIMS,
-    STORE,
     alive,
     assert_same,
+    complaint,
     ended,
-    finished,
     finished_run,
     inside,
     leftovers,
     measured,
+    results,
     run_command,
     started,
     strictly,
 )
 
-from icllab.experiments import heartbeat, leases, requests, runner
-from icllab.experiments.store import read_dataset
+import icllab as icl
+from icllab.lab.job import new_request as requested
+from icllab.lab.run import compute
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The Dataset of a run that nothing happens to."""
-    return read_dataset(finished_run(tmp_path_factory.mktemp("undisturbed")) / STORE / "results.nc")
+    return results(finished_run(tmp_path_factory.mktemp("undisturbed")))
 
 
 @pytest.fixture
@@ -67,8 +66,17 @@ def test_a_worker_that_hangs(tmp_path, log, capfd, monkeypatch, undisturbed):
     assert leftovers(tmp_path) == []
 
 
+def test_a_cell_that_kills_every_worker_is_given_up_alone(tmp_path, log, capfd, monkeypatch):
+    monkeypatch.setenv("STEADY_FAULT", "kill:8")
+    status, _, err = inside(capfd, run_command(tmp_path, "--workers", "2"))
+    assert status == 4
+    assert "1 of 5 cells failed, 4 are kept; the first, dim=8: its worker process ended" in complaint(err)
+    assert [dim for dim, _ in measured(log)].count(8) == 3
+    assert len(measured(log)) == len(DIMS) + 2  # no other cell is begun again
+
+
 def test_shards_that_overlap(tmp_path, log, undisturbed):
-    """Two disjoint shards and one of another division, all at once: no cell is begun twice."""
+    """Two disjoint shards and one of another division, all at once: every cell in the end, and no half of one."""
     parts = ("1/2", "2/2", "1/3")
     at_once = [started(run_command(tmp_path, "--shard", part, "--json"), STEADY_PAUSE=0.3) for part in parts]
     answers = [ended(process) for process in at_once]
@@ -76,10 +84,26 @@ def test_shards_that_overlap(tmp_path, log, undisturbed):
     last = [answer for _, out, _ in answers if (answer := strictly(out))["verdict"] == "holds"]
     assert last
     assert all("the last shard to end: every cell is here" in answer["notes"] for answer in last)
-    assert sorted(dim for dim, _ in measured(log)) == sorted(DIMS)
-    assert sum(strictly(out)["cells"]["computed"] for _, out, _ in answers) == len(DIMS)
+    assert {dim for dim, _ in measured(log)} == set(DIMS)
     assert_same(tmp_path, undisturbed)
     assert leftovers(tmp_path) == []
+
+
+def test_values_that_a_cell_lacks_are_measured_beside_those_it_has(tmp_path, log):
+    more = requested(CLAIM, "small", axes={"ridge": [0.5]}, out=tmp_path, claims=CLAIMS)
+    first = icl.run(CLAIM, "small", axes={"dim": [2]}, out=tmp_path, claims=CLAIMS)
+    assert compute(more).computed == len(DIMS)
+    whole = icl.open(CLAIM, out=tmp_path, claims=CLAIMS)
+    np.testing.assert_array_equal(whole["icl_error"].sel(dim=2, ridge=0), first["icl_error"].sel(dim=2, ridge=0))
+    assert np.isfinite(whole["icl_error"].sel(ridge=0.5)).all()
+    assert np.isnan(whole["icl_error"].sel(dim=4, ridge=0)).all()  # never requested
+
+
+def test_any_executor_measures(tmp_path, log, undisturbed):
+    with ThreadPoolExecutor(2) as executor:
+        icl.run(CLAIM, "small", out=tmp_path, claims=CLAIMS, executor=executor)
+    assert {pid for _, pid in measured(log)} == {os.getpid()}
+    assert_same(tmp_path, undisturbed)
 
 
 def test_a_shard_computes_its_part_and_the_last_one_judges(tmp_path, log, capfd):
@@ -99,85 +123,3 @@ def test_a_shard_computes_its_part_and_the_last_one_judges(tmp_path, log, capfd)
     assert "each shard would set" in inside(capfd, run_command(tmp_path, "--shard", "1/2", "--fresh"))[2]
     for limit in ("0", "-1", "inf", "nan"):
         assert "limit: expected a positive number" in inside(capfd, run_command(tmp_path, "--limit", limit))[2]
-
-
-def test_a_run_on_another_machine_that_has_stopped_is_overtaken(tmp_path, log, monkeypatch, undisturbed):
-    """Its heartbeat is watched, its clock is not asked: a file of the year 2100 that never changes is silent."""
-    store = tmp_path / STORE
-    for folder in (leases.FOLDER, heartbeat.FOLDER):
-        (store / folder).mkdir(parents=True)
-    (store / leases.FOLDER / "dim=8.json").write_text('{"run": "far-1.json", "pid": 1, "born": "far 1"}')
-    (store / heartbeat.FOLDER / "far-1.json").write_text('{"updated": 4102444800}')
-    monkeypatch.setattr(leases, "SILENT", 1.5)
-    begun = time.monotonic()
-    finished_run(tmp_path)
-    assert time.monotonic() - begun > 1.5
-    assert [dim for dim, _ in measured(log)][-1] == 8
-    assert_same(tmp_path, undisturbed)
-    assert not (store / leases.FOLDER).exists()
-
-
-def test_a_run_on_another_machine_that_goes_on_is_left_its_cells(tmp_path, log, monkeypatch):
-    store = tmp_path / STORE
-    (store / leases.FOLDER).mkdir(parents=True)
-    lease = store / leases.FOLDER / "dim=8.json"
-    lease.write_text('{"run": "far-1.json", "pid": 1, "born": "far 1"}')
-    monkeypatch.setattr(leases, "SILENT", 30)
-    request = requests.requested(CLAIM, "smoke", out=tmp_path, claims=CLAIMS)
-    other = runner.compute(requests.requested(CLAIM, "smoke", out=tmp_path / "far", claims=CLAIMS))
-    assert other.computed == len(DIMS)
-
-    def arrives(done, total, what, left):
-        if done == total - 1:
-            shutil.copy(tmp_path / "far" / STORE / "cells" / "dim=8.nc", store / "cells")
-            lease.unlink(missing_ok=True)
-
-    done = runner.compute(request, progress=arrives)
-    assert (done.computed, done.kept) == (len(DIMS) - 1, 1)
-    assert [dim for dim, _ in measured(log)].count(8) == 1
-
-
-def test_the_clock_is_set_back_by_a_day(tmp_path, log, monkeypatch, undisturbed):
-    now, back = time.time, []
-    monkeypatch.setattr(time, "time", lambda: now() - 86_400 * len(back))
-    monkeypatch.setattr(heartbeat, "SECONDS", 0.0)
-    request, beats = requests.requested(CLAIM, "smoke", out=tmp_path, claims=CLAIMS), []
-
-    def progress(done, total, what, left):
-        (beat,) = heartbeat.beats(tmp_path / STORE)
-        beats.append((beat.alive, beat.count, beat.done))
-        if done == 2:
-            back.append(True)
-
-    assert runner.compute(request, progress=progress).computed == len(DIMS)
-    assert all(alive for alive, _, _ in beats)
-    assert [count for _, count, _ in beats] == sorted({count for _, count, _ in beats})
-    assert beats[-1][2] == len(DIMS)
-    finished_run(tmp_path)
-    assert_same(tmp_path, undisturbed)
-    assert leftovers(tmp_path) == []
-
-
-def test_the_clock_of_a_process_is_set_back(tmp_path, log, undisturbed):
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-    if library is None:
-        pytest.skip("libfaketime is not installed here (Debian: faketime)")
-    clock = tmp_path / "clock"
-    clock.write_text("+0")
-    fake = {"FAKETIME_TIMESTAMP_FILE": clock, "FAKETIME_NO_CACHE": 1, "FAKETIME_DONT_FAKE_MONOTONIC": 1}
-    done = finished(run_command(tmp_path), STEADY_FAULT="clock:8", LD_PRELOAD=library, **fake)
-    assert done.returncode == 0, done.stderr
-    created = {read_dataset(path).attrs["created"] for path in (tmp_path / STORE / "cells").glob("*.nc")}
-    assert len({when[:10] for when in created}) == 2
-    assert_same(tmp_path, undisturbed)
-    assert leftovers(tmp_path) == []
-
-
-def test_workers_that_cannot_start_are_not_started_for_ever(tmp_path):
-    """Each worker imports the script that starts it."""
-    run = f"icllab.run({CLAIM!r}, 'smoke', claims={str(CLAIMS)!r}, out='out', workers=2)"
-    script = tmp_path / "script.py"
-    script.write_text(f"import icllab\nif __name__ == '__main__':\n    {run}\nelse:\n    raise SystemExit(3)\n")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "expected processes that start, 3 in a row did not" in done.stderr.splitlines()[-1]

@@ -9,7 +9,7 @@ from faults.processes import CLAIMS, finished_run
 from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
-from icllab.experiments import registry
+from icllab.lab import registry
 from icllab.page import catalogue, server
 
 ADDRESS = "http://127.0.0.1:8765"

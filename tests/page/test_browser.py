@@ -15,14 +15,14 @@ from icllab.cli import main
 from icllab.page import report, server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/compare", "#/explore", "#/explore/linear_attention")
+VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/explore", "#/explore/linear_attention")
 
 
 @pytest.fixture(scope="module")
 def out(finished, tmp_path_factory):
     """Results of the claim, and older ones of another configuration."""
     out = shutil.copytree(finished, tmp_path_factory.mktemp("browser") / "out")
-    other = out / STORE.parent / "smoke.before-20260101T000000"
+    other = out / STORE.parent / "small.before-20260101T000000"
     shutil.copytree(out / STORE, other)
     path = other / "configuration.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"fixed": {"rho": 0.25}}))
@@ -108,10 +108,10 @@ def test_a_claim_shows_its_numbers_and_its_data(tab, out):
 
 def test_a_run_is_started_watched_and_stopped(tab, out, monkeypatch):
     monkeypatch.setenv("STEADY_PAUSE", "2")  # longer than the page waits between looks
-    shutil.rmtree(out / STORE.parent / "small", ignore_errors=True)
+    shutil.rmtree(out / STORE.with_name("smoke"), ignore_errors=True)
     page = tab("#/runs")
     page.select_option("#claim", CLAIM)
-    page.select_option("#size", "small")
+    page.select_option("#size", "smoke")
     for _ in range(2):
         page.get_by_role("button", name="Start").click()
         page.wait_for_timeout(200)
@@ -126,7 +126,7 @@ def test_a_run_is_started_watched_and_stopped(tab, out, monkeypatch):
     page.wait_for_selector(".run[data-state=finished]", timeout=60_000)
     # A longer one is stopped, and keeps what is finished.
     shutil.rmtree(out / STORE / "cells")
-    page.select_option("#size", "smoke")
+    page.select_option("#size", "small")
     page.get_by_role("button", name="Start").click()
     started = page.locator(".run").first
     playwright.expect(started.locator(".left")).to_contain_text(re.compile(r"[1-4] of 5 cells, about"), timeout=60_000)
@@ -134,16 +134,7 @@ def test_a_run_is_started_watched_and_stopped(tab, out, monkeypatch):
     playwright.expect(started).to_have_attribute("data-state", "stopped", timeout=60_000)
     playwright.expect(started).to_contain_text("Its finished cells are kept.")
     assert 0 < len(cells(out)) < len(DIMS)
-    assert main([*ICL, "run", CLAIM, "--size", "smoke", "--claims", str(CLAIMS), "--out", str(out)][len(ICL) :]) == 0
-
-
-def test_two_results_are_compared(tab):
-    page = tab("#/compare")
-    (older,) = [text for text in page.locator("#side0 option").all_inner_texts() if "before" in text]
-    page.select_option("#side0", label=older)
-    playwright.expect(page.locator(".difference")).to_contain_text("fixed.rho")
-    assert "0.25" in page.locator(".difference").inner_text()
-    assert page.locator(".pair img").count() == 2
+    assert main([*ICL, "run", CLAIM, "--size", "small", "--claims", str(CLAIMS), "--out", str(out)][len(ICL) :]) == 0
 
 
 def test_an_explorer_answers_through_the_server(tab):
@@ -204,7 +195,7 @@ def test_everything_is_reached_with_the_keyboard(tab):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
     assert reached[0] == "Skip to the content"
-    assert {"Claims", "Explore", "Runs", "Compare", "Dark", "word"} <= set(reached)
+    assert {"Claims", "Explore", "Runs", "Dark", "word"} <= set(reached)
     page.locator(".tile a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("h1.sentence")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from icllab.experiments.cards import Card
+from icllab.lab.records import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence
 from icllab.page.markup import Html, joined, table, tag
@@ -126,11 +126,3 @@ def test_cells_of_several_commits_are_told_with_all_of_them():
     told = cards.origin(commits, "2026-01-02T03:04:05+00:00", machines, 7.4)
     assert told == ["commits 0123456789ab, fedcba987654", "2026-01-02", "cpu: a, cpu: b", "7 s"]
     assert cards.origin("", "", "cpu: a", 7.4) == ["cpu: a", "7 s"]
-
-
-def test_a_renewed_record_says_at_which_commit_its_data_were_found_equal_last():
-    renewals = [{"commits": ["a" * 40, one * 40], "equal": ["smoke: 4 cells"]} for one in "bc"]
-    (plain,), (renewed,) = (
-        cards.of_record(card({"small": entry("holds") | more})) for more in ({}, {"renewals": renewals})
-    )
-    assert renewed.origin == [*plain.origin, "equal data at commit cccccccccccc"]

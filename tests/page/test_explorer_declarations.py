@@ -13,7 +13,7 @@ import xarray as xr
 
 import icllab.page
 from icllab.core.errors import InputError
-from icllab.experiments import registry
+from icllab.lab import registry
 from icllab.page.explorers import EXPLORERS
 from icllab.page.explorers.declaration import Choice, listed
 

@@ -79,7 +79,7 @@ def test_it_says_what_results_say_and_what_the_record_says(finished, tmp_path, i
     assert answer["figures"] == [str(tmp_path / "r-claims-steady.pdf")]
     text = to.read_text("utf-8")
     assert text.count("error = 0.5, dim=") == 5
-    assert "smoke, run here" in text
+    assert "small, run here" in text
     assert "small, recorded" in text
     assert "arXiv:2405.11751" in text  # the references
 
@@ -91,10 +91,10 @@ def test_its_status_is_the_worst_of_the_verdicts(results, tmp_path, icl):
         return icl("report", *more, CLAIM, "-o", to, "--out", results, "--claims", CLAIMS)[0]
 
     assert status() == 0
-    shutil.copytree(results / STORE, results / STORE.with_name("small"))
-    assert status() == 4  # not the configuration of that size
+    configuration = results / STORE / "configuration.json"
+    configuration.write_text(configuration.read_text().replace('"key": 0', '"key": 7'))
+    assert status() == 4  # not the configuration of the claim
     assert 'class="fault"' in to.read_text("utf-8")
-    shutil.rmtree(results / STORE.with_name("small"))
     shutil.rmtree(results / STORE)
     assert status() == 3
     assert "not yet run" in to.read_text("utf-8")
@@ -115,7 +115,7 @@ def test_bad_input_is_one_line(words, said, icl):
 
 
 def test_what_a_claim_says_is_text():
-    from icllab.experiments.cards import Card
+    from icllab.lab.records import Card
 
     said = "</style><script>alert(1)</script>"
     card = Card(said, said, said, (), ("small",), {said: said}, {})
@@ -128,4 +128,4 @@ def test_a_page_offers_the_same_file(page):
     answer = page.get(f"/api/claims/{CLAIM}/report.html")
     assert answer.headers["content-disposition"] == 'attachment; filename="claims-steady.html"'
     assert Addresses(answer.text).found
-    assert "smoke, run here" in answer.text
+    assert "small, run here" in answer.text

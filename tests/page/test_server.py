@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+import xarray as xr
 from faults.processes import CLAIM, CLAIMS, STORE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from icllab.experiments.store import read_dataset
 from icllab.page import reading, stored
 from icllab.page.asked import sent
 
@@ -34,7 +34,7 @@ def test_the_gallery_has_every_claim_with_its_verdict(page):
     assert (own["verdict"], own["stale"], own["papers"]) == ("holds", False, ["Lu24"])
     assert "one half and a little noise" in own["words"]
     assert "pehlevan" in own["words"]  # by an author too
-    assert "smoke, run here" in own["html"]
+    assert "small, run here" in own["html"]
     assert "recorded" in found["asymptotics/double_descent"]["html"]
     assert "asymptotics" in answer["subjects"]
     assert answer["papers"]["Lu24"] == "Lu et al. (2025)"
@@ -48,7 +48,7 @@ def test_a_card_has_all_of_a_claim(page):
     assert html.count("error = 0.5, dim=") == 5
     assert " ± " in html
     assert "nine tenths instead of one half" in html
-    assert "def measure(point, *, key):" in html  # its text
+    assert "def measure(point, *, key, scratch, raised=0.0):" in html  # its text
     assert f"icl run {CLAIM} --size small" in html
     for what in stored.DATA:
         assert f"/api/results/{one['id']}/{what}?v=" in html
@@ -58,7 +58,7 @@ def test_a_card_has_all_of_a_claim(page):
 def test_a_claim_that_was_never_run_and_a_stale_one_say_so(opened, results):
     page = opened(results)
     path = results / STORE / "verdict.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"digest": "another"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"measure": 2}))
     tile = next(one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM)
     assert tile["stale"]
     assert ">stale</span>" in tile["html"]
@@ -73,9 +73,9 @@ def test_data_are_what_is_stored(page, finished):
     assert page.get(f"/api/results/{one['id']}/data.nc").content == path.read_bytes()
     assert page.get(f"/api/results/{one['id']}/figure.png").content == (path.parent / "figure.png").read_bytes()
     pdf = page.get(f"/api/results/{one['id']}/figure.pdf")
-    assert pdf.headers["content-disposition"] == 'attachment; filename="claims-steady-smoke.pdf"'
+    assert pdf.headers["content-disposition"] == 'attachment; filename="claims-steady-small.pdf"'
     rows = list(csv.DictReader(page.get(f"/api/results/{one['id']}/data.csv").text.splitlines()))
-    data = read_dataset(path)
+    data = xr.load_dataset(path)
     assert len(rows) == sum(variable.size for variable in data.data_vars.values())
     axes = [str(name) for name in data.dims]
     for row in rows:
@@ -118,38 +118,10 @@ def test_a_file_that_nobody_waits_for_is_closed(tmp_path):
 
 def test_a_table_has_no_formulas():
     """Text of a file that a spreadsheet would run is marked as text; numbers are as they are."""
-    import xarray as xr
-
     data = xr.Dataset({"=1+1": ("@axis", [-1.5, float("nan")])}, coords={"@axis": ["+x", "y,z"]})
     rows = list(csv.reader(b"".join(reading.as_csv(data)).decode().splitlines()))
     assert rows == [["quantity", "'@axis", "value"], ["'=1+1", "'+x", "-1.5"], ["'=1+1", "y,z", "nan"]]
     assert reading.rows(data) == 2
-
-
-def test_two_results_are_compared(opened, results):
-    """Only what differs is in the table, and findings of one id stand in one row."""
-    other = results / STORE.parent / "small.before-20260101T000000"
-    shutil.copytree(results / STORE, other)
-    path = other / "configuration.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"fixed": {"rho": 0.25}}))
-    page = opened(results)
-    first, second = page.get("/api/results").json()["results"]
-    assert [one["current"] for one in (first, second)] == [False, True]
-    html = page.get("/api/compare", params={"first": first["id"], "second": second["id"]}).json()["html"]
-    assert "<td><code>fixed.rho</code></td><td>0.25</td><td>0.5</td>" in html
-    assert html.count("<td><code>") == 1
-    assert html.count("error = 0.5, dim=") == 5
-    assert "first: measured" in html
-    assert "second: measured" in html
-    same = page.get("/api/compare", params={"first": first["id"], "second": first["id"]}).json()["html"]
-    assert "The same in both" in same
-    (results / STORE / "verdict.json").unlink()
-    page.get("/api/results")  # which looks again
-    html = page.get("/api/compare", params={"first": first["id"], "second": second["id"]}).json()["html"]
-    assert "Of the second there are none." in html
-    assert "second: measured" not in html
-    assert html.count("error = 0.5, dim=") == 5
-    assert "not judged</span>" in html
 
 
 @pytest.mark.parametrize(
@@ -157,10 +129,9 @@ def test_two_results_are_compared(opened, results):
     [
         ("/api/claims/asymptotics/nothing", 404, "claim: expected one of this library"),
         ("/api/results/0123456789abcdef", 404, "result: expected one of this directory"),
-        ("/api/compare?first=a", 400, "query: expected a value of second"),
+        ("/api/results/0123456789abcdef/points", 400, "query: expected a value of explorer"),
         ("/api/claims?colour=red", 400, "unknown name in the query: 'colour'"),
-        ("/api/compare?first=a&first=b", 400, "first: expected one value"),
-        ("/api/training/none", 404, "result: expected one of this directory"),
+        ("/api/results/0123456789abcdef/points?explorer=a&explorer=b", 400, "explorer: expected one value"),
         ("/api/explorers/none", 404, "explorer: expected one of"),
         ("/api/runs/none/log", 404, "run: expected one of this page"),
         ("/api/nothing", 404, "address: expected one of this page"),
@@ -188,7 +159,7 @@ def test_a_start_is_read_before_anything_runs(page):
     assert "an integer from 1 to 64" in said(json.dumps({"claim": CLAIM, "workers": 0}))
     assert "expected one of this library" in said(json.dumps({"claim": "--help"}), 404)
     assert "at most 65536 bytes" in said(json.dumps({"claim": "a" * 70_000}))
-    assert page.app.app.state.desk.runs.jobs() == []
+    assert page.app.app.state.api.runs.jobs() == []
 
 
 # Files that are not what they seem.
@@ -217,7 +188,7 @@ def test_a_file_that_cannot_be_read_is_a_red_card_with_its_reason(damage, opened
 
 
 def test_a_file_that_kills_its_reader_kills_nothing_else(opened, results, monkeypatch):
-    monkeypatch.setattr("icllab.experiments.reader._asked", killed)
+    monkeypatch.setattr("icllab.lab.foreign._asked", killed)
     (results / "hostile.nc").write_bytes(b"x")
     page = opened(results)
     assert "a file that kills its reader" in file_card(page)
@@ -283,13 +254,13 @@ import sys
 from pathlib import Path
 from icllab.page import server
 from icllab.page.explorers import EXPLORERS
-desk = server.build(Path({str(finished)!r}), claims=Path({str(CLAIMS)!r})).app.state.desk
-desk.open()
-desk.gallery(), desk.claim(*{CLAIM!r}.split("/")), desk.state()
-(one,) = desk.index.present()
-desk.result(one), desk.download(one, "data.csv"), desk.compare(one, one)
-for id in EXPLORERS: desk.explore(id, {{}})
-desk.close()
+api = server.build(Path({str(finished)!r}), claims=Path({str(CLAIMS)!r})).app.state.api
+api.open()
+api.gallery(), api.claim(*{CLAIM!r}.split("/")), api.state()
+(one,) = api.index.present()
+api.result(one), api.download(one, "data.csv")
+for id in EXPLORERS: api.explore(id, {{}})
+api.close()
 print(*sorted({{name.split(".")[0] for name in sys.modules}}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -348,7 +319,7 @@ def fuzzed(page, monkeypatch, count):
         "0",
     ]
     endpoints = [
-        one for one in page.app.app.state.desk.endpoints if "report" not in one.path and "so-far" not in one.path
+        one for one in page.app.app.state.api.endpoints if "report" not in one.path and "so-far" not in one.path
     ]
     codes = []
 

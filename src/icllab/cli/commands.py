@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 import icllab
 from icllab.cli.reports import Report
 
-OUT = "icl-results"  # that of experiments.requests, which help does not import
+OUT = "icl-results"  # that of lab.job, which help does not import
 
 app = App(
     name="icl",
@@ -49,7 +49,7 @@ class Common:
 
 
 def _claim_names(context: Any) -> Iterable[str]:
-    from icllab.experiments import registry
+    from icllab.lab import registry
 
     return registry.claims()
 
@@ -67,6 +67,7 @@ Out: TypeAlias = Annotated[Path, Parameter(help="Where results are kept.")]
 Control: TypeAlias = Annotated[
     str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
 ]
+Recorded: TypeAlias = Annotated[bool, _switch("Read the data of the claim's record instead.")]
 NONE = Common()
 
 
@@ -113,9 +114,13 @@ def run(
     out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None,
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
     workers: Annotated[int | None, _whole("Number of processes; 1 unless said otherwise.")] = None,
-    scheduler: Annotated[str | None, Parameter(help="Address of a dask scheduler to hand cells to.")] = None,
+    scheduler: Annotated[
+        str | None,
+        Parameter(help="Address of a dask scheduler to hand cells to; or slurm, or slurm:timeout_min=60,..."),
+    ] = None,
     limit: Annotated[
-        float | None, Parameter(help="Seconds that a cell may take; then another worker gets it. None unless said.")
+        float | None,
+        Parameter(help="Seconds that a cell may take; then its process ends and another gets it. None unless said."),
     ] = None,
     shard: Annotated[
         str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
@@ -163,13 +168,14 @@ def check(
     out: Out = Path(OUT),
     control: Control = None,
     claims: ClaimsFolder = None,
-    record: Annotated[bool, _switch("Note the verdict in the claim's record.json.")] = False,
+    recorded: Recorded = False,
+    record: Annotated[bool, _switch("Note the verdict and its data in the claim's record.")] = False,
     common: Common = NONE,
 ) -> Report:
-    """Judge results that are already there; nothing is computed."""
+    """Judge results that are already there, or those of the record; nothing is computed."""
     from icllab.cli import reading
 
-    return reading.check(names, size=size, out=out, control=control, claims=claims, record=record)
+    return reading.check(names, size=size, out=out, control=control, claims=claims, recorded=recorded, record=record)
 
 
 @app.command(sort_key=5)
@@ -189,12 +195,13 @@ def draw(
     to: Annotated[
         Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
     ] = None,
+    recorded: Recorded = False,
     common: Common = NONE,
 ) -> Report:
     """Draw the figure of results, as PNG and PDF."""
     from icllab.cli import reading
 
-    return reading.draw(claim, size=size, out=out, control=control, to=to, claims=claims)
+    return reading.draw(claim, size=size, out=out, control=control, to=to, claims=claims, recorded=recorded)
 
 
 @app.command(sort_key=6)

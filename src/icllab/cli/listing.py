@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import InputError, require_known
-from icllab.experiments import cards, records, registry, requests, store
-from icllab.experiments.judging import noted
+from icllab.lab import records, registry
+from icllab.lab.job import results_root, sizes_present
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 def listed(
     word: str | None, *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
 ) -> Report:
-    """The claims that fit the filters; a filter that nothing could ever fit is refused."""
-    known = {name: registry.load(name, claims) for name in registry.claims(claims)}
+    """The claims that fit the filters; a filter that nothing could ever fit raises InputError."""
+    cards = [records.card(name, claims) for name in registry.claims(claims)]
     if subject is not None:
-        require_known("subject", subject, {name.split("/")[0] for name in known})
+        require_known("subject", subject, {card.subject for card in cards})
+    sources = {card.claim: {source.key for source in card.sources} for card in cards}
     if paper is not None:
-        require_known("paper", paper, {key for experiment in known.values() for key in experiment.sources})
+        require_known("paper", paper, set().union(*sources.values()))
     fitting = [
-        name
-        for name, experiment in known.items()
-        if subject in (None, name.split("/")[0])
-        and (paper is None or paper in experiment.sources)
-        and (word is None or word.lower() in f"{name} {experiment.claim} {experiment.conditions}".lower())
+        card
+        for card in cards
+        if subject in (None, card.subject)
+        and (paper is None or paper in sources[card.claim])
+        and (word is None or word.lower() in f"{card.claim} {card.sentence} {card.conditions}".lower())
     ]
     if not fitting:
-        raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(known)} claims has it")
-    rows = [_row(cards.card(name, claims), out, claims) for name in fitting]
+        raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
+    files = registry.claims(claims)
+    rows = [_row(card, out, registry.version(files[card.claim])) for card in fitting]
     return Report({"claims": rows}, lambda console: (_write_long if long else _write)(console, rows))
 
 
-def _row(card: cards.Card, out: Path, claims: Path | None) -> dict[str, Any]:
+def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
     return {
         "claim": card.claim,
         "sentence": card.sentence,
@@ -43,60 +45,68 @@ def _row(card: cards.Card, out: Path, claims: Path | None) -> dict[str, Any]:
         "sources": [source.key for source in card.sources],
         "sizes": list(card.sizes),
         "controls": dict(card.controls),
-        "record": {size: {name: found[name] for name in ("verdict", "stale")} for size, found in card.record.items()},
-        "results": _present(out, card.claim, [None, *card.controls], claims),
+        "record": {size: {name: entry[name] for name in ("verdict", "stale")} for size, entry in card.record.items()},
+        "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
 
 
-def _present(out: Path, claim: str, controls: Sequence[str | None], claims: Path | None) -> list[dict[str, Any]]:
-    found = []
+def _present(out: Path, claim: str, controls: Sequence[str | None], version: int) -> list[dict[str, Any]]:
+    rows = []
     for control in controls:
-        for size in requests.sizes_present(out, claim, control):
-            kept = store.Store(requests.store_root(out, claim, size, control))
-            cells = {kept.path(cell) for grid in kept.requested() for cell in grid.cells()}
-            there = sum(path.is_file() for path in cells)
-            judged = noted(kept.root)
-            verdict = judged and judged["verdict"]
-            stale = bool(judged and records.is_stale(claim, judged, claims))
-            found.append(
-                {"size": size, "control": control, "cells": there, "of": len(cells), "path": kept.root}
-                | {"verdict": verdict, "stale": stale}
+        for size in sizes_present(out, claim, control):
+            from icllab.lab.results import Store, noted_verdict
+
+            store = Store(results_root(out, claim, size, control))
+            cells = {store.path(cell) for grid in store.requests() for cell in grid.cells()}
+            note = noted_verdict(store.root)
+            rows.append(
+                {
+                    "size": size,
+                    "control": control,
+                    "cells": sum(path.is_file() for path in cells),
+                    "of": len(cells),
+                    "path": store.root,
+                    "verdict": note and note["verdict"],
+                    "stale": bool(note and note.get("measure", 1) != version),
+                }
             )
-    return found
+    return rows
 
 
 def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a claim: its name, the verdict of its record at the largest size, and what was found here."""
+    """One line a claim: its name, the verdict of its record, results that are here, and what it is about."""
     from rich.text import Text
 
-    columns = [(row["claim"], *_recorded(row), _here(row)) for row in rows]
-    widths = [max(len(column[i]) for column in [*columns, ("claim", "record", "", "here")]) for i in range(2)]
-    heading = f"{'claim':<{widths[0]}}  {'record':<{widths[1]}}  here"
-    console.print(Text(heading, "dim"), soft_wrap=True)
-    for name, verdict, style, here in columns:
-        line = Text.assemble(f"{name:<{widths[0]}}  ", (f"{verdict:<{widths[1]}}", style), f"  {here}")
-        console.print(line, soft_wrap=True)
+    columns = [(row["claim"], *_recorded(row), _here(row), row["sentence"]) for row in rows]
+    heading = ("claim", "record", "", "here", "about")
+    name, record, here = (max(len(column[i]) for column in [*columns, heading]) for i in (0, 1, 3))
+    console.print(Text(f"{'claim':<{name}}  {'record':<{record}}  {'here':<{here}}  about", "dim"), soft_wrap=True)
+    width = max(console.width - name - record - here - 6, 40)
+    for claim, verdict, style, results, sentence in columns:
+        about = sentence if len(sentence) <= width else f"{sentence[: width - 1].rstrip()}…"
+        columns_text = (f"{claim:<{name}}  ", (f"{verdict:<{record}}", style), f"  {results:<{here}}  ", (about, "dim"))
+        console.print(Text.assemble(*columns_text), soft_wrap=True)
 
 
 def _recorded(row: Mapping[str, Any]) -> tuple[str, str]:
     if not row["record"]:
         return "none", "dim"
-    size, found = list(row["record"].items())[-1]
-    return f"{_spelled(found)} ({size})", STYLES[found["verdict"]]
+    size, entry = list(row["record"].items())[-1]
+    return f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
 
 
-def _spelled(found: Mapping[str, Any]) -> str:
-    """A verdict; one on results of sources that have changed since is stale."""
-    return (found["verdict"] or "") + (", stale" if found["stale"] else "")
+def _spelled(entry: Mapping[str, Any]) -> str:
+    """A verdict; one on results of another version of the measurement is stale."""
+    return (entry["verdict"] or "") + (", stale" if entry["stale"] else "")
 
 
 def _here(row: Mapping[str, Any]) -> str:
     parts = []
-    for found in row["results"]:
-        where = found["size"] + (f" under {found['control']}" if found["control"] else "")
-        whole = found["cells"] == found["of"]
-        said = _spelled(found) or "not judged" if whole else f"{found['cells']} of {found['of']} cells"
-        parts.append(f"{where}: {said}")
+    for result in row["results"]:
+        size = result["size"] + (f" under {result['control']}" if result["control"] else "")
+        complete = result["cells"] == result["of"]
+        state = _spelled(result) or "not judged" if complete else f"{result['cells']} of {result['of']} cells"
+        parts.append(f"{size}: {state}")
     return ", ".join(parts)
 
 
@@ -109,14 +119,13 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
         console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
         if row["conditions"]:
             console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
-        described = [("record", _recorded(row)[0]), ("sizes", ", ".join(row["sizes"]))]
+        fields = [("record", _recorded(row)[0]), ("sizes", ", ".join(row["sizes"]))]
         if row["controls"]:
-            described.append(("negative controls", ", ".join(row["controls"])))
-        described.append(("sources", ", ".join(row["sources"])))
-        for found in row["results"]:
-            under = f" under {found['control']}" if found["control"] else ""
-            cells = f"{found['cells']} of {found['of']} cells"
-            said = ", ".join(filter(None, (cells, _spelled(found))))
-            described.append(("results", f"{found['size']}{under}: {said} in {found['path']}"))
-        lines(console, described)
+            fields.append(("negative controls", ", ".join(row["controls"])))
+        fields.append(("sources", ", ".join(row["sources"])))
+        for result in row["results"]:
+            under = f" under {result['control']}" if result["control"] else ""
+            state = ", ".join(filter(None, (f"{result['cells']} of {result['of']} cells", _spelled(result))))
+            fields.append(("results", f"{result['size']}{under}: {state} in {result['path']}"))
+        lines(console, fields)
         console.print()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icllab.cli.reports import STYLES, Report, lines, worst
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.files import disk_faults, write_atomically
-from icllab.experiments import registry
+from icllab.lab import registry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def _has_display() -> bool:
 
 def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) -> Report:
     """Write the report; its exit status is the worst of the verdicts in it, 3 for a claim without one."""
-    from icllab.experiments.checks import Outcome
+    from icllab.lab.checks import Outcome
     from icllab.page import report as reports
 
     if not names:

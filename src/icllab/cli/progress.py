@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 
-from icllab.experiments.runner import Progress
+from icllab.lab.run import Progress
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextlib.contextmanager
-def shown(title: str) -> Iterator[Progress]:
+def bar(title: str) -> Iterator[Progress]:
     """A function ``(done, total, what, seconds left)`` that shows what it is told."""
     if sys.stderr.isatty():
         with _bar(title) as progress:

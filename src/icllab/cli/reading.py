@@ -2,27 +2,51 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icllab.cli.reports import STYLES, Report, lines, worst
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
-from icllab.experiments import records, registry, requests, runner
+from icllab.lab import records, registry
+from icllab.lab.api import NO_VERDICT
+from icllab.lab.checks import Verdict
+from icllab.lab.claim import SIZES
+from icllab.lab.job import Request, stored_request
+from icllab.lab.run import read
 
 if TYPE_CHECKING:
+    import xarray as xr
     from rich.console import Console
 
 
 def check(
-    names: Sequence[str], *, size: str | None, out: Path, control: str | None, claims: Path | None, record: bool
+    names: Sequence[str],
+    *,
+    size: str | None,
+    out: Path,
+    control: str | None,
+    claims: Path | None,
+    recorded: bool,
+    record: bool,
 ) -> Report:
     """The verdict on each claim; one that cannot be judged does not keep the others from it."""
     if not names:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
+    if record and recorded:
+        raise InputError("icl check: expected --record or --recorded, got both; the one writes what the other reads")
     for name in names:
         registry.load(name, claims).under(control)
-    how = {"size": size, "out": out, "control": control, "claims": claims}
-    parts = [_checked(name, record=record, **how) for name in names]
+    parts = []
+    for name in names:
+        try:
+            if recorded:
+                parts.append(_recorded(name, size, control, claims))
+            else:
+                parts.append(_stored(stored_request(name, size, out=out, control=control, claims=claims), record))
+        except InputError:
+            raise
+        except IclError as error:
+            parts.append(_unjudged(name, error))
 
     def plain(console: "Console") -> None:
         for i, part in enumerate(parts):
@@ -33,62 +57,104 @@ def check(
     return Report({"claims": [part.data for part in parts]}, plain, worst(part.exit_status for part in parts))
 
 
-def _checked(name: str, *, record: bool, **how: Any) -> Report:
-    from icllab.cli.reports import write_verdict
-    from icllab.experiments.judging import judged, judgement
+def _stored(request: Request, record: bool) -> Report:
+    """The verdict on results under ``out``; with ``record``, noted with their data."""
+    from icllab.lab.results import judge, predicted
 
-    try:
-        request = requests.stored_request(name, **how)
-        dataset, notes = runner.read(request)
-        experiment = request.experiment()
-        verdict = judged(experiment, dataset, notes, request.size)
-        recorded = [("record", records.write(request, dataset, verdict))] if record else []
-    except InputError:
-        raise
-    except IclError as error:
-        message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
-        data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}
-        return Report(data, lambda console: _write_failure(console, name, kind, message), error.exit_status)
+    claim = request.claim()
+    measured, notes = read(request, theory=False)
+    files = []
+    if request.size == SIZES[0]:
+        verdict = Verdict(claim.name, (), (*notes, NO_VERDICT))
+    else:
+        verdict = judge(claim, predicted(claim, measured), notes)
+    if record:
+        files.append(("record", record_results(request, measured)))
+    return _report(
+        request.claim().sentence, request.size, request.control, verdict, [("results", request.root), *files]
+    )
+
+
+def record_results(request: Request, measured: "xr.Dataset") -> Path:
+    """Note results in the claim's record, with the verdict on them as they are recorded."""
+    claim = registry.load(request.name, request.claims)
+    return records.write(claim, request.size, request.control, measured, request.claims)
+
+
+def _recorded(name: str, size: str | None, control: str | None, claims: Path | None) -> Report:
+    """The verdict on the data of a claim's record."""
+    from icllab.lab.results import judge
+
+    dataset = records.predicted_data(name, size, control, claims)
+    claim = registry.load(name, claims).under(control)
+    size = str(records.configuration(dataset)["size"])
+    notes = [NO_VERDICT] if size == SIZES[0] else []
+    verdict = Verdict(name, (), tuple(notes)) if notes else judge(claim, dataset)
+    file = records.record_file(registry.claims(claims)[name]).with_suffix(".nc")
+    return _report(claim.sentence, size, control, verdict, [("results", file)])
+
+
+def _report(
+    sentence: str, size: str, control: str | None, verdict: Verdict, files: Sequence[tuple[str, Path]]
+) -> Report:
+    from icllab.cli.reports import write_verdict
 
     def plain(console: "Console") -> None:
-        write_verdict(console, experiment.claim, request.size, request.control, verdict)
-        lines(console, [("results", request.root), *recorded])
+        write_verdict(console, sentence, size, control, verdict)
+        lines(console, files)
 
-    return Report(judgement(experiment, request, verdict), plain, verdict.outcome.exit_status)
+    data = {**verdict.as_dict(), "sentence": sentence, "size": size, "control": control, "results": files[0][1]}
+    return Report(data, plain, verdict.outcome.exit_status)
 
 
-def _write_failure(console: "Console", name: str, kind: str, message: str) -> None:
+def _unjudged(name: str, error: IclError) -> Report:
     from rich.text import Text
 
-    console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
-    lines(console, [("reason", message.removeprefix(f"{name}: "))])
+    message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
+
+    def plain(console: "Console") -> None:
+        console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
+        lines(console, [("reason", message.removeprefix(f"{name}: "))])
+
+    data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}
+    return Report(data, plain, error.exit_status)
 
 
 def draw(
-    results: str, *, size: str | None, out: Path, control: str | None, to: Path | None, claims: Path | None
+    results: str,
+    *,
+    size: str | None,
+    out: Path,
+    control: str | None,
+    to: Path | None,
+    claims: Path | None,
+    recorded: bool,
 ) -> Report:
-    """The figure of a claim's results under ``out``; or of a directory of ours, or a file from anywhere."""
-    from icllab.experiments.locations import located
-    from icllab.experiments.results import picture
+    """The figure of a claim's results under ``out``, of its record, of a directory of ours, or of any file."""
     from icllab.figures import save
+    from icllab.lab.api import locate
+    from icllab.lab.results import picture
 
-    dataset, beside = located(results, size=size, out=out, control=control, claims=claims)
-    claim = dataset.attrs.get("claim")
-    if not isinstance(claim, str):
+    if recorded:
+        dataset, beside = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
+    else:
+        dataset, beside = locate(results, size=size, out=out, control=control, claims=claims)
+    name = dataset.attrs.get("claim")
+    if not isinstance(name, str):
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
-    experiment = registry.load(claim, claims)
-    for name in dataset.dims:
-        experiment.vocabulary.axis(str(name).removesuffix("_line"))
+    claim = registry.load(name, claims)
+    for axis in dataset.dims:
+        claim.vocabulary.axis(str(axis).removesuffix("_line"))
     try:
-        figure = picture(experiment, dataset)
+        figure = picture(claim, dataset)
     except Exception as error:
         raise InputError(
-            f"{results}: expected all that the figure of {claim} needs, got {type(error).__name__}: {error}"
+            f"{results}: expected all that the figure of {name} needs, got {type(error).__name__}: {error}"
         ) from error
     if to is not None and to.suffix in (".png", ".pdf"):
         to = to.with_suffix("")
     files = save(figure, to or beside)
-    data = {"claim": claim, "results": results, "figure": list(files)}
+    data = {"claim": name, "results": results, "figure": list(files)}
     return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
 
 
@@ -104,17 +170,17 @@ def export(
     claims: Path | None,
 ) -> Report:
     """Results as a file for other programs."""
-    from icllab.experiments import exporting
+    from icllab.lab.export import export
 
-    file = exporting.export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
+    file = export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
     data = {"results": results, "file": file, "bytes": file.stat().st_size}
     return Report(data, lambda console: lines(console, [("file", file)]))
 
 
-def cite(claim: str, text: bool, folder: Path | None) -> Report:
+def cite(name: str, text: bool, folder: Path | None) -> Report:
     """The sources of a claim: BibTeX, or a line each."""
-    experiment = registry.load(claim, folder)
-    sources = [experiment.reference(key) for key in experiment.sources]
-    written = "\n".join(source.text for source in sources) if text else bibliography(sources)
-    data = {"claim": claim, "sources": list(experiment.sources), "text" if text else "bibtex": written}
-    return Report(data, lambda console: console.out(written, highlight=False))
+    claim = registry.load(name, folder)
+    sources = [claim.reference(key) for key in claim.sources]
+    answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
+    data = {"claim": name, "sources": list(claim.sources), "text" if text else "bibtex": answer}
+    return Report(data, lambda console: console.out(answer, highlight=False))

@@ -10,7 +10,7 @@ from icllab.core.spelling import number, strict, with_error
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from icllab.experiments.checks import Finding, Verdict
+    from icllab.lab.checks import Finding, Verdict
 
 STYLES = {"holds": "bold green", "fails": "bold red", "undecided": "bold yellow"}
 
@@ -61,8 +61,8 @@ def write_verdict(console: "Console", sentence: str, size: str, control: str | N
     console.print(Padding(Text(sentence), (0, 0, 1, 2)))
     if verdict.findings:
         console.print(_findings(verdict.findings))
-    said = verdict.words.replace(verdict.outcome, verdict.outcome.upper())
-    console.print(Text.assemble("  ", (said, STYLES[verdict.outcome]), f"  {verdict.counts}"))
+    outcome = verdict.outcome
+    console.print(Text.assemble("  ", (outcome.upper(), STYLES[outcome]), f"  {verdict.counts}"))
     for finding in verdict.findings:
         if finding.advice:
             console.print(Padding(Text(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))

@@ -11,8 +11,8 @@ from typing import Any
 import icllab
 from icllab.core.sources import Reference
 from icllab.core.spelling import number, with_error
-from icllab.experiments.cards import Card
-from icllab.experiments.experiment import SIZES
+from icllab.lab.claim import SIZES
+from icllab.lab.records import Card
 from icllab.page.markup import Html, joined, table, tag
 
 VERDICTS = ("holds", "fails", "undecided")
@@ -74,10 +74,7 @@ def of_record(card: Card) -> list[Evidence]:
             findings=entry["findings"],
             stale=entry["stale"],
             controls={name: found["verdict"] for name, found in entry["controls"].items()},
-            origin=[
-                *origin(entry["commit"], entry["created"], entry["machine"], entry["seconds"]),
-                *(f"equal data at commit {one['commits'][1][:12]}" for one in entry.get("renewals", [])[-1:]),
-            ],
+            origin=origin(entry["commit"], entry["created"], entry["machine"], entry["seconds"]),
         )
         for size, entry in card.record.items()
     ]

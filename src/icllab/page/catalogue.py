@@ -1,6 +1,6 @@
 """What the claims say: read by another process, and kept from one start to the next.
 
-Importing every claim and tracing what it measures takes seconds and the libraries of all of them; a user's own claim
+Importing every claim takes seconds and the libraries of all of them; a user's own claim
 may import anything. So ``python -m icllab.page.catalogue [FOLDER]`` does it, and prints what the page shows.
 """
 
@@ -21,8 +21,8 @@ import icllab
 from icllab.core.errors import EnvironmentFault, IclError
 from icllab.core.files import disk_faults, write_atomically
 from icllab.core.sources import Reference
-from icllab.experiments import cards, registry
-from icllab.experiments.cards import Card
+from icllab.lab import records, registry
+from icllab.lab.records import Card
 
 _PACKAGE = Path(icllab.__file__).parent
 _SECONDS = 300
@@ -30,19 +30,19 @@ _SECONDS = 300
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim: its card, what its file says about it, and the digest of what it measures.
+    """A claim: its card, what its file says about it, and the version of its measurement.
 
     Attributes:
         card: What it says, and its record.
         about: The docstring of its file; ``subject`` is that of its subject's folder.
-        digest: As results carry it; results with another one are stale.
+        version: The ``VERSION`` of its measurement; results of another one are stale.
         fault: Why the claim's file cannot be used, where it cannot; the card is then empty but for its name.
     """
 
     card: Card
     about: str = ""
     subject: str = ""
-    digest: str = ""
+    version: int = 1
     fault: str = ""
 
 
@@ -87,9 +87,9 @@ def texts(claim: str, folder: Path | None = None) -> dict[str, str]:
 def _entry(claim: str, folder: Path | None) -> Entry:
     path = registry.claims(folder)[claim]
     try:
-        card, about = cards.card(claim, folder), _docstring(path)
+        card, about = records.card(claim, folder), _docstring(path)
         subject = _docstring(_PACKAGE / "claims" / card.subject / "__init__.py")
-        return Entry(card, about, " ".join(subject.split()), registry.digest(claim, folder))
+        return Entry(card, about, " ".join(subject.split()), registry.version(path))
     except (IclError, OSError, ValueError, KeyError, SyntaxError) as error:
         return Entry(Card(claim, "", "", (), (), {}, {}), fault=f"{path.name}: {error}")
 

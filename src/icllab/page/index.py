@@ -1,15 +1,14 @@
 """Which results are on disk, from names, times and small JSON files: no file is opened that has not changed.
 
-Results of claims are directories with a ``configuration.json``, training runs those with checkpoints, and a netCDF
-file that lies anywhere else may be from anyone. Each has an id, made from where it lies; an address never has a path.
-Symbolic links are not followed, so that nothing outside the directory is shown; their number is said.
+Results of claims are directories with a ``configuration.json``, and a netCDF file that lies anywhere else may be from
+anyone. Each has an id, made from where it lies; an address never has a path. Symbolic links are not followed, so that
+nothing outside the directory is shown; their number is said.
 """
 
 import hashlib
 import itertools
 import json
 import os
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +16,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icllab.core.errors import IclError
-from icllab.experiments import heartbeat, requests
-from icllab.experiments.experiment import SIZES
-from icllab.experiments.heartbeat import Beat
-from icllab.experiments.store import Store, sound_payload
+from icllab.lab.claim import SIZES
+from icllab.lab.job import results_root
+from icllab.lab.results import Store
 from icllab.page.cards import VERDICTS
 
 DEPTH = 8
 ENTRIES = 50_000
 LARGEST_JSON = 16 << 20
-_TRAINED = re.compile(r"finished\.icl|checkpoint-.*\.icl", re.DOTALL)
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _WATCHED = ("configuration.json", "verdict.json", "results.nc", "figure.png", "figure.pdf", "cells", "grids")
 
 
@@ -36,11 +34,11 @@ class Stored:
 
     Attributes:
         id: For addresses; ``label`` is for people: where it lies.
-        kind: Results of a claim, a training run, or a file from elsewhere.
+        kind: Results of a claim, or a file from elsewhere.
         path: A directory, or the file.
         claim: With ``size`` and ``control`` as its configuration says; empty of what is no claim's.
         current: Whether it lies where ``icl run`` looks for it; what was set aside does not.
-        verdict: That was noted beside it, with ``findings``, ``notes`` and ``digest``.
+        verdict: That was noted beside it, with ``findings``, ``notes`` and the ``version`` of the measurement.
         cells: Finished, ``of`` those asked for.
         files: Names of what can be had: ``results.nc``, ``figure.png``, ``figure.pdf``.
         updated: When it last changed, in seconds since 1970.
@@ -49,7 +47,7 @@ class Stored:
 
     id: str
     label: str
-    kind: Literal["claim", "training", "file"]
+    kind: Literal["claim", "file"]
     path: Path
     claim: str = ""
     size: str = ""
@@ -59,7 +57,7 @@ class Stored:
     verdict: str | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
-    digest: str = ""
+    version: object = 1
     cells: int = 0
     of: int = 0
     files: tuple[str, ...] = ()
@@ -74,21 +72,17 @@ class Index:
         self.out = out
         self.links = 0
         self._known: dict[Path, tuple[Any, Stored]] = {}
-        self._beats: dict[str, list[Beat]] = {}
         self._lock = threading.Lock()
 
     def refresh(self) -> dict[str, Stored]:
         """Id -> what is there now."""
         with self._lock:
             self.links, budget = 0, [ENTRIES]
-            self._beats = {}
             known: dict[Path, tuple[Any, Stored]] = {}
             for path, kind in self._places(self.out, DEPTH, budget):
                 signature = _signature(path, kind)
                 old = self._known.get(path)
                 known[path] = old if old and old[0] == signature else (signature, self._read(path, kind))
-                if kind == "claim":
-                    self._beats[known[path][1].id] = heartbeat.beats(path)
             self._known = known
             return {stored.id: stored for _, stored in known.values()}
 
@@ -97,14 +91,7 @@ class Index:
         with self._lock:
             return {stored.id: stored for _, stored in self._known.values()}
 
-    def beats(self) -> dict[str, list[Beat]]:
-        """Id of results -> the runs that say that they are computing them."""
-        with self._lock:
-            return dict(self._beats)
-
-    def _places(
-        self, folder: Path, depth: int, budget: list[int]
-    ) -> Iterator[tuple[Path, Literal["claim", "training", "file"]]]:
+    def _places(self, folder: Path, depth: int, budget: list[int]) -> Iterator[tuple[Path, Literal["claim", "file"]]]:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
@@ -113,9 +100,6 @@ class Index:
         names = {entry.name for entry in entries}
         if "configuration.json" in names:
             yield folder, "claim"
-            return
-        if any(_TRAINED.fullmatch(name) for name in names):
-            yield folder, "training"
             return
         for entry in entries:
             if budget[0] < 0 or entry.name.startswith("."):
@@ -127,7 +111,7 @@ class Index:
             elif entry.is_file() and entry.name.endswith(".nc"):
                 yield Path(entry.path), "file"
 
-    def _read(self, path: Path, kind: Literal["claim", "training", "file"]) -> Stored:
+    def _read(self, path: Path, kind: Literal["claim", "file"]) -> Stored:
         label = path.relative_to(self.out).as_posix() or path.name
         stored: dict[str, Any] = {
             "id": hashlib.sha256(label.encode("utf-8", "surrogateescape")).hexdigest()[:16],
@@ -138,8 +122,6 @@ class Index:
         }
         if kind == "file":
             return Stored(**stored, files=("results.nc",))
-        if kind == "training":
-            return Stored(**stored)
         try:
             return Stored(**stored, **self._of_claim(path))
         except (IclError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -157,19 +139,21 @@ class Index:
             "claim": claim,
             "size": size,
             "control": control,
-            "current": path == requests.store_root(self.out, claim, size, control),
+            "current": path == results_root(self.out, claim, size, control),
             "configuration": configuration,
             "files": files,
         }
         store = Store(path)
-        cells = (store.path(cell).name for grid in store.requested() for cell in grid.cells())
+        cells = (store.path(cell).name for grid in store.requests() for cell in grid.cells())
         wanted = set(itertools.islice(cells, ENTRIES + 1))
         if len(wanted) > ENTRIES:
             raise ValueError(f"grids: expected at most {ENTRIES} cells, got more")
         there = {entry.name for entry in os.scandir(path / "cells")} if (path / "cells").is_dir() else set()
         found |= {"cells": len(wanted & there), "of": len(wanted)}
         if "results.nc" in files:
-            sound_payload(path / "results.nc")
+            with (path / "results.nc").open("rb") as file:
+                if file.read(len(_HDF5)) != _HDF5:
+                    raise ValueError("results.nc: expected netCDF-4, got another format; `icl run` writes it again")
         if (path / "verdict.json").is_file():
             noted = _json(path / "verdict.json")
             verdict = noted.get("verdict")
@@ -177,7 +161,7 @@ class Index:
                 "verdict": verdict if verdict in VERDICTS else None,
                 "findings": tuple(row for row in _list(noted.get("findings")) if isinstance(row, dict)),
                 "notes": tuple(str(note) for note in _list(noted.get("notes"))),
-                "digest": str(noted.get("digest", "")),
+                "version": noted.get("measure", 1),
             }
         return found
 

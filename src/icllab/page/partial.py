@@ -13,36 +13,24 @@ from typing import TYPE_CHECKING
 from icllab.core.errors import CellsMissing, IclError
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure
 
 
-def so_far(root: Path, claim: str, folder: str | None = None) -> "Figure":
+def so_far(root: Path, name: str, folder: str | None = None) -> "Figure":
     """The claim's figure of the cells that are there."""
-    from icllab.experiments import registry, results
-    from icllab.experiments.store import Store
+    from icllab.lab import registry
+    from icllab.lab.results import Store, assemble, picture, predicted
 
     store = Store.existing(root)
     stored = store.configuration()
-    experiment = registry.load(claim, folder).with_fixed({n: (v,) for n, v in stored.get("fixed", {}).items()})
-    experiment = experiment.under(stored.get("control"))
-    grids = store.requested()
-    cells = {results.label(c): (store.read(c), g.inside(c)) for g in grids for c in g.cells()}
-    there = [cell for cell, _ in cells.values() if cell is not None]
-    if not there:
-        raise CellsMissing(f"{claim}: expected at least one finished cell, found none yet")
-    whole = {at: _empty(there[0], inside) if cell is None else cell for at, (cell, inside) in cells.items()}
-    dataset = results.assemble(experiment, grids, whole, there[0].attrs)
-    if experiment.theory is not None:
-        dataset = experiment.theory(dataset)
-    return results.picture(experiment, results.described(experiment, dataset))
-
-
-def _empty(like: "xr.Dataset", inside: dict) -> "xr.Dataset":
-    """A cell in which nothing has been measured, with the axes of one in which something has."""
-    import xarray as xr
-
-    return xr.full_like(like.astype(float), float("nan")).reindex({name: list(at) for name, at in inside.items()})
+    claim = registry.load(name, folder).with_fixed({n: (v,) for n, v in stored.get("fixed", {}).items()})
+    claim = claim.under(stored.get("control"))
+    grids = store.requests()
+    cells = [(cell, store.read(cell)) for grid in grids for cell in grid.cells()]
+    finished = [(cell, dataset) for cell, dataset in cells if dataset is not None]
+    if not finished:
+        raise CellsMissing(f"{name}: expected at least one finished cell, found none yet")
+    return picture(claim, predicted(claim, assemble(claim, grids, finished)))
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icllab.experiments.reader import read_foreign
+from icllab.lab.foreign import read_foreign
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -1,6 +1,7 @@
 """A report of claims as one file: cards, their figures and numbers, and nothing that is fetched from anywhere."""
 
 import base64
+import contextlib
 import datetime
 import hashlib
 from collections.abc import Sequence
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import icllab
 from icllab.core.errors import IclError
-from icllab.experiments import cards as claims
-from icllab.experiments import judging, provenance, registry, requests, runner
-from icllab.experiments.cards import Card
+from icllab.lab import provenance, records, registry
+from icllab.lab.claim import SIZES
+from icllab.lab.job import sizes_present, stored_request
+from icllab.lab.records import Card
+from icllab.lab.run import read
 from icllab.page import cards
 from icllab.page.cards import Evidence, Picture
 from icllab.page.markup import Html, joined, tag
@@ -60,18 +63,23 @@ class Section:
 
 def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Section:
     """A claim with its results under ``out``: each size is read and judged anew; nothing is computed."""
-    card = claims.card(claim, folder)
+    from icllab.lab.results import judge, picture
+
+    card = records.card(claim, folder)
     found, figure, here = cards.of_record(card), None, None
-    for size in requests.sizes_present(out, claim):
+    for size in sizes_present(out, claim):
+        if size == SIZES[0]:  # which gets no verdict
+            continue
         try:
-            request = requests.stored_request(claim, size, out=out, claims=folder)
-            dataset, notes = runner.read(request)
-            experiment = request.experiment()
-            verdict = judging.judged(experiment, dataset, notes, size)
-            figure, here = judging.drawing(experiment, dataset), size
+            request = stored_request(claim, size, out=out, claims=folder)
+            dataset, notes = read(request)
+            verdict = judge(request.claim(), dataset, notes)
         except IclError as error:
             found.append(Evidence(size=size, here=True, fault=" ".join(str(error).split())))
             continue
+        figure = None
+        with contextlib.suppress(Exception):  # whatever a claim's figure raises; `icl draw` says what
+            figure, here = picture(request.claim(), dataset), size
         said = verdict.as_dict()
         names = ("git_commit", "created", "machine")
         commit, created, machine = (str(dataset.attrs.get(name, "")) for name in names)
@@ -80,7 +88,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
                 size=size,
                 verdict=verdict.outcome.value,
                 findings=said["findings"],
-                stale=dataset.attrs["sources_digest"] != registry.digest(claim, folder),
+                stale=any(note.startswith("stale") for note in notes),
                 here=True,
                 origin=cards.origin(commit, created, machine, float(dataset.attrs["seconds"])),
                 notes=said["notes"],

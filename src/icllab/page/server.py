@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from icllab.core.errors import EnvironmentFault
+from icllab.page.api import Api
 from icllab.page.asked import NotThere, refused
-from icllab.page.desk import Desk
 from icllab.page.events import stream
 from icllab.page.security import LOOPBACK, Guard, is_loopback
 
@@ -35,24 +35,24 @@ def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token:
         host: Where the server will listen.
         token: What a browser has to show; None: nothing, which needs a loopback address.
     """
-    desk = Desk(out, claims)
+    api = Api(out, claims)
 
     @contextlib.asynccontextmanager
     async def living(app: Starlette) -> AsyncIterator[None]:
-        threading.Thread(target=desk.open, name="claims", daemon=True).start()
+        threading.Thread(target=api.open, name="claims", daemon=True).start()
         app.state.ending = asyncio.Event()
         yield
         app.state.ending.set()
-        desk.close()
+        api.close()
 
     async def events(request: Request) -> Response:
-        return stream(request, desk.state, request.app.state.ending)
+        return stream(request, api.state, request.app.state.ending)
 
     routes = [Route("/", _file(STATIC / "index.html")), *_static_routes()]
-    routes += [Route("/api/events", events), *(endpoint.route() for endpoint in desk.endpoints)]
+    routes += [Route("/api/events", events), *(endpoint.route() for endpoint in api.endpoints)]
     app = Starlette(routes=routes, lifespan=living, exception_handlers={404: _nothing, 405: _nothing})
     app.router.redirect_slashes = False
-    app.state.desk = desk
+    app.state.api = api
     return Guard(app, host, token)
 
 

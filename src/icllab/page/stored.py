@@ -1,6 +1,5 @@
-"""Stored results as HTML: beside a claim, alone, and two side by side."""
+"""Stored results as HTML: beside a claim, and alone."""
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError
-from icllab.experiments.requests import OUT
+from icllab.lab.job import OUT
 from icllab.page import cards, reading
 from icllab.page.cards import Evidence, Picture
 from icllab.page.catalogue import Entry
@@ -25,7 +24,6 @@ DATA = {
     "data.csv": "Data (CSV)",
 }
 _FILES = {"figure.png": "figure.png", "figure.pdf": "figure.pdf", "data.nc": "results.nc", "data.csv": "results.nc"}
-_NOTHING = ["", "–", "–", "", "–"]  # noqa: RUF001
 _HIDDEN = ("names", "configuration")
 
 
@@ -58,7 +56,7 @@ def command(claim: str, size: str, control: str | None, out: Path, claims: Path 
 
 def is_stale(one: Stored, entry: Entry | None) -> bool:
     """Whether what was measured has changed since."""
-    return bool(entry and one.verdict and one.digest != entry.digest)
+    return bool(entry and one.verdict and one.version != entry.version)
 
 
 def evidence(one: Stored, entry: Entry | None, again: str) -> Evidence:
@@ -160,88 +158,3 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{name}"] = value
     return found
-
-
-def comparison(first: Stored, second: Stored) -> Html:
-    """Two results side by side: what differs in their configurations, then each one's findings and figure."""
-    pair = (first, second)
-    return tag(
-        "div",
-        tag("h2", "Configuration"),
-        _difference(first, second),
-        tag("h2", "Figures"),
-        tag("div", *(_column(one) for one in pair), class_="pair"),
-        tag("h2", "Findings"),
-        _findings(first, second),
-        class_="comparison",
-    )
-
-
-def _difference(first: Stored, second: Stored) -> Html:
-    """The entries that differ."""
-    here, there = (flat(one.configuration) | _asked(one) for one in (first, second))
-    names = [name for name in dict.fromkeys([*here, *there]) if _said(here, name) != _said(there, name)]
-    if not names:
-        return tag("p", "The same in both, entry by entry.")
-    rows: list[list[str]] = [[tag("code", name), _said(here, name), _said(there, name)] for name in names]
-    same = len({*here, *there}) - len(names)
-    columns = {"entry": "", f"first: {first.label}": "", f"second: {second.label}": ""}
-    return joined(
-        tag("div", table(columns, rows, class_="difference"), class_="scroll"),
-        tag("p", f"{same} other entries are the same in both.", class_="note"),
-    )
-
-
-def _asked(one: Stored) -> dict[str, Any]:
-    """What a configuration does not have: the axes' values, and of which sources the results are."""
-    return {"sources": one.digest[:12] or "unknown", **{f"axis {name}": v for name, v in axes(one).items()}}
-
-
-def axes(one: Stored) -> dict[str, Any]:
-    """Axis -> every value that was asked for."""
-    found: dict[str, set[Any]] = {}
-    for path in sorted((one.path / "grids").glob("*.json"))[:100]:
-        try:
-            grid = json.loads(path.read_bytes())
-            for part in ("static", "traced"):
-                for name, values in grid[part].items():
-                    plain = (v if isinstance(v, int | float | str) else spelled(v) for v in values)
-                    found.setdefault(str(name), set()).update(plain)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            continue
-    return {name: sorted(values, key=lambda v: (isinstance(v, str), v)) for name, values in found.items()}
-
-
-def _said(values: Mapping[str, Any], name: str) -> str:
-    return spelled(values[name]) if name in values else "–"  # noqa: RUF001
-
-
-def _findings(first: Stored, second: Stored) -> Html:
-    """Findings by their ids, one row for both."""
-    sides = {"first": first, "second": second}
-    judged = {name: {str(row.get("id", "")): row for row in one.findings} for name, one in sides.items()}
-    lacking = [name for name, rows in judged.items() if not rows]
-    note = tag("p", f"Of the {' and the '.join(lacking)} there are none.", class_="note") if lacking else Html("")
-    columns = {"finding": ""}
-    for name in (name for name in sides if judged[name]):
-        columns |= {f"{name}: predicted": "number", f"{name}: measured ± SE": "number", f"{name}: outcome": ""}
-    by_id: dict[str, list[str]] = {}
-    for id in dict.fromkeys(id for rows in judged.values() for id in rows):
-        there = [cards.finding(rows[id]) if id in rows else _NOTHING for rows in judged.values() if rows]
-        what = next(row[0] for row in there if row is not _NOTHING)
-        by_id[id] = [what, *(cell for _, predicted, measured, _, out in there for cell in (predicted, measured, out))]
-    if not by_id:
-        return note
-    return joined(note, tag("div", table(columns, list(by_id.values()), class_="findings"), class_="scroll"))
-
-
-def _column(one: Stored) -> Html:
-    badge = cards.badge(one.verdict, none=cards.NOT_JUDGED) if one.kind == "claim" else Html("")
-    parts: list[str] = [tag("h3", tag("a", one.label, href=f"#/result/{one.id}")), tag("p", badge, class_="status")]
-    if one.fault:
-        parts.append(cards.fault(one.fault))
-    elif "figure.png" in one.files:
-        parts.append(cards.drawn(Picture(address(one, "figure.png"), f"Figure of the results {one.label}")))
-    else:
-        parts.append(tag("p", "No figure."))
-    return tag("section", *parts)

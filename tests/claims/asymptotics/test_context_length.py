@@ -10,7 +10,7 @@ from judging import theory_under
 
 from icllab.claims.asymptotics.context_length import claim
 from icllab.claims.asymptotics.context_length.measure import measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import linear_attention
 
 RHO = 1.0
@@ -77,7 +77,7 @@ def test_the_limits_it_states_are_those_of_the_closed_form(tau, rho):
 def test_what_the_grid_cannot_show_is_not_judged():
     for part in (made_up().isel(tau=[0], alpha=[0]), made_up().isel(alpha=[0])):
         found = {finding.id.split("[")[0]: finding.about for finding in claim.check(claim.theory(part))}
-        assert found == {"icl_error": "claim", "line": "extent", "solved": "data"}
+        assert found == {"icl_error": "claim", "line": "data", "solved": "data"}
 
 
 def test_each_half_of_the_sentence_is_judged_where_it_is_said():

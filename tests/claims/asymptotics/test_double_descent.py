@@ -10,7 +10,7 @@ import xarray as xr
 
 from icllab.claims.asymptotics.double_descent import claim
 from icllab.claims.asymptotics.double_descent.measure import measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.models import reduced
 from icllab.tasks import LinearRegression
 from icllab.tasks.attention_features import feature_moments

@@ -9,7 +9,7 @@ from judging import theory_under
 
 from icllab.claims.asymptotics.gamma_inverts_the_covariance import claim
 from icllab.claims.asymptotics.gamma_inverts_the_covariance.measure import best_ridge, between, taken_apart
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import linear_attention
 
 DIMS, SETTINGS = np.array([20, 40, 80]), list(claim.SETTINGS)
@@ -57,7 +57,7 @@ def test_it_fails_where_one_of_them_is_not(name):
 
 def test_few_seeds_tell_the_ridge_and_the_noise_off_the_diagonal_alone():
     found = {finding.id.split("[")[0]: finding.about for finding in claim.check(made_up(seeds=99))}
-    assert found == {"fitted_ridge": "claim", "off_diagonal": "claim", "seeds": "extent", "solved": "data"}
+    assert found == {"fitted_ridge": "claim", "off_diagonal": "claim", "seeds": "data", "solved": "data"}
 
 
 def test_it_is_undecided_where_the_data_cannot_tell():
@@ -119,5 +119,5 @@ def test_a_matrix_that_is_the_formula_is_nothing_but_its_ridge(power):
 
 
 def test_the_figure_has_a_panel_for_each_setting():
-    names = json.dumps(claim.experiment.vocabulary.described())
+    names = json.dumps(claim.claim.vocabulary.described())
     assert len(claim.figure(made_up().assign_attrs(names=names)).axes) == 3

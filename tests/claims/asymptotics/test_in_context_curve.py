@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.in_context_curve import claim
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 
 FIXED = {"alpha": 3.0, "rho": 0.25}
 POSITIONS = np.array([0, 1, 2, 4, 8, 12, 16, 20, 24])

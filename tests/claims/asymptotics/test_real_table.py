@@ -13,7 +13,7 @@ from icllab.claims.asymptotics.real_table import claim
 from icllab.claims.asymptotics.real_table import measure as measuring
 from icllab.claims.asymptotics.real_table.measure import measure
 from icllab.core.prompt import RegressionPrompt
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
 LENGTHS_THERE = xr.DataArray(LENGTHS, {"length": LENGTHS}, "length")
@@ -112,7 +112,7 @@ def test_the_peak_is_at_the_rank_of_the_centred_table_plus_one():
 
 def test_every_predictor_on_a_few_draws(getkey):
     """Finite, positive, and no two alike: the same draws answered in as many ways."""
-    experiment, key = claim.experiment, getkey()
+    experiment, key = claim.claim, getkey()
     grid = experiment.grid("small", {"dim": [5], "length": [5, 12]}, seeds=3)
     with jax.enable_x64(True):
         point = experiment.point(next(grid.cells()), grid.traced)

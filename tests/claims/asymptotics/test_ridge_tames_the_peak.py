@@ -10,7 +10,7 @@ from judging import theory_under
 
 from icllab.claims.asymptotics.ridge_tames_the_peak import claim
 from icllab.claims.asymptotics.ridge_tames_the_peak.measure import measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import linear_attention
 
 FIXED = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}

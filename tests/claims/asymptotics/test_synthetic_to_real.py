@@ -8,8 +8,8 @@ import xarray as xr
 from icllab.claims.asymptotics._tables import FITTED
 from icllab.claims.asymptotics.synthetic_to_real import claim, measure
 from icllab.core.grid import cell_key
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 
 LENGTHS = np.array([5, 6, 8, 20])
 AHEAD = dict.fromkeys(FITTED, 0.05) | {

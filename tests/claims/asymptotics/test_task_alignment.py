@@ -8,7 +8,7 @@ import xarray as xr
 from judging import theory_under
 
 from icllab.claims.asymptotics.task_alignment import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 DIMS, EXPONENTS, SETTINGS = np.array([20, 40, 80]), np.array([0.7, 1.0]), ["many contexts", "with ridge"]
 
@@ -108,5 +108,5 @@ def test_all_test_covariances_have_the_trace_of_pretraining(test):
 
 
 def test_the_figure_has_a_panel_for_each_setting():
-    names = json.dumps(claim.experiment.vocabulary.described())
+    names = json.dumps(claim.claim.vocabulary.described())
     assert len(claim.figure(made_up().assign_attrs(names=names)).axes) == 2

@@ -10,7 +10,7 @@ import xarray as xr
 
 from icllab.claims.asymptotics.task_diversity import claim
 from icllab.claims.asymptotics.task_diversity import measure as measured
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import dmmse
 
 RHO = 0.01
@@ -178,4 +178,4 @@ def test_contexts_of_dmmse_have_the_length_and_the_noise_of_the_law(getkey, monk
 def test_the_gap_is_judged_from_three_dimensions_on():
     found = {finding.id.split("[")[0]: finding.about for finding in claim.check(made_up().isel(dim=[-1]))}
     judged = dict.fromkeys(("left_falls", "bend_grows", "dmmse_left", "dmmse_bend"), "claim")
-    assert found == {"dimensions": "extent", **judged, "solved": "data"}
+    assert found == {"dimensions": "data", **judged, "solved": "data"}

@@ -8,8 +8,8 @@ import xarray as xr
 
 from icllab.algorithms import DiscreteMMSE
 from icllab.claims.asymptotics.task_diversity_threshold import claim
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 from icllab.tasks import LinearRegression
 
 TASKS = np.array([2, 4, 8, 16, 64])

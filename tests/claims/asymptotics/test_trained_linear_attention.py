@@ -9,7 +9,7 @@ import xarray as xr
 
 from icllab.claims.asymptotics.trained_linear_attention import claim
 from icllab.claims.asymptotics.trained_linear_attention.measure import measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 FIXED = {"alpha": 1.0, "kappa": 2.0, "rho": 0.1}
 WAYS = ["exact", "descent", "Adam", "layer"]
@@ -84,7 +84,7 @@ def test_what_was_not_trained_is_not_judged():
 
 @pytest.mark.slow
 def test_gradient_descent_ends_at_the_least_norm_and_adam_and_the_layer_do_not(getkey):
-    experiment, key = claim.experiment, getkey()
+    experiment, key = claim.claim, getkey()
     grid = experiment.grid("smoke", {"tau": [0.4], "dim": [4]}, seeds=2)
     point = experiment.point(next(grid.cells()), grid.traced)
     with jax.enable_x64(True):

@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 from icllab.claims.asymptotics.transformer_double_descent import claim
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 
 DIMS, RATIOS = np.array([4, 6, 8, 12]), np.array(claim.RATIOS)
 

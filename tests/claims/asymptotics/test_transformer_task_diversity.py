@@ -9,8 +9,8 @@ import xarray as xr
 
 from icllab.claims.asymptotics._statistics import ratio_crossings
 from icllab.claims.asymptotics.transformer_task_diversity import claim
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 
 KAPPAS, STEPS = np.array(claim.KAPPAS), np.array([1000, 4000])
 FIXED = {"alpha": 1.0, "rho": 0.01}

@@ -12,8 +12,8 @@ import xarray as xr
 from icllab.claims.asymptotics.which_architectures import claim
 from icllab.claims.asymptotics.which_architectures.measure import Blind, built
 from icllab.core.prompt import RegressionPrompt
-from icllab.experiments import registry
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab import registry
+from icllab.lab.checks import Outcome, worst
 from icllab.models.networks.parameters import parameter_count, width_for
 
 BUDGETS = np.array([2048, 8192])

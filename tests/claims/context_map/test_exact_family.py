@@ -12,7 +12,7 @@ from judging import judged
 from icllab.claims.context_map.exact_family import claim
 from icllab.claims.context_map.exact_family import measure as measuring
 from icllab.claims.context_map.exact_family.measure import drawn, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 OUTCOMES, FAILING, OUTCOME = judged(claim.check)
 
@@ -90,7 +90,7 @@ def test_a_seed_has_a_key_of_its_own_whatever_the_others(monkeypatch):
     """By which the directions and the unrelated targets of its maps are drawn."""
     keys = {}
 
-    def noted(point, seed, key, kind):
+    def noted(point, seed, key, kind, signs):
         keys.setdefault(seed, set()).add(tuple(jax.random.key_data(key).tolist()))
         return {"map_gap": 0.0}
 

@@ -12,7 +12,7 @@ from judging import judged
 from icllab.claims.context_map import _flagged
 from icllab.claims.context_map.flag_token import claim
 from icllab.claims.context_map.flag_token.measure import contexts_of, measure, summary
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 POINT = SimpleNamespace(
     family="fast_weights", dim=2, length=4, contexts=2, queries=16, directions=2, draws=2, kind=claim.KINDS, seed=(0, 1)
@@ -166,4 +166,3 @@ def test_the_check_is_undecided_where_the_data_do_not_tell():
     assert outcome(made_up(zero_shot=0.3)) is Outcome.UNDECIDED
     assert outcome(made_up(effect=1.02)) is Outcome.UNDECIDED
     assert outcome(made_up(flag=0.11)) is Outcome.UNDECIDED
-    assert outcome(made_up().sel(family=[claim.EXACT])) is Outcome.UNDECIDED

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from icllab.claims.context_map import _regression_transformers as shared
 from icllab.claims.context_map.frozen_entities import claim
 from icllab.claims.context_map.frozen_entities.measure import measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 POINT = SimpleNamespace(
     dim=2, length=4, layers=1, width=4, heads=2, contexts=2, queries=3, batch=4, step=(0,), seed=(1,)

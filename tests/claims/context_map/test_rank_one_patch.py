@@ -12,7 +12,7 @@ from judging import judged
 from icllab.claims.context_map import _regression_transformers as shared
 from icllab.claims.context_map.rank_one_patch import claim
 from icllab.claims.context_map.rank_one_patch.measure import measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.models import best_patch, rank_one_patch
 
 POINT = SimpleNamespace(

@@ -11,7 +11,7 @@ import xarray as xr
 from first_updates import adam_rate
 
 from icllab.claims.descent.functional_gd import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 LAYERS = [1, 3, 8]
 LABELS = ["linear", "relu", "exponential"]

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.descent.gd_plus_plus import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 LAYERS = np.array([1, 2, 3])
 LOSSES = [f"loss[dim=5,training={form},layers={layers}]" for form in ("full", "blocks") for layers in (1, 2, 3)]

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.descent.layers_are_steps import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import descent
 
 LAYERS = np.array([1, 2, 3])

@@ -9,7 +9,7 @@ import xarray as xr
 from judging import theory_under
 
 from icllab.claims.descent.multi_layer_preconditioner import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import preconditioners
 
 STEPS, LAYERS = (0, 1000, 6000), 3

@@ -8,7 +8,7 @@ import xarray as xr
 from judging import theory_under
 
 from icllab.claims.descent.one_layer_is_preconditioned_gd import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.theory import preconditioners
 
 SETTINGS, RHOS = ("isotropic", "anisotropic", "whitened"), (0.0, 0.5)

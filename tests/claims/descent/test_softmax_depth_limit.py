@@ -11,7 +11,7 @@ import xarray as xr
 from icllab import constructions
 from icllab.algorithms import FunctionalDescent
 from icllab.claims.descent.softmax_depth_limit import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.tasks import FunctionRegression, SphereInputs
 
 LAYERS = np.array([1, 8, 64, 512])
@@ -80,7 +80,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 @pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_one_layer_repeated_is_the_deep_network(name, getkey):
     with jax.enable_x64(True):
-        fixed = claim.experiment.with_fixed({"prompts": [2]})
+        fixed = claim.claim.with_fixed({"prompts": [2]})
         grid = fixed.grid("smoke", {"dim": [3]}, seeds=1)
         point = fixed.point(next(grid.cells()), grid.traced)
         task = FunctionRegression(3, 5, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.0)

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.descent.which_algorithm import claim, measure
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 from icllab.tasks import LinearRegression
 
 LAYERS = [1, 2, 4]
@@ -137,7 +137,7 @@ def test_the_controls_measure_what_they_say(getkey, monkeypatch):
         return identify(network, candidates, task, fitted=fitted, key=key, **how)
 
     monkeypatch.setattr(measure, "identify", watching)
-    fixed = claim.experiment.fixed | {"prompts": 200, "fitting": 60}
+    fixed = claim.claim.fixed | {"prompts": 200, "fitting": 60}
     small = {"layers": 1, "rho": 0.25, "step": 2, "seed": (0, 3), "candidate": ("1 step",)} | claim.OUTPUTS | fixed
     point = SimpleNamespace(**small, network=claim.LINEAR)
     drawn = measure.measure(point, key=(key := getkey()), learn=False)

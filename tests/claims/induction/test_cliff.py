@@ -9,7 +9,7 @@ import xarray as xr
 from judging import judged, theory_under
 
 from icllab.claims.induction.cliff import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.theory import induction_landscape
 
 N, COUNTS, STARTS, RATES, LEVELS = 4, (4, 16), (0.0, 0.003, 0.01), (0.2, 0.4, 0.8), (0.1, 0.5, 0.9)

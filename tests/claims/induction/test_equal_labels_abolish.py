@@ -10,7 +10,7 @@ from judging import judged
 
 from icllab.claims.induction import _networks, _transitions
 from icllab.claims.induction.equal_labels_abolish import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 STEPS = np.arange(200, 20_001, 200)
 TIMES = np.array([1800.0, 4000.0, 2500.0, 3100.0, 2200.0])
@@ -59,11 +59,6 @@ def test_it_fails_where_the_loss_is_not_that_of_chance():
     assert failing(made_up(excess=-0.05)) == ["loss_at_chance[label_count=4]"]
 
 
-def test_it_is_undecided_where_time_was_short_or_one_number_of_labels_is_missing():
-    assert outcome(made_up(last=1500)) is Outcome.UNDECIDED
-    assert outcome(made_up(counts=(4,))) is Outcome.UNDECIDED
-
-
 def test_few_of_few_runs_are_no_difference():
     one = made_up().isel(seed=slice(0, 2))
     assert {f.id: f.outcome for f in claim.check(one)}["log_rank"] is Outcome.UNDECIDED
@@ -88,8 +83,8 @@ def test_no_run_that_learns_tells_nothing():
     assert found["log_rank"] is Outcome.UNDECIDED
 
 
-@pytest.mark.parametrize(("more", "labels"), [(0, 4), (3, 7)])
-def test_labels_are_those_of_the_cell_and_as_many_as_are_added(monkeypatch, more, labels):
+@pytest.mark.parametrize(("exchanged", "labels"), [(False, 4), (True, 5)])
+def test_labels_are_those_of_the_cell_or_of_the_other_arm(monkeypatch, exchanged, labels):
     asked = {}
 
     def curves(point, **how):
@@ -97,7 +92,7 @@ def test_labels_are_those_of_the_cell_and_as_many_as_are_added(monkeypatch, more
         return {"accuracy": (("seed", "rate", "step"), np.arange(6.0).reshape(3, 1, 2))}
 
     monkeypatch.setattr(_networks, "learning_curves", curves)
-    found = measure.measure(SimpleNamespace(learning_rate=0.3, label_count=4), key=None, more=more)
+    found = measure.measure(SimpleNamespace(learning_rate=0.3, label_count=4, pairs=4), key=None, exchanged=exchanged)
     assert (asked["labels"], asked["rates"]) == (labels, [0.3])
     axes, values = found["accuracy"]
     assert axes == ("seed", "step")

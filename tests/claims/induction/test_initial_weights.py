@@ -12,7 +12,7 @@ from judging import judged
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.initial_weights import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 STEPS = np.arange(50, 6001, 50)
 SPREAD = np.array([0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2])
@@ -86,7 +86,6 @@ def test_it_fails_where_a_layer_is_not_scaled_so(layer):
 
 
 def test_it_is_undecided_where_times_cannot_be_seen():
-    assert outcome(made_up(last=3000)) is Outcome.UNDECIDED
     assert outcome(made_up(scales=(0.5, 1.0))) is Outcome.UNDECIDED
     # Twice a lower bound, subtracted, is no bound.
     assert outcome(made_up(TIMES | {0.5: 5800.0, 0.25: 7000.0})) is Outcome.UNDECIDED
@@ -128,8 +127,13 @@ def test_the_scaled_network_is_trained_and_the_others_of_a_seed_are_as_without(m
     assert jax.tree.all(jax.tree.map(np.array_equal, begun[0], wanted))
     for name, square in (("first_strength", 0.25), ("second_strength", 0.0625)):
         np.testing.assert_allclose(found[name][1], square, rtol=1e-5)
-    swapped = measure.measure(point(), key=key, exchanged=True)
-    np.testing.assert_allclose(swapped["first_strength"][1], 0.0625, rtol=1e-5)
+    reverse = measure.measure(point(), key=key, reverse=True)
+    np.testing.assert_allclose(reverse["first_strength"][1], 0.25, rtol=1e-5)
+    np.testing.assert_allclose(
+        reverse["second_strength"][1], (claim.SCALES[0] * claim.SCALES[-1] / 0.25) ** 2, rtol=1e-5
+    )
+    limited = measure.measure(point(), key=key, least=0.5)
+    np.testing.assert_allclose(limited["second_strength"][1], 0.25, rtol=1e-5)
     begun.clear()
     plain = measure.measure(point(), key=key, scaled=False)
     assert jax.tree.all(jax.tree.map(np.array_equal, begun[0], network))

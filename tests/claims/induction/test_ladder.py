@@ -11,7 +11,7 @@ from judging import judged
 
 from icllab.claims.induction.ladder import claim, measure, rungs
 from icllab.core.prompt import ItemLabelPrompt
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.models import MinimalHead
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape

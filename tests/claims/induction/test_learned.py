@@ -5,9 +5,9 @@ import pytest
 import xarray as xr
 
 from icllab.claims.induction._learned import LEARNED, if_learned, mean_accuracy
-from icllab.experiments import checks
-from icllab.experiments.checks import Outcome
-from icllab.experiments.estimates import Estimate
+from icllab.lab import checks
+from icllab.lab.checks import Outcome
+from icllab.lab.estimates import Estimate
 
 
 def test_the_error_of_an_accuracy_is_at_least_that_of_the_prompts():

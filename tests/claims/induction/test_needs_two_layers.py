@@ -12,7 +12,7 @@ from judging import judged
 
 from icllab.claims.induction import _transitions
 from icllab.claims.induction.needs_two_layers import claim
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 
@@ -65,11 +65,6 @@ def test_a_network_that_is_still_at_chance_is_no_better_than_one_in_n():
 
 def test_it_fails_where_two_layers_do_not_learn():
     assert set(failing(made_up(two=0.3))) == at("looked_up", 2)
-
-
-def test_it_is_undecided_where_time_was_short_or_a_depth_is_missing():
-    assert outcome(made_up(last=1500)) is Outcome.UNDECIDED
-    assert outcome(made_up(layers=(1,))) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize("last", [150, 4000])

@@ -5,9 +5,7 @@ import xarray as xr
 
 from icllab.claims.induction import _transitions
 from icllab.diagnostics import transitions
-from icllab.experiments import checks
-from icllab.experiments.checks import Outcome
-from icllab.experiments.estimates import Estimate
+from icllab.lab.checks import Outcome
 
 STEPS = np.arange(0, 1001, 10)
 TIMES = np.array([[[200.0, 300.0], [500.0, 250.0]], [[400.0, 600.0], [2000.0, 350.0]]])  # [kind, rate, seed]
@@ -31,15 +29,6 @@ def test_each_group_is_timed_by_itself_under_its_own_coordinates():
     np.testing.assert_array_equal(
         own["relative_width"], transitions(curves().sel(attention="a", rate=0.3, drop=True))["relative_width"]
     )
-
-
-def test_what_has_no_number_is_left_out_and_said():
-    known = checks.above("known", "a number", Estimate(1.0, 0.1))
-    for value, error in ((np.nan, 0.1), (1.0, np.nan)):
-        found = _transitions.visible([*known, *checks.above("unknown", "another", Estimate(value, error))])
-        assert [(one.id, one.outcome) for one in found] == [("known", Outcome.HOLDS), ("seen", Outcome.UNDECIDED)]
-    assert {one.outcome for one in _transitions.visible(known)} == {Outcome.HOLDS}
-    assert _transitions.visible(known, whole=False)[-1].outcome is Outcome.UNDECIDED
 
 
 def group(times, last=1000.0):

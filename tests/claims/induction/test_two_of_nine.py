@@ -12,7 +12,7 @@ from judging import judged
 from icllab.claims.induction import _networks
 from icllab.claims.induction.two_of_nine import claim, measure
 from icllab.diagnostics.behaviour import interactions
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 KEPT = {"all": 0.98, "two": 0.9, "three": 0.97, "without the first": 0.5, "without the second": 0.25}
 
@@ -94,7 +94,7 @@ def test_it_is_undecided_where_the_data_cannot_tell():
 
 
 def test_the_control_keeps_two_others_and_all_else_as_it_is():
-    kept = claim.experiment.controls["content_only"].measure["kept"]
+    kept = claim.claim.controls["content_only"].measure["kept"]
     assert {name for name in claim.KEPT if kept[name] != claim.KEPT[name]} == {"two"}
     assert not {claim.ONE, claim.TWO} & {*kept["two"][0], *kept["two"][1]}
 

@@ -12,7 +12,7 @@ from judging import judged
 from icllab.claims.routing import _detection
 from icllab.claims.routing.blind_detection import claim
 from icllab.claims.routing.blind_detection.measure import frequencies, measure, monitored
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 POINT = SimpleNamespace(**claim.FIXED | {"contexts": 3, "tilts": 2}, step=(1, 2))
 

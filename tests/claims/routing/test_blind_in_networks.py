@@ -10,7 +10,7 @@ from judging import judged
 
 from icllab.claims.routing import _detection
 from icllab.claims.routing.blind_in_networks import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 SIZES = {
     "symbols": 3,
@@ -115,9 +115,9 @@ def test_the_check_tells_each_part_of_the_claim():
     assert "beats[detector=response]" in failing(made_up(wrong=1.0))
 
 
-def test_few_runs_tell_whether_the_response_exceeds_its_threshold():
+def test_few_runs_tell_nothing():
     for seeds, kinds in ((64, claim.KINDS[:2]), (12, claim.KINDS)):
         some = made_up(seeds=seeds, kinds=kinds)
         assert outcome(some) is Outcome.UNDECIDED
         assert not failing(some)
-        assert failing(made_up(rises=(0.5, 0.5, 0.0), seeds=seeds, kinds=kinds)) == ["exceeds"]
+        assert not failing(made_up(rises=(0.5, 0.5, 0.0), seeds=seeds, kinds=kinds))

@@ -8,7 +8,7 @@ from judging import judged
 
 from icllab.claims.routing.degeneracy_and_the_sign import claim
 from icllab.claims.routing.degeneracy_and_the_sign.measure import map_of
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 EXACT = {
     "BAh, 1 unit": (0.5, 1.5),

@@ -14,7 +14,7 @@ from icllab.claims.routing import _transformers
 from icllab.claims.routing.disjoint_contexts import claim, measure
 from icllab.diagnostics import ContextRank
 from icllab.diagnostics.contexts.queries import join_prompt
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 KEY = jax.random.key(0)
 SIZES = {"symbols": 3, "length": 2, "width": 4, "layers": 1, "heads": 1, "batch": 4, "prompts": 3, "updates": 2}
@@ -121,4 +121,3 @@ def test_the_check_is_undecided_where_the_data_do_not_tell():
     assert outcome(made_up(loss=0.5)) is outcome(made_up(converged=0.0)) is Outcome.UNDECIDED
     assert outcome(made_up(stages=("before",))) is Outcome.UNDECIDED
     assert not failing(made_up(stages=("before",)))
-    assert names(made_up(before=0.05, stages=("before",))) == {"untrained_not_disjoint"}

@@ -13,7 +13,7 @@ from judging import judged
 
 import icllab as icl
 from icllab.claims.routing.long_tail import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 KEY = jax.random.key(0)
 FIXED = {"items": 6, "label_count": 3, "pairs": 2, "zipf_exponent": 1.75, "shown": 0.5}
@@ -60,7 +60,7 @@ def test_lengths_and_fractions_of_shown_queries_are_those_of_training(fitted):
 
 
 def test_pools_are_equally_frequent_or_a_tail_of_the_same_entropy():
-    numbers = claim.experiment.fixed
+    numbers = claim.claim.fixed
     for name, (count, tailed) in claim.POOLS.items():
         task = measure.pool(at(pool=name, **numbers), KEY)
         frequencies = np.asarray(task.frequencies, float)
@@ -103,7 +103,7 @@ def made_up(pools=tuple(claim.POOLS), steps=claim.STEPS, further=0.3, **accuraci
         "accuracy": ((*coords, "test_set"), values),
         "recall_accuracy": (("pool", "seed", "test_set"), recall),
     }
-    attrs = {"configuration": json.dumps({"fixed": claim.experiment.fixed})}
+    attrs = {"configuration": json.dumps({"fixed": claim.claim.fixed})}
     return claim.theory(xr.Dataset(data, coords={**coords, "test_set": list(claim.TESTS)}, attrs=attrs))
 
 

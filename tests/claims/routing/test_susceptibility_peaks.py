@@ -11,7 +11,7 @@ from judging import judged
 
 from icllab.claims.routing.susceptibility_peaks import claim
 from icllab.claims.routing.susceptibility_peaks.measure import Landscape, attention
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.theory import induction_landscape
 
 SIZES = {"pairs": 3, "labels": 7}

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.singular.additivity import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.theory import learning_coefficients
 
 NBETA = [10.0, 1000.0]

@@ -8,7 +8,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.deformation import claim
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 SPLITS, TILTS, N = (-0.5, 0.0, 1.0), tuple(np.round(np.arange(-0.1, 0.36, 0.05), 2)), (30, 100, 300, 1000)
 

@@ -11,7 +11,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.effective_dimension_across_the_cliff import claim, divergences, measure, ranks
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape

@@ -10,7 +10,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.exact_coefficients import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 T = np.geomspace(1e4, 1e7, 7)
 N = 1e6
@@ -92,7 +92,7 @@ def test_chains_and_populations_have_keys_of_their_own(monkeypatch):
         return xr.Dataset({"estimate": 5.0, "mcse": 0.1}, attrs={"warnings": []})
 
     monkeypatch.setattr(measure, "free_energy", energies)
-    monkeypatch.setattr(measure, "learning_coefficient", chains)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", chains)
     sizes = {"nbeta": (10.0,), "seed": (0, 1), "particles": 10, "chains": 4, "draws": 8, "warm_up": 8, "samples": N}
     measure.measure(SimpleNamespace(model="quadratic", **sizes), key=jax.random.key(0))
     data = [tuple(jax.random.key_data(key).tolist()) for key in (*keys, jax.random.key(0))]

@@ -9,7 +9,7 @@ import xarray as xr
 
 from icllab import algorithms
 from icllab.claims.singular.llc_along_training import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.tasks import LinearRegression, WeightPool
 
 STEPS = np.array([0, *np.unique(np.geomspace(1, 3000, 45).round())])
@@ -170,7 +170,7 @@ def measured():
     point = SimpleNamespace(**sizes, step=(0, claim.LONG), checkpoint=(0, claim.LONG), nbeta=(3.0, 9.0), seed=(0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "icl", ensemble)
-        patch.setattr(measure, "learning_coefficient", estimated)
+        patch.setattr(measure, "coefficient_at_temperature", estimated)
         patch.setattr(WeightPool, "drawn", pool)
         patch.setattr(LinearRegression, "sample_many", tests)
         return measure.measure(point, key=jax.random.key(0)), keys, asked

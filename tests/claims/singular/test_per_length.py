@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from icllab.claims.singular.per_length import claim
-from icllab.experiments.checks import Outcome, worst
+from icllab.lab.checks import Outcome, worst
 
 STEPS = (0, *np.unique(np.rint(np.geomspace(4, 4000, 37))).astype(int).tolist())
 LENGTHS = np.arange(1, 17)
@@ -47,7 +47,7 @@ def results(*, steps=STEPS, by_length=0.5, nearest=(50, 200, 1000, 4000), entrop
         coords = {"seed": seed, "step": step, "position": LENGTHS - 1, "ngram": [1, 2, 3, 4]}
         parts.append(xr.Dataset(data, coords=coords))
     found = xr.concat(parts, dim="source").assign_coords(source=[claim.CHAIN, claim.TEXT])
-    return found.assign_attrs(configuration=json.dumps({"fixed": dict(claim.experiment.fixed)}))
+    return found.assign_attrs(configuration=json.dumps({"fixed": dict(claim.claim.fixed)}))
 
 
 def outcome(dataset):

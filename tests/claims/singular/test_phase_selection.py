@@ -8,7 +8,7 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.phase_selection import claim
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 
 FIXED = {"barrier": 3.0, "effect": 0.15}
 N = 2 ** np.arange(6, 13)

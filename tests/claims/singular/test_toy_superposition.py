@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from judging import theory_under
 
 from icllab.claims.singular.toy_superposition import claim, measure
-from icllab.experiments.checks import Outcome
+from icllab.lab.checks import Outcome
 from icllab.theory import superposition
 
 STEPS = np.array([0, *np.unique(np.geomspace(3, 30000, 50).round())])
@@ -49,7 +49,7 @@ def made_up(error=0.05, early=2000.0, arrived=True, shares=SHARES, **shifts):
     dataset = xr.Dataset(
         columns,
         coords={"polygon": names, "step": STEPS, "nbeta": NBETA, "corners": list(claim.COUNTS)},
-        attrs={"names": json.dumps(claim.experiment.vocabulary.described())},
+        attrs={"names": json.dumps(claim.claim.vocabulary.described())},
     )
     for name, shift in shifts.items():
         dataset[name] = dataset[name] + shift
@@ -136,7 +136,7 @@ def test_corners_are_the_columns_that_are_long_enough(lengths, expected):
 
 def test_of_polygons_loss_and_half_the_rank_are_those_of_the_hessian_written_out(monkeypatch):
     sampled = xr.Dataset({"estimate": 2.5, "mcse": 0.5}, attrs={"warnings": ["one", "two"]})
-    monkeypatch.setattr(measure, "learning_coefficient", lambda *args, **how: sampled)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", lambda *args, **how: sampled)
     sizes = {"warm_up": 8, "n": 10.0, "localization": 1.0, "noise": 0.1, "rate": 0.1, "nbeta": (1.0,)}
     point = SimpleNamespace(**sizes, polygon=("4", "5", "6"), seed=(0,), step=(1,))
     with jax.enable_x64(True):

@@ -3,8 +3,9 @@
 ``STEADY_LOG``: a file that gets a line ``dim pid`` for each measurement that begins.
 ``STEADY_PAUSE``: seconds that each takes. ``STEADY_FAULT``: ``raise:4`` or ``shape:4``, at dim 4; ``refuse:0.25``,
 at rho 0.25; ``memory:2``, of more seeds than two; ``alone:2``, unless JAX has two processes; ``die:3``, the first
-three measurements of the log; ``hang:1``, the first one; ``clock:8``: at dim 8 the clock of libfaketime is set
-back by a day.
+three measurements of the log; ``hang:1``, the first one; ``kill:8``, every one at dim 8.
+``STEADY_SCRATCH``: a measurement ends its process after its first checkpoint in the scratch directory, and goes on
+from there when it is measured again.
 """
 
 import os
@@ -15,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.experiments import checks, estimates
-from icllab.experiments.experiment import Control, Experiment
+from icllab.lab import checks, estimates
+from icllab.lab.claim import Claim, Control
 
 
-def measure(point, *, key):
+def measure(point, *, key, scratch, raised=0.0):
     import jax
 
     print("a claim that prints")
@@ -33,8 +34,11 @@ def measure(point, *, key):
         lines = Path(os.environ["STEADY_LOG"]).read_text().splitlines(keepends=True)
         if lines.index(own) < int(where):
             os.kill(os.getpid(), signal.SIGKILL) if fault == "die" else time.sleep(300)
-    if fault == "clock" and int(where) == point.dim:
-        Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).write_text("-1d")
+    if fault == "kill" and int(where) == point.dim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "STEADY_SCRATCH" in os.environ and not (scratch / "checkpoint").exists():
+        (scratch / "checkpoint").write_text("one half")
+        os.kill(os.getpid(), signal.SIGKILL)
     if fault == "refuse" and float(where) == point.rho:
         raise expected("rho", "another number", point.rho)
     if fault == "raise" and int(where) == point.dim:
@@ -44,7 +48,9 @@ def measure(point, *, key):
     if fault == "alone" and jax.process_count() != int(where):
         raise RuntimeError(f"{jax.process_count()} processes")
     entropy = np.asarray(jax.random.key_data(key)).tolist()
-    errors = [[point.rho + np.random.default_rng([s, *entropy]).normal() / 10] * len(point.ridge) for s in point.seed]
+    errors = [
+        [point.rho + raised + np.random.default_rng([s, *entropy]).normal() / 10] * len(point.ridge) for s in point.seed
+    ]
     if fault == "shape" and int(where) == point.dim:
         errors = errors[1:]
     return {"icl_error": (("seed", "ridge"), errors)}
@@ -60,7 +66,7 @@ def wrong(dataset):
 
 def check(dataset):
     mean = estimates.mean(dataset["icl_error"].isel(ridge=0, drop=True))
-    return checks.covers("error", "error", mean, dataset["icl_theory"], largest_error=0.3)
+    return checks.agrees("error", "error", mean, dataset["icl_theory"], largest_error=0.3)
 
 
 def figure(dataset):
@@ -71,16 +77,19 @@ def figure(dataset):
     return drawn
 
 
-experiment = Experiment(
-    claim="What is measured is one half and a little noise.",
+claim = Claim(
+    sentence="What is measured is one half and a little noise.",
     sources=("Lu24",),
     quantities=("icl_error", "icl_theory"),
     static=("dim",),
     sizes={
-        "smoke": {"dim": (2, 4, 8, 16, 32), "ridge": (0.0,), "seed": 6},
-        "small": {"dim": (2, 4), "ridge": (0.0,), "seed": 12},
+        "smoke": {"dim": (2, 4), "ridge": (0.0,), "seed": 12},
+        "small": {"dim": (2, 4, 8, 16, 32), "ridge": (0.0,), "seed": 6},
     },
     fixed={"rho": 0.5},
     measure=measure,
-    controls={"wrong": Control("nine tenths instead of one half", theory=wrong)},
+    controls={
+        "wrong": Control("nine tenths instead of one half", theory=wrong),
+        "raised": Control("what is measured is larger by one half", measure={"raised": 0.5}),
+    },
 )

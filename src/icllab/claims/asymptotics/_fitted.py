@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from icllab.experiments import Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Finding, checks, estimates
 
 _NEAR = np.geomspace(1e-4, 0.1, 30)
 TAU_LINE = np.unique(np.concatenate([np.geomspace(0.2, 4.0, 161), 1 - _NEAR, [1.0], 1 + _NEAR]))
@@ -19,14 +19,14 @@ def closed_forms(dataset: xr.Dataset, largest: float) -> list[Finding]:
     for kind in ("icl", "idg"):
         limits = estimates.limit(estimates.mean(dataset[f"{kind}_error"]), order=2)
         form, what = dataset[f"{kind}_theory"], f"{kind.upper()} error, d to infinity"
-        findings += checks.covers(f"{kind}_error", what, limits, form, largest_error=largest * form)
+        findings += checks.agrees(f"{kind}_error", what, limits, form, largest_error=largest * form)
     return findings
 
 
 def ratio(id: str, what: str, measured: xr.DataArray, form: xr.DataArray, largest: float) -> list[Finding]:
     """A quantity over its closed form at the same dimension, for d to infinity."""
     limits = estimates.limit(estimates.mean(measured / form), order=2)
-    return checks.covers(id, f"{what} / closed form, d to infinity", limits, 1.0, largest_error=largest)
+    return checks.agrees(id, f"{what} / closed form, d to infinity", limits, 1.0, largest_error=largest)
 
 
 def solved(dataset: xr.Dataset, which: str = "every solve") -> list[Finding]:

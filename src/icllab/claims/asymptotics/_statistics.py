@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.statistics import first_rise
-from icllab.experiments import Estimate
+from icllab.lab import Estimate
 
 RESAMPLED = 2000  # bootstrap samples of seeds
 DEGREE = 4  # of the polynomial in the log place of which a peak is the top

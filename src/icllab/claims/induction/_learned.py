@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from icllab.experiments import Estimate, Finding, checks, estimates
+from icllab.lab import Estimate, Finding, checks, estimates
 
 LEARNED = 0.9
 """Accuracy on the training task of a network that has learned it."""
@@ -29,11 +29,3 @@ def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Es
     least = (found.value * (1 - found.value) / (prompts * samples.sizes[over])) ** 0.5
     freedom = found.freedom.where(found.error >= least, np.inf)
     return Estimate(found.value, np.maximum(found.error, least), freedom=freedom)
-
-
-def several(learned: np.ndarray) -> list[Finding]:
-    """Have all networks learned the task, and more than one? With fewer nothing is compared."""
-    return [
-        *checks.included("learned", "every network has learned the task", bool(learned.all())),
-        *checks.included("several", "several networks have learned the task", bool(learned.sum() > 1)),
-    ]

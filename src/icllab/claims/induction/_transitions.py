@@ -1,4 +1,4 @@
-"""When curves of training rise: transitions over any axes, and what of a check cannot be seen in the steps given."""
+"""When curves of training rise: transitions over any axes, and whether they come later in one group than in another."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.diagnostics import delay, transitions
-from icllab.experiments import Finding, Outcome, checks
-from icllab.experiments.results import fixed_values
+from icllab.lab import Finding, Outcome
+from icllab.lab.results import fixed_values
 
 OF_MEMBERS = (
     "transitioned",
@@ -40,19 +40,15 @@ def guessing(dataset: xr.Dataset) -> xr.Dataset:
     return dataset.assign(accuracy_line=flat + 1 / pairs, chance_loss=flat + np.log(pairs))
 
 
-def visible(findings: list[Finding], *, whole: bool = True) -> list[Finding]:
-    """The findings that have a number with an error, and one that says whether all have and the data are ``whole``."""
-    known = [finding for finding in findings if np.isfinite([finding.measured, finding.tolerance]).all()]
-    there = whole and len(known) == len(findings)
-    return [*known, *checks.included("seen", "all that is compared is seen in the steps given", there)]
-
-
 def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:
     """Does it come later in the second group than in the first, by the exact log-rank test?
 
-    It fails where it comes as clearly earlier. Censored runs are counted as what they are.
+    It fails where it comes as clearly earlier. Censored runs are counted as what they are, missing ones left out.
     """
-    found = delay(*(group.assign(crossed=group["transitioned"].astype(bool)) for group in (first, second)))
+    groups = [group[["observed_time", "transitioned"]].dropna("seed") for group in (first, second)]
+    if not all(group.sizes["seed"] for group in groups):
+        return []
+    found = delay(*(group.assign(crossed=group["transitioned"].astype(bool)) for group in groups))
     p, later = float(found["exact_p_value"].fillna(1.0)), float(found["log_rank"]) < 0  # without events nothing tells
     if p > LARGEST_P:
         outcome, advice = Outcome.UNDECIDED, "more seeds would tell"

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Estimate, Finding, checks, estimates
+from icllab.lab import Estimate, Finding, checks, estimates
 
 DETECTORS = ("loss", "dimension", "response")
 NULLS = ("never", "start")  # runs without an onset: the data never begin, or were there from the first step

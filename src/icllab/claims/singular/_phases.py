@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from icllab.experiments import Estimate, estimates
+from icllab.lab import Estimate, estimates
 
 
 def between(dataset: xr.Dataset, name: str, one: str, other: str, *dims: str) -> Estimate:

@@ -86,7 +86,7 @@ def place(dataset: "xr.Dataset", *, x: str, second: str, error: str, **setting: 
 
 def _measured(dataset: "xr.Dataset") -> list[dict[str, float]]:
     """The points of a stored result: their parameters, dimension, means over the seeds and standard errors."""
-    from icllab.experiments.results import fixed_values
+    from icllab.lab.results import fixed_values
 
     renamed, fixed = _CLAIMS[dataset.attrs["claim"]], {"ridge": 0.0, **fixed_values(dataset)}
     table = {}

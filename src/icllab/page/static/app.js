@@ -10,7 +10,6 @@ const views = {
   result: (root, [id]) => import("./gallery.js").then((view) => view.result(root, id)),
   explore: (root, [id]) => import("./explore.js").then((view) => (id ? view.show(root, id) : view.list(root))),
   runs: (root, rest) => import("./runs.js").then((view) => view.list(root, rest)),
-  compare: (root, rest) => import("./compare.js").then((view) => view.compare(root, rest)),
 };
 const parents = { claim: "gallery", result: "gallery" };
 let leave = null, turn = 0;

@@ -116,6 +116,5 @@ export async function claim(root, name) {
 
 export async function result(root, id) {
   const answer = await ask("/api/results/" + encodeURIComponent(id));
-  root.append(element("p", { class: "crumbs" }, element("a", { href: "#/gallery" }, "Claims"), " / result"), card(answer.html),
-    element("p", {}, element("a", { href: "#/compare/" + id }, "Compare it with another result")));
+  root.append(element("p", { class: "crumbs" }, element("a", { href: "#/gallery" }, "Claims"), " / result"), card(answer.html));
 }

@@ -1,11 +1,10 @@
-// Runs: start one, see how far each is and its figure so far, stop it, read its log; training runs with their losses.
+// Runs: start one, see how far each is and its figure so far, stop it, read its log.
 
 import { element } from "./numbers.js";
-import { curvePlot } from "./plot.js";
 import { ask, follow, tell } from "./server.js";
 
 const GOING = ["running", "stopping"];
-const WORDS = { queued: "waits", running: "runs", stopping: "is stopping", finished: "finished", stopped: "stopped", failed: "failed", killed: "was killed" };
+const WORDS = { queued: "waits", running: "runs", stopping: "is stopping", finished: "finished", stopped: "stopped", failed: "failed" };
 
 export async function list(root) {
   root.append(element("h1", {}, "Runs"));
@@ -27,23 +26,18 @@ export async function list(root) {
     element("label", { for: "size" }, element("span", {}, "Size"), size),
     element("label", { for: "workers" }, element("span", {}, "Processes"), workers),
     element("button", { class: "go" }, "Start"));
-  const runs = element("div", { class: "going-on" }), training = element("div", { class: "going-on" });
-  const empty = element("p", { class: "none" }, "Nothing runs in " + out + ". What is started here waits for what was started before it; what a terminal runs in the same directory shows up as well.");
-  root.append(form, said, empty, runs, element("h2", {}, "Training runs"),
-    element("p", { class: "about" }, "Those with a store in the same directory; their losses are those of the newest checkpoint."), training);
-  const shown = new Map(), losses = new Map();
+  const runs = element("div", { class: "going-on" });
+  const empty = element("p", { class: "none" }, "Nothing runs in " + out + ". What is started here waits for what was started before it.");
+  root.append(form, said, empty, runs);
+  const shown = new Map();
   const stop = follow((state) => {
     empty.hidden = state.runs.length > 0;
     keep(shown, runs, state.runs, (one) => runCard(one));
-    keep(losses, training, state.training, (one) => lossCard(one));
-    training.previousElementSibling.previousElementSibling.hidden = training.previousElementSibling.hidden = !state.training.length;
   });
   const clock = setInterval(() => shown.forEach((card) => card.tick()), 1000);
   return () => {
     stop();
     clearInterval(clock);
-    shown.forEach((card) => card.end?.());
-    losses.forEach((card) => card.end?.());
   };
 }
 
@@ -51,7 +45,6 @@ export async function list(root) {
 function keep(shown, root, states, make) {
   for (const [id, card] of shown)
     if (!states.some((one) => one.id === id)) {
-      card.end?.();
       card.root.remove();
       shown.delete(id);
     }
@@ -64,16 +57,16 @@ function keep(shown, root, states, make) {
 }
 
 function runCard(first) {
-  let run = first, heard = Date.now(), drawn = null, drawing = false;
+  let run = first, drawn = null, drawing = false;
   const state = element("strong"), about = element("span"), bar = element("progress", { max: 1, value: 0 });
-  const left = element("p", { class: "left" }), what = element("p", { class: "what" }), reason = element("p", { class: "note" });
+  const left = element("p", { class: "left" }), reason = element("p", { class: "note" });
   const button = element("button", { type: "button", class: "quiet", onclick: () => tell("/api/runs/" + run.id + "/stop").catch((error) => (reason.textContent = error.message)) }, "Stop");
   const image = element("div", { class: "so-far" });
   const log = element("pre", { tabindex: 0 }), text = element("details", { class: "log" }, element("summary", {}, "Log"), log);
   text.addEventListener("toggle", () => read());
   const root = element("article", { class: "run", "aria-label": "Run of " + first.claim },
     element("header", {}, element("h2", {}, element("a", { href: "#/claim/" + first.claim }, first.claim)), button),
-    element("p", {}, state, " ", about), bar, left, what, reason, image, first.own ? text : null);
+    element("p", {}, state, " ", about), bar, left, reason, image, text);
   let reading = false;
 
   async function read() {
@@ -90,9 +83,8 @@ function runCard(first) {
   }
   function tick() {
     if (run.state === "running") {
-      const passed = (Date.now() - heard) / 1000;
-      const rest = run.left === null || run.left === undefined ? "time left not known yet" : "about " + lasting(Math.max(0, run.left - passed)) + " left";
-      left.textContent = (run.total ? run.done + " of " + run.total + " cells, " + rest : "starting") + "; for " + lasting(Date.now() / 1000 - run.started);
+      const passed = Date.now() / 1000 - run.started, rest = run.done ? ", about " + lasting((passed / run.done) * (run.total - run.done)) + " left" : "";
+      left.textContent = (run.total ? run.done + " of " + run.total + " cells" + rest : "starting") + "; for " + lasting(passed);
       read();
     } else left.textContent = run.ended && run.started ? (run.total ? run.done + " of " + run.total + " cells, " : "") + "after " + lasting(run.ended - run.started) : "";
   }
@@ -120,71 +112,21 @@ function runCard(first) {
   return {
     root, tick,
     update(now) {
-      if (now.left !== run.left || now.done !== run.done) heard = now.updated ? Math.min(Date.now(), now.updated * 1000) : Date.now();
       run = now;
       root.dataset.state = run.state;
       state.textContent = WORDS[run.state] ?? run.state;
-      const where = run.own ? "asked for here" : "started in a terminal" + (run.host ? " on " + run.host + ", process " + run.pid : "");
-      about.textContent = "at size " + run.size + (run.control ? " under the control " + run.control : "") + ", " + where + (run.verdict ? "; verdict: " + run.verdict : "");
+      about.textContent = "at size " + run.size + (run.verdict ? "; verdict: " + run.verdict : "");
       bar.hidden = !GOING.includes(run.state);
       if (run.total) bar.value = run.done / run.total;
       else bar.removeAttribute("value");
       bar.setAttribute("aria-label", run.done + " of " + run.total + " cells");
-      what.textContent = run.state === "running" && run.what && run.what !== "kept" ? "last: " + run.what : "";
-      reason.textContent = run.state === "killed" ? "Its finished cells are kept; the same command goes on." : run.state === "stopped" && run.started ? "Its finished cells are kept. " + (run.reason ?? "") : run.reason ?? "";
-      button.hidden = !run.own || !["queued", "running"].includes(run.state);
+      reason.textContent = run.state === "stopped" && run.started ? "Its finished cells are kept. " + (run.reason ?? "") : run.reason ?? "";
+      button.hidden = !["queued", "running"].includes(run.state);
       tick();
       draw();
       read();
     },
   };
-}
-
-function lossCard(first) {
-  const said = element("p"), place = element("div");
-  const root = element("article", { class: "run" }, element("header", {}, element("h2", {}, first.label)), said, place);
-  let plot = null, seen = null, gone = false;
-  const restyle = () => plot?.restyle(), themes = new MutationObserver(restyle), dark = matchMedia("(prefers-color-scheme: dark)");
-  themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-  dark.addEventListener("change", restyle);
-  return {
-    root, tick() {},
-    async update(now) {
-      if (now.updated === seen) return;
-      seen = now.updated;
-      try {
-        const run = await ask("/api/training/" + now.id);
-        said.textContent = run.finished ? "Finished after " + run.step + " steps." : "At step " + run.step + "; the last checkpoint is " + lasting(run.age) + " old.";
-        if (!run.steps.length) return;
-        plot ??= await curvePlot(place, "Training loss of " + now.label);
-        if (gone) return plot.destroy();
-        plot.draw(answer(run));
-      } catch (error) {
-        place.replaceChildren(element("p", { class: "fault", role: "alert" }, error.message));
-        plot = null;
-      }
-    },
-    end() {
-      gone = true;
-      themes.disconnect();
-      dark.removeEventListener("change", restyle);
-      plot?.destroy();
-    },
-  };
-}
-
-// Losses as curves on logarithmic axes; step 0 is left out of those.
-function answer(run) {
-  const number = (value) => (typeof value === "number" ? value : null);
-  const from = run.steps.findIndex((step) => step > 0), x = run.steps.slice(from);
-  const at = (values) => values.slice(from).map(number);
-  const one = run.members.length === 1;
-  const curves = one ? [] : run.members.map((values, i) => ({ label: "member " + i, x, y: at(values) }));
-  curves.unshift({ label: one ? "training loss" : "mean", x, y: at(run.mean) });
-  const [steps, held] = run.held_out;
-  if (held.length) curves.splice(1, 0, { label: "held-out", x: steps.filter((s) => s > 0), y: held.filter((_, i) => steps[i] > 0).map(number) });
-  const positive = curves.every((curve) => curve.y.every((y) => y === null || y > 0));
-  return { curves, axes: { x: { label: "step", scale: "log" }, y: { label: "loss", scale: positive ? "log" : "linear" }, mark: null } };
 }
 
 function lasting(seconds) {

@@ -13,9 +13,9 @@ import xarray as xr
 
 from icllab.claims.asymptotics._fitted import solved
 from icllab.core.axes import Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 
 LARGEST = 0.1  # standard error of a log error: three of them still tell the controls from the claim
@@ -36,7 +36,7 @@ def theory(dataset: xr.Dataset, *, inverted: bool = False) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Agreement everywhere; growth or decay with the context at fixed tau; the joint limit along alpha = c tau."""
     limits, form = estimates.limit(estimates.geometric_mean(dataset["icl_error"]), order=2), dataset["icl_theory"]
-    agreement = checks.covers("icl_error", "ICL error, d to infinity", limits, form, largest_error=LARGEST)
+    agreement = checks.agrees("icl_error", "ICL error, d to infinity", limits, form, largest_error=LARGEST)
     return [*agreement, *_at_fixed_tau(dataset, limits), *_jointly(dataset, limits), *solved(dataset)]
 
 
@@ -52,9 +52,9 @@ def _at_fixed_tau(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
     first, last = (limits.sel(tau=tau, kappa=few, alpha=alpha) for alpha in (before, after))
     slopes, slope = (last.number() - first.number()) / (after - before), (1 - few) * rho / ((1 + rho) * (tau - 1))
     return [
-        *checks.covers("bounded", "ICL error, d and then alpha to infinity", bounded, level, largest_error=LARGEST),
+        *checks.agrees("bounded", "ICL error, d and then alpha to infinity", bounded, level, largest_error=LARGEST),
         *checks.above("growth", f"ICL error at alpha={after:g} / at alpha={before:g}", last / first, 1.0),
-        *checks.covers("slope", "slope of the ICL error in alpha", slopes, slope, largest_error=slope / 4),
+        *checks.agrees("slope", "slope of the ICL error in alpha", slopes, slope, largest_error=slope / 4),
     ]
 
 
@@ -64,12 +64,12 @@ def _jointly(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
     lines = {c: [tau for tau in taus if c * tau in alphas] for c in sorted({a / t for a in alphas for t in taus})}
     ratio, on_it = max(lines.items(), key=lambda item: (len(item[1]), item[0]))
     if len(on_it) < 2:
-        return checks.included("line", "two values of tau on a line alpha = c tau", False)
+        return checks.complete("line", "two values of tau on a line alpha = c tau", False)
     line = {"tau": xr.DataArray(on_it, dims="tau"), "alpha": xr.DataArray(ratio * np.array(on_it), dims="tau")}
     limit = estimates.limit(limits.sel(**line), "tau", order=min(2, len(on_it) - 1))
     target = dataset["icl_limit"].sel(line).isel(tau=-1, drop=True)
     what, at = "ICL error, d and then tau to infinity", {"alpha/tau": float(ratio)}
-    return checks.covers("joint_limit", what, limit, target, largest_error=1.5 * LARGEST, at=at)
+    return checks.agrees("joint_limit", what, limit, target, largest_error=1.5 * LARGEST, at=at)
 
 
 def figure(dataset: xr.Dataset):
@@ -80,8 +80,8 @@ def figure(dataset: xr.Dataset):
 
 
 SHARED = {"tau": (2.0, 8.0, 32.0), "alpha": (8.0, 32.0, 128.0, 512.0), "kappa": (0.5, 2.0), "seed": 48}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "At fixed pretraining size, the ICL error of linear attention grows in proportion to context length if there "
         "were fewer tasks than dimensions, and stays bounded if more."
     ),

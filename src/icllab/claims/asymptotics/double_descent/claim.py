@@ -12,8 +12,8 @@ import xarray as xr
 
 from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, solved
 from icllab.core.statistics import extrapolate
-from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
-from icllab.experiments.results import fixed_values
+from icllab.lab import Claim, Control, Estimate, Finding, Outcome, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 from icllab.theory.wishart import stieltjes, stieltjes_derivative
 
@@ -61,7 +61,7 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
             reach = np.ptp(taus[max(top - 1, 0) : top + 2]) / 2
             places.append((dim, *np.array([taus[top], reach / np.sqrt(12)]) * (dim + 1) / dim))
     limit = Estimate(*extrapolate(*np.reshape(places, (-1, 3)).T))
-    return [*findings, *checks.covers("peak_limit", "n/d^2 of the peak, d to infinity", limit, 1.0, largest_error=0.05)]
+    return [*findings, *checks.agrees("peak_limit", "n/d^2 of the peak, d to infinity", limit, 1.0, largest_error=0.05)]
 
 
 def figure(dataset: xr.Dataset):
@@ -82,8 +82,8 @@ def slide_formula(*, tau, alpha, kappa, rho, printed=False, whole_pool=False):
     return np.where(tau < 1, below, above) + 1 + rho
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The ICL error of ridgeless linear attention peaks at n = d(d+1) pretraining contexts and follows the closed "
         "form on both sides of the peak."
     ),

@@ -16,8 +16,8 @@ import xarray as xr
 from icllab.claims.asymptotics._fitted import ratio, solved, titled, written
 from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
-from icllab.experiments import Control, Experiment, Finding, checks
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks
 from icllab.theory import task_alignment
 from icllab.theory.sample_covariance import power_law
 
@@ -68,7 +68,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     r"""Measured over predicted, seed means taken to :math:`1/d\to0` with a quadratic in 1/d."""
     compared = COMPARED if dataset.sizes["seed"] >= MANY else COMPARED[:2]
     ratios = (ratio(name, words, dataset[name], dataset[form], LARGEST) for name, form, words in compared)
-    some = checks.included("seeds", f"at least {MANY} seeds, for all the noise", False) if compared != COMPARED else []
+    some = checks.complete("seeds", f"at least {MANY} seeds, for all the noise", False) if compared != COMPARED else []
     return [*itertools.chain(*ratios), *some, *solved(dataset)]
 
 
@@ -81,8 +81,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"setting": tuple(SETTINGS), "eigenvalue": (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "In the eigenbasis of the tasks' covariance, linear attention's matrix is r/(r+nu), nu being context noise "
         "plus effective ridge, with Sigma^(-1/2) of the inputs on both sides, plus predicted noise."
     ),

@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks
-from icllab.experiments.estimates import geometric_mean, mean
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks
+from icllab.lab.estimates import geometric_mean, mean
+from icllab.lab.results import fixed_values
 
 ESTIMATORS = ("least squares", "ridge", "Bayes")
 TRANSFORMERS = {"no positions": "none", "learned positions": "learned", "rotary positions": "rotary"}
@@ -30,7 +30,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         loss = dataset["loss"].sel(dim=dim).isel(width=-1, step=-1, drop=True)
         findings += [*_learned(loss, length), *_beyond(loss, length)]
     there = set(CLAIMED) <= set(dataset.predictor.values)
-    return [*findings, *checks.included("predictors", "every predictor of the claim is there", there)]
+    return [*findings, *checks.complete("predictors", "every predictor of the claim is there", there)]
 
 
 def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
@@ -79,8 +79,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"dim": (4,), "width": (32,)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A trained transformer uses the anisotropic task prior, beating ridge after few examples; past the trained "
         "length its error keeps falling without positions, and departs from Bayes with learned ones."
     ),

@@ -11,8 +11,8 @@ import xarray as xr
 from icllab.claims.asymptotics._tables import FITTED, log_losses, resolved
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates
 
 COMPILED = ("context mean", "least squares", "ridge")  # at smoke alone: each fit of the others costs milliseconds
 ALL = (*COMPILED, *FITTED)
@@ -71,7 +71,7 @@ def _ridge(errors: xr.DataArray, columns: int) -> list[Finding]:
             what = f"error - ridge's, mean over {part[0]} to {part[-1]} examples"
             findings += checks.above(f"ridge_leads_{name}", what, lead)
     there = fitted.sizes["predictor"] == len(FITTED)
-    return [*findings, *checks.included("compared", "every predictor of scikit-learn is compared", there)]
+    return [*findings, *checks.complete("compared", "every predictor of scikit-learn is compared", there)]
 
 
 def figure(dataset: xr.Dataset):
@@ -82,8 +82,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=int(shown.dim) + 1)
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "On the diabetes table, in-context least squares peaks at one example more than columns; ridge has under a "
         "third of that error, no peak, and explains a quarter of variance."
     ),

@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, solved
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 
 LARGEST = 0.07  # relative standard error of a limit; under the controls some errors are off by a fifth and more
@@ -60,8 +60,8 @@ def figure(dataset: xr.Dataset):
 
 
 GRID = {"tau": (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0), "ridge": (0.0, 0.01, 0.1, 1.0)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A ridge removes the divergence of linear attention's errors at n = d(d+1): at every n they follow closed "
         "forms in an effective ridge."
     ),

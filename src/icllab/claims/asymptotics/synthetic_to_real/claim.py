@@ -11,9 +11,9 @@ import xarray as xr
 from icllab.claims.asymptotics._tables import FITTED, log_losses
 from icllab.core.axes import Quantity
 from icllab.core.statistics import crossed_mean_and_error
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.estimates import mean
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.estimates import mean
 
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
 SMALLER = 3.0  # the factor by which the network's typical error is below that of least squares, at the peak
@@ -30,7 +30,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         if "transformer" in errors.predictor:
             findings += _compared(errors)
     there = set(PREDICTORS) <= set(dataset.predictor.values)
-    return [*findings, *checks.included("predictors", "every predictor of the claim is there", there)]
+    return [*findings, *checks.complete("predictors", "every predictor of the claim is there", there)]
 
 
 def _compared(errors: xr.DataArray) -> list[Finding]:
@@ -86,8 +86,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"dim": (5,), "width": (32,), "layers": (2,), "predictor": PREDICTORS}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A transformer trained on synthetic regressions alone predicts a real table from examples in context: better "
         "than their mean, nearly as well as ridge, without least squares' peak."
     ),

@@ -13,8 +13,8 @@ import xarray as xr
 from icllab.claims.asymptotics._fitted import ratio, solved, titled, written
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import tabulated
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 from icllab.theory.sample_covariance import power_law
 from icllab.theory.task_alignment import icl_error, idg_error
 
@@ -79,8 +79,8 @@ def figure(dataset: xr.Dataset):
 
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
 COMMON = {"setting": tuple(SETTINGS), "test_covariance": TESTS}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Linear attention pretrained on power-law tasks errs least on that task covariance, more on isotropic tasks "
         "and most on reversed eigenvalues, each by its closed form."
     ),

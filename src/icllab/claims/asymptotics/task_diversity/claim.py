@@ -11,9 +11,9 @@ import xarray as xr
 
 from icllab.claims.asymptotics._fitted import solved
 from icllab.core.axes import Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 
 BEFORE, AT, BEYOND = 0.5, 1.0, 1.5
@@ -53,9 +53,9 @@ def corner(gaps: xr.DataArray, over: str = "seed") -> tuple[Estimate, Estimate]:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Agreement of the gaps in the limit of large d, the approach to a corner, and dMMSE's lack of one."""
     limits, form = estimates.limit(estimates.mean(dataset["gap"]), order=2), dataset["gap_theory"]
-    agreement = checks.covers("gap", "gap, d to infinity", limits, form, largest_error=LARGEST)
+    agreement = checks.agrees("gap", "gap, d to infinity", limits, form, largest_error=LARGEST)
     if dataset.sizes["dim"] < 3:
-        agreement = checks.included("dimensions", "at least three dimensions to extrapolate from", False)
+        agreement = checks.complete("dimensions", "at least three dimensions to extrapolate from", False)
     few, many = dataset.alpha.values[[0, -1]]
     (left, bend), sizes = corner(dataset["gap"].isel(dim=-1)), f"at alpha=tau={many:g} - at {few:g}"
     # Of all context lengths together: nothing is said of how dMMSE depends on them.
@@ -83,8 +83,8 @@ def figure(dataset: xr.Dataset):
 
 
 LIMIT = {"dim": (8, 16, 32), "seed": (0, 1, 2, 3)}  # as much as it takes to see another gap
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Linear attention's gap between fresh and pretraining tasks follows a closed form that bends at kappa = 1, "
         "more sharply as alpha = tau grows; dMMSE's gap has no bend."
     ),

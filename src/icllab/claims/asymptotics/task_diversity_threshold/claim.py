@@ -17,9 +17,9 @@ from icllab.claims.asymptotics import _statistics
 from icllab.claims.asymptotics._statistics import best_for_others, bootstrapped
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks
-from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks
+from icllab.lab.estimates import geometric_mean, mean
 
 PREDICTORS = ("dMMSE", "ridge", "dMMSE of another pool")
 AT_DMMSE = 0.9  # relative distance from which a network is nearly at dMMSE
@@ -46,7 +46,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     steps, since = int(dataset.step[-1]), {_ends: 0, _thresholds: TRAINED, _transient: LONG}
     findings = [one for part in parts for judge, least in since.items() if steps >= least for one in judge(part)]
     if steps < TRAINED:
-        findings += checks.included("steps", f"training of at least {TRAINED} steps", False)
+        findings += checks.complete("steps", f"training of at least {TRAINED} steps", False)
     return findings
 
 
@@ -130,8 +130,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"dim": (4,), "layers": (2,), "predictor": PREDICTORS}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A transformer trained on a pool of few tasks is nearer to dMMSE, on many nearer to ridge; the threshold "
         "between, on the pool's tasks, grows with training."
     ),

@@ -13,9 +13,9 @@ import itertools
 import xarray as xr
 
 from icllab.core.axes import Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 
 MEASURED: tuple[str, ...] = ("icl_error", "gamma_distance", "gamma_norm", "training_error")
@@ -50,8 +50,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     if enough:
         limits = estimates.limit(estimates.mean(dataset["icl_error"].sel(training="descent", drop=True)), order=2)
         form, what = dataset["icl_theory"], "ICL error after gradient descent, d to infinity"
-        findings += checks.covers("closed_form", what, limits, form, largest_error=LARGEST * form)
-    return [*findings, *checks.included("dimensions", "at least three dimensions to extrapolate from", enough)]
+        findings += checks.agrees("closed_form", what, limits, form, largest_error=LARGEST * form)
+    return [*findings, *checks.complete("dimensions", "at least three dimensions to extrapolate from", enough)]
 
 
 def _ends_elsewhere(own: xr.Dataset, part: xr.Dataset) -> list[Finding]:
@@ -76,8 +76,8 @@ def figure(dataset: xr.Dataset):
 
 
 WAYS = {"training": ("exact", "descent", "Adam", "layer"), "ridge": (0.0, 0.3)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Gradient descent on linear attention's merged matrix from zero always reaches the closed form's minimum; Adam "
         "and training of the factors reach it only where the minimum is unique."
     ),

@@ -12,9 +12,9 @@ import xarray as xr
 
 from icllab.claims.asymptotics._statistics import DEGREE, peak, peaks, slope
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.estimates import geometric_mean
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.estimates import geometric_mean
 
 ROUNDING = 1e-12  # a training error below it is rounding
 RATIOS = (0.25, 0.5, 0.75, 1.0, 1.3, 1.7, 2.2, 3.0, 6.0)
@@ -58,11 +58,10 @@ def _scaling(fresh: xr.DataArray) -> list[Finding]:
     dims, ratios = fresh.dim.values, fresh.prompt_ratio.values
     place, error = np.array([peak(ratios, own) for own in fresh.values]).T
     inside = int(np.isfinite(error).sum())
-    enough = checks.complete if len(dims) >= 3 else checks.included
-    findings = enough("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
+    findings = checks.complete("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
     if inside >= 2:
         found = Estimate(*slope(dims, place + 2 * np.log(dims), error), freedom=fresh.sizes["seed"] - 1)
-        findings += checks.covers("slope", "slope of log n at the peak on log d", found, 2.0, largest_error=LARGEST)
+        findings += checks.agrees("slope", "slope of log n at the peak on log d", found, 2.0, largest_error=LARGEST)
         findings += checks.above("slope_not_one", "the same slope, against n growing like d", found, 1.0)
     return findings
 
@@ -75,8 +74,8 @@ def figure(dataset: xr.Dataset):
     return panels(dataset, rows, x="prompt_ratio", hue="dim", line_name="polynomial through the means", xscale="log")
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A one-block softmax transformer trained on n fixed prompts fits few of them exactly and errs most on fresh "
         "tasks at an n that grows like d^2."
     ),

@@ -11,11 +11,11 @@ import xarray as xr
 
 from icllab.claims.asymptotics._statistics import ratio_crossings
 from icllab.core.axes import Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.estimates import geometric_mean, mean
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.estimates import geometric_mean, mean
+from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
 
 HALF, CLOSED, GRADUAL = 0.5, 0.9, 2.0  # of r, and the factor in kappa from one to the other, at least
@@ -49,7 +49,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         (before, after), (first, last) = (r.isel(step=end, drop=True) for end in (0, -1)), r.step.values[[0, -1]]
         opened = geometric_mean(np.exp(xr.apply_ufunc(np.log, before / after).mean("kappa")))
         findings += checks.above("opens_again", f"mean r over all kappa, {first} / {last} steps", opened, 1.0)
-    return [*findings, *checks.included("lengths", "two lengths of training or more", dataset.sizes["step"] >= 2)]
+    return [*findings, *checks.complete("lengths", "two lengths of training or more", dataset.sizes["step"] >= 2)]
 
 
 def _closing(part: xr.Dataset, at: dict[str, int]) -> list[Finding]:
@@ -57,7 +57,7 @@ def _closing(part: xr.Dataset, at: dict[str, int]) -> list[Finding]:
     (half, closed), covariance = ratio_crossings(part["idg_relative"], part["icl_relative"], "kappa", (HALF, CLOSED))
     enough, what = part.sizes["kappa"] >= 4, f"r crosses {HALF:g} and {CLOSED:g} inside the grid"
     there = bool(enough and np.isfinite(covariance).all())
-    findings = (checks.complete if enough else checks.included)("crossings", what, there, at=at)
+    findings = checks.complete("crossings", what, there, at=at)
     if there:
         what, few = f"kappa where r crosses {CLOSED:g}", part.sizes["seed"] - 1
         where = Estimate(closed, covariance[1, 1] ** 0.5, True, few)
@@ -81,8 +81,8 @@ def figure(dataset: xr.Dataset):
     return panels(together, rows, x="kappa", hue="predictor", line_name="linear attention", xscale="log")
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A two-block softmax transformer memorises few training tasks; its gap to fresh tasks closes gradually, at "
         "more tasks than dimensions, and longer training opens it again."
     ),

@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.asymptotics._statistics import best_for_others
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.estimates import geometric_mean, mean
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.estimates import geometric_mean, mean
 
 BLOCKS = {  # layers and heads
     "attention 1 layer": (1, 2),
@@ -59,7 +59,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     least = Estimate(fraction.where(fraction > 0).min(), 0.0)
     used = checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED)
     there = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
-    return [*findings, *used, *checks.included("predictors", "every predictor of the claim is there", there)]
+    return [*findings, *used, *checks.complete("predictors", "every predictor of the claim is there", there)]
 
 
 def _ratios(reached: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
@@ -81,8 +81,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"dim": (4,), "rate": (3e-3, 1e-2, 3e-2), "position": tuple(range(9)), "seed": 10}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "At equal parameters and prompts, two layers of attention and DeepSets go more than half the way to ridge, and "
         "farther than an MLP on the whole prompt."
     ),

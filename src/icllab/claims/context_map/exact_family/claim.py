@@ -15,10 +15,10 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Estimate, Experiment, Finding, checks
-from icllab.experiments.experiment import Control
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Estimate, Finding, checks
+from icllab.lab.claim import Control
+from icllab.lab.results import fixed_values
 
 EXACT = 1e-10
 PLAIN = 1e-2  # a fraction that is plainly not zero
@@ -68,8 +68,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown.isel(length=-1), rows, x="hidden", line_name="min(k, d)")
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Fast weights written by a sum over the context map contexts to weights exactly, and compose; unrelated "
         "targets are fitted as exactly, but do not compose."
     ),
@@ -101,5 +101,10 @@ experiment = Experiment(
     controls={
         "mean": Control("the context is written by its mean", measure={"kind": "mean"}),
         "softmax": Control("softmax attention to the context leaves the linear family", measure={"kind": "softmax"}),
+        "last": Control(
+            "the last example overwrites the weights: what other weights have been does not matter",
+            measure={"kind": "last"},
+        ),
+        "signs": Control("the second model steps along the signs of its gradient", measure={"signs": True}),
     },
 )

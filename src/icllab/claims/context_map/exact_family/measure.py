@@ -33,12 +33,40 @@ class SoftmaxContext(AbstractPredictor):
         return prompt.x @ self.slow + (seen @ prompt.y) / (1 + jnp.sum(seen, axis=1))
 
 
+class LastExample(AbstractPredictor):
+    """The weights that the last example of the context leaves, whatever they have been before; b without a context."""
+
+    down: jax.Array
+    up: jax.Array
+    slow: jax.Array
+
+    def __call__(self, prompt):
+        """The answers at every position."""
+        written = (prompt.y[:, None] * prompt.x) @ self.down.T @ self.up.T
+        weights = jnp.concatenate([self.slow[None], written[:-1]])
+        return jnp.sum(prompt.x * weights, axis=1)
+
+
+class SignStep(AbstractPredictor):
+    """One step on the context along the signs of the gradient."""
+
+    start: jax.Array
+    rate: jax.Array
+
+    def __call__(self, prompt):
+        """The answers at every position."""
+        slopes = (prompt.y - prompt.x @ self.start)[:, None] * prompt.x
+        steps = jnp.sign(jnp.cumsum(slopes, axis=0) - slopes)
+        return prompt.x @ self.start + self.rate * jnp.sum(prompt.x * steps, axis=1)
+
+
 def drawn(rng, point, kind):
     """A model with random weights, a context, and queries whose halves have mean zero."""
     dim, count = point.dim, point.queries
     shapes = (point.hidden, dim), (dim, point.hidden), (dim,)
     weights = [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
-    model = SoftmaxContext(*weights) if kind == "softmax" else FastWeights(*weights, normalised=kind == "mean")
+    other = {"softmax": SoftmaxContext, "last": LastExample}
+    model = other[kind](*weights) if kind in other else FastWeights(*weights, normalised=kind == "mean")
     x, y = rng.normal(size=(point.length + 1, dim)), rng.normal(size=point.length + 1)
     some = rng.normal(size=(2, count // 2, 1, dim))
     asked = jnp.asarray(np.concatenate([half for one in some for half in (one, -one)]))
@@ -46,13 +74,13 @@ def drawn(rng, point, kind):
     return model, RegressionPrompt(jnp.asarray(x), jnp.asarray(y)), queries
 
 
-def measure(point, *, key, kind="sum"):
-    """One cell: every seed's numbers. ``kind``: how the context is written."""
-    rows = [one(point, seed, jax.random.fold_in(key, seed), kind) for seed in point.seed]
+def measure(point, *, key, kind="sum", signs=False):
+    """Numbers of every seed. ``kind``: how the context is written; ``signs``: steps go along signs of the gradient."""
+    rows = [one(point, seed, jax.random.fold_in(key, seed), kind, signs) for seed in point.seed]
     return {name: (("seed",), np.array([row[name] for row in rows])) for name in rows[0]}
 
 
-def one(point, seed, key, kind):
+def one(point, seed, key, kind, signs):
     """The numbers of one seed."""
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel().tolist()])
     model, context, queries = drawn(rng, point, kind)
@@ -61,7 +89,7 @@ def one(point, seed, key, kind):
     found = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **how)
     where = {"subspace": lambda m: m.slow, "weights": lambda m: m.down}
     rank = context_rank(model, task, context, threshold=ZERO, **where, **how)
-    step = GradientStep(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
+    step = (SignStep if signs else GradientStep)(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
     taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, draws=2, **how)
     taken = taken.sel(gradient="examples")
     unrelated = found.dataset.sel(null="unrelated")

@@ -15,8 +15,8 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 
 KINDS = ("flag", "one example", "ordinary", "flipped")
 NETWORK, EXACT = "transformer", "fast_weights"
@@ -51,7 +51,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.below("no_further", what, ratio, NO_FURTHER)
         ratio = estimates.geometric_mean((flag["per_effect"] / others["per_effect"]).transpose("kind", ...))
         findings += checks.below("per_effect", "norm per effect of the flag / of ordinary contexts", ratio, 1.0)
-    return findings + checks.included("trained", "a trained network", NETWORK in dataset.family)
+    return findings
 
 
 def figure(dataset: xr.Dataset):
@@ -67,8 +67,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="kind", line_name="least of nulls", columns=2)
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A one-token context that flips the task moves the weights no further than eight examples of the flipped task "
         "do, and less, for its effect, than ordinary contexts do."
     ),

@@ -12,8 +12,8 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 LEFT_OUT, SHARED, WINNER, MATRIX = "left out", "shared values", "clear winner", "one key matrix"
 REDUCTIONS = (LEFT_OUT, SHARED, WINNER, MATRIX)
@@ -42,8 +42,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="reduction", hue="step", columns=2)
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Attention to a frozen context is not attention to the query's own tokens: neither shared values, winning keys "
         "nor one key matrix makes up for half of the context's effect."
     ),

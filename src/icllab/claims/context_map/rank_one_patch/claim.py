@@ -12,8 +12,8 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 OWN, OTHER, LINEAR, AFFINE = "own query", "other queries", "best linear", "best affine"
 PATCHES = (OWN, OTHER, LINEAR, AFFINE)
@@ -42,8 +42,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown, rows, x="patch", columns=2)
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The rank-one weight patch that replaces a context exactly at one query is of no use at another query, and the "
         "best patch for all queries has a higher rank."
     ),

@@ -11,10 +11,10 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 
 LABELS = ("linear", "relu", "exponential")
 WEIGHTINGS = (*LABELS, "softmax")
@@ -47,7 +47,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for id, what, ratio, least in ratios:
         found += checks.above(id, what, estimates.geometric_mean(ratio), least)
     both = {STEPS, HEATED} <= set(dataset.training.values)
-    return found + checks.included("trained", "both ways of training", both)
+    return found + checks.complete("trained", "both ways of training", both)
 
 
 def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str, xr.DataArray, float]]:
@@ -85,8 +85,8 @@ def figure(dataset: xr.Dataset):
 
 
 ALL = {"labels": LABELS, "training": (STEPS, HEATED, EVERYTHING), "predictor": WEIGHTINGS}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Attention with trained step sizes errs least with the labels' own kernel if that is linear or ReLU (from "
         "three layers on), but not if it is exponential."
     ),

@@ -14,10 +14,10 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds, tabulated
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import descent
 
 WITHIN = 0.15  # of the loss of GD++
@@ -50,10 +50,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     reference = estimates.stored(best, "free_loss") / dataset["free_line"]
     three = bool((dataset.layers >= 3).any())
     return [
-        *checks.covers("reference", "loss of the best gradient descent / exact", reference, 1.0, largest_error=EXACT),
+        *checks.agrees("reference", "loss of the best gradient descent / exact", reference, 1.0, largest_error=EXACT),
         *checks.near("loss", "loss / that of GD++", plus, 1.0, margin=WITHIN),
         *checks.below("below_descent", "loss / that of the best gradient descent", free, 1 / BELOW),
-        *checks.included("depths", "three layers among the depths", three),
+        *checks.complete("depths", "three layers among the depths", three),
     ]
 
 
@@ -75,8 +75,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Two or three layers of linear attention that may change their inputs have the loss of the best GD++ within "
         "15 %, under half that of gradient descent."
     ),

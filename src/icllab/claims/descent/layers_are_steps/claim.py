@@ -11,10 +11,10 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds, tabulated
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import descent
 
 REACHED = 1.05  # loss over that of the best steps
@@ -43,12 +43,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     )  # one of all seeds
     said = "fraction of the label slots that the layer's own step explains"
     return [
-        *checks.covers("reference", "loss of the best steps / exact", reference, 1.0, largest_error=EXACT),
+        *checks.agrees("reference", "loss of the best steps / exact", reference, 1.0, largest_error=EXACT),
         *checks.below("loss", "loss / the best steps'", estimates.mean(last["loss_ratio"]), REACHED),
         *checks.above("slots", f"{said}, least", estimates.mean(own), HELD),
         *checks.above("slots_apart", f"{said} - that of any other step, least", estimates.mean(above)),
         *checks.equal("none_beats", "networks below the best steps by 3 paired standard errors", beaten, 0),
-        *checks.included("depths", "more than one depth", dataset.sizes["layers"] > 1),
+        *checks.complete("depths", "more than one depth", dataset.sizes["layers"] > 1),
     ]
 
 
@@ -79,8 +79,8 @@ def figure(dataset: xr.Dataset):
 
 SLOTS = ("layer", "algorithm_step")
 COMMON = {"layers": range(1, 4)} | dict.fromkeys(SLOTS, range(4))
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Linear attention with fixed inputs reaches the loss of the best gradient steps to within 5 %, never less; the "
         "label slots of layer l hold what l steps leave."
     ),

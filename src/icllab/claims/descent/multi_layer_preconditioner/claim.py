@@ -13,8 +13,8 @@ import xarray as xr
 from icllab.claims.descent._covariances import square, turned
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 from icllab.theory import preconditioners
 
 SETTINGS = ("whitened", "anisotropic")  # tasks of the inverse covariance of the inputs, and isotropic ones
@@ -66,7 +66,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         what = "distance of A, tasks of covariance I / of the inverse of the inputs'"
         findings += checks.above("other_tasks", what, other / own, 1.0)
     there = set(SETTINGS) <= set(dataset.setting.values)
-    return [*findings, *checks.included("settings", "both distributions of tasks", there)]
+    return [*findings, *checks.complete("settings", "both distributions of tasks", there)]
 
 
 def figure(dataset: xr.Dataset):
@@ -78,8 +78,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = square(5) | {"setting": SETTINGS, "layers": (3,), "layer": (1, 2, 3)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Three trained layers of linear attention approach the predicted family: A_l to multiples of the inverse input "
         "covariance, B_l to multiples of the identity, if tasks have that inverse covariance."
     ),

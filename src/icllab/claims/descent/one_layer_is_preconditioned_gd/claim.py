@@ -13,9 +13,9 @@ import xarray as xr
 from icllab.claims.descent._covariances import eigenvectors, square, turned
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import preconditioners
 
 SETTINGS = ("isotropic", "anisotropic", "whitened")
@@ -60,7 +60,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.below("exact_loss", "exact loss of the matrix / the closed form's", exact, REACHED),
         *checks.equal("none_beats", "networks below the closed form by 3 paired standard errors", beaten, 0),
         *checks.equal("none_under", "matrices of a smaller exact loss than the closed form's", under, 0),
-        *checks.included("settings", "all settings of covariances", set(SETTINGS) <= set(dataset.setting.values)),
+        *checks.complete("settings", "all settings of covariances", set(SETTINGS) <= set(dataset.setting.values)),
     ]
 
 
@@ -73,8 +73,8 @@ def figure(dataset: xr.Dataset):
 
 
 COMMON = {"setting": SETTINGS, "rho": (0.0, 0.5), "step": (2000,)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "One trained layer of linear attention has the loss of the best single step of preconditioned gradient "
         "descent, to within 1 % and never below it."
     ),

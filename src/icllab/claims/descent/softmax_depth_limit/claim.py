@@ -15,8 +15,8 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 KEYS, QUERIES, EXPONENTIAL = "softmax over keys", "softmax over queries", "exponential"
 REACHED = 0.01  # root mean square distance from the limit, over that of answering 0 from it
@@ -48,14 +48,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     ]
     many = dataset.sizes["seed"] >= ENOUGH
     if many:
-        findings += checks.covers("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value)
+        findings += checks.agrees("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value)
     same, words = (
         Estimate(own.sel(predictor=KEYS, setting="even"), 0.0),
         "distance of the limit from the posterior mean",
     )
     findings += checks.below("limit_is_bayes", f"relative {words}", same, ROUNDING)
-    findings += checks.included("depths", "at least three depths", dataset.sizes["layers"] >= 3)
-    return [*findings, *checks.included("seeds", f"excess errors, which take {ENOUGH} seeds", many)]
+    findings += checks.complete("depths", "at least three depths", dataset.sizes["layers"] >= 3)
+    return [*findings, *checks.complete("seeds", f"excess errors, which take {ENOUGH} seeds", many)]
 
 
 def figure(dataset: xr.Dataset):
@@ -74,8 +74,8 @@ def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
 
 
 CASES = {"setting": ("random", "even"), "predictor": (KEYS, QUERIES, EXPONENTIAL)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Deep softmax attention with one rate tends to the posterior mean for labels reweighted by normalisers; "
         "exponential attention, or softmax over queries, to the posterior mean itself."
     ),

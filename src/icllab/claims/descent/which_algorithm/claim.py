@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 
 SOFTMAX, LINEAR = "transformer", "linear attention"
 DESCENT = ("1 step", "2 steps", "4 steps", "preconditioned step", "GD++, 2 steps")
@@ -67,7 +67,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         what = "error of two layers of linear attention / of one block"
         findings += checks.near("matched", what, two / one, 1.0, margin=ALIKE)
     there = len(kinds) > 1 and len(depths) > 1
-    return [*findings, *checks.included("networks", "both kinds of networks, in several depths", there)]
+    return [*findings, *checks.complete("networks", "both kinds of networks, in several depths", there)]
 
 
 def _of_transformers(dataset: xr.Dataset) -> list[Finding]:
@@ -121,8 +121,8 @@ def figure(dataset: xr.Dataset):
 
 OUTPUTS = {"bound": ("low", "high"), "input_scale": (1.0, 2.0)}
 COMMON = OUTPUTS | {"candidate": CANDIDATES, "network": (SOFTMAX, LINEAR)}
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Trained softmax transformers are none of ten algorithms to within 1 %, on doubled inputs still less; trained "
         "linear attention of the same error is named the steps it takes."
     ),

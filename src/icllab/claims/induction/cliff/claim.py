@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.results import fixed_values
 from icllab.theory import induction_landscape as landscape
 
 STRENGTHS = ("beta", "alpha", "xi")
@@ -81,7 +81,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for pairs in dataset.pairs.values:
         part = dataset.sel(pairs=pairs, label_count=counts >= pairs)
         slope, line = Estimate(part["origin_gradient"], ROUNDING), part["origin_gradient_theory"]
-        findings += checks.covers("slope", "slope at the origin", slope, line, largest_error=ROUNDING)
+        findings += checks.agrees("slope", "slope at the origin", slope, line, largest_error=ROUNDING)
         saddle, cliff = bool((counts == pairs).any()), bool((counts > pairs).any())
         findings += _saddle(part.sel(label_count=pairs), int(pairs)) if saddle else []
         findings += _cliff(part.sel(label_count=counts[counts > pairs])) if cliff else []
@@ -99,7 +99,7 @@ def _cliff(part: xr.Dataset) -> list[Finding]:
     even = part.sel(start=part.start >= 0, attention="even")
     limit, line = at_rate_zero(even["crossing_time"]), even["crossing_time_theory"]
     times = Estimate(limit.value, limit.error + 1e-4 * line)
-    findings = checks.covers("time", "time at a share of ln N", times, line, largest_error=0.01 * line)
+    findings = checks.agrees("time", "time at a share of ln N", times, line, largest_error=0.01 * line)
     zero = part.sel(start=0.0, drop=True)
     top, foot = (_finest(zero).sel(loss_level=level, drop=True) for level in (TOP, FOOT))
     findings += checks.below("drop", "drop / plateau", Estimate((foot - top) / top, 0.0), SHARP)
@@ -127,7 +127,7 @@ def _saddle(part: xr.Dataset, pairs: int) -> list[Finding]:
     rate = -times.value.diff("start").squeeze("start", drop=True) / gained
     slower = Estimate(rate, times.error.sum("start", skipna=False) / gained + 0.01 * line)
     what = "time for a start e times nearer to the saddle"
-    return findings + checks.covers("escape", what, slower, line, largest_error=0.03 * line)
+    return findings + checks.agrees("escape", what, slower, line, largest_error=0.03 * line)
 
 
 def figure(dataset: xr.Dataset):
@@ -143,8 +143,8 @@ def figure(dataset: xr.Dataset):
 COMMON = {"attention": ("even", "causal"), "pairs": (8,), "rate": (0.2, 0.1, 0.05), "loss_level": (0.9, 0.5, 0.1)}
 COMMON |= {"strength": STRENGTHS, "time": tuple(2.0 * i for i in range(66))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A three-parameter induction head first grows its readout, on a plateau over twice as long as the drop after "
         "it; at L = N the origin is a saddle."
     ),
@@ -172,10 +172,10 @@ experiment = Experiment(
         | {"label_count": (8, 9, 16, 32, 64), "start": (-0.01, 0.0, 0.0001, 0.001, 0.01)}
         | {"time": tuple(2.0 * i for i in range(131))},
     },
-    shows="smoke",
     precision="float64",
     controls={
         "formed": Control("both attentions are formed at the start: the readout alone has to grow", {"formed": 8.0}),
+        "held": Control("attention stays as it begins: the readout alone does not leave the saddle", {"held": True}),
         "leak_corrected": Control(
             "the first layer is credited only with what it attends above chance", theory={"leak_corrected": True}
         ),

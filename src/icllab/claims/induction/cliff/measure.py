@@ -14,8 +14,11 @@ FLOOR = 0.02  # of ln N: where descent may end
 STILL = 1e-15  # a slope that is nothing but rounding
 
 
-def measure(point, *, key, formed=0.0):
-    """Descent from all starts at all step sizes; both attentions begin with the strength ``formed`` besides."""
+def measure(point, *, key, formed=0.0, held=False):
+    """Descent from all starts at all step sizes.
+
+    ``formed``: the strength with which both attentions begin besides. ``held``: both attentions stay as they begin.
+    """
     del key  # nothing is random: the loss is exact
     pairs, finest = point.pairs, int(np.argmin(point.rate))
     kind = (point.attention == "causal", float(point.label_count))
@@ -27,6 +30,7 @@ def measure(point, *, key, formed=0.0):
         np.asarray(point.time, float),
         np.asarray(point.loss_level),
         until,
+        np.array([0.0, 0.0, 1.0]) if held else np.ones(3),
         *kind,
         pairs=pairs,
     )
@@ -58,9 +62,9 @@ def loss(w, causal, labels, *, pairs):
 
 
 @functools.partial(jax.jit, static_argnames="pairs")
-def descended(starts, rates, grid, levels, until, causal, labels, *, pairs):
+def descended(starts, rates, grid, levels, until, free, causal, labels, *, pairs):
     """When the loss falls through shares of ln N, [start, rate, level]; and the strengths and the loss on a grid of
-    times, [start, rate, time, 4]."""
+    times, [start, rate, time, 4]. ``free``: 1 for the strengths that are trained, else 0."""
     heights, spacing = levels * np.log(pairs), grid[1] - grid[0]
 
     def one(start, rate):
@@ -77,7 +81,7 @@ def descended(starts, rates, grid, levels, until, causal, labels, *, pairs):
             place = jnp.round(t / spacing).astype(int)
             place = jnp.where(jnp.abs(t - place.astype(float) * spacing) < rate / 2, place, len(grid))
             curve = curve.at[place].set(jnp.append(w, here), mode="drop")
-            return i + 1, w - rate * slope, here, jnp.max(jnp.abs(slope)), crossed, curve
+            return i + 1, w - rate * free * slope, here, jnp.max(jnp.abs(slope)), crossed, curve
 
         missing = jnp.full((len(grid), 4), jnp.nan), jnp.full(len(levels), jnp.nan)
         state = (jnp.asarray(0), start, jnp.inf, jnp.inf, missing[1], missing[0])

@@ -5,7 +5,8 @@ from icllab.claims.induction import _networks
 VERSION = 1
 
 
-def measure(point, *, key, more=0):
-    """Test curves of every seed. ``more``: so many labels are added to those that the cell has."""
-    how = {"rates": [point.learning_rate], "labels": point.label_count + more}
+def measure(point, *, key, exchanged=False):
+    """Test curves of every seed. ``exchanged``: as many labels as pairs where one more is asked for, and conversely."""
+    labels = 2 * point.pairs + 1 - point.label_count if exchanged else point.label_count
+    how = {"rates": [point.learning_rate], "labels": labels}
     return _networks.at_one_rate(_networks.learning_curves(point, key=key, **how))

@@ -20,23 +20,25 @@ FASTER = 2.0  # the rate of squared errors, and that of weights, over those of c
 DONE, MEMORY = 0.2, 50.0  # of the loss of guessing, averaged over so many steps, where training ends
 
 
-def measure(point, *, key, given=False, slower=False):
+def measure(point, *, key, given=False, slower=""):
     """Losses of every seed, which has prompts, tests and a start of its own, the same ones for all kinds.
 
-    ``given``: both attention patterns are those of a formed head. ``slower``: instead of products of weights, weights
-    at half the rate.
+    ``given``: both attention patterns are those of a formed head. ``slower``: the factor, ``strengths`` or
+    ``objective``, in whose place stands its lack at half the rate.
     """
 
     def losses(seed, attention, objective, strengths):
         of_task, of_head, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
         task = _networks.task(key=of_task, labels=point.label_count, pairs=point.pairs, dim=point.dim)
         squared, products = objective == "squared error", strengths == "products"
-        factors = 2 if products and not slower else 1
+        factors = 2 if products and slower != "strengths" else 1
         head = MatrixHead.drawn(task, attention=attention, factors=factors, scale=point.scale, key=of_head)
-        guess = (1 - 1 / point.pairs) / 2 if squared else np.log(point.pairs)
+        replaced = slower == "objective" and not squared
+        guesses = np.log(point.pairs), (1 - 1 / point.pairs) / 2
+        guess, scale = guesses[squared or replaced], guesses[0] / guesses[1] if replaced else 1.0
         run = icl.fit(
             Formed(head) if given else head,
-            SquaredError(task) if squared else task,
+            SquaredError(task) if squared or replaced else task,
             steps=Until(max(point.step), TargetLoss(DONE * guess, memory=MEMORY)),
             key=of_prompts,
             batch=point.batch,
@@ -45,7 +47,7 @@ def measure(point, *, key, given=False, slower=False):
             record=Record(point.step, held_out=task.sample_many(point.prompts, key=of_tests), progress=False),
         )
         found = run.dataset["held_out_loss"].isel(member=0, position=-1)
-        return {"label_loss": (("step",), found.reindex(step=list(point.step)).values)}
+        return {"label_loss": (("step",), scale * found.reindex(step=list(point.step)).values)}
 
     kinds = {"attention": point.attention, "objective": point.objective, "strengths": point.strengths}
     return tabulated(losses, seed=point.seed, **kinds)

@@ -5,18 +5,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.induction import _networks
+from icllab.claims.induction.initial_weights.claim import SCALES
 from icllab.core.grid import tabulated
 
 VERSION = 1
 
 
-def measure(point, *, key, scaled=True, exchanged=False):
+def measure(point, *, key, scaled=True, least=0.0, reverse=False):
     """Accuracies of every seed along training, and how strong attention is before it.
 
-    ``scaled``: without it nothing is scaled. ``exchanged``: each layer has the other's scale.
+    ``scaled``: without it nothing is scaled. ``least``: no scale is below it. ``reverse``: the second layer has the
+    largest scale where the smallest is asked for.
     """
-    scales = (point.first_scale, point.second_scale) if scaled else (1.0, 1.0)
-    scales = scales[::-1] if exchanged else scales
+    second = SCALES[0] * SCALES[-1] / point.second_scale if reverse else point.second_scale
+    scales = (max(point.first_scale, least), max(second, least)) if scaled else (1.0, 1.0)
 
     def start(network):
         return with_attention_scaled(network, scales)

@@ -14,9 +14,9 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 
 RUNGS = ("landscape", "reader", "even", "causal", "items", "labels", "buffers", "network")
 SIMPLER = ("even", "causal", "items", "labels")  # what replaces one simplification of the landscape each
@@ -71,37 +71,31 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings = checks.above("ratio", "plateau with five labels / with sixteen", ratio, 1.0)
     ended = bool(ends.sel(rung=longer).notnull().all())
     findings += checks.complete("ended", "every plateau ends that is compared", ended)
-    if {"landscape", "even"} <= set(there):
-        both = [dataset[name].sel(label_count=MANY, drop=True) for name in ("record_time", "label_loss")]
-        known, found = ([one.sel(rung=name, drop=True) for one in both] for name in ("landscape", "even"))
-        apart = xr.apply_ufunc(_apart, *known, *found, input_core_dims=[["record"]] * 4, vectorize=True)
-        what = "misfit of the simulated landscape to its flow, time as it is [nats]"
-        findings += checks.below("same", what, Estimate(apart.max("seed"), 0.0), SAME)
-    if "misfit" in dataset:
-        findings += _fits(dataset["misfit"], there)
-    return [*findings, *checks.included("rungs", "all rungs, up to the network", len(there) == len(RUNGS))]
+    both = [
+        dataset[name].sel(label_count=MANY, drop=True).reindex(rung=RUNGS) for name in ("record_time", "label_loss")
+    ]
+    known, found = ([one.sel(rung=name, drop=True) for one in both] for name in ("landscape", "even"))
+    apart = xr.apply_ufunc(_apart, *known, *found, input_core_dims=[["record"]] * 4, vectorize=True)
+    what = "misfit of the simulated landscape to its flow, time as it is [nats]"
+    findings += checks.below("same", what, Estimate(apart.max("seed"), 0.0), SAME)
+    return findings + (_fits(dataset["misfit"]) if "misfit" in dataset else [])
 
 
 def _apart(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.ndarray) -> float:
     return float(np.sqrt(np.mean((np.interp(clock, times, losses) - target) ** 2)))
 
 
-def _fits(misfit: xr.DataArray, there: list[str]) -> list[Finding]:
+def _fits(misfit: xr.DataArray) -> list[Finding]:
     """Misfits in nats; and the fraction of the landscape's, above that of another network, that a change removes."""
-    far = [name for name in there if name not in ("network", "reader")]
+    far = [name for name in misfit.rung.values if name not in ("network", "reader")]
     own = misfit.sel(rung="network", drop=True)
     findings = checks.above("misfit", "misfit to a network [nats]", estimates.mean(misfit.sel(rung=far)), FIT)
     findings += checks.below("network", "misfit of another network [nats]", estimates.mean(own), FIT)
-    if "landscape" not in there:
-        return findings
     landscape = misfit.sel(rung="landscape", drop=True)
     removed = (landscape - misfit) / (landscape - own).mean("seed")
     what = "fraction of the landscape's misfit that is removed"
-    some = [name for name in SIMPLER if name in there]
-    findings += checks.below("little", what, estimates.mean(removed.sel(rung=some)), 0.5)
-    if "reader" in there:
-        findings += checks.above("most", what, estimates.mean(removed.sel(rung="reader")), 0.5)
-    return findings
+    findings += checks.below("little", what, estimates.mean(removed.sel(rung=removed.rung.isin(SIMPLER))), 0.5)
+    return findings + checks.above("most", what, estimates.mean(removed.sel(rung="reader")), 0.5)
 
 
 def figure(dataset: xr.Dataset):
@@ -122,8 +116,8 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The landscape of an induction head misses a network's loss by its one common rate: a reader ten times faster "
         "removes most, causal attention, random items and label attention little."
     ),
@@ -159,7 +153,6 @@ experiment = Experiment(
             "the reader is no faster than attention",
             measure={"faster": 1.0},
             axes={"rung": ("landscape", "reader", "network"), "seed": tuple(range(4))},
-            size="small",
         ),
     },
 )

@@ -15,12 +15,16 @@ VERSION = 1
 STRENGTHS = ("beta", "alpha", "xi", "beta2")
 
 
-def measure(point, *, key, rates=None):
-    """Curves of every seed and fits to their losses; with ``rates``, of the landscape itself instead of a network."""
+def measure(point, *, key, rates=None, pause=0.0):
+    """Curves of every seed and fits to their losses.
+
+    ``rates``: of a descent on the landscape itself, in a network's place. ``pause``: 1000 steps for which it stands
+    still where half of ln N is left.
+    """
     columns = [NUMBERS.index(name) for name in point.number]
 
     def curves(seed):
-        found = trained(seed, point, key) if rates is None else descended(seed, point, rates)
+        found = trained(seed, point, key) if rates is None else descended(seed, point, rates, pause)
         named = {"landscape_number": (("step", "number"), found[:, columns])}
         return named | {"other_attention": (("step",), found[:, 4]), "label_loss": (("step",), found[:, 5])}
 
@@ -47,11 +51,13 @@ def read(network, task, asked):
     return np.array([given[0], y, z, quotient, other, loss])
 
 
-def descended(seed, point, rates):
+def descended(seed, point, rates, pause=0.0):
     """The same of the flow on the landscape from near the origin, at given rates per 1000 steps."""
     sizes = {"pairs": point.pairs, "labels": point.label_count}
     start, times = np.random.default_rng(seed).normal(0, 0.01, 3), np.asarray(point.step) / 1000
     flow = induction_landscape.flow(start.tolist(), time=times[-1], rates=rates, **sizes)
+    half = float(np.interp(-np.log(point.pairs) / 2, -np.asarray(flow.loss), flow.time))
+    times = np.minimum(times, half) + np.maximum(times - half - pause, 0.0)
     beta, alpha, xi = (np.interp(times, flow.time, one) for one in flow.parameters.T)
     y = np.asarray(induction_landscape.previous_token_attention(beta, pairs=point.pairs))
     weight = np.exp(alpha * y)

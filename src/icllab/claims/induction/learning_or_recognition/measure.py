@@ -11,19 +11,22 @@ from icllab.tasks import LabelRelations
 VERSION = 1
 
 
-def measure(point, *, key, fresh=False, leaked=False):
+def measure(point, *, key, fresh=False, leaked=False, fewer=1, made_up=()):
     """Accuracies of every seed, and that of task recognition on the same prompts.
 
     ``fresh``: every training prompt has a relation of its own; ``leaked``: the new relations are those of training.
+    ``fewer``: of so many relations one is trained on. ``made_up``: nothing is trained, and answers are learned from so
+    many relations and recognised up to so many.
     """
+    relations = max(point.relations // fewer, 1)
     sizes = {"classes": point.classes, "labels": point.label_count, "pairs": point.pairs, "dim": point.dim}
 
     def asked(seed):
         begin = _networks.start(seed, key=key, **sizes)
         _, of_table, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
-        task = LabelRelations.drawn(begin.task, point.relations, rows=point.rows, key=of_table)
+        task = LabelRelations.drawn(begin.task, relations, rows=point.rows, key=of_table)
         networks, last = {0: begin.network}, max(point.step)
-        if last > 0:
+        if last > 0 and not made_up:
             how = {"loss": point.loss, "memory": 100, "steps": last, "key": of_prompts}
             training = task.new_relations() if fresh else task
             networks[last] = _accuracy.trained_until(training, begin.network, **how).member(0)
@@ -32,12 +35,20 @@ def measure(point, *, key, fresh=False, leaked=False):
         def prompts_of(name):
             return {"key": jax.random.fold_in(of_tests, point.test_set.index(name)), "prompts": point.prompts}
 
-        def accuracy(test_set, step):
-            return {"accuracy": _accuracy.accuracy(networks[step], tests[test_set], **prompts_of(test_set))}
+        def recognition(name):
+            prompts = jax.tree.map(np.asarray, _accuracy.drawn(tests[name], **prompts_of(name)))
+            return recognised(np.asarray(task.table)[:relations], prompts, seed)
 
-        shown = jax.tree.map(np.asarray, _accuracy.drawn(tests[TESTS[1]], **prompts_of(TESTS[1])))
-        recognition = recognised(np.asarray(task.table)[: point.relations], shown, seed)
-        return {"recognition_accuracy": recognition, **tabulated(accuracy, test_set=point.test_set, step=point.step)}
+        def accuracy(test_set, step):
+            if not made_up:
+                return {"accuracy": _accuracy.accuracy(networks[step], tests[test_set], **prompts_of(test_set))}
+            done = {TESTS[0]: True, TESTS[1]: relations >= made_up[0], TESTS[2]: relations <= made_up[1]}[test_set]
+            if test_set == TESTS[2]:
+                return {"accuracy": recognition(test_set) if done else 1 / (point.label_count - point.pairs)}
+            return {"accuracy": 1.0 if done else recognition(test_set)}
+
+        curves = tabulated(accuracy, test_set=point.test_set, step=point.step)
+        return {"recognition_accuracy": recognition(TESTS[1]), **curves}
 
     return tabulated(asked, seed=point.seed)
 

@@ -1,7 +1,7 @@
 """Item-label networks with softmax attention, or attention of first order in its scores, in either layer."""
 
 from icllab.claims.induction import _networks
-from icllab.claims.induction.no_softmax_no_cliff.claim import KINDS
+from icllab.claims.induction.no_softmax_no_cliff.claim import KINDS, SOFTMAX
 from icllab.models import edited
 
 VERSION = 1
@@ -10,8 +10,9 @@ NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 
 
 def measure(point, *, key, prepared=""):
-    """Test curves of every seed at every rate, of networks that are ``prepared`` in one of the ways of :data:`WAYS`."""
-    how = {"fields": {"attention": KINDS[point.attention]}, "prepared": WAYS[prepared]}
+    """Test curves of every seed at every rate, of networks without softmax that are ``prepared`` as in :data:`WAYS`."""
+    way = WAYS[prepared if point.attention != SOFTMAX else ""]
+    how = {"fields": {"attention": KINDS[point.attention]}, "prepared": way}
     found = _networks.learning_curves(point, key=key, rates=point.rate, **how)
     return {name: found[name] for name in NAMES}
 

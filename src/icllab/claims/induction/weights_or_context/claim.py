@@ -15,9 +15,9 @@ import xarray as xr
 from icllab.claims.induction._learned import if_learned, mean_accuracy
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates
+from icllab.lab.results import fixed_values
 
 PLAIN, BURSTIER, NOISIER, SKEWED = "plain", "B = 2", "noise 0.5", "Zipf 1"
 SETTINGS = {
@@ -46,27 +46,25 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Chance before training; afterwards, which way wins where, and what each change of the prompts does."""
     before = dataset["accuracy"].sel(test_set="IC", step=0, drop=True).mean("setting").stack(start=("classes", "seed"))
     found = mean_accuracy(before, fixed_values(dataset)["prompts"], over="start")
-    chance, what = dataset["chance_accuracy"], "accuracy on novel classes before training"
-    findings = checks.covers("untrained", what, found, chance, largest_error=0.02)
-    settings, last = set(dataset.setting.values.tolist()), dataset.isel(step=-1, drop=True)
-    trained = "context_advantage" in dataset and int(dataset.step[-1]) > 0
-    several = trained and last.sizes["classes"] > 1
-    if trained and PLAIN in settings:
-        plain = last.sel(setting=PLAIN, drop=True)
-        findings += _one_way(plain.isel(classes=0), "in weights")
-        findings += _one_way(plain.isel(classes=-1), "in context") + _slope(plain) if several else []
-        for setting in (name for name in (BURSTIER, NOISIER) if name in settings):
-            change = last["context_advantage"].sel(setting=setting) - plain["context_advantage"]
-            what = "advantage of the context - that in the plain setting"
-            found = checks.above("change", what, estimates.mean(change).average("classes"))
-            findings += if_learned(found, _own(last.sel(setting=[PLAIN, setting])))
-        if several and SKEWED in settings:
-            both = last.isel(classes=-1).sel(setting=[PLAIN, SKEWED])
-            change = both["lesser_accuracy"].sel(setting=SKEWED) - both["lesser_accuracy"].sel(setting=PLAIN, drop=True)
-            what = "lesser of both accuracies - that in the plain setting"
-            findings += if_learned(checks.above("both", what, estimates.mean(change)), _own(both))
-    wanted = bool(several and {PLAIN, BURSTIER, NOISIER, SKEWED} <= settings)
-    return findings + checks.included("grid", "trained in all settings at several numbers of classes", wanted)
+    at_chance = checks.agrees("untrained", "", found, dataset["chance_accuracy"], largest_error=0.02)
+    at_chance = all(one.outcome is Outcome.HOLDS for one in at_chance)
+    findings = checks.complete("untrained", "untrained networks are at chance on novel classes", at_chance)
+    if "context_advantage" not in dataset:
+        return findings
+    last = dataset.isel(step=-1, drop=True)
+    plain, what = last.sel(setting=PLAIN, drop=True), "advantage of the context - that in the plain setting"
+    findings += _one_way(plain.isel(classes=0), "in weights") + _one_way(plain.isel(classes=-1), "in context")
+    findings += _slope(plain)
+    for setting in last.setting.values[last.setting.isin([BURSTIER, NOISIER])]:
+        change = estimates.mean(last["context_advantage"].sel(setting=setting) - plain["context_advantage"])
+        found = checks.above("change", what, change.average("classes"))
+        findings += if_learned(found, _own(last.sel(setting=[PLAIN, setting])))
+    if SKEWED not in last.setting:
+        return findings
+    both = last.isel(classes=-1).sel(setting=[PLAIN, SKEWED])
+    change = both["lesser_accuracy"].sel(setting=SKEWED) - both["lesser_accuracy"].sel(setting=PLAIN, drop=True)
+    what = "lesser of both accuracies - that in the plain setting"
+    return findings + if_learned(checks.above("both", what, estimates.mean(change)), _own(both))
 
 
 def _own(part: xr.Dataset) -> xr.DataArray:
@@ -100,10 +98,10 @@ def figure(dataset: xr.Dataset):
     return panels(last, rows, x="classes", hue="setting", xscale="log")
 
 
-ENDS = functools.partial(Control, axes={"classes": (64, 512), "setting": (PLAIN,), "seed": (0, 1)}, size="small")
+ENDS = functools.partial(Control, axes={"classes": (64, 512), "setting": (PLAIN,), "seed": (0, 1)})
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "On bursty prompts small attention networks learn few classes in weights and many in context; burstiness and "
         "within-class noise favour context, Zipfian frequencies allow both."
     ),
@@ -135,6 +133,16 @@ experiment = Experiment(
         ),
         "plain_prompts": ENDS(
             "trained on prompts whose context is drawn without regard to the query", {"trained_on": "IW"}
+        ),
+        "fewer_bursts": Control(
+            "the plain prompts are the burstier ones",
+            measure={"exchanged": (PLAIN, BURSTIER)},
+            axes={"classes": (128, 256), "setting": (PLAIN, BURSTIER), "seed": (0, 1, 2, 3)},
+        ),
+        "even_frequencies": Control(
+            "the plain frequencies are the Zipfian ones",
+            measure={"exchanged": (PLAIN, SKEWED)},
+            axes={"classes": (512,), "setting": (PLAIN, SKEWED), "seed": (0, 1, 2, 3)},
         ),
     },
 )

@@ -9,13 +9,17 @@ from icllab.core.grid import tabulated
 VERSION = 1
 
 
-def measure(point, *, key, trained_on=None):
-    """Accuracies of every seed in every setting; trained on bursty prompts, or on those of a named test set."""
+def measure(point, *, key, trained_on=None, exchanged=()):
+    """Accuracies of every seed in every setting; trained on bursty prompts, or on those of a named test set.
+
+    ``exchanged``: two settings, each of which stands in the other's place.
+    """
+    instead = dict(zip(exchanged, exchanged[::-1], strict=True))
     known = {"classes": point.classes, "labels": point.label_count, "pairs": point.pairs, "no_repeats": False}
 
     def asked(seed, setting):
         begin = _networks.start(seed, key=key, **known)
-        of_classes = _networks.task(key=begin.of_task, **known, **SETTINGS[setting])
+        of_classes = _networks.task(key=begin.of_task, **known, **SETTINGS[instead.get(setting, setting)])
         training = _networks.TESTS[trained_on](of_classes) if trained_on else of_classes
         networks, last = {0: begin.network}, max(point.step)
         if last > 0:

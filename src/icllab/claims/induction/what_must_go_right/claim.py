@@ -14,9 +14,9 @@ from icllab.claims.induction import _transitions
 from icllab.claims.induction._learned import mean_accuracy
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, Outcome, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates
+from icllab.lab.results import fixed_values
 
 NONE, BLIND, FROZEN = "none", "no attention", "classifier frozen"
 CLAMPS = ("previous token", "match", "copy")
@@ -44,14 +44,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     if BLIND in groups:  # the query's token is all there is to answer by, whatever the training
         last, what = groups[BLIND]["accuracy"].isel(step=-1, drop=True), "accuracy without attention, after training"
         found = mean_accuracy(last, fixed_values(dataset)["prompts"])
-        findings += checks.covers("blind", what, found, float(dataset["blind_accuracy"]), largest_error=0.02)
+        findings += checks.agrees("blind", what, found, float(dataset["blind_accuracy"]), largest_error=0.02)
     for later, sooner in ORDER:
         if {later, sooner} <= set(groups):
             findings += _sooner(later, sooner, groups)
     for name in (FROZEN, *ABLATIONS):
         if {NONE, name} <= set(groups):
             findings += _later(name, groups)
-    return [*findings, *checks.included("whole", "all interventions", set(groups) == set(INTERVENTIONS))]
+    return findings
 
 
 def _sooner(later: str, sooner: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
@@ -86,8 +86,8 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (31,), "intervention": INTERVENTIONS, "step": tuple(range(0, 3001, 50))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The induction head forms sooner when any one of its operations is supplied, least for previous-token "
         "attention and most for the match, and not at all without either layer."
     ),
@@ -109,12 +109,14 @@ experiment = Experiment(
     key=1,
     controls={
         "unablated": Control(
-            "the match is supplied where attention should add nothing", measure={"instead": {BLIND: "match"}}
+            "the match is supplied where attention should add nothing",
+            measure={"instead": {BLIND: "match"}},
+            axes={"intervention": (NONE, BLIND), "seed": tuple(range(5))},
         ),
         "exchanged": Control(
             "the copy is supplied in the place of the match, and the other way round",
             measure={"instead": {"match": "copy", "copy": "match"}},
-            axes={"intervention": ("match", "copy"), "step": tuple(range(0, 801, 50))},
+            axes={"intervention": ("match", "copy"), "step": tuple(range(0, 801, 50)), "seed": (0, 1, 2, 3)},
         ),
     },
 )

@@ -13,8 +13,8 @@ import xarray as xr
 from icllab.claims.routing import _detection
 from icllab.claims.routing._detection import DETECTORS, FEWEST, QUIET
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 
 KINDS = ("planted", "never", "start", "falls")
 CLEAR = 1.5  # times the threshold: a score that stands out
@@ -31,7 +31,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     enough = there >= set(KINDS) and dataset.sizes["judged"] >= FEWEST
     findings = [
         *checks.above("stands_out", "highest score after onset / threshold", estimates.geometric_mean(ratio), CLEAR),
-        *checks.included("rates", f"all kinds of runs, and {FEWEST} of each to judge", enough),
+        *checks.complete("rates", f"all kinds of runs, and {FEWEST} of each to judge", enough),
     ]
     return [*findings, *_rates(dataset, both)] if enough else findings
 
@@ -48,6 +48,11 @@ def _rates(dataset: xr.Dataset, both: list[str]) -> list[Finding]:
     ]
 
 
+def reduce(dataset: xr.Dataset) -> xr.Dataset:
+    """The numbers in single precision."""
+    return dataset.astype("float32")
+
+
 def figure(dataset: xr.Dataset):
     """What the detectors see of one run with an onset, over what they see when they begin to listen."""
     steps = dataset["step"].values
@@ -61,8 +66,8 @@ FIXED = {"contexts": 4, "batch": 16, "start_scale": 0.03, "label_noise": 0.2, "r
 FIXED |= {"nbeta": 1000.0, "resolution": 1e-3, "tilts": 4}
 COMMON = {"detector": DETECTORS, "step": tuple(range(50, 3001, 50))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Detectors that see only the loss, or only its response to random tilts, find when a context's data begin, the "
         "response sooner; one that sees the effective dimension does not."
     ),
@@ -84,6 +89,6 @@ experiment = Experiment(
     precision="float64",
     controls={
         "silent": Control("the data of the context never begin", measure={"silent": True}),
-        "uncalibrated": Control("an alarm at every record", theory={"calibrated": False}, size="small"),
+        "uncalibrated": Control("an alarm at every record", theory={"calibrated": False}),
     },
 )

@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 from icllab.theory import learning_coefficients as exact
 
 DIM = 3  # of the image of the two layers, and of the vector whose square is taken
@@ -60,7 +60,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.equal("density", "sign of the density's exponent", density, sign),
         *checks.near("tie", "zero-shot - few-shot where they tie", some, 0.0, margin=LEVEL),
         *checks.complete("quiet", "no warning", float(dataset["annealing_warnings"].sum()) == 0),
-        *checks.included("maps", "every map", there >= set(MAPS)),
+        *checks.complete("maps", "every map", there >= set(MAPS)),
     ]
 
 
@@ -75,8 +75,8 @@ def figure(dataset: xr.Dataset):
     )
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A context's learning coefficient is below that of the weights it selects where the pushed-forward prior's "
         "density diverges, above it where that vanishes, and ties where its singularity is logarithmic."
     ),

@@ -14,8 +14,8 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
 
 BEFORE, AFTER = "before", "after"
 LOWER = 0.8  # of the overlap before training
@@ -28,9 +28,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Overlaps are lower after training, and far from those of independent directions; of converged fits."""
     away = dataset["overlap"] / dataset["independent"]
     if AFTER not in dataset.stage:
-        what = f"untrained networks with at most {TIMES} times the overlap of independent directions"
-        findings = checks.equal("untrained_not_disjoint", what, (away <= TIMES).sum("seed").astype(float), 0)
-        return [*findings, *checks.included("trained", "trained networks", False)]
+        return checks.complete("trained", "trained networks", False)
     after, before = (dataset.sel(stage=stage, drop=True) for stage in (AFTER, BEFORE))
     learned = bool((after["largest_loss"] < LEARNED).all())
     findings = checks.complete("learned", "the programs are learned", learned)
@@ -52,8 +50,8 @@ def figure(dataset: xr.Dataset):
     return panels(one, rows, x="stage", line_name="independent directions")
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Training makes the contexts of a network use more disjoint directions of its weights; they still overlap more "
         "than ten times as much as independent directions."
     ),
@@ -83,7 +81,7 @@ experiment = Experiment(
     controls={
         "independent": Control("contexts keep directions drawn at random", measure={"independent": True}),
         "untrained": Control(
-            "the network is hardly trained", measure={"trained": False}, axes={"seed": tuple(range(4))}, size="small"
+            "the network is hardly trained", measure={"trained": False}, axes={"seed": tuple(range(4))}
         ),
     },
 )

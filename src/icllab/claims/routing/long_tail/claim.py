@@ -16,9 +16,9 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 
 POOLS = {"few": (8, False), "some": (32, False), "many": (512, False), "tail": (512, True)}
 """Number of functions, and whether their frequencies are those of the power law."""
@@ -50,7 +50,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for pool in (name for name in POOLS if whole and name in dataset.pool.values):
         findings += _of_pool(pool, last.sel(pool=pool))
     complete = whole and set(POOLS) <= set(dataset.pool.values) and set(LENGTHS) <= set(dataset.lengths.values)
-    return findings + checks.included("all", f"all pools and lengths, for {UPDATES} updates", complete)
+    return findings + checks.complete("all", f"all pools and lengths, for {UPDATES} updates", complete)
 
 
 def _of_pool(pool: str, last: xr.Dataset) -> list[Finding]:
@@ -91,8 +91,8 @@ def figure(dataset: xr.Dataset):
 
 FEW = {"pool": ("few",), "seed": tuple(range(4))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Equally frequent, 32 functions are learned from context, 8 and 512 are not; 512 with a long tail are; several "
         "lengths help 512, and do not suffice for 8."
     ),
@@ -120,10 +120,8 @@ experiment = Experiment(
     controls={
         "shuffled": Control("the label that is asked for is drawn at random", measure={"shuffled": True}),
         "in_context": Control(
-            "every query is among the items shown: nothing is to be recalled", {"shown": 1.0}, axes=FEW, size="small"
+            "every query is among the items shown: nothing is to be recalled", {"shown": 1.0}, axes=FEW
         ),
-        "leaked": Control(
-            "the tests are of functions of the training, not edited", {"leaked": True}, axes=FEW, size="small"
-        ),
+        "leaked": Control("the tests are of functions of the training, not edited", {"leaked": True}, axes=FEW),
     },
 )

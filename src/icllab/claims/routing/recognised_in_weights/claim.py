@@ -14,9 +14,9 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 
 TESTS = ("prediction", "derivative")
 NULLS = ("unrelated", "untrained")
@@ -77,9 +77,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     grown = of_seed(ends.isel(multiple=1, drop=True) / ends.isel(multiple=0, drop=True))
     findings = checks.complete("learned", "three quarters of the times are known", unknown <= MOST)
     if "prediction" not in dataset or dataset.sizes["multiple"] < len(MULTIPLES):
-        what = f"networks in which what a program does has not grown by {GROWS:g} from T/4 to 4T"
-        findings += checks.equal("grows", what, (grown <= GROWS).sum("seed").astype(float), 0)
-        return [*findings, *checks.included("maps", "maps at all stages", False)]
+        return [*findings, *checks.complete("maps", "maps at all stages", False)]
     findings += checks.above("effect", "what the program does at 4T / at T/4", estimates.geometric_mean(grown), GROWS)
     for name in TESTS:
         ratio = dataset[f"{name}_ratio"]
@@ -116,8 +114,8 @@ SMOKE |= {"multiple": (0.25, 4.0), "null": NULLS, "seed": 2}
 COMMON = {"directions": (4,), "updates": (4000,), "context": ("a", "d"), "answered_by": ("program", "map", "neither")}
 COMMON |= {"multiple": MULTIPLES, "null": NULLS}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "No test of a program's map switches on with its own transition: both beat an unrelated target before it, "
         "and neither falls tenfold against untrained networks through it."
     ),

@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
 
 OBSERVABLES = ("loss", "attention")
 PEAK = 5.0  # times as high as at both ends: a peak
@@ -71,7 +71,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         ),
         *checks.complete("quiet", "no warning", float(dataset["sampler_warnings"].sum()) == 0),
         *checks.complete("accurate", "errors of the quadrature are below 2 %", bool((worst < ACCURATE).all())),
-        *checks.included("reaches", "at least three reaches, two temperatures", every),
+        *checks.complete("reaches", "at least three reaches, two temperatures", every),
     ]
     if reach.size > 1:
         ordered = lead.sortby("reach")
@@ -97,8 +97,8 @@ DENSE = (*range(0, 76, 15), *(76 + 0.25 * i for i in range(97)), 101, 102, 104, 
 
 COMMON = {"reach": (1.0, 2.0, 4.0), "observable": OBSERVABLES, "time": DENSE}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The susceptibility of an induction head's loss peaks before the loss falls fastest, by more than "
         "n beta/gamma; the posterior's own mean loss falls fastest at that time too."
     ),

@@ -13,9 +13,9 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
-from icllab.experiments import Control, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory.posterior_integrals import shared_units
 
 # Hidden units that each context uses, and which h it has.
@@ -66,7 +66,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     found = {name: estimates.stored(dataset, name) for name in NAMES}
     for name, what in NAMES.items():
         line = dataset[f"{name}_theory"]
-        findings += checks.covers(name, what, found[name], line, largest_error=LARGEST, sigmas=SIGMAS)
+        findings += checks.agrees(name, what, found[name], line, largest_error=LARGEST, sigmas=SIGMAS)
     there = [str(name) for name in dataset.arrangement.values]
     less, together = [one for one in there if one in ("crowded", "repeated")], [one for one in there if one != "apart"]
     gaps = found["additivity_gap"].sel(arrangement=less, nbeta=dataset.nbeta[-1].item())
@@ -75,7 +75,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *findings,
         *checks.below("whole_is_less", NAMES["additivity_gap"], gaps, -0.25),
         *checks.above("covariance", "covariance of two contexts, mean over nbeta", covariance),
-        *checks.included("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(there)),
+        *checks.complete("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(there)),
         *checks.complete("quiet", "no warning", float(dataset["sampler_warnings"].sum()) == 0),
     ]
 
@@ -89,8 +89,8 @@ def figure(dataset: xr.Dataset):
 
 EVERY = {"arrangement": tuple(ARRANGEMENTS), "nbeta": (10.0, 100.0, 1000.0, 10_000.0)}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Learning coefficients of loss terms add in separate weights and can add in shared ones, where the covariance "
         "of the terms tells; shared units without room make the whole less."
     ),

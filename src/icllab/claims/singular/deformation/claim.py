@@ -18,9 +18,9 @@ from icllab.claims.singular._phases import between
 from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
 from icllab.core.statistics import first_rise
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.results import fixed_values
 from icllab.theory.posterior_integrals import cusp, cusp_line
 
 SIDES = ("left", "right")
@@ -73,11 +73,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """The free energies, the sides of the diagram, its line, and how J changes with n."""
     gap, known = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory").value
     what, away = "right - left, sampled - the integrals", (gap - known).average("tilt")
-    findings = checks.covers("gap", what, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    findings = checks.agrees("gap", what, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
     (at, jumps), (there, exact) = equal_shares(dataset), equal_shares(dataset, "_theory")
     # Through the same tilts straight lines err alike.
     what = "tilt of equal shares, sampled - the integrals'"
-    lines = checks.covers("line", what, at - there.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
+    lines = checks.agrees("line", what, at - there.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
     findings += [one for one, tilt in zip(lines, at.value.values.flat, strict=True) if np.isfinite(tilt)]
     sampled, expected = (expit(-values) for values in (gap.value, known))
     clear = np.abs(expected - 0.5) > CLEAR
@@ -107,10 +107,10 @@ def _exponents(jumps: Estimate, exact: Estimate) -> list[Finding]:
     some, line = found.sel(split=there), known.value.sel(split=there)
     both = bool((split >= 1).any() and (split < 0).any() and len(n) > 2)
     return [
-        *checks.covers("exponent", what, some, line, largest_error=0.03, sigmas=SIGMAS),
+        *checks.agrees("exponent", what, some, line, largest_error=0.03, sigmas=SIGMAS),
         *checks.above("abrupt", what, found.sel(split=there & (split >= 1)), ABRUPT),
         *checks.below("gradual", what, found.sel(split=there & (split < 0)), GRADUAL),
-        *checks.included("splits", "p of both signs, at three n", both),
+        *checks.complete("splits", "p of both signs, at three n", both),
     ]
 
 
@@ -133,8 +133,8 @@ def figure(dataset: xr.Dataset):
 
 N, TILTS = (30, 100, 300, 1000), tuple(round(-0.1 + 0.025 * i, 3) for i in range(13))
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "In a cusp whose right well determines more directions, the sampled posterior's phases are those of the exact "
         "diagram, not the least loss's; its mean jumps between two wells."
     ),

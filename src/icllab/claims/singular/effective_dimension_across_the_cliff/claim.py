@@ -20,9 +20,9 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import induction_landscape
 from icllab.theory.learning_coefficients import reduced_rank_stratum
 
@@ -74,7 +74,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += _head(dataset.sel(model=name, drop=True), name) if name in there else []
     findings += _ranks_climbed(dataset.sel(model="attention", drop=True)) if "attention" in there else []
     findings += _network(dataset.sel(model="network", drop=True)) if "network" in there else []
-    return [*findings, *checks.included("models", "heads, linear attention and a network", len(there) == len(MODELS))]
+    return [*findings, *checks.complete("models", "heads, linear attention and a network", len(there) == len(MODELS))]
 
 
 def _head(part: xr.Dataset, name: str) -> list[Finding]:
@@ -122,7 +122,7 @@ def _ranks_climbed(part: xr.Dataset) -> list[Finding]:
         found.value, xr.where(larger, found.error, own.error) + left_out, freedom=found.freedom.where(larger, np.inf)
     )
     what = "sampled coefficient (3 % left to the expansion)"
-    findings += checks.covers("coefficient", what, sampled, known, largest_error=LARGEST * known + left_out, at=at)
+    findings += checks.agrees("coefficient", what, sampled, known, largest_error=LARGEST * known + left_out, at=at)
     steps = estimates.mean(part["learning_coefficient"].diff("stage"))
     findings += checks.above("step", "coefficient less that of one rank fewer", steps, at=at)
     what = "at least nine in ten estimates of every rank warn of nothing"
@@ -161,8 +161,8 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"strength": STRENGTHS, "stage": (0, 1, 2, 3), "resolution": (0.1, 0.01, 0.001, 0.0001)}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Effective dimension rises where structure is acquired, in linear attention by each rank's exact step and in "
         "induction heads, and falls afterwards where answers become certain."
     ),
@@ -206,7 +206,6 @@ experiment = Experiment(
             "all ranks of linear attention come at once",
             measure={"together": True},
             axes={"model": ("attention",), "stage": (0, 1), "seed": (0, 1)},
-            size="small",
         ),
         "of_the_loss": Control(
             "the curvature is that of the loss, which is going down somewhere", theory={"counted": "loss"}
@@ -215,7 +214,6 @@ experiment = Experiment(
             "answers are logits of unit variance, and not probabilities",
             measure={"logits": True},
             axes={"model": ("network",), "seed": tuple(range(10))},
-            size="small",
         ),
     },
 )

@@ -19,7 +19,7 @@ from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
 )
 from icllab.core.grid import tabulated
 from icllab.diagnostics import HMC, Quadrature
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
@@ -150,7 +150,7 @@ def attention(point, seed, key, *, together):
             sampler = HMC(chains=point.chains, warm_up=point.warm_up)
             known = ranks.Divergence(machine, machine(w))
             how = {"nbeta": point.nbeta, "localization": 1.0, "sampler": sampler}
-            sampled = learning_coefficient(known, w, key=jax.random.fold_in(of_chains, stage), **how)
+            sampled = coefficient_at_temperature(known, w, key=jax.random.fold_in(of_chains, stage), **how)
             own |= {
                 "learning_coefficient": float(sampled["estimate"]),
                 "learning_coefficient_error": float(sampled["mcse"]),

@@ -15,9 +15,9 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import learning_coefficients as exact
 
 MODEL = ("dim", "key_width", "task_rank")
@@ -55,11 +55,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         what = "sampled coefficient (3 % left to the expansion)"
         findings += [
             *checks.below("loss", "relative distance of the two losses", mismatch, ROUNDING),
-            *checks.covers("coefficient", what, widened, known, largest_error=most),
+            *checks.agrees("coefficient", what, widened, known, largest_error=most),
             *checks.below("half", "sampled coefficient / half the parameters", share, 1),
             *checks.complete("quiet", "the estimate warns of nothing", bool(one["sampler_warnings"] == 0), at=at),
         ]
-    return [*findings, *checks.included("models", "at least 4 models", len(every) >= 4)]
+    return [*findings, *checks.complete("models", "at least 4 models", len(every) >= 4)]
 
 
 def figure(dataset: xr.Dataset):
@@ -73,8 +73,8 @@ def figure(dataset: xr.Dataset):
     return panels(shown, [Panel("learning_coefficient", "learning_coefficient_line")], x="model", hue="series")
 
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "The population loss of linear attention with keys of width k is that of reduced-rank regression; its learning "
         "coefficient is the closed form's, below half the number of parameters."
     ),

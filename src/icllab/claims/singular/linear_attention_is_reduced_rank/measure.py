@@ -9,7 +9,7 @@ import numpy as np
 
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import HMC
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 from icllab.models import Attention, Joined
 
 VERSION = 1
@@ -65,7 +65,7 @@ def measure(point, *, key, weighting="linear"):
 
     worst = max(mismatch(one) for one in jax.random.split(of_weights, TRIED))
     sampler = HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws)
-    found = learning_coefficient(loss, at, n=point.samples, localization=1.0, key=of_chains, sampler=sampler)
+    found = coefficient_at_temperature(loss, at, n=point.samples, localization=1.0, key=of_chains, sampler=sampler)
     return {
         "loss_mismatch": ((), worst),
         "learning_coefficient": ((), float(found["estimate"])),

@@ -12,8 +12,8 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 RIVALS = ("dMMSE", "ridge")
 LONG = 1000  # updates from which on coefficients are estimated
@@ -81,8 +81,8 @@ def _log_steps(last: int, records: int) -> tuple[int, ...]:
 
 COMMON = {"predictor": RIVALS, "tasks": (8,), "seed": 3, "nbeta": (60.0, 20.0, 180.0)}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Over each break in the loss of a small in-context regression transformer the estimated learning coefficient, "
         "which grows with the inverse temperature, rises."
     ),
@@ -103,6 +103,5 @@ experiment = Experiment(
         | {"tasks": (8, 64), "seed": Seeds(4, block=1), "step": _log_steps(20000, 60)}
         | {"checkpoint": (0, 60, 300, 800, 1500, 3000, 6000, 10000, 20000)},
     },
-    shows="medium",
     controls={"ascent": Control("every step goes up the gradient", measure={"ascent": True})},
 )

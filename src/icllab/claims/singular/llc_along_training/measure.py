@@ -13,7 +13,7 @@ from icllab import algorithms
 from icllab.claims.singular.llc_along_training.claim import LONG, RIVALS
 from icllab.core.grid import tabulated
 from icllab.diagnostics import SGLD
-from icllab.diagnostics.singular.local_learning import learning_coefficient
+from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Interleaved
 from icllab.tasks import LinearRegression
@@ -68,7 +68,7 @@ def measure(point, *, key, ascent=False):
             dispersion=0.1,
         )
         how = {"localization": point.localization, "sampler": sampler, "key": jax.random.fold_in(of_chains, seed)}
-        found = learning_coefficient(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
+        found = coefficient_at_temperature(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
         return float(found["estimate"].item()), float(found["mcse"].item()), len(found.attrs["warnings"])
 
     def at(seed):

@@ -16,8 +16,8 @@ from scipy.stats import spearmanr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.core.statistics import first_rise, lowest
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 TEXT, CHAIN = "text", "Markov"
 ORDER = 3  # of the chain
@@ -39,7 +39,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.above("two_later", "time of 2 tokens / that of 1", _ratio(time, 1, 0), 1.0, at=at)
         findings += _of_text(part, time, at) if name == TEXT else _of_chain(time, at)
         findings += _likeness(part, name, LIKENESSES[name])
-    return [*findings, *checks.included("trained", "both sources, trained for long", trained and len(parts) == 2)]
+    return [*findings, *checks.complete("trained", "both sources, trained for long", trained and len(parts) == 2)]
 
 
 def _entropies(part: xr.Dataset) -> list[Finding]:
@@ -49,7 +49,7 @@ def _entropies(part: xr.Dataset) -> list[Finding]:
         some = last.isel(position=places).mean("position")  # positions of a window go together, seeds do not
         apart = Estimate(some["loss"] - some["divergence"] - some["entropy"], some["standard_error"]).average("seed")
         least = float(some["entropy"].mean())
-        findings += checks.covers("entropy", what, apart + least, least, largest_error=0.03, at={"tokens": tokens})
+        findings += checks.agrees("entropy", what, apart + least, least, largest_error=0.03, at={"tokens": tokens})
     return findings
 
 
@@ -146,8 +146,8 @@ def figure(dataset: xr.Dataset):
 STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(4, 4000, 37)))))
 BOTH = {"source": (CHAIN, TEXT), "ngram": (1, 2, 3, 4), "step": STEPS}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A small transformer learns short contexts first: it resembles unigrams, bigrams, then trigrams, and ends "
         "below their loss; on Markov chains of order three this stops at three tokens."
     ),

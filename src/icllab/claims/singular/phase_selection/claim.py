@@ -15,9 +15,9 @@ from scipy.special import expit
 from icllab.claims.singular._phases import between
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds, tabulated
-from icllab.experiments import Control, Estimate, Experiment, Finding, Outcome, checks, estimates
-from icllab.experiments.results import fixed_values
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, Outcome, checks, estimates
+from icllab.lab.results import fixed_values
 from icllab.theory import free_energy as expansion
 from icllab.theory import learning_coefficients as exact
 from icllab.theory.posterior_integrals import gated
@@ -83,11 +83,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     rich = xr.apply_ufunc(expit, -gap.value)
     shares = {"simple": 1 - rich.isel(samples=0), "rich": rich.isel(samples=-1)}
     what, words = "sampled free energy - the integral", f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
-    findings = checks.covers("energy", what, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    findings = checks.agrees("energy", what, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
     told = checks.near("remainder", words, grown, 0.0, margin=GROWTH)
     few = dataset.sizes["seed"] < FEWEST and told[0].outcome is Outcome.UNDECIDED
     what = f"{FEWEST} data sets, for the remainder of the expansion"
-    findings += checks.included("data_sets", what, False) if few else told
+    findings += checks.complete("data_sets", what, False) if few else told
     for phase, share in shares.items():
         what = f"share of the {phase} phase"
         findings += checks.above("share", what, estimates.mean(share), 0.5, at={"phase": phase})
@@ -100,7 +100,7 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     """Of the same data by samples and by integrals; and of the mean, with the mean remainder for the constant."""
     samples = dataset.samples.values.astype(float)
     fine = len(samples) > 3 and bool((samples[1:] / samples[:-1] < 2.1).all())
-    findings = checks.included("steps", "n in steps of two, for crossings", fine)
+    findings = checks.complete("steps", "n in steps of two, for crossings", fine)
     if not fine:
         return findings
     log_n, gaps, integrals = np.log(samples), gap.value.values, _gap(dataset, "phase_free_energy_theory").value.values
@@ -113,7 +113,7 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
         own = errors[there, np.abs(log_n - sampled[there, None]).argmin(axis=1)]
         offset = Estimate((sampled - known)[there].mean(), np.sqrt((own**2).sum()) / len(own))
         what = "log of the crossing n of one data set, sampled - that of the integrals"
-        findings += checks.covers("crossing", what, offset, 0.0, largest_error=0.05)
+        findings += checks.agrees("crossing", what, offset, 0.0, largest_error=0.05)
     difference = exact.LearningCoefficient(float(dataset["coefficient_gap"]), int(dataset["multiplicity_gap"]) + 1)
     simple = expansion.Phase(fixed_values(dataset)["effect"] ** 2 / 2, exact.LearningCoefficient(0.0))
     predicted = expansion.crossings(simple, expansion.Phase(0.0, difference, constant))
@@ -124,7 +124,7 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     what = "log of the crossing n of the mean over data, the constant as measured"
     line = float(np.log(predicted[-1])) if predicted.size else 0.0
     found = Estimate(place, error, freedom=dataset.sizes["seed"] - 1)
-    return findings + checks.covers("mean_crossing", what, found, line, largest_error=0.2)
+    return findings + checks.agrees("mean_crossing", what, found, line, largest_error=0.2)
 
 
 def figure(dataset: xr.Dataset):
@@ -139,8 +139,8 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"products": (4,), "phase": PHASES, "output": tuple(range(6)), "samples": tuple(2**i for i in range(6, 13))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "A posterior with two phases is in the simpler one at small n and moves to the richer where their sampled free "
         "energies, which are the integrals, cross."
     ),

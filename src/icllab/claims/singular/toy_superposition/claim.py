@@ -13,9 +13,9 @@ import xarray as xr
 
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
-from icllab.experiments import Control, Estimate, Experiment, Finding, checks, estimates
 from icllab.figures import style
 from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 from icllab.theory import superposition
 
 FEATURES = 6
@@ -48,9 +48,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     sampled, known = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
     quiet = not dataset["sampler_warnings"].values.any()
     return [
-        *checks.covers("loss", "loss", loss, dataset["polygon_loss_theory"], largest_error=ROUNDING),
-        *checks.covers("slope", "largest slope of the loss", slope, 0.0, largest_error=ROUNDING),
-        *checks.covers("coefficient", "learning coefficient", sampled, known, largest_error=LARGEST),
+        *checks.agrees("loss", "loss", loss, dataset["polygon_loss_theory"], largest_error=ROUNDING),
+        *checks.agrees("slope", "largest slope of the loss", slope, 0.0, largest_error=ROUNDING),
+        *checks.agrees("coefficient", "learning coefficient", sampled, known, largest_error=LARGEST),
         *checks.complete("sampler_warnings", "no estimate at a polygon warns", quiet),
         *_descents(dataset),
         *_posterior(dataset),
@@ -68,7 +68,7 @@ def _descents(dataset: xr.Dataset) -> list[Finding]:
     from icllab.diagnostics.curves.breakpoints import change_points
 
     found = ends(dataset)
-    findings = checks.included("arrived", "all descents end at a polygon's loss", all(found))
+    findings = checks.complete("arrived", "all descents end at a polygon's loss", all(found))
     if not all(found):
         return findings
     falls = [seed for seed, name in enumerate(found) if name[0] in "56"]
@@ -82,7 +82,7 @@ def _descents(dataset: xr.Dataset) -> list[Finding]:
         sound = (np.array(found) == name) & (last["descent_warnings"].values == 0)
         at_end = estimates.stored(last.isel(seed=np.flatnonzero(sound)), "descent_coefficient")
         mean, known = at_end.average("seed") if sound.any() else Estimate(np.nan, np.nan), EXACT[name].coefficient.value
-        findings += checks.covers("end", what, mean, known, largest_error=LARGEST, at={"polygon": name})
+        findings += checks.agrees("end", what, mean, known, largest_error=LARGEST, at={"polygon": name})
     return findings
 
 
@@ -127,8 +127,8 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"polygon": tuple(POLYGONS), "corners": COUNTS, "step": (0, *(round(10 ** (i / 10)) for i in range(5, 46)))}
 
-experiment = Experiment(
-    claim=(
+claim = Claim(
+    sentence=(
         "Squares, pentagons and the hexagon are critical points; the learning coefficient of squares is not half the "
         "rank of the Hessian, and the posterior moves from pentagons to hexagons."
     ),

@@ -1,0 +1,17 @@
+"""Claims: each a small file that states what should be true, measures it and checks it.
+
+The subpackages meet here. A claim's ``theory`` and its ``measure`` share no code, and its check is a pure function of
+the Dataset that carries both. Claim files import JAX only in ``measure.py``, so that listing, citing and checking
+claims needs none.
+"""
+
+from typing import TYPE_CHECKING
+
+from icllab.core.lazy import attach
+
+if TYPE_CHECKING:
+    from icllab.lab.checks import Finding, Outcome, Verdict
+    from icllab.lab.claim import Claim, Control
+    from icllab.lab.estimates import Estimate
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -1,0 +1,204 @@
+"""The Python interface of claims: ``icl.run``, ``check``, ``draw``, ``open``, ``recorded``, ``cite``."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icllab.core.errors import InputError, expected, unknown
+from icllab.core.sources import bibliography
+from icllab.lab import records, registry
+from icllab.lab.checks import Verdict
+from icllab.lab.claim import SIZES
+from icllab.lab.job import OUT, Request, new_request, stored_request
+from icllab.lab.placement import AS_STATED, Placement
+from icllab.lab.run import collect, compute, read, write_results
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+NO_VERDICT = "smoke is a regression test without a verdict; `--size small` is the first that is judged"
+
+
+def run(
+    claim: str,
+    size: str = "small",
+    *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+    fresh: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    executor: Executor | None = None,
+    limit: float | None = None,
+    placement: Placement = AS_STATED,
+) -> "xr.Dataset":
+    """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
+
+    Args:
+        claim: ``subject/finding``.
+        size: ``smoke``, ``small``, ``medium`` or ``full``.
+        axes: Other values for some axes, or one other value for a fixed number.
+        seeds: Number of independent repetitions.
+        out: Where results are kept; ``results.nc`` there has the returned Dataset.
+        control: One of the claim's negative controls.
+        claims: A folder with claims of your own.
+        fresh: Start again; the old results get another name.
+        workers: Number of processes; None: one.
+        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``.
+        executor: Any executor of :mod:`concurrent.futures` that measures instead.
+        limit: Seconds that a cell may take: then its process ends, and another measures the cell.
+        placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.
+
+    Returns:
+        A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
+    """
+    request = new_request(
+        claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement
+    )
+    compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
+    dataset, _ = collect(request)
+    write_results(request.root, dataset)
+    return dataset
+
+
+def check(
+    claim: str,
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+    recorded: bool = False,
+) -> Verdict:
+    """The verdict on results that are there; nothing is computed.
+
+    Args:
+        claim: ``subject/finding``.
+        size: The size to judge; None: the largest there. ``smoke`` has no verdict and is undecided.
+        out: Where results are kept.
+        control: One of the claim's negative controls.
+        claims: A folder with claims of your own.
+        recorded: Judge the data of the claim's record instead.
+    """
+    from icllab.lab.results import judge
+
+    if recorded:
+        dataset = records.predicted_data(claim, size, control, claims)
+        return judge(registry.load(claim, claims).under(control), dataset)
+    request = stored_request(claim, size, out=out, control=control, claims=claims)
+    dataset, notes = read(request)
+    if request.size == SIZES[0]:
+        return Verdict(claim, (), (*notes, NO_VERDICT))
+    return judge(request.claim(), dataset, notes)
+
+
+def draw(
+    results: "xr.Dataset | str",
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+    recorded: bool = False,
+) -> "Figure":
+    """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out`` or of its record.
+
+    Arguments are those of :func:`check`.
+    """
+    from icllab.lab.results import picture
+
+    if isinstance(results, str):
+        dataset = open(results, size, out=out, control=control, claims=claims, recorded=recorded)
+        return picture(registry.load(dataset.attrs["claim"], claims).under(control), dataset)
+    attributes = getattr(results, "attrs", None)
+    if attributes is None:
+        raise expected("results", "a Dataset of icl.run, or a claim's name", type(results).__name__)
+    if "claim" not in attributes:
+        raise expected("results", "results of a claim (with an attribute 'claim')", sorted(attributes))
+    return picture(registry.load(attributes["claim"], claims), results)
+
+
+def recorded(
+    claim: str, size: str | None = None, *, control: str | None = None, claims: str | Path | None = None
+) -> "xr.Dataset":
+    """The data on which a recorded verdict was given, with the claim's theory beside them.
+
+    Args:
+        claim: ``subject/finding``.
+        size: The recorded size; None: the largest with data.
+        control: One of the claim's negative controls.
+        claims: A folder with claims of your own.
+
+    Raises:
+        CellsMissing: The record has no such data.
+    """
+    return records.predicted_data(claim, size, control, claims)
+
+
+def open(
+    results: str | Path,
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+    recorded: bool = False,
+) -> "xr.Dataset":
+    """The Dataset of a claim's results under ``out``, of a directory of results, or of a ``.nc`` file.
+
+    Raises:
+        InputError: It is neither; or the file is no netCDF file of results.
+        CellsMissing: Results are not complete.
+    """
+    if recorded:
+        return records.predicted_data(str(results), size, control, claims)
+    return locate(str(results), size=size, out=out, control=control, claims=claims)[0]
+
+
+def locate(
+    results: str,
+    *,
+    size: str | None = None,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+) -> "tuple[xr.Dataset, Path]":
+    """Results as :func:`open` finds them, and the name without suffix of what is written beside them."""
+    from icllab.lab.foreign import read_foreign
+
+    path = Path(results)
+    if results in registry.claims(claims):
+        request = stored_request(results, size, out=out, control=control, claims=claims)
+        return read(request)[0], request.root / "figure"
+    if not path.exists():
+        raise unknown("claim", results, registry.claims(claims), "(or a directory of results, or a .nc file)")
+    if size is not None or control is not None:
+        raise InputError(f"expected a size and a control with a claim, got them with the path {results}")
+    if path.is_dir():
+        return _directory(path, claims), path / "figure"
+    return read_foreign(path), path.with_suffix("")
+
+
+def _directory(root: Path, folder: str | Path | None) -> "xr.Dataset":
+    """Everything that was requested of a store, wherever it is; of an unknown claim, the Dataset of its last run."""
+    from icllab.lab.foreign import read_foreign
+    from icllab.lab.results import Store
+
+    configuration = Store.existing(root).configuration()
+    claim, size, control = (configuration.get(name) for name in ("claim", "size", "control"))
+    if isinstance(claim, str) and isinstance(size, str) and (control is None or isinstance(control, str)):
+        claims = None if folder is None else str(Path(folder).resolve())
+        if claim in registry.claims(claims):
+            return read(Request(claim, size, control=control, claims=claims), root)[0]
+    return read_foreign(root / "results.nc")
+
+
+def cite(claim: str, *, claims: str | Path | None = None) -> str:
+    """BibTeX of a claim's sources."""
+    content = registry.load(claim, claims)
+    return bibliography(content.reference(key) for key in content.sources)

@@ -1,0 +1,340 @@
+"""What a check returns: numbers with their errors, and a three-valued outcome.
+
+``undecided`` is an honest answer: the data at this size cannot tell. It never means "nearly holds":
+a finding whose standard error is within its bound either holds or fails.
+
+Every function here compares an estimate with a number and returns one finding for each element of the estimate's
+array. Errors that come from few samples allow as much more as Student's distribution does; see :func:`reach`. A
+finding has a stable name, ``id[axis=value,...]``, which stays when its words change; and it is phrased as the
+quantity that is compared: ``relative width / softmax's < 3``.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import xarray as xr
+from scipy import special
+
+from icllab.core.views import html_fields, html_table, one_line
+from icllab.lab.estimates import Estimate, Number
+
+SIGMAS = 3.0
+"""Standard errors that a comparison allows, of an error that is known; of one that few samples give, see `reach`."""
+
+
+class Outcome(StrEnum):
+    """Of a finding, or of a whole claim; with the exit status of the command line."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+    @property
+    def exit_status(self) -> int:
+        """0, 1 or 3."""
+        return {"holds": 0, "fails": 1, "undecided": 3}[self.value]
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """One failure fails the whole; without one, a single undecided leaves it undecided."""
+    outcomes = set(outcomes)
+    for outcome in (Outcome.FAILS, Outcome.UNDECIDED):
+        if outcome in outcomes:
+            return outcome
+    return Outcome.HOLDS if outcomes else Outcome.UNDECIDED
+
+
+@dataclass(frozen=True, repr=False)
+class Finding:
+    """One line of a check.
+
+    Attributes:
+        id: A name that stays when the words change, with its coordinates: ``width_ratio[rate=0.1]``.
+        what: The comparison in words.
+        predicted: The number that is compared with.
+        measured: The estimate.
+        standard_error: Its standard error; 0 of an exact statement.
+        tolerance: What ``|measured - predicted|`` may be, in the same unit.
+        outcome: Whether it holds.
+        advice: What would decide it, where it is undecided.
+        about: ``"claim"``, a finding; ``"data"``, a condition: whether the data suffice for a judgement.
+    """
+
+    id: str
+    what: str
+    predicted: float
+    measured: float
+    standard_error: float
+    tolerance: float
+    outcome: Outcome
+    advice: str = ""
+    about: str = "claim"
+
+    @property
+    def name(self) -> str:
+        """The identifier without coordinates."""
+        return self.id.partition("[")[0]
+
+    def __repr__(self) -> str:
+        return one_line("Finding", {"id": self.id} | self._summary())
+
+    def _repr_html_(self) -> str:
+        more = {"tolerance": f"{self.tolerance:.4g}", "advice": self.advice or "none"}
+        return html_fields(f"{self.id}: {self.what}", self._summary() | more)
+
+    def _summary(self) -> dict[str, str]:
+        return {
+            "predicted": f"{self.predicted:.4g}",
+            "measured": f"{self.measured:.4g}",
+            "standard error": f"{self.standard_error:.2g}",
+            "verdict": self.outcome.value,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """A claim's findings and the worst of their outcomes.
+
+    Attributes:
+        claim: The claim's name.
+        findings: The findings and conditions of its check.
+        notes: What a reader of the verdict should know about the results.
+    """
+
+    claim: str
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def outcome(self) -> Outcome:
+        """``holds`` where every finding and condition holds; ``fails`` before ``undecided``; that without findings."""
+        return worst(finding.outcome for finding in self.findings)
+
+    def __repr__(self) -> str:
+        return one_line("Verdict", {self.claim: f"{self.outcome.value}, {self.counts}"})
+
+    def _repr_html_(self) -> str:
+        columns = ("finding", "predicted", "measured", "standard error", "verdict")
+        rows = [
+            (f.what, f"{f.predicted:.4g}", f"{f.measured:.4g}", f"{f.standard_error:.2g}", f.outcome.value)
+            for f in self.findings
+        ]
+        return html_table(f"{self.claim}: {self.outcome.value}, {self.counts}", columns, rows)
+
+    @property
+    def counts(self) -> str:
+        """The number of findings that hold, and of conditions for a judgement that are met."""
+        parts = []
+        for what, findings in (
+            ("findings hold", [f for f in self.findings if f.about == "claim"]),
+            ("conditions for judging are met", [f for f in self.findings if f.about != "claim"]),
+        ):
+            if findings:
+                holding = sum(f.outcome is Outcome.HOLDS for f in findings)
+                parts.append(f"{holding} of {len(findings)} {what}")
+        return "; ".join(parts) or "no findings"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "claim": self.claim,
+            "verdict": self.outcome.value,
+            "findings": [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings],
+            "notes": list(self.notes),
+        }
+
+
+At: TypeAlias = Mapping[str, Any]
+
+
+def agrees(
+    id: str,
+    what: str,
+    measured: Estimate,
+    target: Number,
+    *,
+    largest_error: Number,
+    sigmas: float = SIGMAS,
+    at: At | None = None,
+) -> list[Finding]:
+    r"""Does an estimate agree with a prediction, :math:`|m - p| \le` :func:`reach`?
+
+    Args:
+        id: Stable name of the finding.
+        what: The quantity in words.
+        measured: The estimate, one finding for each of its elements.
+        target: The prediction.
+        largest_error: Bound of the standard error: a larger (or unknown) one leaves the finding undecided, unless
+            the disagreement is plain even so. One of few samples counts as what it allows, over ``sigmas``.
+        sigmas: Standard errors allowed, of an error that is known.
+        at: Further coordinates of the finding.
+    """
+
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        if not (math.isfinite(m) and math.isfinite(tolerance)):
+            return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
+        if math.isnan(p):
+            return Outcome.UNDECIDED, tolerance, "no prediction"
+        if abs(m - p) > tolerance:
+            return Outcome.FAILS, tolerance, ""
+        if tolerance > sigmas * most:
+            return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {most:.3g}; more seeds would tell"
+        return Outcome.HOLDS, tolerance, ""
+
+    return _findings(id, what, "=", measured, target, judged, largest_error, sigmas, at)
+
+
+def near(
+    id: str,
+    what: str,
+    measured: Estimate,
+    target: Number,
+    *,
+    margin: Number,
+    sigmas: float = SIGMAS,
+    at: At | None = None,
+) -> list[Finding]:
+    r"""Is an estimate nearer to a number than a margin, :math:`|m - p|` + :func:`reach` :math:`\le` margin?
+
+    It fails when it is as clearly farther; in between, the data cannot tell. Of a geometric mean the margin is one of
+    the logarithm. Arguments as in :func:`agrees`.
+    """
+
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        away = abs(m - p)
+        if away - tolerance > most:
+            return Outcome.FAILS, most, ""
+        if away + tolerance <= most:
+            return Outcome.HOLDS, most, ""
+        return Outcome.UNDECIDED, most, f"within {sigmas:g} standard errors of the margin; more data would tell"
+
+    return _findings(id, what, "near", measured, target, judged, margin, sigmas, at)
+
+
+def above(
+    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+) -> list[Finding]:
+    """Is an estimate larger than a bound, by more than :func:`reach`?
+
+    It fails when it is as clearly smaller; in between, the data cannot tell. Arguments as in :func:`agrees`.
+    """
+    return _findings(id, what, ">", measured, bound, _one_sided(+1, sigmas), 0.0, sigmas, at)
+
+
+def below(
+    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+) -> list[Finding]:
+    """Is an estimate smaller than a bound, by more than :func:`reach`? See :func:`above`."""
+    return _findings(id, what, "<", measured, bound, _one_sided(-1, sigmas), 0.0, sigmas, at)
+
+
+def equal(
+    id: str, what: str, measured: Number, target: Number, *, otherwise: Outcome = Outcome.FAILS, at: At | None = None
+) -> list[Finding]:
+    """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
+
+    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+        return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
+
+    return _findings(id, what, "=", Estimate(measured, 0.0), target, judged, 0.0, SIGMAS, at)
+
+
+def complete(id: str, what: str, there: bool, *, at: At | None = None) -> list[Finding]:
+    """Do the data suffice for a judgement? Undecided where they do not; it says nothing about the claim."""
+    name, words = _named(id, what, at or {})
+    outcome = Outcome.HOLDS if there else Outcome.UNDECIDED
+    return [Finding(name, words, 1.0, float(there), 0.0, 0.0, outcome, "", "data")]
+
+
+def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
+    """The findings, all of them undecided, whatever their numbers: the advice says why."""
+    return [replace(finding, outcome=Outcome.UNDECIDED, advice=advice) for finding in findings]
+
+
+def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
+    r"""How far a comparison allows an estimate to be off, :math:`t_\nu(\sigma)\,\mathrm{SE}`.
+
+    .. math:: P(|T_\nu| > t_\nu(\sigma)) = P(|Z| > \sigma)
+
+    with Student's distribution of :math:`\nu` degrees of freedom and the normal one, for which it is
+    :math:`\sigma\,\mathrm{SE}`. For 3 standard errors it is 9.2 of four samples, 4.1 of ten and 3.3 of thirty.
+
+    Args:
+        error: The standard error.
+        freedom: Degrees of freedom :math:`\nu` of the error: those of n samples are n - 1.
+        sigmas: Standard errors allowed, of an error that is known.
+    """
+    if error == 0 or math.isinf(freedom):
+        return sigmas * error
+    return float(-special.stdtrit(freedom, float(special.ndtr(-sigmas)))) * error if freedom > 0 else math.nan
+
+
+Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
+
+
+def _one_sided(sign: int, sigmas: float) -> Judge:
+    def judged(m: float, tolerance: float, bound: float, _: float) -> tuple[Outcome, float, str]:
+        beyond = sign * (m - bound)
+        if beyond > tolerance:
+            return Outcome.HOLDS, tolerance, ""
+        if -beyond > tolerance:
+            return Outcome.FAILS, tolerance, ""
+        return Outcome.UNDECIDED, tolerance, f"within {sigmas:g} standard errors of the bound; more seeds would tell"
+
+    return judged
+
+
+def _findings(
+    id: str,
+    what: str,
+    sign: str,
+    measured: Estimate,
+    target: Number,
+    judged: Judge,
+    limit: Number,
+    sigmas: float,
+    at: At | None,
+) -> list[Finding]:
+    """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
+    findings = []
+    for where, (m, s, freedom, p, most) in _elements(measured, target, limit):
+        coordinates = {**where, **(at or {})}
+        shown = p
+        if measured.logarithmic:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                p = float(np.log(p))
+        outcome, tolerance, advice = judged(m, reach(s, freedom, sigmas), p, most)
+        if measured.logarithmic:
+            m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
+        phrase = f"{what} within {most:.4g} of {shown:.4g}" if sign == "near" else f"{what} {sign} {shown:.4g}"
+        name, words = _named(id, phrase, coordinates)
+        findings.append(Finding(name, words, shown, m, s, tolerance, outcome, advice))
+    return findings
+
+
+def _elements(measured: Estimate, *others: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
+    """Coordinates and numbers of each element of the estimate, with those of what goes with it."""
+    value = measured.value
+    arrays = [value, measured.error, measured.freedom]
+    for other in others:
+        if isinstance(other, xr.DataArray):
+            like, array = xr.align(value, other, join="exact")  # other coordinates are refused, not matched by place
+            arrays.append(array.broadcast_like(like).transpose(*value.dims))
+        else:
+            arrays.append(value.copy(data=np.broadcast_to(np.asarray(other, dtype=float), value.shape)))
+    names = [str(name) for name in value.coords if value[name].ndim == 0 or name in value.dims]
+    for index in np.ndindex(value.shape):
+        at = dict(zip(map(str, value.dims), index, strict=True))
+        where = {
+            name: value[name].values[at[name]].item() if name in at else value[name].values.item() for name in names
+        }
+        yield where, tuple(float(array.values[index]) for array in arrays)
+
+
+def _named(id: str, what: str, at: At) -> tuple[str, str]:
+    spelled = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in at.items()]
+    return (f"{id}[{','.join(spelled)}]", f"{what}, {', '.join(spelled)}") if spelled else (id, what)

@@ -1,0 +1,334 @@
+"""A claim as data: what is said, on which axes, at which sizes, how it is measured and checked."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from icllab.core.axes import AXES, QUANTITIES, Axis, Quantity, derived
+from icllab.core.errors import expected, require_known, unknown
+from icllab.core.grid import Coordinates, Grid, Named, Seeds, Value, canonical
+from icllab.core.sources import Reference, parsed, references
+from icllab.lab.placement import Precision
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from icllab.lab.checks import Finding
+
+SIZES = ("smoke", "small", "medium", "full")
+"""``smoke`` is a regression test, whose numbers are compared with the record's; the others get a verdict."""
+SCHEMA = 2
+"""Of the files of results."""
+WORDS = 30
+"""Largest number of words of a claim's sentence; its conditions are a field of their own."""
+Measure: TypeAlias = Callable[..., Mapping[str, Named]]
+Theory: TypeAlias = Callable[["xr.Dataset"], "xr.Dataset"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A negative control: a world in which the claim is false. The check must say ``fails`` in it.
+
+    Attributes:
+        meaning: What differs from the claim's world, in a few words.
+        measure: Keyword arguments that ``measure`` gets: another simulation.
+        theory: Another formula in the place of the claim's ``theory``, or keyword arguments of that.
+        axes: Values in the place of those of the size: as many as it takes to see the check fail.
+    """
+
+    meaning: str
+    measure: Mapping[str, Any] = field(default_factory=dict)
+    theory: Theory | Mapping[str, Any] | None = None
+    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.measure and self.theory is None:
+            raise expected("control", "another measurement or another formula", self.meaning)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether something else is measured, rather than the same compared with another formula."""
+        return bool(self.measure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+        sentence: The finding: one sentence of at most 30 words that can be false.
+        conditions: Where it was found: sizes, seeds, optimiser.
+        sources: Keys of ``references.bib`` or of ``references``.
+        references: BibTeX of the sources that only this claim has.
+        axes: The axes that only this claim has. That of a line (``width_line``) needs no row of its own.
+        quantities: What is measured and predicted: shared names, and the rows of those that only this claim has. A
+            standard error, a closed form or a line (``width_error``, ``width_theory``, ``width_line``) needs no row.
+        static: The axes that are shapes: looped, one saved cell per combination. All others are inside each cell.
+        outputs: The axes that nothing is swept over: the coordinates of what is measured, such as steps of a curve.
+        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells.
+            A size may have another value of a fixed number: a smaller batch at ``smoke``.
+        fixed: The numbers that are not axes.
+        theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX.
+        check: A pure function of the Dataset, returning its findings.
+        figure: A pure function of the Dataset, returning a figure.
+        reduce: A function of the measured Dataset that makes it small enough for a record along ``outputs``. Where
+            ``theory``, ``check``, ``figure`` or ``reduce`` is None, it is the function of that name in the claim's
+            file.
+        controls: Negative controls by name; a claim has at least one.
+        precision: The floating-point type under which ``measure`` runs.
+        key: Seed of the root key.
+        measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate
+            and other axis (a tuple) as an attribute; it returns ``{quantity: (axes, values)}``. A parameter
+            ``scratch`` gets a directory of the cell's own, for checkpoints of a training that resumes. None: the
+            function of this name in ``measure.py`` beside the claim.
+        name: ``subject/finding``, set by the registry from the folder's place.
+        version: The ``VERSION`` of ``measure.py``, set by the registry: another number than that of stored results
+            says that they are stale.
+    """
+
+    sentence: str
+    conditions: str = ""
+    sources: tuple[str, ...]
+    references: str = ""
+    axes: tuple[Axis, ...] = ()
+    quantities: tuple[str | Quantity, ...]
+    static: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    sizes: Mapping[str, Mapping[str, Sequence[Value] | Value | Seeds]]
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    theory: Theory | None = None
+    check: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
+    figure: "Callable[[xr.Dataset], Figure] | None" = None
+    reduce: "Callable[[xr.Dataset], xr.Dataset] | None" = None
+    controls: Mapping[str, Control] = field(default_factory=dict)
+    precision: Precision = "float32"
+    key: int = 0
+    measure: Measure | None = None
+    name: str = ""
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.sentence.split()) > WORDS:
+            raise expected("sentence", f"a sentence of at most {WORDS} words", len(self.sentence.split()))
+        if not self.controls:
+            raise expected(
+                "controls",
+                "at least one negative control: a world in which the claim is false",
+                "none",
+                'add controls={"shuffled": Control("labels are shuffled", measure={"shuffled": True})}, an argument of '
+                "`measure` under which the check fails",
+            )
+        vocabulary = self.vocabulary
+        for name in self.outputs:
+            vocabulary.axis(name)
+        if both := set(self.outputs) & set(self.static):
+            raise expected("outputs", "axes that are not swept", sorted(both))
+        for size, axes in self.sizes.items():
+            require_known("size", size, SIZES)
+            for name in (*self.static, *self.outputs):
+                if name not in axes:
+                    raise expected(f"size {size!r}", f"values of the axis {name!r}", list(axes))
+            for name, values in axes.items():
+                if name in self.fixed:
+                    self._admit(name, (values,), vocabulary.axes.get(name))
+                else:
+                    self._admit(name, values, vocabulary.axis(name))
+        for name, value in self.fixed.items():
+            self._admit(name, (value,), vocabulary.axes.get(name))
+        for key in self.sources:
+            self.reference(key)
+        object.__setattr__(self, "controls", {name: self._resolved(c) for name, c in self.controls.items()})
+
+    def _resolved(self, control: Control) -> Control:
+        """The control, with a formula where it has keyword arguments of the claim's."""
+        if self.theory is None or not isinstance(control.theory, Mapping):
+            return control
+        return dataclasses.replace(control, theory=functools.partial(self.theory, **control.theory))
+
+    @functools.cached_property
+    def vocabulary(self) -> "Vocabulary":
+        """The names of the axes and quantities that the claim may use."""
+        return Vocabulary.from_claim(self.axes, self.quantities)
+
+    def reference(self, key: str) -> Reference:
+        """One of the claim's sources; an unknown key raises InputError."""
+        entries = {**references(), **parsed(self.references, "references")}
+        require_known("source", key, entries)
+        return entries[key]
+
+    def _admit(self, name: str, values: Any, row: Axis | None) -> None:
+        """Raise unless values are numbers or names, within the domain of the axis they belong to."""
+        if isinstance(values, int | Seeds):
+            if name != "seed":
+                raise expected(name, "a sequence of values; only seeds may be counted", values)
+            return
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise expected(name, "numbers or names", value)
+        if row is not None:
+            row.require(values)
+
+    def grid(self, size: str, axes: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
+        """The cells of a size, with the values of some ``axes`` and the number of seeds replaced."""
+        require_known(f"size of {self.name}", size, self.sizes)
+        values = {name: _listed(v) for name, v in self.sizes[size].items() if name not in self.fixed}
+        for name, replacement in (axes or {}).items():
+            if name in values:
+                # Written as 1 or 1.5, the values of an axis are of one kind: a number if any has a fraction.
+                example = next((v for v in values[name] if isinstance(v, float)), values[name][0])
+                values[name] = tuple(like(name, example, value) for value in replacement)
+                self._admit(name, values[name], self.vocabulary.axis(name))
+            elif name not in self.fixed:
+                raise unknown(f"axis of {self.name}", name, [*values, *self.fixed])
+        if seeds is not None:
+            values["seed"] = _listed(Seeds(seeds, 1))
+        return Grid(
+            static={name: values[name] for name in self.static},
+            traced={name: v for name, v in values.items() if name not in self.static},
+            block=self.block(size),
+        )
+
+    def block(self, size: str) -> int | None:
+        """Seeds of a cell at a size; None where a cell has all of them."""
+        seeds = self.sizes[size].get("seed")
+        return seeds.block if isinstance(seeds, Seeds) else None
+
+    def at(self, size: str) -> "Claim":
+        """The claim with the fixed numbers of a size."""
+        axes = self.sizes.get(size, {})
+        return self.with_fixed({name: (value,) for name, value in axes.items() if name in self.fixed})
+
+    def with_fixed(self, axes: Mapping[str, Sequence[Any]] | None) -> "Claim":
+        """The claim with those of ``axes`` that are fixed values replaced: another configuration."""
+        fixed = dict(self.fixed)
+        for name, values in (axes or {}).items():
+            if name in fixed:
+                if len(values) != 1:
+                    raise expected(name, "one value, since it is fixed in this claim", list(values))
+                # Of the claim's own type: 16 in the place of 4.0 is 16.0, whose negative powers are no error.
+                fixed[name] = type(self.fixed[name])(like(name, self.fixed[name], values[0]))
+        return dataclasses.replace(self, fixed=fixed)
+
+    def under(self, control: str | None) -> "Claim":
+        """The claim under one of its negative controls."""
+        if control is None:
+            return self
+        require_known(f"control of {self.name}", control, self.controls)
+        world = self.controls[control]
+        if isinstance(world.theory, Mapping):
+            raise expected("control", "a claim with a theory to give other arguments to", world.meaning)
+        assert self.measure is not None  # the registry has set it
+        return dataclasses.replace(
+            self,
+            measure=functools.partial(self.measure, **world.measure) if world.simulated else self.measure,
+            theory=world.theory or self.theory,
+            sizes={size: {**axes, **world.axes} for size, axes in self.sizes.items()},
+        )
+
+    def point(self, cell: Coordinates, traced: Mapping[str, tuple[Value, ...]]) -> SimpleNamespace:
+        """What ``measure`` sees of a cell."""
+        return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **traced)
+
+    def configuration(self, size: str, control: str | None) -> dict[str, Any]:
+        """What a cell depends on besides its coordinates: a store holds cells of one configuration."""
+        return {
+            "claim": self.name,
+            "version": self.version,
+            "size": size,
+            "control": control,
+            "fixed": dict(self.fixed),
+            "static": list(self.static),
+            "outputs": list(self.outputs),
+            "block": self.block(size),
+            "precision": self.precision,
+            "key": self.key,
+            "schema": SCHEMA,
+        }
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The names that one claim may use: the shared ones of :mod:`icllab.core.axes`, and its own.
+
+    Attributes:
+        axes: Every axis that the claim may be indexed by, by name.
+        quantities: What it measures and predicts, by name.
+        private: The names that only this claim has.
+    """
+
+    axes: Mapping[str, Axis]
+    quantities: Mapping[str, Quantity]
+    private: tuple[str, ...]
+
+    @classmethod
+    def from_claim(cls, axes: Iterable[Axis], quantities: Iterable[str | Quantity]) -> "Vocabulary":
+        """The vocabulary of a claim; a name that is unknown, or that has another meaning already, raises InputError."""
+        private = {row.name: row for row in axes}
+        rows: dict[str, Quantity] = {}
+        for quantity in quantities:
+            row = quantity if isinstance(quantity, Quantity) else derived(quantity, QUANTITIES)
+            if row is None:
+                hint = "(one of the claim's own: Quantity(name, symbol, ...))"
+                raise unknown("quantity", str(quantity), QUANTITIES, hint)
+            rows[row.name] = row
+        names = (*private, *(row.name for row in rows.values() if QUANTITIES.get(row.name) is not row))
+        for name in names:
+            if name in private and name in AXES:
+                raise expected(name, "a name that is not a shared axis's already", name, "use that, or another name")
+            if name in rows and name in QUANTITIES and QUANTITIES[name] is not rows[name]:
+                raise expected(name, "a name that is not a shared quantity's already", name, "use that, or another")
+        return cls({**AXES, **private}, rows, names)
+
+    def axis(self, name: str) -> Axis:
+        """The axis called ``name``; an unknown name raises InputError with the nearest known one."""
+        require_known("axis", name, self.axes)
+        return self.axes[name]
+
+    def quantity(self, name: str) -> Quantity:
+        """The quantity called ``name``, or derived from one by its suffix; an unknown name raises InputError."""
+        return _derived(name, self.quantities)
+
+    def row(self, name: str) -> Quantity:
+        """The axis or the quantity called ``name``, or derived from one: a line has its points along ``tau_line``."""
+        return _derived(name, {**self.quantities, **self.axes})
+
+    def described(self) -> dict[str, tuple[str, str, str]]:
+        """Symbol, meaning and unit of the claim's own names, as results carry them."""
+        rows = {name: self.axes[name] if name in self.axes else self.quantities[name] for name in self.private}
+        return {name: (row.symbol, row.meaning, row.unit) for name, row in rows.items()}
+
+
+def _derived(name: str, rows: Mapping[str, Quantity]) -> Quantity:
+    row = derived(name, rows)
+    if row is None:
+        raise unknown("quantity of the claim", name, rows)
+    return row
+
+
+def _listed(values: Any) -> tuple[Value, ...]:
+    if isinstance(values, Seeds):
+        values = values.count
+    return tuple(range(values)) if isinstance(values, int) else tuple(values)
+
+
+def like(name: str, example: Value, value: Any) -> Value:
+    """``value`` read as the kind of number (or name) that ``example`` is; text is parsed."""
+    kind = {int: "an integer", float: "a number", str: "a name"}[type(example)]
+    if isinstance(value, bool):
+        raise expected(name, kind, value)
+    try:
+        if isinstance(example, str):
+            number: Any = str(value)
+        else:
+            number = canonical(float(value)) if not isinstance(value, int) else value
+    except (TypeError, ValueError):
+        raise expected(name, kind, value) from None
+    # A number axis takes integers too; an integer axis takes no fractions.
+    if isinstance(number, float) and (math.isnan(number) or isinstance(example, int)):
+        raise expected(name, kind, value)
+    return number

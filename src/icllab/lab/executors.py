@@ -1,0 +1,225 @@
+"""Who measures cells: this process, processes of this machine, a dask scheduler's workers, or jobs of Slurm.
+
+A run submits jobs to an executor of :mod:`concurrent.futures`, whichever it is, and keeps what it returns.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
+from typing import Any
+
+from icllab.core.errors import EnvironmentFault, InputError, expected
+
+_TIMEOUT = 20
+_POLL = 1.0
+_SLURM = "slurm"
+_TRANSPORTS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
+_EVERY = 1 << 30
+
+
+@contextlib.contextmanager
+def executor_for(
+    workers: int | None, scheduler: str | None, executor: Executor | None, limit: float | None, folder: Path
+) -> Iterator[tuple[Executor, int]]:
+    """The executor of a run, and how many jobs it is given at a time.
+
+    Args:
+        workers: Number of processes.
+        scheduler: Address of a dask scheduler; ``slurm``, or ``slurm:name=value,...`` with parameters of submitit.
+        executor: The user's own.
+        limit: Whether a process may have to end itself.
+        folder: Where Slurm's jobs keep what they are given, return and print.
+    """
+    if executor is not None:
+        yield executor, _EVERY
+    elif scheduler is not None:
+        with _scheduler(scheduler, folder) as pool:
+            yield pool, _EVERY
+    elif (workers or 1) > 1 or limit is not None:
+        with Processes(workers or 1) as pool:
+            yield pool, workers or 1
+    else:
+        yield Inline(), 1
+
+
+class Inline(Executor):
+    """This process, one job after the other."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call the function now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Processes(Executor):
+    """Processes of this machine; one that dies takes only its own job with it, and another takes its place.
+
+    Each is an executor of loky with one worker, which does not import the caller's script.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._threads = max(1, (os.cpu_count() or 1) // workers)
+        self._executors: list[Any] = []
+        self._free: list[Any] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit to a free process, or to a new one."""
+        executor = self._free.pop() if self._free else self._start()
+        future = executor.submit(fn, *args, **kwargs)
+        future.add_done_callback(lambda future: self._release(executor, future))
+        return future
+
+    def _start(self) -> Any:
+        from loky.process_executor import ProcessPoolExecutor
+
+        executor = ProcessPoolExecutor(
+            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=_environment(self._threads)
+        )
+        self._executors.append(executor)
+        return executor
+
+    def _release(self, executor: Any, future: Future[Any]) -> None:
+        broken = not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
+        if not broken:
+            self._free.append(executor)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes; what is under way is lost."""
+        for executor in self._executors:
+            executor.shutdown(wait=wait, kill_workers=True)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """A process's share of the cores, unless the user's environment says otherwise."""
+    # Threads of linear algebra wait by spinning: processes that each use all cores take several times the CPU time.
+    # XLA's threads, which it counts in NPROC, hand parts of each loop to each other even where they are one core's.
+    shares = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"), str(threads))
+    environment = {name: os.environ.get(name, value) for name, value in shares.items()}
+    flags = os.environ.get("XLA_FLAGS", "")
+    if threads == 1 and "xla_cpu_multi_thread_eigen" not in flags:
+        flags = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+    return environment | ({"XLA_FLAGS": flags} if flags else {})
+
+
+def _live_as_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def follow() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
+    transport, apart, _ = address.partition("://")
+    if not address or (apart and transport not in _TRANSPORTS):
+        raise expected("scheduler", "an address such as tcp://127.0.0.1:8786, or slurm", address)
+    kind, _, parameters = address.partition(":")
+    if kind in (_SLURM, "local"):
+        with Batch(kind, dict(_parameter(text) for text in filter(None, parameters.split(","))), folder) as pool:
+            yield pool
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise _extra() from None
+    try:
+        client = Client(address, timeout=_TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise EnvironmentFault(f"--scheduler: expected a dask scheduler at {address!r}, got {error}") from None
+    with contextlib.closing(client):
+        if not client.nthreads():
+            warnings.warn(f"the scheduler at {address} has no workers; they are waited for", stacklevel=2)
+        yield client.get_executor(pure=False)
+
+
+def _extra() -> EnvironmentFault:
+    return EnvironmentFault(
+        "--scheduler: expected the extra [cluster], it is not installed; pip install 'icl-lab[cluster]'"
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise expected("scheduler", "slurm:name=value,... with parameters of submitit", text, "slurm:timeout_min=60")
+    return name, int(value) if value.isdecimal() else value
+
+
+class Batch(Executor):
+    """Jobs of Slurm through submitit, one a cell; one that is preempted or reaches its time limit is queued again.
+
+    Args:
+        cluster: ``slurm``; or ``local``, which runs the jobs as processes of this machine.
+        parameters: Those of ``submitit.AutoExecutor.update_parameters``: ``timeout_min``, ``slurm_partition``.
+        folder: What jobs are given, return and print; the jobs reach it under this path.
+    """
+
+    def __init__(self, cluster: str, parameters: dict[str, Any], folder: Path) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise _extra() from None
+        try:
+            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+            self._executor.update_parameters(**parameters)
+        except (RuntimeError, NameError, TypeError, ValueError) as error:
+            raise InputError(f"scheduler: expected {cluster} with parameters of submitit, got {error}") from None
+        self._jobs: dict[Future[Any], Any] = {}
+        self._closed = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit one job."""
+        future: Future[Any] = Future()
+        self._jobs[future] = self._executor.submit(Requeued(fn), *args, **kwargs)
+        return future
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_POLL):
+            for future, job in list(self._jobs.items()):
+                if job.done():
+                    del self._jobs[future]
+                    try:
+                        future.set_result(job.result())
+                    except Exception as error:
+                        future.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel the jobs that have not ended."""
+        self._closed.set()
+        self._watcher.join()
+        for job in self._jobs.values():
+            job.cancel()
+
+
+class Requeued:
+    """A function that submitit queues again, with the same arguments, when its job is preempted."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self.function(*arguments)
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """What is queued: the cell begins again, from the checkpoints in its scratch directory if it keeps some."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)

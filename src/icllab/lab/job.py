@@ -1,0 +1,269 @@
+"""A cell as a job of plain values, and ``measure``, which turns a job into the bytes of the cell's file.
+
+A worker needs this library and the claim, and no file of the results: it may be on another machine, with another file
+system. What it returns is kept by the run that submitted the job.
+"""
+
+import dataclasses
+import datetime
+import faulthandler
+import gc
+import json
+import socket
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icllab
+from icllab.core.errors import (
+    CellsMissing,
+    EnvironmentFault,
+    IclError,
+    InputError,
+    expected,
+    require_known,
+    require_path,
+)
+from icllab.core.grid import Coordinates, cell_key
+from icllab.lab import provenance, registry
+from icllab.lab.claim import SIZES, Claim
+from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+OUT = "icl-results"
+MAPPED = 0.5
+"""Fraction of the memory mappings that Linux allows a process, from which compiled programs are dropped."""
+
+
+class CellFault(IclError):
+    """The measurement of a cell raised; ``details`` is the traceback."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message, details)
+        self.details = details
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnfitWorker(EnvironmentFault):
+    """A worker has other versions than the run."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one run or one reading asks for; plain values only, so that a worker can be told of it.
+
+    Attributes:
+        name: ``subject/finding``.
+        size: One of ``SIZES``.
+        axes: Values that replace those of the size.
+        seeds: Number of independent repetitions; None: that of the size.
+        out: Where results are kept.
+        control: One of the claim's negative controls.
+        claims: A folder with the user's claims.
+        placement: A device and a precision.
+    """
+
+    name: str
+    size: str = "small"
+    axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    seeds: int | None = None
+    out: str = OUT
+    control: str | None = None
+    claims: str | None = None
+    placement: Placement = AS_STATED
+
+    def claim(self) -> Claim:
+        """The claim, with the fixed values, the control and the precision of the request."""
+        claim = registry.load(self.name, self.claims)
+        claim = dataclasses.replace(claim, precision=self.placement.precision or claim.precision)
+        return claim.at(self.size).with_fixed(self.axes).under(self.control)
+
+    @property
+    def root(self) -> Path:
+        """The directory of the results."""
+        return results_root(self.out, self.name, self.size, self.control)
+
+
+def results_root(out: str | Path, claim: str, size: str, control: str | None = None) -> Path:
+    """``OUT/<subject>/<finding>/<size>``; a negative control has a directory of its own."""
+    return Path(out, *claim.split("/"), size if control is None else f"{size}@{control}")
+
+
+def sizes_present(out: str | Path, claim: str, control: str | None = None) -> list[str]:
+    """The sizes at which a claim has results under ``out``, the largest last."""
+    return [s for s in SIZES if (results_root(out, claim, s, control) / "configuration.json").is_file()]
+
+
+def new_request(
+    claim: str,
+    size: str,
+    *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+    placement: Placement = AS_STATED,
+) -> Request:
+    """A request from a user's values; names are checked."""
+    folder = _folder(out, claims)
+    if axes is not None and not isinstance(axes, Mapping):
+        raise expected("axes", "a mapping of names to values", axes, "such as {'tau': [0.5, 2.0]}")
+    values = {name: _sequence(name, v) for name, v in (axes or {}).items()}
+    if not isinstance(size, str):
+        raise expected("size", f"one of {', '.join(SIZES)}", size)
+    request = Request(claim, size, values, seeds, str(out), control, folder, placement)
+    request.claim().grid(size, values, seeds)
+    return request
+
+
+def stored_request(
+    claim: str,
+    size: str | None = None,
+    *,
+    out: str | Path = OUT,
+    control: str | None = None,
+    claims: str | Path | None = None,
+) -> Request:
+    """The request that reads what is under ``out``, at the largest size there unless one is named."""
+    folder = _folder(out, claims)
+    registry.load(claim, folder).under(control)
+    if size is not None:
+        require_known("size", size, SIZES)
+    sizes = sizes_present(out, claim, control)
+    if not sizes or (size is not None and size not in sizes):
+        raise CellsMissing(
+            f"{claim}{f' at size {size}' if size else ''}: expected results under {str(out)!r}, found none; "
+            f"`icl run {claim}{f' --size {size}' if size else ''}` computes them"
+        )
+    return Request(claim, size or sizes[-1], out=str(out), control=control, claims=folder)
+
+
+def _folder(out: Any, claims: Any) -> str | None:
+    """The resolved folder of the user's claims; raise unless both arguments are paths."""
+    require_path("out", out, f"such as {OUT!r}")
+    if claims is None:
+        return None
+    require_path("claims", claims, "the folder with claims of your own")
+    return str(Path(claims).resolve())
+
+
+def _sequence(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise expected(f"axes[{name!r}]", "a sequence of values", values, f"for one value: {{{name!r}: [{values!r}]}}")
+    return tuple(values)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell to measure; plain values only.
+
+    Attributes:
+        request: The run that submits the job.
+        cell: Static coordinates.
+        block: Traced axis -> values.
+        versions: Those of the run; a worker of other versions refuses the job.
+        limit: Seconds after which the worker ends its own process; None: no limit.
+        scratch: A directory in which the cell may keep checkpoints.
+    """
+
+    request: Request
+    cell: Coordinates
+    block: Mapping[str, tuple[Any, ...]]
+    versions: Mapping[str, str]
+    limit: float | None = None
+    scratch: str | None = None
+
+
+def measure(job: Job) -> bytes:
+    """The bytes of a cell's file; runs in whichever process is given the job.
+
+    Raises:
+        InputError: The claim cannot use its input.
+        UnfitWorker: This process has other versions than the run.
+        CellFault: The claim's ``measure`` raised.
+    """
+    from icllab.lab.results import to_bytes
+
+    versions = provenance.versions()
+    if versions != job.versions:
+        run, worker = (" and ".join(f"{name} {v}" for name, v in v.items()) for v in (job.versions, versions))
+        raise UnfitWorker(
+            f"worker on {socket.gethostname()}: expected {run} as the run has, got {worker}; "
+            "install the same versions there"
+        )
+    drop_programs()
+    try:
+        if job.limit is not None:  # a process that hangs may do so where no Python runs: the clock is a thread of C
+            faulthandler.dump_traceback_later(job.limit, exit=True)
+        return to_bytes(_dataset(job))
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a claim's measure may raise
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CellFault(message, traceback.format_exc()) from None
+    finally:
+        if job.limit is not None:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _dataset(job: Job) -> "xr.Dataset":
+    """The Dataset of a cell, with its provenance in the attributes."""
+    import jax
+
+    from icllab.lab.results import cell_dataset
+
+    request, claim = job.request, job.request.claim()
+    attributes = {
+        "claim": claim.name,
+        "sources": json.dumps(claim.sources),
+        "cell": json.dumps(job.cell, sort_keys=True),
+        "package_version": icllab.__version__,
+        "git_commit": provenance.commit(),
+        "precision": claim.precision,
+        "key": claim.key,
+        "configuration": json.dumps(claim.configuration(request.size, request.control)),
+    }
+    arguments: dict[str, Any] = {}
+    if job.scratch is not None and registry.takes_scratch(claim, request.claims):
+        arguments["scratch"] = Path(job.scratch)
+        arguments["scratch"].mkdir(parents=True, exist_ok=True)
+    with placed(request.placement.device, claim.precision):
+        attributes |= provenance.machine()
+        key = cell_key(jax.random.key(claim.key), job.cell)
+
+        def measure_block(block: Mapping[str, Any]) -> Any:
+            assert claim.measure is not None  # the registry has set it
+            return claim.measure(claim.point(job.cell, block), key=key, **arguments)
+
+        start = time.perf_counter()
+        values, seeds_at_once = measured_in_blocks(measure_block, dict(job.block))
+        attributes["seconds"] = time.perf_counter() - start
+    if seeds_at_once < len(job.block.get(SEED, ())):
+        attributes["seeds_at_once"] = seeds_at_once
+    attributes["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return cell_dataset(claim, values, job.block, attributes)
+
+
+def drop_programs() -> None:
+    """Drop what JAX has compiled, where it takes too many of the memory mappings that a process may have.
+
+    A program takes some ten of them. A run of thousands would end in *Unable to allocate section memory*.
+    """
+    import jax
+
+    try:
+        mappings = Path("/proc/self/maps").read_bytes().count(b"\n")
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except OSError:  # another system than Linux
+        return
+    if mappings > MAPPED * limit:
+        jax.clear_caches()
+        gc.collect()

@@ -1,0 +1,62 @@
+"""Where a result came from: versions, commit, device."""
+
+import contextlib
+import functools
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import icllab
+
+_PACKAGE = Path(icllab.__file__).parent
+
+
+@functools.cache
+def commit() -> str:
+    """The git commit of the package's checkout, ``+changes`` if it has any; empty for an installed wheel."""
+
+    def git(*arguments: str) -> str:
+        process = subprocess.run(["git", "-C", str(_PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
+        return process.stdout.strip() if process.returncode == 0 else ""
+
+    try:
+        if not git("ls-files", "--", "__init__.py"):
+            return ""
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def versions() -> dict[str, str]:
+    """What must be the same wherever cells of one run are measured."""
+    return {"icllab": icllab.__version__, "jax": _version("jax")}
+
+
+_version = functools.cache(metadata.version)
+
+
+def machine() -> dict[str, str]:
+    """JAX's version and the device in use, the processor and how many cores this process may use; imports JAX."""
+    import jax
+
+    # A device within `jax.default_device`; a platform where it is configured.
+    device: Any = getattr(jax.config, "jax_default_device", None)
+    device = device if isinstance(device, jax.Device) else jax.local_devices(backend=device)[0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "jax_version": jax.__version__,
+        "device": f"{device.platform}: {device.device_kind}",
+        "machine": f"{cores} core{'s' * (cores != 1)} of {_processor()}",
+    }
+
+
+def _processor() -> str:
+    """The processor's name, as Linux has it, else as Python does."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

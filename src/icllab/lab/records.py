@@ -1,0 +1,416 @@
+"""What the recorded runs of a claim found, and the data that their verdicts were given on.
+
+Beside a claim lie two files. ``record.json`` has what the claim says, and an entry for each size: the verdict and its
+findings, the command, the commit, the versions and the machine of the run, the version of ``measure.py``, a digest of
+the data, and the verdict under every negative control. ``record.nc`` has the data: a group for each size and control
+(``small``, ``small@shuffled``), and ``smoke``, the golden numbers of the regression test.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icllab.core.errors import CellsMissing, InputError, expected
+from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.core.sources import Reference, parsed, references
+from icllab.lab import registry
+from icllab.lab.claim import SIZES, Claim, Control
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from icllab.lab.checks import Finding, Verdict
+
+LARGEST = 300_000
+"""Bytes of the data of one size, or of one control, in a ``record.nc``."""
+SCALE = 1e-4
+SIGMAS = 3.0
+ROUNDING = 1e-10
+RHAT = 0.01
+_ERRORS = ("_error", "_mcse")
+_DIGITS = 6
+_ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
+_ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
+
+
+def record_file(claim: Path) -> Path:
+    """The ``record.json`` of a claim's file; ``record.nc`` is beside it."""
+    return claim.with_name("record.json" if claim.name == "claim.py" else f"{claim.stem}.record.json")
+
+
+def group(size: str, control: str | None = None) -> str:
+    """The name of the data of a size, or of a control at that size."""
+    return size if control is None else f"{size}@{control}"
+
+
+def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
+    """Size -> entry; empty where nothing was recorded."""
+    return {size: entry for size, entry in _content(claim, folder).items() if size in SIZES}
+
+
+def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
+    """What ``record.json`` has: the sizes, and under ``claim`` what the claim says."""
+    path = record_file(registry.claims(folder)[claim])
+    if not path.is_file():
+        return {}
+    with disk_faults(f"cannot read {path}"):
+        return json.loads(path.read_text("utf-8"))
+
+
+def groups(claim: str, folder: str | Path | None = None) -> list[str]:
+    """The groups of data in a claim's record."""
+    import h5py
+
+    path = record_file(registry.claims(folder)[claim]).with_suffix(".nc")
+    if not path.is_file():
+        return []
+    with disk_faults(f"cannot read {path}"), h5py.File(path) as file:
+        return list(file)
+
+
+def data(
+    claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
+) -> "xr.Dataset":
+    """The recorded measurements of a claim at a size (the largest with data), without its theory.
+
+    Raises:
+        CellsMissing: The record has no such data.
+        DamagedFile: The data have another digest than the record states.
+    """
+    import xarray as xr
+
+    path, entries = record_file(registry.claims(folder)[claim]).with_suffix(".nc"), groups(claim, folder)
+    if size is None:
+        size = next((s for s in reversed(SIZES) if group(s, control) in entries and s != SIZES[0]), "small")
+    name = group(size, control)
+    if name not in entries:
+        under = f" under the control {control!r}" if control else ""
+        raise CellsMissing(
+            f"{claim}: expected recorded data at size {size}{under}, found {', '.join(entries) or 'none'}; "
+            f"`icl run {claim} --size {size}` measures them"
+        )
+    with disk_faults(f"cannot read {path}"):
+        dataset = xr.load_dataset(path, group=name, engine="h5netcdf")
+    dataset = dataset.astype({n: np.float64 for n, v in dataset.data_vars.items() if v.dtype.kind == "f"})
+    entry = read(claim, folder).get(size, {})
+    digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
+    if digest != data_digest(dataset):
+        raise DamagedFile(f"{path}: expected data of digest {digest} in {name}, got {data_digest(dataset)}; restore it")
+    return dataset
+
+
+def predicted_data(
+    claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
+) -> "xr.Dataset":
+    """The recorded measurements with the claim's theory; of a control that is another formula, with that."""
+    from icllab.lab.results import predicted
+
+    content = registry.load(claim, folder)
+    world = content.under(control)
+    if control is not None and not content.controls[control].simulated and not content.controls[control].axes:
+        return predicted(world, data(claim, size, None, folder))
+    return predicted(world, data(claim, size, control, folder))
+
+
+def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
+    """The configuration under which results were measured."""
+    return json.loads(dataset.attrs["configuration"])
+
+
+def data_digest(dataset: "xr.Dataset") -> str:
+    """SHA-256 of the names, axes and values of a Dataset, whatever its attributes and the order of its variables."""
+    digest = hashlib.sha256()
+    for name in sorted(map(str, dataset.variables)):
+        variable = dataset[name].variable
+        values = variable.values
+        values = values.astype(str) if values.dtype.kind == "O" else values
+        values = values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
+        text = values.tobytes() if values.dtype.kind == "f" else json.dumps(values.tolist()).encode()
+        digest.update(f"{name} {variable.dims} {values.shape} ".encode() + text)
+    return digest.hexdigest()
+
+
+def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", folder: Any = None) -> Path:
+    """Record complete results and judge all that is recorded; a control goes to the entry of its size.
+
+    Args:
+        claim: The claim itself, not under the control.
+        size: The size of the results; ``smoke`` has no verdict.
+        control: The negative control under which they were measured.
+        dataset: What was measured, without theory.
+        folder: A folder with the user's claims.
+
+    Raises:
+        InputError: The results are of another precision than the claim's; or too large, even reduced.
+    """
+    path = record_file(registry.claims(folder)[claim.name])
+    if dataset.attrs.get("precision", claim.precision) != claim.precision:
+        raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
+    record = read(claim.name, folder)
+    if control is not None and size not in record:
+        raise expected("record", f"the claim at size {size} before its controls", control)
+    dataset = reduced(claim, dataset)
+    entry = {
+        **{name: dataset.attrs[attribute] for name, attribute in _ORIGIN.items()},
+        "measure": claim.version,
+        "machine": f"{dataset.attrs['device']}, {dataset.attrs['machine']}",
+        "seconds": round(float(dataset.attrs["seconds"]), 1),
+        "digest": data_digest(dataset),
+    }
+    if control is not None:
+        record[size]["controls"][control] = entry | {"definition": definition(claim.controls[control])}
+    elif size == SIZES[0]:
+        record[size] = entry
+    else:
+        controls = record.get(size, {}).get("controls", {})
+        record[size] = {"command": f"icl run {claim.name} --size {size}", **entry, "controls": controls}
+    _write_data(path.with_suffix(".nc"), group(size, control), dataset, claim.name)
+    _write_entries(claim, record, folder)
+    judge_again(claim, folder)
+    return path
+
+
+def judge_again(claim: Claim, folder: Any = None) -> None:
+    """Judge all recorded data by the claim's check as it is now, and by those of its controls.
+
+    Of a control that is another formula, the data are those of the claim. A control whose data are not recorded has no
+    entry, and neither has one that the claim no longer names.
+    """
+    record, present = read(claim.name, folder), groups(claim.name, folder)
+    for size, entry in record.items():
+        if size == SIZES[0] or group(size) not in present:
+            continue
+        verdict = _verdict(claim, size, None, folder)
+        entries, origin = entry.pop("controls"), {n: v for n, v in entry.items() if n not in ("verdict", "findings")}
+        controls = {}
+        for name, control in claim.controls.items():
+            if not (control.simulated or control.axes) or group(size, name) in present:
+                under = _verdict(claim, size, name, folder)
+                failing = [finding.id for finding in under.findings if finding.outcome == "fails"]
+                kept = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}
+                controls[name] = {"verdict": under.outcome.value, **kept, "fails": failing}
+        findings = [_plain(finding) for finding in verdict.findings]
+        record[size] = {"verdict": verdict.outcome.value, **origin, "findings": findings, "controls": controls}
+    _write_entries(claim, record, folder)
+
+
+def _verdict(claim: Claim, size: str, control: str | None, folder: Any) -> "Verdict":
+    from icllab.lab.results import judge
+
+    return judge(claim.under(control), predicted_data(claim.name, size, control, folder))
+
+
+def _write_entries(claim: Claim, record: Mapping[str, Any], folder: Any) -> None:
+    content = {"claim": about(claim), **{size: record[size] for size in SIZES if size in record}}
+    path = record_file(registry.claims(folder)[claim.name])
+    write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def about(claim: Claim) -> dict[str, Any]:
+    """What a claim says of itself: its record has that too, so that a list of all claims imports none."""
+    return {
+        "sentence": claim.sentence,
+        "conditions": claim.conditions,
+        "sources": list(claim.sources),
+        "references": claim.references,
+        "sizes": list(claim.sizes),
+        "controls": {name: control.meaning for name, control in claim.controls.items()},
+    }
+
+
+def definition(control: Control) -> str:
+    """A digest of what a control measures: its arguments and its axes, whatever its words."""
+    axes = {name: values if isinstance(values, int) else list(values) for name, values in control.axes.items()}
+    return hashlib.sha256(repr((dict(control.measure), axes)).encode()).hexdigest()[:16]
+
+
+def reduced(claim: Claim, dataset: "xr.Dataset") -> "xr.Dataset":
+    """The Dataset as a record keeps it: what the claim's ``reduce`` makes of it."""
+    attributes = dataset.attrs
+    return dataset if claim.reduce is None else claim.reduce(dataset).assign_attrs(attributes)
+
+
+def _write_data(path: Path, name: str, dataset: "xr.Dataset", claim: str) -> None:
+    """Write one group and keep the others; floats that are exact in float32 are stored so."""
+    import xarray as xr
+
+    groups = {}
+    if path.is_file():
+        with disk_faults(f"cannot read {path}"):
+            groups = {n: g.to_dataset() for n, g in xr.open_datatree(path, engine="h5netcdf").load().children.items()}
+    attributes = {n: dataset.attrs[n] for n in _ATTRIBUTES if n in dataset.attrs}
+    groups[name] = dataset.drop_attrs().assign_attrs(attributes)
+    size = len(_encoded({name: groups[name]}))
+    if size > LARGEST:
+        raise InputError(
+            f"{claim}: expected at most {LARGEST} bytes of data in a record, got {size} for {name}; a function "
+            "`reduce(dataset)` in the claim makes them fewer"
+        )
+    write_atomically(path, _encoded(groups))
+
+
+def _encoded(groups: "Mapping[str, xr.Dataset]") -> bytes:
+    """Compressed netCDF of the groups; floats that are exact in float32 are stored so."""
+    import xarray as xr
+
+    encoding: dict[str, dict[str, Any]] = {}
+    contents = {name: dataset.drop_encoding().drop_attrs(deep=True) for name, dataset in sorted(groups.items())}
+    for name, dataset in contents.items():
+        contents[name] = dataset.assign_attrs(groups[name].attrs)
+        encoding[f"/{name}"] = {}
+        for variable, values in dataset.data_vars.items():
+            if values.dtype.kind == "f":
+                single = values.values.astype(np.float32)
+                exact = np.array_equal(single.astype(np.float64), values.values, equal_nan=True)
+                options = {"zlib": True, "complevel": 9, "shuffle": True} if values.size > 16 else {}
+                encoding[f"/{name}"][str(variable)] = {"dtype": "float32" if exact else "float64", **options}
+    target = io.BytesIO()
+    tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in contents.items()})
+    tree.to_netcdf(target, engine="h5netcdf", encoding=encoding)
+    return target.getvalue()
+
+
+def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
+    r"""In what the numbers of a run differ from golden ones: one line for each quantity, none where they agree.
+
+    Means over seeds :math:`\bar g` and :math:`\bar m` agree where, element by element,
+
+    .. math:: |\bar m - \bar g| \le \max(10^{-4} \max|\bar g|,\ 3\,\mathrm{SE}(\bar g),\ 10^{-10}),
+
+    which allows for other rounding, and for what training and sampling make of it. The standard error is that over
+    seeds, or the quantity's own ``_error``. A standard error itself may change by a half, R-hat by .01. The
+    coordinates, the names and the places of what is not finite are equal.
+    """
+    lines = []
+    names = [set(map(str, some.data_vars)) for some in (golden, dataset)]
+    lines += [f"{name}: measured once, now missing" for name in sorted(names[0] - names[1])]
+    lines += [f"{name}: measured now, not in the record" for name in sorted(names[1] - names[0])]
+    for axis in golden.dims:
+        if axis not in dataset.dims or not np.array_equal(golden[axis].values, dataset[axis].values):
+            values = dataset[axis].values.tolist() if axis in dataset.dims else "none"
+            lines.append(f"{axis}: expected the coordinates {golden[axis].values.tolist()}, got {values}")
+    if lines:
+        return lines
+    for name in sorted(names[0]):
+        before, now = golden[name], dataset[name].transpose(*golden[name].dims)
+        if not np.array_equal(np.isfinite(before.values), np.isfinite(now.values)):
+            lines.append(f"{name}: numbers are not finite at other places than in the record")
+            continue
+        over = [axis for axis in before.dims if axis == "seed"]
+        bounds = _bounds(name, golden).transpose(*(axis for axis in before.dims if axis not in over)).values
+        mean, moved = (values.mean(over, skipna=False).values for values in (before, now))
+        finite = np.isfinite(mean)
+        excess = np.abs(moved[finite] - mean[finite]) - bounds[finite]
+        if (excess > 0).any():
+            worst = int(np.argmax(excess))
+            lines.append(
+                f"{name}: {(excess > 0).sum()} of {excess.size} numbers moved, the worst from "
+                f"{mean[finite][worst]:.6g} to {moved[finite][worst]:.6g}, where {bounds[finite][worst]:.2g} is allowed"
+            )
+    return lines
+
+
+def _bounds(name: str, golden: "xr.Dataset") -> "xr.DataArray":
+    """How far the mean over seeds of a quantity may move."""
+    import xarray as xr
+
+    values = golden[name]
+    seeds = values.sizes.get("seed", 1)
+    mean = values.mean("seed", skipna=False) if "seed" in values.dims else values
+    errors = xr.zeros_like(mean)
+    if seeds > 1:
+        with np.errstate(invalid="ignore"):
+            errors = values.std("seed", ddof=1, skipna=False) / np.sqrt(seeds)
+    for suffix in _ERRORS:
+        if f"{name}{suffix}" in golden:
+            stated = golden[f"{name}{suffix}"] ** 2
+            stated = (stated.mean("seed") if "seed" in stated.dims else stated) / seeds
+            errors = xr.where(errors > stated.fillna(0.0) ** 0.5, errors, stated.fillna(0.0) ** 0.5)
+    scale = float(np.abs(mean.where(np.isfinite(mean))).max().fillna(0.0))
+    least = RHAT if name.endswith("_rhat") else max(SCALE * scale, ROUNDING)
+    bounds = (SIGMAS * errors.fillna(0.0)).clip(min=least)
+    return xr.where(bounds > abs(mean) / 2, bounds, abs(mean) / 2) if name.endswith(_ERRORS) else bounds
+
+
+def _plain(finding: "Finding") -> dict[str, Any]:
+    numbers = ("predicted", "measured", "standard_error", "tolerance")
+    values = {name: _rounded(getattr(finding, name)) for name in numbers}
+    return {"id": finding.id, "what": finding.what, **values, "outcome": finding.outcome.value, "about": finding.about}
+
+
+def _rounded(value: float) -> float | str:
+    return float(f"{value:.{_DIGITS}g}") if abs(value) < float("inf") else str(value)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A claim and its records, as they are shown wherever a claim is shown.
+
+    Attributes:
+        claim: ``subject/finding``; ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
+        controls: Name of a negative control -> its meaning.
+        record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
+            whether ``measure.py`` has another ``VERSION`` since.
+    """
+
+    claim: str
+    sentence: str
+    conditions: str
+    sources: tuple[Reference, ...]
+    sizes: tuple[str, ...]
+    controls: Mapping[str, str]
+    record: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def subject(self) -> str:
+        """The first part of the name."""
+        return self.claim.split("/")[0]
+
+    @property
+    def ordinary(self) -> str:
+        """The size that is run where none is named: ``small``, or the first above ``smoke`` of a claim without it."""
+        return next((size for size in self.sizes if size != SIZES[0]), self.sizes[0])
+
+    @property
+    def recorded(self) -> str | None:
+        """The largest size with a recorded verdict."""
+        return list(self.record)[-1] if self.record else None
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict at that size."""
+        return self.record[self.recorded]["verdict"] if self.recorded else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the record at that size is stale."""
+        return bool(self.recorded and self.record[self.recorded]["stale"])
+
+
+def card(claim: str, folder: str | Path | None = None) -> Card:
+    """The card of a built-in claim, by its record, or of one in the user's ``folder``, by its file."""
+    content = _content(claim, folder)
+    if folder is not None or "claim" not in content:
+        content = content | {"claim": about(registry.load(claim, folder))}
+    statement = content["claim"]
+    version = registry.version(registry.claims(folder)[claim])
+    known = {**references(), **parsed(statement["references"], "references")}
+    return Card(
+        claim,
+        statement["sentence"],
+        statement["conditions"],
+        tuple(known[key] for key in statement["sources"]),
+        tuple(statement["sizes"]),
+        statement["controls"],
+        {
+            size: content[size] | {"stale": content[size]["measure"] != version}
+            for size in SIZES
+            if "verdict" in content.get(size, {})
+        },
+    )

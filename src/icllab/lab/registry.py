@@ -1,0 +1,166 @@
+"""Which claims there are: a folder with a ``claim.py`` is a claim, its name is its subject and its own name.
+
+Claims ship in ``icllab/claims/<subject>/<finding>/``. A folder of the user's own may hold more, each a folder with a
+``claim.py`` (and a ``measure.py``), or one file ``<finding>.py``: directly, where the folder's name is the subject, or
+in a folder for each subject. A user's file is Python that the user asked to run; nothing else is ever imported from
+such a folder.
+"""
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from icllab.core.errors import InputError, expected, require_known
+from icllab.lab.claim import Claim, Measure
+
+BUILT_IN = Path(__file__).parents[1] / "claims"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_VERSION = re.compile(r"^VERSION = (\d+)\b", re.MULTILINE)
+
+
+def claims(folder: str | Path | None = None) -> dict[str, Path]:
+    """``subject/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
+    files = dict(_built_in())
+    if folder is None:
+        return files
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise InputError(f"--claims: expected a folder of claims, got {str(folder)!r}, which is not a folder")
+    private = _within(folder)
+    for subject in sorted(folder.iterdir()):
+        if subject.is_dir() and not (subject / "claim.py").is_file():
+            private |= _within(subject)
+    if not private:
+        raise InputError(
+            f"--claims: expected at least one <finding>/claim.py or <finding>.py in {str(folder)!r}, found none"
+        )
+    for name, path in private.items():
+        if name in files:
+            raise InputError(f"--claims: expected a name of its own, got {name!r} twice; rename {path}")
+    return files | private
+
+
+@functools.cache
+def _built_in() -> dict[str, Path]:
+    """The claims that ship; a process looks for them once."""
+    return {f"{path.parents[1].name}/{path.parent.name}": path for path in sorted(BUILT_IN.glob("*/*/claim.py"))}
+
+
+def _within(subject: Path) -> dict[str, Path]:
+    """The claims right in a folder of the user's: folders with a ``claim.py``, and files; or it is one itself."""
+    if (subject / "claim.py").is_file():
+        return {f"{subject.parent.name}/{subject.name}": subject / "claim.py"}
+    files = [path for path in sorted(subject.glob("*.py")) if _NAME.fullmatch(path.stem)]
+    folders = [path for path in sorted(subject.glob("*/claim.py")) if _NAME.fullmatch(path.parent.name)]
+    return {f"{subject.name}/{path.stem}": path for path in files} | {
+        f"{subject.name}/{path.parent.name}": path for path in folders
+    }
+
+
+def load(name: str, folder: str | Path | None = None) -> Claim:
+    """The claim of a name, with the functions of its file and the ``measure`` of the file beside it.
+
+    Raises:
+        InputError: There is no such claim; or its file does not import, lacks a function or a control.
+    """
+    if not isinstance(name, str):
+        raise expected("claim", "a name such as 'asymptotics/double_descent'", name, "`icl list` has all")
+    files = claims(folder)
+    require_known("claim", name, files, "" if folder else "(claims of your own: --claims DIR)")
+    path = files[name]
+    module = _module(path)
+    claim = getattr(module, "claim", None)
+    if not isinstance(claim, Claim):
+        hint = "; since version 0.3 `experiment = Experiment(claim=...)` is `claim = Claim(sentence=...)`"
+        raise InputError(
+            f"{path}: expected a module-level `claim = Claim(...)`, got {claim!r}"
+            f"{hint if hasattr(module, 'experiment') else ''}"
+        )
+    # A subpackage that the file imports may have the name of one of its functions.
+    functions = {name: value for name, value in vars(module).items() if callable(value)}
+    parts = {part: getattr(claim, part) or functions.get(part) for part in ("theory", "check", "figure", "reduce")}
+    for part in ("check", "figure"):
+        if parts[part] is None:
+            raise InputError(f"{path}: expected a function `{part}(dataset)`, got none")
+    measure = claim.measure or _measure(path)
+    return dataclasses.replace(claim, name=name, version=version(path), measure=measure, **parts)
+
+
+def measure_file(path: Path) -> Path:
+    """The file in which a claim is measured: ``measure.py`` beside it, or its own."""
+    beside = path.with_name("measure.py")
+    return beside if path.name == "claim.py" and beside.is_file() else path
+
+
+def version(path: Path) -> int:
+    """The ``VERSION`` that the measuring file of a claim states, 1 where it states none; nothing is imported."""
+    source = measure_file(path)
+    try:
+        match = _VERSION.search(source.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{source}: expected a file that can be read, got {error}") from error
+    return int(match[1]) if match else 1
+
+
+def _measure(path: Path) -> Measure:
+    """The function ``measure`` of ``measure.py``, which is imported when it is first called."""
+    source = measure_file(path)
+    if source == path:
+        raise InputError(f"{path}: expected a measure.py beside it, or Claim(measure=...), got neither")
+
+    def measure(point: Any, *, key: Any, **arguments: Any) -> Any:
+        return _module(source).measure(point, key=key, **arguments)
+
+    return measure
+
+
+def takes_scratch(claim: Claim, folder: str | Path | None = None) -> bool:
+    """Whether the ``measure`` of a claim has a parameter ``scratch``; imports the measuring file."""
+    path = claims(folder)[claim.name]
+    source = measure_file(path)
+    function = claim.measure if source == path else _module(source).measure
+    return function is not None and "scratch" in inspect.signature(function).parameters
+
+
+def _module(path: Path) -> ModuleType:
+    if path.is_relative_to(BUILT_IN):
+        return importlib.import_module("icllab.claims." + ".".join(path.relative_to(BUILT_IN).with_suffix("").parts))
+    # Named by its full path, so that two folders' claims of one name stay two modules.
+    whole = "icllab_claim_" + re.sub(r"\W", "_", str(path.parent if path.stem in ("claim", "measure") else path))
+    try:
+        if path.stem in ("claim", "measure") and (path.parent / "claim.py").is_file():
+            _package(whole, path.parent)
+            return importlib.import_module(f"{whole}.{path.stem}")
+        return _loaded(whole, path)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path}: expected a claim file that imports, got {type(error).__name__}: {error}") from error
+
+
+def _package(name: str, folder: Path) -> None:
+    """A folder of the user's as a package: its files may import each other as ``.claim`` and ``.measure``."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_loader(name, None, is_package=True)
+        assert spec is not None
+        spec.submodule_search_locations = [str(folder)]
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module

@@ -1,0 +1,439 @@
+r"""Results on disk and in memory: one checksummed file per cell, and one Dataset of all cells.
+
+A cell file is a 512-byte text block, then HDF5 (netCDF-4). The block names the SHA-256 of all that follows, because
+HDF5 itself returns a flipped bit without a word. Files are written under a temporary name, fsynced and moved into
+place: a reader sees a whole file or none, and any number of processes may share a directory.
+
+    DIR/<claim>/<size>/configuration.json      what a cell depends on besides its coordinates
+    DIR/<claim>/<size>/grids/<digest>.json     every grid that was requested
+    DIR/<claim>/<size>/cells/dim=40,tau=1.5.nc
+    DIR/<claim>/<size>/failures/dim=80,tau=2.txt   the traceback of a cell that failed, until it is there
+    DIR/<claim>/<size>/scratch/dim=80,tau=2/   checkpoints of a cell under way
+    DIR/<claim>/<size>/results.nc              all cells with the claim's theory; plain netCDF
+"""
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError
+from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
+from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
+from icllab.core.spelling import strict
+from icllab.lab.checks import Verdict
+from icllab.lab.claim import SCHEMA, Claim
+from icllab.lab.job import Request
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BLOCK = 512
+
+
+def netcdf_bytes(dataset: xr.Dataset) -> bytes:
+    """A Dataset as plain netCDF-4."""
+    from xarray.backends import H5NetCDFStore
+
+    # As Dataset.to_netcdf, but for its lock: on a dask worker that one is the scheduler's, named by a file we have not.
+    target = io.BytesIO()
+    backend = H5NetCDFStore.open(target, mode="w", lock=False)
+    dataset.dump_to_store(backend)
+    backend.close()
+    return target.getvalue()
+
+
+def to_bytes(dataset: xr.Dataset) -> bytes:
+    """A Dataset as the bytes of a checksummed file."""
+    payload = netcdf_bytes(dataset)
+    return _header(payload) + payload
+
+
+def from_bytes(content: bytes, name: object) -> xr.Dataset:
+    """The Dataset in the bytes of a checksummed file; ``name`` is for the message."""
+    return xr.load_dataset(io.BytesIO(payload(content, name)), engine="h5netcdf")
+
+
+def payload(content: bytes, name: object) -> bytes:
+    """The HDF5 bytes of a checksummed file; bytes other than those written raise DamagedFile."""
+    body = content[_BLOCK:]
+    if content[:_BLOCK] != _header(body):
+        raise DamagedFile(
+            f"{name}: expected a file with the checksum in its first {_BLOCK} bytes, got {len(content)} bytes that "
+            "do not match it; `icl run` computes this cell again"
+        )
+    return body
+
+
+def _header(body: bytes) -> bytes:
+    digest = hashlib.sha256(body).hexdigest()
+    return f"icl-lab results, schema {SCHEMA}\nsha256 of what follows byte {_BLOCK}: {digest}\n".encode().ljust(_BLOCK)
+
+
+class Store:
+    """The cells of one claim at one size, under one configuration."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._checked: set[str] = set()  # configurations of cells that belong to this store
+
+    @classmethod
+    def open(cls, root: Path, configuration: Mapping[str, Any]) -> "Store":
+        """The store at ``root``, made if it is not there; one of another configuration raises InputError."""
+        store = cls(root)
+        with disk_faults(f"cannot use {root} for results"):
+            (root / "cells").mkdir(parents=True, exist_ok=True)
+            (root / "grids").mkdir(exist_ok=True)
+        path = root / "configuration.json"
+        if not path.exists():
+            store._require_no_cells()
+            write_atomically(path, _json(configuration))
+        stored = store.configuration()
+        if stored != json.loads(_json(configuration)):
+            raise InputError(
+                f"{root} holds results of another configuration: {difference(stored, configuration)}; "
+                "choose another --out, or --fresh to set the old ones aside"
+            )
+        return store
+
+    @classmethod
+    def existing(cls, root: Path) -> "Store":
+        """The store at ``root``, which must be there."""
+        if not (root / "configuration.json").is_file():
+            raise InputError(f"{root}: expected a directory of results with a configuration.json, found none")
+        return cls(root)
+
+    def _require_no_cells(self) -> None:
+        """Raise if there are cells without a configuration."""
+        with disk_faults(f"cannot read {self.root}"):
+            cell = next((self.root / "cells").glob("*.nc"), None)
+        if cell is not None:
+            raise InputError(
+                f"{self.root}: expected a configuration.json beside its cells, found none; restore it, choose another "
+                "--out, or --fresh to set the cells aside"
+            )
+
+    def configuration(self) -> dict[str, Any]:
+        """What the cells depend on besides their coordinates; of version 0.2, which states no VERSION, it is 1."""
+        return {"version": 1, **_read_json(self.root / "configuration.json")}
+
+    def _grid_file(self, grid: Grid) -> tuple[Path, bytes]:
+        content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
+        return self.root / "grids" / f"{hashlib.sha256(content).hexdigest()[:16]}.json", content
+
+    def request(self, grid: Grid) -> None:
+        """Note that ``grid`` is requested; a requested cell that is not there is *missing*."""
+        path, content = self._grid_file(grid)
+        with disk_faults(f"cannot read {path}"):
+            present = path.exists() and path.read_bytes() == content
+        if not present:
+            write_atomically(path, content)
+
+    def withdraw(self, grid: Grid) -> None:
+        """Forget a request; a store that is left empty takes any configuration."""
+        with disk_faults(f"cannot withdraw a grid from {self.root}"):
+            self._grid_file(grid)[0].unlink(missing_ok=True)
+            if not any((self.root / "grids").iterdir()) and not any((self.root / "cells").iterdir()):
+                (self.root / "configuration.json").unlink(missing_ok=True)
+
+    def requests(self) -> list[Grid]:
+        """Every grid that was requested."""
+        with disk_faults(f"cannot read {self.root}"):
+            paths = sorted((self.root / "grids").glob("*.json"))
+        return [_grid(path) for path in paths]
+
+    def path(self, cell: Coordinates) -> Path:
+        """The file of a cell."""
+        name = ",".join(f"{axis}={value}" for axis, value in sorted(cell.items())) or "single"
+        # A name is for people; one that a file system would not take is replaced by its digest.
+        if len(name) > 120 or not name.isascii() or any(c in name for c in '/\\:*?"<>|\0'):
+            name = hashlib.sha256(name.encode()).hexdigest()[:32]
+        return self.root / "cells" / f"{name}.nc"
+
+    def read(self, cell: Coordinates) -> xr.Dataset | None:
+        """A finished cell; None where there is none; a damaged one, or another's, raises DamagedFile."""
+        path = self.path(cell)
+        with disk_faults(f"cannot read {path}"):
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        dataset = from_bytes(content, path)
+        self._require_same(cell, dataset.attrs)
+        return dataset
+
+    def _require_same(self, cell: Coordinates, attributes: Mapping[str, Any]) -> None:
+        """Raise if a file holds another cell, or another configuration: a file can be copied or renamed."""
+        path, coordinates = self.path(cell), json.loads(attributes.get("cell", "null"))
+        if coordinates is not None and coordinates != json.loads(json.dumps(cell)):
+            raise DamagedFile(f"{path}: expected the cell {cell}, got {coordinates}; `icl run` computes it again")
+        configuration = attributes.get("configuration")
+        if configuration is None or configuration in self._checked:
+            return
+        if changes := difference({"version": 1, **json.loads(configuration)}, self.configuration()):
+            raise DamagedFile(
+                f"{path}: expected a cell of the configuration of its directory, got another: {changes}; "
+                "`icl run` computes it again"
+            )
+        self._checked.add(configuration)
+
+    def block_to_measure(
+        self, cell: Coordinates, traced: Mapping[str, tuple[Value, ...]]
+    ) -> dict[str, tuple[Value, ...]] | None:
+        """The traced values at which a cell is to be measured; None where the stored cell has all of ``traced``.
+
+        A cell that lacks a value is measured again at the union of the stored and the requested values. A damaged
+        file is set aside.
+        """
+        try:
+            stored = self.read(cell)
+        except DamagedFile:
+            self.set_damaged_aside(cell)
+            stored = None
+        if stored is None:
+            return dict(traced)
+        values = {name: tuple(canonical(v) for v in stored[name].values) for name in traced}
+        if all(set(traced[name]) <= set(values[name]) for name in traced):
+            return None
+        return {name: tuple(dict.fromkeys((*values[name], *traced[name]))) for name in traced}
+
+    def put(self, cell: Coordinates, content: bytes) -> None:
+        """Keep a finished cell as the bytes of its file, whose checksum is checked."""
+        path, failure = self.path(cell), self.failure(cell)
+        payload(content, path)
+        write_atomically(path, content)
+        with contextlib.suppress(OSError):
+            failure.unlink(missing_ok=True)
+            failure.parent.rmdir()
+
+    def note_failure(self, cell: Coordinates, text: str) -> None:
+        """Keep the traceback of a cell that failed."""
+        path = self.failure(cell)
+        with disk_faults(f"cannot note in {self.root} why a cell failed"):
+            path.parent.mkdir(exist_ok=True)
+        write_atomically(path, text.encode())
+
+    def failure(self, cell: Coordinates) -> Path:
+        """The file that says why a cell failed."""
+        return self.root / "failures" / f"{self.path(cell).stem}.txt"
+
+    def scratch(self, cell: Coordinates) -> Path:
+        """The directory in which a cell may keep checkpoints until it is finished."""
+        return self.root / "scratch" / self.path(cell).stem
+
+    def set_damaged_aside(self, cell: Coordinates) -> None:
+        """Give a damaged file another name."""
+        path = self.path(cell)
+        # Another process may just have done so.
+        with disk_faults(f"cannot set {path} aside"), contextlib.suppress(FileNotFoundError):
+            path.replace(path.with_suffix(".nc.damaged"))
+
+    def set_aside(self) -> Path | None:
+        """Move the whole store to another name, which is returned; None where there is no store."""
+        if not self.root.exists():
+            return None
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        suffixes = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
+        paths = (self.root.with_name(f"{self.root.name}.before-{stamp}{suffix}") for suffix in suffixes)
+        target = next(path for path in paths if not path.exists())
+        with disk_faults(f"cannot set {self.root} aside"):
+            self.root.rename(target)
+        return target
+
+    def collect(self, claim: Claim, grids: Sequence[Grid]) -> xr.Dataset:
+        """All cells of the grids as one Dataset, without the claim's theory.
+
+        Raises:
+            CellsMissing: Cells are not there.
+            DamagedFile: A cell's bytes are not those that were written.
+        """
+        cells, missing = [], []
+        for cell, traced in _requested(grids):
+            dataset = self.read(cell)
+            if dataset is None or any(not set(v) <= set(map(canonical, dataset[n].values)) for n, v in traced.items()):
+                missing.append(cell)
+            else:
+                cells.append((cell, dataset))
+        if missing:
+            failures = [path for cell in missing if (path := self.failure(cell)).exists()]
+            failed = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
+            raise CellsMissing(
+                f"{claim.name}: expected {len(cells) + len(missing)} cells, {len(missing)} are missing (the first: "
+                f"{spelled(missing[0])}){failed}; `icl run {claim.name}` with the same --out computes them"
+            )
+        return assemble(claim, grids, cells)
+
+
+def _requested(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, set[Value]]]]:
+    """Each cell of the grids once, with the union of the traced values that they ask of it."""
+    cells: dict[str, tuple[Coordinates, dict[str, set[Value]]]] = {}
+    for grid in grids:
+        for cell in grid.cells():
+            _, traced = cells.setdefault(json.dumps(cell, sort_keys=True), (cell, {}))
+            for name, values in grid.inside(cell).items():
+                traced.setdefault(name, set()).update(values)
+    yield from cells.values()
+
+
+def cell_dataset(
+    claim: Claim, values: Mapping[str, Named], traced: Mapping[str, Sequence[Any]], attributes: Mapping[str, Any]
+) -> xr.Dataset:
+    """What ``measure`` returned as a Dataset over the traced axes; another shape or an unknown name raises."""
+    variables = {}
+    for name, (axes, array) in values.items():
+        claim.vocabulary.quantity(name)
+        array = np.asarray(array)
+        if array.shape != tuple(len(traced[axis]) if axis in traced else -1 for axis in axes):
+            raise IclError(
+                f"measure: expected values over traced axes { {axis: len(v) for axis, v in traced.items()} }, "
+                f"got {name!r} with axes {axes} and shape {array.shape}"
+            )
+        variables[name] = (axes, array)
+    return xr.Dataset(variables, coords={axis: list(v) for axis, v in traced.items()}, attrs=dict(attributes))
+
+
+def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordinates, xr.Dataset]]) -> xr.Dataset:
+    """One Dataset over the union of the grids' axes; NaN where nothing was requested."""
+    static = {axis: _union(grid.static[axis] for grid in grids) for axis in claim.static}
+    axes = static | {axis: _union(grid.traced[axis] for grid in grids) for axis in grids[0].traced}
+    index = {axis: {value: i for i, value in enumerate(values)} for axis, values in axes.items()}
+    arrays: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    for cell, dataset in cells:
+        place = tuple(index[axis][cell[axis]] for axis in static)
+        targets, sources = {}, {}
+        for axis, coordinates in dataset.indexes.items():
+            pairs = [(index[axis].get(canonical(value)), i) for i, value in enumerate(coordinates)]
+            targets[axis], sources[axis] = zip(*(pair for pair in pairs if pair[0] is not None), strict=True)
+        for name, variable in dataset.data_vars.items():
+            if name not in arrays:
+                dims = (*static, *map(str, variable.dims))
+                arrays[str(name)] = (dims, np.full([len(axes[axis]) for axis in dims], np.nan))
+            dims, array = arrays[str(name)]
+            inner = dims[len(static) :]
+            source = variable.transpose(*inner).values[np.ix_(*(sources[axis] for axis in inner))]
+            array[(*place, ...)][np.ix_(*(targets[axis] for axis in inner))] = source
+    attributes = shared_attributes([dataset.attrs for _, dataset in cells])
+    attributes["names"] = json.dumps(claim.vocabulary.described())
+    return xr.Dataset(arrays, coords=axes, attrs=attributes)
+
+
+def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One value where all cells agree, else all as JSON; the latest ``created`` and the sum of ``seconds``."""
+    attributes: dict[str, Any] = {}
+    for key in dict.fromkeys(key for cell in cells for key in cell):
+        values = sorted({str(cell.get(key, "")) for cell in cells})
+        if key == "created":
+            attributes[key] = values[-1]
+        elif key == "seconds":
+            attributes[key] = sum(float(cell[key]) for cell in cells)
+        elif key != "cell":
+            attributes[key] = values[0] if len(values) == 1 else json.dumps(values)
+    return attributes
+
+
+def _union(values: Any) -> list[Any]:
+    return sorted({value for v in values for value in v})
+
+
+def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
+    """A measured Dataset with the claim's theory, and with symbol, meaning and unit of every axis and quantity."""
+    dataset = dataset.copy() if claim.theory is None else claim.theory(dataset.copy())
+    for name in dataset.variables:
+        row = claim.vocabulary.row(str(name))
+        dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
+    return dataset
+
+
+def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
+    """The numbers that are not axes, from the configuration the results were computed under."""
+    return json.loads(dataset.attrs["configuration"])["fixed"]
+
+
+def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
+    """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
+    assert claim.check is not None  # the registry has set it
+    try:
+        return Verdict(claim.name, tuple(claim.check(dataset)), tuple(notes))
+    except IclError:
+        raise
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{claim.name}: expected findings from its check, got {type(error).__name__}: {error}"
+        ) from error
+
+
+def picture(claim: Claim, dataset: xr.Dataset) -> "Figure":
+    """The claim's figure of a Dataset."""
+    assert claim.figure is not None  # the registry has set it
+    return claim.figure(dataset)
+
+
+def figure_files(claim: Claim, dataset: xr.Dataset, stem: Path) -> tuple[list[Path], list[str]]:
+    """The files of the figure; or a note where it cannot be drawn, since a verdict needs none."""
+    from icllab.figures import save
+
+    try:
+        figure = picture(claim, dataset)
+    except Exception as error:  # whatever a claim's figure raises
+        return [], [f"no figure: it raised {type(error).__name__}: {error}"]
+    return list(save(figure, stem)), []
+
+
+def judgement(request: Request, verdict: Verdict) -> dict[str, Any]:
+    """A verdict as data, with the sentence, the size and the directory of the results."""
+    return {
+        **verdict.as_dict(),
+        "sentence": request.claim().sentence,
+        "size": request.size,
+        "control": request.control,
+        "results": request.root,
+    }
+
+
+def note_verdict(request: Request, verdict: Verdict) -> None:
+    """Keep a verdict beside the results that it is about."""
+    entry = {**judgement(request, verdict), "measure": request.claim().version}
+    write_atomically(request.root / "verdict.json", (json.dumps(strict(entry), indent=1) + "\n").encode())
+
+
+def noted_verdict(root: Path) -> dict[str, Any] | None:
+    """The verdict that is kept beside results; None where there is none."""
+    path = root / "verdict.json"
+    return _read_json(path) if path.is_file() else None
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, sort_keys=True, indent=1) + "\n").encode()
+
+
+def _grid(path: Path) -> Grid:
+    """The grid in a file of ``grids/``."""
+    stored = _read_json(path)
+    try:
+        static, traced = ({name: tuple(v) for name, v in stored[kind].items()} for kind in ("static", "traced"))
+        return Grid(static=static, traced=traced, block=stored["block"])
+    except (LookupError, TypeError, AttributeError):
+        raise DamagedFile(
+            f"{path}: expected a requested grid, got {str(stored)[:40]!r}; remove it, and repeat the `icl run` that "
+            "requested it"
+        ) from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with disk_faults(f"cannot read {path}"):
+        text = path.read_bytes()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it, or start again with --fresh")
+    return value

@@ -1,0 +1,340 @@
+"""Run a claim's cells, each once, on any executor, and read them back: resumable, in any number of processes."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import random
+import re
+import shutil
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer, require_number
+from icllab.core.files import write_atomically
+from icllab.core.grid import Coordinates, Grid, spelled
+from icllab.lab import provenance, registry
+from icllab.lab.claim import SCHEMA
+from icllab.lab.executors import executor_for
+from icllab.lab.job import CellFault, Job, Request, UnfitWorker, measure
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from icllab.lab.results import Store
+
+TRIES = 3
+"""How often a cell may fail before it has failed; an input that the claim refuses fails at once."""
+Progress: TypeAlias = Callable[[int, int, str, float | None], None]
+"""Called with cells finished, cells in all, the cell that has just ended, and the seconds left (None: unknown yet)."""
+
+
+class RunInterrupted(IclError):
+    """Ctrl-C; the finished cells are on disk (exit status 130)."""
+
+    exit_status = 130
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a run did.
+
+    Attributes:
+        computed: Cells that it computed.
+        kept: Cells of its own part that were there already, or that other runs computed meanwhile.
+        missing: Cells of the whole grid that are not there yet: those of other shards.
+        notes: What a reader of the results should know.
+    """
+
+    computed: int
+    kept: int
+    missing: int
+    notes: tuple[str, ...] = ()
+
+
+def compute(
+    request: Request,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    executor: Executor | None = None,
+    limit: float | None = None,
+    shard: tuple[int, int] | None = None,
+    fresh: bool = False,
+    progress: Progress = lambda finished, total, what, left: None,
+) -> Counts:
+    """Compute the cells that a store lacks: all that ``request`` asks for, or one shard of them.
+
+    Args:
+        request: The claim, its size and where results are kept.
+        workers: Number of processes; None: this process.
+        scheduler: Address of a dask scheduler, or ``slurm``; see :mod:`icllab.lab.executors`.
+        executor: Any executor of :mod:`concurrent.futures`; its workers have this library and the claim.
+        limit: Seconds that a cell may take in a process: then the process ends, and another measures the cell.
+        shard: ``(i, N)``: the cells of the i-th of N disjoint parts, from 1 on.
+        fresh: Set the store aside and start again.
+        progress: Called as cells end.
+
+    Raises:
+        InputError: A value that cannot be used; or every cell that failed refused its input.
+        EnvironmentFault: Cells failed; all others are kept.
+        RunInterrupted: Ctrl-C.
+    """
+    from icllab.lab.results import Store
+
+    if sum(choice is not None for choice in (workers, scheduler, executor)) > 1:
+        raise InputError("expected one of workers, scheduler and executor, got several; choose who measures")
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise expected("scheduler", "the address of a dask scheduler, as text", scheduler)
+    if workers is not None:
+        require_integer("workers", workers)
+    if limit is not None:
+        require_number("limit", limit, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf)
+        if scheduler is not None or executor is not None:
+            raise InputError("limit: expected workers of this machine, got an executor; set its own time limit")
+    if shard is not None and not 1 <= shard[0] <= shard[1]:
+        raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
+    if shard is not None and fresh:
+        raise InputError("expected shard or fresh, got both; each shard would set the others' cells aside")
+    claim = request.claim()
+    grid = claim.grid(request.size, request.axes, request.seeds)
+    aside = Store(request.root).set_aside() if fresh else None
+    store = Store.open(request.root, claim.configuration(request.size, request.control))
+    store.request(grid)
+    notes = [f"the old results are now in {aside}"] if aside else []
+    cells = list(grid.cells())
+    part = cells if shard is None else share(cells, *shard)
+    if shard is not None and not part:
+        notes.append(f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}")
+    damaged = {path.name for path in store.root.glob("cells/*.damaged")}
+    with executor_for(workers, scheduler, executor, limit, store.root / "jobs") as (pool, ahead):
+        sweep = _Sweep(request, grid, store, part, pool, ahead, limit, progress)
+        try:
+            sweep.run()
+        except KeyboardInterrupt:
+            done = len(part) - sum(1 for cell in part if not store.path(cell).exists())
+            raise RunInterrupted(
+                f"{request.name}: interrupted; {done} of {len(part)} cells are kept, the same command goes on"
+            ) from None
+    for path in sorted(store.root.glob("cells/*.damaged")):
+        if path.name not in damaged:
+            notes.append(f"{path.with_suffix('')} was damaged, or another cell's; it was set aside and computed again")
+    if sweep.failures:
+        failures = sorted(sweep.failures, key=lambda failure: cells.index(failure[0]))
+        withdraw = shard is None or not any(store.root.glob("cells/*.nc"))
+        raise _failure(request, store, grid, failures, len(part), withdraw=withdraw)
+    missing = [cell for cell in cells if not store.path(cell).exists()]
+    failures = [path for cell in missing if (path := store.failure(cell)).exists()]
+    if failures:
+        notes.append(f"{len(failures)} of the missing cells have failed; of the first, {failures[0]} tells why")
+    return Counts(sweep.computed, len(part) - sweep.computed, len(missing), tuple(notes))
+
+
+class _Sweep:
+    """The cells of one run on their way: submitted, measured, kept; tried again where they failed."""
+
+    def __init__(
+        self,
+        request: Request,
+        grid: Grid,
+        store: "Store",
+        cells: Sequence[Coordinates],
+        pool: Executor,
+        ahead: int,
+        limit: float | None,
+        progress: Progress,
+    ) -> None:
+        self.request, self.grid, self.store, self.pool = request, grid, store, pool
+        self.ahead, self.limit, self.progress = ahead, limit, progress
+        self.total, self.finished, self.computed = len(cells), 0, 0
+        self.failures: list[tuple[Coordinates, IclError]] = []
+        self._start = time.monotonic()
+        self._versions = provenance.versions()
+        self._tries: Counter[Path] = Counter()
+        # In random order, times are those of the whole grid, and two runs seldom measure the same cell. The order is
+        # the system's, since two processes may have seeded Python's generator alike.
+        self._waiting = deque(random.SystemRandom().sample(cells, len(cells)))
+        self._running: dict[Future[bytes], Coordinates] = {}
+
+    def run(self) -> None:
+        """Compute every cell that is not there."""
+        self.progress(0, self.total, "begun", None)
+        while self._waiting or self._running:
+            while self._waiting and len(self._running) < self.ahead:
+                self._submit(self._waiting.popleft())
+            for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+                self._keep(self._running.pop(future), future)
+
+    def _submit(self, cell: Coordinates) -> None:
+        """Submit a cell unless its file is there; another run may have measured it meanwhile."""
+        block = self.store.block_to_measure(cell, self.grid.inside(cell))
+        if block is None:
+            self._end(cell)
+            return
+        scratch = str(self.store.scratch(cell).absolute())
+        job = Job(self.request, cell, block, self._versions, self.limit, scratch)
+        self._running[self.pool.submit(measure, job)] = cell
+
+    def _keep(self, cell: Coordinates, future: "Future[bytes]") -> None:
+        """Write a cell's file; of one that failed try again, or note why."""
+        try:
+            content = future.result()
+        except (UnfitWorker, CancelledError) as error:
+            raise (
+                error
+                if isinstance(error, UnfitWorker)
+                else EnvironmentFault(
+                    f"{self.request.name}: the executor has gone; every finished cell is kept, the same command goes on"
+                )
+            ) from error
+        except InputError as error:
+            self.failures.append((cell, error))
+        except (Exception, SystemExit) as error:  # whatever an executor raises of a worker that was lost
+            self._try_again(cell, error)
+            return
+        else:
+            self.store.put(cell, content)
+            shutil.rmtree(self.store.scratch(cell), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.store.scratch(cell).parent.rmdir()
+            self.computed += 1
+        self._end(cell)
+
+    def _try_again(self, cell: Coordinates, error: BaseException) -> None:
+        path = self.store.path(cell)
+        self._tries[path] += 1
+        if os.environ.get("ICL_DEBUG") and isinstance(error, CellFault):
+            print(error.details, file=sys.stderr)
+        if self._tries[path] < TRIES:
+            self._waiting.append(cell)
+            return
+        if isinstance(error, CellFault):
+            fault = error
+        else:
+            lost = f" (the limit is {self.limit:g} s)" if self.limit is not None else ""
+            kind = "its worker process ended" if isinstance(error, BrokenExecutor) else type(error).__name__
+            fault = CellFault(" ".join(f"{kind}{lost}: {error}".split()))
+        origin = {"claim": self.request.name, "cell": spelled(cell), "commit": provenance.commit(), **self._versions}
+        lines = [f"{name}: {value}" for name, value in origin.items()]
+        self.store.note_failure(cell, "\n".join([*lines, "", str(fault), "", fault.details]))
+        self.failures.append((cell, fault))
+        self._end(cell)
+
+    def _end(self, cell: Coordinates) -> None:
+        self.finished += 1
+        left = None
+        if self.computed:
+            left = (time.monotonic() - self._start) / self.computed * (self.total - self.finished)
+        self.progress(self.finished, self.total, spelled(cell), left)
+
+
+def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordinates]:
+    """The cells of one of several shards, numbered from 1: no two have one in common, and together they have all.
+
+    Cells are dealt by size, the largest first, there and back again: each shard has as many as the others up to one,
+    and of every size. The size is the product of the numeric coordinates, since what a cell costs grows with those; of
+    equal sizes the order of the grid decides.
+    """
+
+    def size(cell: Coordinates) -> float:
+        return sum(math.log(value) for value in cell.values() if isinstance(value, int | float) and value > 0)
+
+    order = sorted(range(len(cells)), key=lambda i: -size(cells[i]))
+    turns = [*range(shards), *reversed(range(shards))]
+    return [cells[i] for i in sorted(i for turn, i in enumerate(order) if turns[turn % len(turns)] == number - 1)]
+
+
+def collect(request: Request) -> "tuple[xr.Dataset, list[str]]":
+    """Everything that ``request`` asks for, with the claim's theory; and what a reader of it should know."""
+    from icllab.lab.results import Store, predicted
+
+    claim = request.claim()
+    grid = claim.grid(request.size, request.axes, request.seeds)
+    dataset = predicted(claim, Store(request.root).collect(claim, [grid]))
+    return dataset, _notes(request, dataset)
+
+
+def read(request: Request, root: Path | None = None, *, theory: bool = True) -> "tuple[xr.Dataset, list[str]]":
+    """Everything that was ever requested of a store, without computing; missing cells raise CellsMissing.
+
+    Args:
+        request: The claim, its size and where results are kept.
+        root: The directory of the results, if it was moved.
+        theory: Whether the claim's theory stands beside what was measured.
+    """
+    from icllab.lab.results import Store, predicted
+
+    claim = request.claim()
+    store = Store.existing(request.root if root is None else root)
+    stored = store.configuration()
+    if "fixed" not in stored or stored.get("schema") != SCHEMA:
+        raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
+    version = stored["version"]
+    claim = claim.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
+    claim = dataclasses.replace(claim, precision=stored.get("precision", claim.precision), version=version)
+    store = Store.open(store.root, claim.configuration(request.size, request.control))
+    dataset = store.collect(claim, store.requests())
+    return predicted(claim, dataset) if theory else dataset, _notes(request, dataset, version)
+
+
+def write_results(root: Path, dataset: "xr.Dataset") -> Path:
+    """Write ``results.nc``, which plain ``xr.open_dataset`` opens."""
+    from icllab.lab.results import netcdf_bytes
+
+    path = root / "results.nc"
+    write_atomically(path, netcdf_bytes(dataset))
+    return path
+
+
+def _failure(
+    request: Request,
+    store: "Store",
+    grid: Grid,
+    failures: Sequence[tuple[Coordinates, IclError]],
+    total: int,
+    *,
+    withdraw: bool,
+) -> IclError:
+    """The error for cells that failed; a request of which no cell can be computed is withdrawn."""
+    if withdraw and len(failures) == total:
+        store.withdraw(grid)
+    cell, first = failures[0]
+    message = (
+        f"{request.name}: {len(failures)} of {total} cells failed, {total - len(failures)} are kept; "
+        f"the first, {spelled(cell)}: {first}"
+    )
+    if all(isinstance(error, InputError) for _, error in failures):
+        return InputError(message)
+    return EnvironmentFault(f"{message}; the whole of it is in {store.failure(cell)}")
+
+
+def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) -> list[str]:
+    """What a reader of a verdict should know: results that are stale, of another precision, measured in parts."""
+    claim, notes = registry.load(request.name, request.claims), []
+    if version not in (None, claim.version):
+        notes.append(
+            f"stale: measured by version {version} of the claim's measure, which is {claim.version} now; "
+            "`icl run --fresh` computes them again"
+        )
+    for name, attribute in (("icllab", "package_version"), ("JAX", "jax_version")):
+        text = dataset.attrs.get(attribute, "")
+        versions = [str(v) for v in json.loads(text)] if text.startswith("[") else [text]
+        if len(versions) > 1:
+            notes.append(
+                f"cells of {' and '.join(versions)} of {name}: versions may measure other numbers; "
+                "`icl run --fresh` computes all with this one"
+            )
+    precision = dataset.attrs.get("precision", claim.precision)
+    if precision != claim.precision:
+        notes.append(f"measured in {precision}; the claim is about {claim.precision}, and a record is of that alone")
+    if "seeds_at_once" in dataset.attrs:
+        fewest = min(re.findall(r"\d+", dataset.attrs["seeds_at_once"]), key=int)
+        notes.append(f"a device was out of memory: seeds of a cell were measured {fewest} at a time")
+    return notes

@@ -1,0 +1,229 @@
+"""Three outcomes: what is measured well enough holds or fails, and only what is not is undecided."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from icllab.lab import checks
+from icllab.lab.checks import Finding, Outcome, Verdict, worst
+from icllab.lab.estimates import Estimate, geometric_mean, mean
+
+HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
+
+
+def only(findings):
+    (finding,) = findings
+    return finding
+
+
+def test_the_worst_of_outcomes_is_the_least_in_their_order():
+    order = {FAILS: 0, UNDECIDED: 1, HOLDS: 2}
+    for some in itertools.product(Outcome, repeat=3):
+        assert worst(some) is min(some, key=order.__getitem__)
+    assert worst([]) is UNDECIDED
+    assert [o.exit_status for o in (HOLDS, FAILS, UNDECIDED)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "error", "outcome"),
+    [
+        (1.0, 1.0, 0.01, HOLDS),
+        (1.0, 1.029, 0.01, HOLDS),
+        (1.0, 1.031, 0.01, FAILS),
+        (1.0, 0.969, 0.01, FAILS),
+        (1.0, 1.0, 0.2, UNDECIDED),  # a standard error beyond its bound
+        (1.0, 1.7, 0.2, FAILS),  # plain even so
+        (1.0, math.nan, 0.01, UNDECIDED),
+        (1.0, 1.0, math.nan, UNDECIDED),
+        (1.0, 1.0, math.inf, UNDECIDED),
+        (math.inf, 1.0, 0.01, FAILS),
+        (math.nan, 1.0, 0.01, UNDECIDED),  # no prediction can agree with nothing
+        (1.0, 1.0, 0.0, HOLDS),
+        (1.0, 1.0 + 1e-15, 0.0, FAILS),
+    ],
+)
+def test_agrees(predicted, measured, error, outcome):
+    finding = only(checks.agrees("x", "x", Estimate(measured, error), predicted, largest_error=0.1))
+    assert finding.outcome is outcome
+    assert bool(finding.advice) == (outcome is UNDECIDED)
+    assert finding.tolerance == pytest.approx(3 * error, nan_ok=True)
+    assert finding.about == "claim"
+
+
+def test_agrees_errs_as_often_as_a_normal_distribution_says():
+    """At two standard errors a true prediction fails in 4.55 % of many trials, within three standard errors."""
+    trials, z = 4000, np.random.default_rng(1).normal(size=4000)
+    estimate = Estimate(xr.DataArray(z, dims="trial"), 1.0)
+    findings = checks.agrees("x", "x", estimate, 0.0, largest_error=1.0, sigmas=2.0)
+    failed = sum(finding.outcome is FAILS for finding in findings)
+    p = 1 - math.erf(2 / math.sqrt(2))
+    assert len(findings) == trials
+    assert abs(failed / trials - p) < 3 * math.sqrt(p * (1 - p) / trials)
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcome"), [(0.31, HOLDS), (0.3, UNDECIDED), (-0.3, UNDECIDED), (-0.31, FAILS), (math.nan, UNDECIDED)]
+)
+def test_above_and_below_are_each_others_mirror(measured, outcome):
+    up = only(checks.above("x", "x", Estimate(measured, 0.1)))
+    down = only(checks.below("x", "x", Estimate(2 - measured, 0.1), 2.0))
+    for finding in (up, down):
+        assert finding.outcome is outcome
+        assert bool(finding.advice) == (outcome is UNDECIDED)
+    assert (down.predicted, down.measured) == (2.0, pytest.approx(2 - measured, nan_ok=True))
+    assert only(checks.above("x", "x", Estimate(0.15, 0.1), sigmas=1.0)).outcome is HOLDS
+
+
+def test_equal_and_complete():
+    assert only(checks.equal("x", "x", 2, 2)).outcome is HOLDS
+    assert only(checks.equal("x", "x", 3, 2)).outcome is FAILS
+    assert only(checks.equal("x", "x", 3, 2, otherwise=UNDECIDED)).outcome is UNDECIDED
+    assert only(checks.equal("x", "x", math.nan, 2)).outcome is FAILS
+    finding = only(checks.equal("x", "x", 3, 2))
+    assert (finding.predicted, finding.measured, finding.standard_error, finding.tolerance) == (2.0, 3.0, 0.0, 0.0)
+    assert only(checks.complete("x", "x", True)).outcome is HOLDS
+    assert only(checks.complete("x", "x", False)).outcome is UNDECIDED
+    assert only(checks.complete("x", "x", False)).about == "data"
+
+
+@pytest.mark.parametrize(
+    ("measured", "error", "outcome"),
+    [
+        (2.5, 0.0, HOLDS),  # the margin itself is within it
+        (1.8, 0.1, HOLDS),
+        (2.3, 0.1, UNDECIDED),  # near enough, but not by three standard errors
+        (2.7, 0.1, UNDECIDED),
+        (2.9, 0.1, FAILS),
+        (1.1, 0.1, FAILS),
+        (2.0, 1.0, UNDECIDED),  # agreement with a large error is no nearness
+        (math.nan, 0.1, UNDECIDED),
+        (2.0, math.nan, UNDECIDED),
+    ],
+)
+def test_near(measured, error, outcome):
+    finding = only(checks.near("x", "x", Estimate(measured, error), 2.0, margin=0.5))
+    assert finding.outcome is outcome
+    assert bool(finding.advice) == (outcome is UNDECIDED)
+    assert (finding.predicted, finding.tolerance) == (2.0, 0.5)
+    assert only(checks.near("x", "x", Estimate(2.3, 0.1), 2.0, margin=0.5, sigmas=1.0)).outcome is HOLDS
+
+
+def test_an_array_gives_a_finding_for_each_element_with_its_own_numbers():
+    dims, coords = ("rate", "kind"), {"rate": [0.1, 0.3], "kind": ["a", "b"], "depth": 2}
+    value = xr.DataArray([[1.0, 2.0], [3.0, 4.0]], coords, dims)
+    error = xr.DataArray([0.1, 0.2], {"kind": ["a", "b"]}, "kind")
+    bound = value.T + xr.DataArray(
+        [[-1.0, 1.0], [-1.0, 1.0]], {"kind": ["a", "b"], "rate": [0.1, 0.3]}, ("kind", "rate")
+    )
+    findings = checks.above("width", "width", Estimate(value, error), bound, at={"seeds": 4})
+    assert [f.id for f in findings] == [
+        f"width[rate={r},kind={k},depth=2,seeds=4]" for r in (0.1, 0.3) for k in ("a", "b")
+    ]
+    assert [f.measured for f in findings] == [1.0, 2.0, 3.0, 4.0]
+    assert [f.standard_error for f in findings] == [0.1, 0.2, 0.1, 0.2]
+    assert [f.predicted for f in findings] == [0.0, 1.0, 4.0, 5.0]
+    assert [f.outcome for f in findings] == [HOLDS, HOLDS, FAILS, FAILS]
+
+
+def test_numbers_that_belong_to_other_coordinates_are_refused():
+    value = xr.DataArray([1.0, 2.0], {"dim": [10, 20]}, "dim")
+    with pytest.raises(ValueError, match="align"):
+        checks.above("x", "x", Estimate(value, 0.1), value.assign_coords(dim=[10, 30]))
+
+
+def test_a_finding_is_phrased_as_the_comparison_and_its_id_stays():
+    width = Estimate(xr.DataArray([0.5], {"rate": [0.1]}, "rate"), 0.01)
+    said = [
+        only(checks.below("width_ratio", "relative width / softmax's", width, 3)),
+        only(checks.above("width_ratio", "relative width", width, 0.25)),
+        only(checks.agrees("width_ratio", "width", width, 0.5, largest_error=1)),
+        only(checks.near("width_ratio", "width", width, 0.5, margin=0.1)),
+    ]
+    assert [f.what for f in said] == [
+        "relative width / softmax's < 3, rate=0.1",
+        "relative width > 0.25, rate=0.1",
+        "width = 0.5, rate=0.1",
+        "width within 0.1 of 0.5, rate=0.1",
+    ]
+    assert {f.id for f in said} == {"width_ratio[rate=0.1]"}
+
+
+def test_geometric_means_are_compared_as_logarithms_and_reported_as_numbers():
+    samples = xr.DataArray(np.exp([0.9, 1.0, 1.1]), dims="seed")
+    found = geometric_mean(samples)
+    error = 0.1 / math.sqrt(3)
+    finding = only(checks.below("x", "x", found, 8.4))
+    assert finding.outcome is HOLDS  # ln 8.4 = 2.128 > 1 + 19.207 * 0.0577 = 2.109
+    assert only(checks.below("x", "x", found, 8.1)).outcome is UNDECIDED  # ln 8.1 = 2.092
+    assert finding.measured == pytest.approx(math.e)
+    assert finding.standard_error == pytest.approx(math.e * error)
+    assert finding.predicted == 8.4
+
+
+def test_a_verdict_holds_only_when_every_finding_and_condition_holds():
+    holds, fails = checks.equal("a", "a", 1, 1), checks.equal("b", "b", 1, 2)
+    cannot_tell = checks.above("c", "c", Estimate(1.0, 1.0))
+    met, unmet = checks.complete("d", "d", True), checks.complete("e", "e", False)
+
+    def outcome(*findings):
+        return Verdict("room/finding", tuple(itertools.chain(*findings))).outcome
+
+    assert outcome(holds, met) is HOLDS
+    assert outcome(holds, unmet) is outcome(holds, cannot_tell) is outcome(met, unmet) is UNDECIDED
+    assert outcome(holds, fails) is outcome(fails, unmet) is outcome(fails, cannot_tell) is FAILS
+
+
+def test_a_verdict_is_its_worst_finding_and_plain_values():
+    findings = (*checks.equal("a", "a", 1, 1), *checks.agrees("b", "b", Estimate(2.0, 0.1), 1.0, largest_error=1.0))
+    verdict = Verdict("room/finding", findings, ("a note",))
+    assert verdict.outcome is FAILS
+    assert Verdict("room/finding", ()).outcome is UNDECIDED
+    assert repr(verdict) == "Verdict(room/finding: fails, 1 of 2 findings hold)"
+    sound = Verdict("room/finding", (*findings, *checks.complete("c", "c", True), *checks.complete("d", "d", False)))
+    assert sound.counts == "1 of 2 findings hold; 1 of 2 conditions for judging are met"
+    assert Verdict("room/finding", ()).counts == "no findings"
+    assert verdict._repr_html_().count("<tr>") == 1 + len(findings)
+    plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
+    assert plain["verdict"] == "fails"
+    assert plain["notes"] == ["a note"]
+    assert [f["outcome"] for f in plain["findings"]] == ["holds", "fails"]
+    assert Finding(**{**plain["findings"][1], "outcome": FAILS}) == findings[1]
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_a_true_prediction_is_missed_as_often_whatever_the_number_of_seeds(count):
+    """In .27 % of 20,000 measurements, within three standard errors of that; three known errors would miss 9.5 %."""
+    draws = xr.DataArray(np.random.default_rng(count).normal(2.0, 0.5, (20_000, count)), dims=("draw", "seed"))
+    findings = checks.agrees("x", "x", mean(draws), 2.0, largest_error=10.0)
+    missed = [finding.outcome is FAILS for finding in findings]
+    expected = math.erfc(3 / math.sqrt(2))
+    assert abs(np.mean(missed) - expected) < 3 * math.sqrt(expected / len(missed))
+    one_sided = checks.above("x", "x", mean(draws), 2.0)
+    assert abs(np.mean([f.outcome is HOLDS for f in one_sided]) - expected / 2) < 3 * math.sqrt(expected / 2 / 20_000)
+    for finding in findings[:3]:
+        assert finding.tolerance == pytest.approx(checks.reach(finding.standard_error, count - 1))
+
+
+def test_few_seeds_widen_what_is_allowed_but_do_not_lower_what_is_asked():
+    """An error counts against its bound as what it allows: two seeds with a small one leave it undecided."""
+    seeds = xr.DataArray([1.0, 1.002], dims="seed")
+    assert only(checks.agrees("x", "x", mean(seeds), 1.001, largest_error=0.01)).outcome is UNDECIDED
+    assert only(checks.agrees("x", "x", mean(seeds), 1.001, largest_error=0.1)).outcome is HOLDS
+    assert only(checks.near("x", "x", mean(seeds), 1.001, margin=0.1)).outcome is UNDECIDED
+    assert only(checks.near("x", "x", mean(seeds), 1.001, margin=0.3)).outcome is HOLDS
+    assert checks.reach(0.1, np.inf) == pytest.approx(0.3)
+    assert checks.reach(0.0, 1) == 0.0
+    assert math.isnan(checks.reach(math.nan, 0))
+
+
+def test_findings_that_are_withheld_are_undecided():
+    found = checks.withheld([*checks.equal("a", "a", 1, 1), *checks.equal("b", "b", 1, 2)], "train longer")
+    assert [(one.id, one.outcome, one.advice) for one in found] == [
+        ("a", UNDECIDED, "train longer"),
+        ("b", UNDECIDED, "train longer"),
+    ]
+    assert Verdict("room/finding", tuple(found)).outcome is UNDECIDED

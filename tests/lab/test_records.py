@@ -1,0 +1,230 @@
+"""A record has the verdict, the data it was given on and where they come from; golden numbers tell what has moved."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+from faults.processes import CLAIM, CLAIMS
+
+import icllab as icl
+from icllab.cli import main
+from icllab.core.errors import CellsMissing
+from icllab.core.files import DamagedFile
+from icllab.lab import records, registry
+from icllab.lab.checks import Finding, Outcome
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of one's own with the toy claim as a folder."""
+    place = tmp_path / "claims" / "steady"
+    place.mkdir(parents=True)
+    (place / "claim.py").write_text((CLAIMS / "steady.py").read_text())
+    return tmp_path / "claims"
+
+
+@pytest.fixture
+def icl_command(folder, tmp_path):
+    out = tmp_path / "out"
+
+    def command(name, *more):
+        return main([name, CLAIM, "--claims", str(folder), *([] if name == "list" else ["--out", str(out)]), *more])
+
+    command.out = out
+    return command
+
+
+@pytest.fixture
+def recorded(folder, icl_command):
+    """The toy claim with a record of small, of its control, and of golden numbers."""
+    for more in (["--size", "smoke"], [], ["--control", "raised"]):
+        assert icl_command("run", *more) in (0, 1)
+        icl_command("check", *more, "--record")
+    return folder
+
+
+def forget_claims():
+    """A process imports a claim's file once; another process would see the change."""
+    for name in [name for name in sys.modules if name.startswith("icllab_claim_")]:
+        del sys.modules[name]
+
+
+def test_a_record_has_all_that_one_needs_to_run_it_again(folder, icl_command, capfd):
+    dataset = icl.run(CLAIM, out=icl_command.out, claims=folder)
+    assert icl_command("check") == 0
+    assert records.read(CLAIM, folder) == {}  # only on demand
+    assert icl_command("check", "--record") == 0
+    assert "record.json" in capfd.readouterr().out
+    entry = records.read(CLAIM, folder)["small"]
+    assert entry["verdict"] == "holds"
+    assert entry["command"] == "icl run claims/steady --size small"
+    assert entry["commit"] == dataset.attrs["git_commit"]
+    assert (entry["measure"], entry["package"]) == (1, icl.__version__)
+    assert "core" in entry["machine"]
+    assert entry["seconds"] >= 0
+    assert [finding["id"] for finding in entry["findings"]] == [f"error[dim={dim}]" for dim in (2, 4, 8, 16, 32)]
+    measured = float(dataset["icl_error"].sel(dim=4).mean())
+    assert entry["findings"][1]["measured"] == pytest.approx(measured, rel=1e-5)
+
+
+def test_recorded_data_are_those_of_the_run_and_are_judged_and_drawn(recorded, icl_command, tmp_path, capfd):
+    dataset = icl.open(CLAIM, out=icl_command.out, claims=recorded)
+    data = icl.recorded(CLAIM, claims=recorded)
+    for name in dataset.variables:
+        np.testing.assert_array_equal(data[name], dataset[name])
+        assert data[name].attrs == dataset[name].attrs
+    assert records.groups(CLAIM, recorded) == ["small", "small@raised", "smoke"]
+    stored = icl.check(CLAIM, out=icl_command.out, claims=recorded)
+    assert icl.check(CLAIM, claims=recorded, recorded=True).findings == stored.findings
+    failing = icl.check(CLAIM, claims=recorded, recorded=True, control="raised")
+    assert failing.outcome is Outcome.FAILS
+    assert not icl.recorded(CLAIM, control="raised", claims=recorded).equals(data)
+    # A control that is another formula needs no data of its own.
+    assert icl.check(CLAIM, claims=recorded, recorded=True, control="wrong").outcome is Outcome.FAILS
+    assert icl.draw(CLAIM, claims=recorded, recorded=True).axes
+    capfd.readouterr()
+    assert icl_command("check", "--recorded", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["claims"][0]["verdict"] == "holds"
+    assert icl_command("draw", "--recorded", "--to", str(tmp_path / "figure")) == 0
+    assert (tmp_path / "figure.png").is_file()
+
+
+def test_data_that_are_not_there_or_not_those_of_the_record_are_refused(recorded):
+    with pytest.raises(CellsMissing, match=r"expected recorded data at size medium, found small, small@raised, smoke"):
+        icl.recorded(CLAIM, "medium", claims=recorded)
+    path = records.record_file(registry.claims(recorded)[CLAIM])
+    content = json.loads(path.read_text())
+    content["small"]["digest"] = "0" * 64
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFile, match="expected data of digest 000"):
+        icl.recorded(CLAIM, claims=recorded)
+
+
+def test_a_control_goes_to_the_entry_of_its_size(folder, icl_command):
+    assert icl_command("run", "--control", "raised") == 1
+    assert icl_command("check", "--control", "raised", "--record") == 2  # the claim itself comes first
+    assert icl_command("run") == 0
+    assert icl_command("check", "--record") == 0
+    assert icl_command("check", "--control", "raised", "--record") == 1
+    assert icl_command("check", "--record") == 0  # the claim again: the entries of its controls stay
+    controls = records.read(CLAIM, folder)["small"]["controls"]
+    assert set(controls) == {"raised", "wrong"}  # another formula is judged on the claim's own data
+    entry = controls["raised"]
+    assert entry["verdict"] == "fails"
+    assert entry["fails"] == [f"error[dim={dim}]" for dim in (2, 4, 8, 16, 32)]
+
+
+def test_a_record_is_stale_when_the_measurement_states_another_version(recorded):
+    card = records.card(CLAIM, recorded)
+    assert (card.recorded, card.verdict, card.stale) == ("small", "holds", False)
+    assert list(card.record) == ["small"]  # smoke has no verdict
+    path = registry.claims(recorded)[CLAIM]
+    path.write_text(path.read_text().replace(".normal() / 10", ".normal() / 11"))
+    assert not records.card(CLAIM, recorded).stale
+    path.write_text(path.read_text() + "\nVERSION = 2\n")
+    assert records.card(CLAIM, recorded).stale
+
+
+def test_a_record_that_is_too_large_asks_for_a_reduction(recorded, monkeypatch, icl_command, capfd):
+    monkeypatch.setattr(records, "LARGEST", 5_000)
+    assert icl_command("check", "--record") == 2
+    assert "a function `reduce(dataset)` in the claim makes them fewer" in capfd.readouterr().err
+    path = registry.claims(recorded)[CLAIM]
+    path.write_text(path.read_text() + "\n\ndef reduce(dataset):\n    return dataset.isel(seed=slice(3))\n")
+    forget_claims()
+    monkeypatch.setattr(records, "LARGEST", 300_000)
+    icl_command("check", "--record")
+    assert icl.recorded(CLAIM, claims=recorded).sizes["seed"] == 3
+
+
+def test_numbers_that_are_none_are_written_as_words(recorded):
+    odd = Finding("x", "x", float("inf"), float("nan"), 0.123456789, 0.0, Outcome.UNDECIDED)
+    claim = dataclasses.replace(registry.load(CLAIM, recorded), check=lambda dataset: [odd])
+    records.judge_again(claim, recorded)
+    text = records.record_file(registry.claims(recorded)[CLAIM]).read_text()
+    (finding,) = json.loads(text, parse_constant=lambda name: pytest.fail(name))["small"]["findings"]
+    assert (finding["predicted"], finding["measured"], finding["standard_error"]) == ("inf", "nan", 0.123457)
+
+
+def test_a_smoke_run_says_whether_its_numbers_are_the_records(recorded, icl_command, capfd):
+    capfd.readouterr()
+    assert icl_command("run", "--size", "smoke", "--json") == 0
+    answer = json.loads(capfd.readouterr().out)
+    assert (answer["verdict"], answer["numbers"], answer["moved"]) == (None, "as recorded", [])
+    path = registry.claims(recorded)[CLAIM]
+    path.write_text(path.read_text().replace("point.rho + ", "2 * point.rho + "))
+    forget_claims()
+    assert icl_command("run", "--size", "smoke", "--json", "--fresh") == 1
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["numbers"] == "moved"
+    assert "icl_error: 2 of 2 numbers moved" in answer["moved"][0]
+
+
+GOLDEN = xr.Dataset(
+    {
+        "error": (("dim", "seed"), np.random.default_rng(0).normal(1.0, 0.1, (3, 6))),
+        "time": ("dim", [1.0, 2.0, np.inf]),
+        "chain": ("dim", [5.0, 6.0, 7.0]),
+        "chain_error": ("dim", [0.1, 0.2, 0.3]),
+        "chain_rhat": 1.001,
+        "zero": 1e-12,
+    },
+    {"dim": [2, 4, 8], "seed": range(6)},
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda d: d, None),
+        (lambda d: d.assign(error=d.error + 1e-5), None),  # other rounding
+        (lambda d: d.assign(error=d.error * (1 + 0.05 * (d.seed == 3))), None),  # what training makes of it
+        (lambda d: d.assign(error=d.error.transpose("seed", "dim")), None),
+        (lambda d: d.assign(time=d.time + 1e-4), None),
+        (lambda d: d.assign(chain=d.chain + 0.29), None),  # within three of its own standard errors
+        (lambda d: d.assign(chain=d.chain + 0.31), "chain: 1 of 3 numbers moved"),
+        (lambda d: d.assign(chain_error=d.chain_error * 1.4), None),
+        (lambda d: d.assign(chain_error=d.chain_error * 2), "chain_error: 3 of 3 numbers moved"),
+        (lambda d: d.assign(chain_error=d.chain_error**2), "chain_error: 3 of 3 numbers moved"),
+        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.009), None),
+        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.011), "chain_rhat: 1 of 1 numbers moved"),
+        (lambda d: d.assign(zero=-3 * d.zero), None),  # rounding
+        (lambda d: d.assign(zero=d.zero + 1e-9), "zero: 1 of 1 numbers moved"),
+        (lambda d: d.assign(error=2 * d.error), "error: 3 of 3 numbers moved"),
+        (lambda d: d.assign(error=d.error + 0.5 * (d.dim == 4)), "error: 1 of 3 numbers moved"),
+        (lambda d: d.assign(time=d.time + 3e-4), "time: 2 of 2 numbers moved"),
+        (lambda d: d.assign(time=d.time.where(d.dim > 2)), "time: numbers are not finite at other places"),
+        (lambda d: d.assign(error=d.error.where(d.seed > 0)), "error: numbers are not finite at other places"),
+        (lambda d: d.drop_vars("time"), "time: measured once, now missing"),
+        (lambda d: d.assign(more=d.time), "more: measured now, not in the record"),
+        (lambda d: d.isel(seed=slice(5)), "seed: expected the coordinates [0, 1, 2, 3, 4, 5], got [0, 1, 2, 3, 4]"),
+        (lambda d: d.assign_coords(dim=[2, 4, 16]), "dim: expected the coordinates [2, 4, 8], got [2, 4, 16]"),
+    ],
+)
+def test_numbers_agree_within_rounding_and_seeds_and_no_further(change, line):
+    lines = records.differences(GOLDEN, change(GOLDEN))
+    assert [text.startswith(line) for text in lines] == [True] if line else lines == []
+
+
+def test_the_digest_is_of_names_axes_and_values_alone():
+    digest = records.data_digest(GOLDEN)
+    assert records.data_digest(GOLDEN[list(GOLDEN)[::-1]].assign_attrs(a=1)) == digest
+    for other in (GOLDEN.assign(error=-GOLDEN.error), GOLDEN.rename(time="tim"), GOLDEN.assign_coords(dim=[2, 4, 9])):
+        assert records.data_digest(other) != digest
+
+
+@pytest.mark.parametrize("claim", registry.claims())
+def test_a_card_says_what_claim_and_record_say(claim):
+    card, content, record = records.card(claim), registry.load(claim), records.read(claim)
+    assert (card.claim, card.sentence, card.conditions) == (claim, content.sentence, content.conditions)
+    assert json.loads(records.record_file(registry.claims()[claim]).read_text())["claim"] == records.about(content)
+    assert tuple(source.key for source in card.sources) == content.sources
+    assert card.controls.keys() == content.controls.keys()
+    assert {size: entry["verdict"] for size, entry in card.record.items()} == {
+        size: entry["verdict"] for size, entry in record.items() if "verdict" in entry
+    }
+    assert card.subject == claim.split("/")[0]
+    assert card.ordinary in content.sizes
