@@ -13,7 +13,7 @@ LAYERS = (
     ("algorithms", "models", "theory"),
     ("constructions", "training"),
     ("diagnostics", "figures"),
-    ("experiments",),
+    ("lab",),
     ("claims",),
     ("page",),
     ("cli",),

@@ -28,7 +28,7 @@ ROOMS = (
     "training",
     "diagnostics",
     "figures",
-    "experiments",
+    "lab",
     "claims",
 )
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from icllab.core.sources import Reference
-from icllab.experiments import cards, registry
-from icllab.experiments.cards import Card
+from icllab.lab import records, registry
+from icllab.lab.records import Card
 from icllab.page.cards import Evidence, Picture, card_html, of_record, standing_badge, words_of
 
 HERE = Path(__file__).parent
@@ -78,7 +78,7 @@ def _paper(source: Reference) -> str:
 
 def write(docs: Path) -> None:
     """Write the page into ``docs``."""
-    found = [cards.card(claim) for claim in registry.claims()]
+    found = [records.card(claim) for claim in registry.claims()]
     (docs / "gallery.md").write_text(page(found, docs / "figures"), "utf-8")
 
 

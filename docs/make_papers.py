@@ -18,8 +18,8 @@ from typing import Any
 from make_gallery import badge, command, escaped, link
 
 from icllab.core.errors import InputError, unknown
-from icllab.experiments import cards, registry
-from icllab.experiments.cards import Card
+from icllab.lab import records, registry
+from icllab.lab.records import Card
 
 HERE = Path(__file__).parent
 _HEAD = """:header-rows: 1
@@ -93,7 +93,7 @@ def missing(papers: Mapping[str, Mapping[str, Any]], known: Sequence[Card]) -> l
 
 def write(docs: Path) -> None:
     """Write the page into ``docs``."""
-    known = {claim: cards.card(claim) for claim in registry.claims()}
+    known = {claim: records.card(claim) for claim in registry.claims()}
     (docs / "papers.md").write_text(page(read(docs / "papers.toml", known), known), "utf-8")
 
 
