@@ -57,7 +57,7 @@ def test_formulas_of_counts_are_asked_point_by_point(icl):
     words = ["theory", "learning_coefficients.normal_crossing", "powers=1,2", "--json"]
     assert strictly(icl(*words)[1])["values"] == {"value": 0.25, "multiplicity": 1}
     words = ["theory", "quadratic_posterior.gaussian_coefficient", "eigenvalues=1,2,0", "nbeta=1,10", "--json"]
-    assert strictly(icl(*words)[1])["values"] == {"learning_coefficient": [1.0, 1.0]}
+    assert strictly(icl(*words)[1])["values"] == {"gaussian_coefficient": [1.0, 1.0]}
     status, _, err = icl("theory", "learning_coefficients.tanh_network", "hidden=1.5")
     assert status == 2
     assert "hidden: expected a whole number, got 1.5" in err

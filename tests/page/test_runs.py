@@ -31,9 +31,6 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     one = until(under_way)
     assert (one["state"], one["total"], one["result"] is not None) == ("running", len(DIMS), True)
     assert run(page, second)["state"] == "queued"
-    # What is finished is drawn while the rest is computed.
-    picture = page.get(f"/api/results/{one['result']}/so-far.png")
-    assert picture.content.startswith(b"\x89PNG")
     assert state(page)["busy"]
     kept = cells(tmp_path)
     assert page.post(f"/api/runs/{first}/stop", json={}).json()["state"] == "stopping"
@@ -43,6 +40,9 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     assert len(after) < len(DIMS)
     assert "interrupted" in run(page, first)["reason"]
     assert page.post(f"/api/runs/{first}/stop", json={}).status_code == 400  # it runs no more
+    # What is finished is drawn while the rest is computed.
+    picture = page.get(f"/api/results/{one['result']}/so-far.png")
+    assert picture.content.startswith(b"\x89PNG")
 
     done = until(lambda: (one := run(page, second))["state"] == "finished" and one)
     assert (done["verdict"], done["exit_status"], done["done"]) == ("holds", 0, len(DIMS))
