@@ -182,6 +182,8 @@ def test_a_control_is_simulated_by_an_argument_of_the_measurement(claim):
     controls = registry.load(claim).controls.values()
     assert any(control.simulated for control in controls)
     tree = ast.parse(registry.measure_file(registry.claims()[claim]).read_text("utf-8"))
+    assigned = [ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    assert "VERSION" in assigned
     (measure,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "measure"]
     known = {argument.arg for argument in measure.args.kwonlyargs + measure.args.args}
     for control in controls:

@@ -6,6 +6,8 @@ from icllab.core.grid import tabulated
 from icllab.models import reduced
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 
 def measure(point, *, key, fresh=False):
     """The error of Gamma for every pool size and seed; ``fresh``: fitted to a new task in every context."""

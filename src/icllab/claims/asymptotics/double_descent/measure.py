@@ -6,6 +6,8 @@ from icllab.core.grid import tabulated
 from icllab.models import reduced
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 
 def measure(point, *, key, shuffled=False):
     """Errors of Gamma, fitted once per seed; each seed has a task pool of its own."""

@@ -10,6 +10,8 @@ from icllab.core.grid import tabulated
 from icllab.models import reduced
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
 
+VERSION = 1
+
 
 def measure(point, *, key, shuffled=False, power=0.5):
     """The parts of Gamma for every seed, each with a pool of its own; ``shuffled``: the contexts' labels are permuted.

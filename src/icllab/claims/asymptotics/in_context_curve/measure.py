@@ -13,6 +13,8 @@ from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
 from icllab.tasks.regression_distributions import GaussianInputs, GaussianWeights
 
+VERSION = 1
+
 
 def measure(point, *, key, prior="anisotropic", updates=None):
     """The loss of every predictor on anisotropic tasks; networks are trained on tasks of ``prior``."""

@@ -9,6 +9,8 @@ from icllab import algorithms
 from icllab.claims.asymptotics._tables import diabetes, fitted_losses
 from icllab.tasks import Standardised, Table
 
+VERSION = 1
+
 
 def measure(point, *, key, shuffled=False, explained=None):
     """Errors of every predictor after every number of examples, for every draw.

@@ -6,6 +6,8 @@ from icllab.core.grid import tabulated
 from icllab.models import reduced
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 
 def measure(point, *, key, unscaled=False):
     """Errors of Gamma for every seed and ridge; ``unscaled``: with a penalty of ridge n instead of ridge n/d."""

@@ -12,6 +12,8 @@ from icllab.claims.asymptotics._tables import FITTED, diabetes, fitted_losses
 from icllab.claims.asymptotics._transformers import trained, transformer
 from icllab.tasks import HierarchicalRegression, Standardised, Table
 
+VERSION = 1
+
 
 def measure(point, *, key, updates=None, most_explained=1.0, shuffled=False):
     """The errors of one network and of its references; ``most_explained`` is a bound of h in training."""

@@ -10,6 +10,8 @@ from icllab.models import reduced
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
 from icllab.theory.sample_covariance import power_law
 
+VERSION = 1
+
 
 def measure(point, *, key, isotropic_pool=False):
     """Errors of Gamma for every seed, each with a pool of its own; ``isotropic_pool``: of isotropic tasks."""

@@ -12,6 +12,8 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.models import reduced
 from icllab.tasks import LinearRegression, WeightPool
 
+VERSION = 1
+
 ROWS = 6  # the pools' rows over d: one shape for every kappa, so that each dimension compiles once
 DRAWS = 8  # of dMMSE for each seed
 

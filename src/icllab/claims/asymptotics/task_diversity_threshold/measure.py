@@ -11,6 +11,8 @@ from icllab.core.grid import tabulated
 from icllab.tasks import LinearRegression
 from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
 
+VERSION = 1
+
 
 @eqx.filter_jit
 def _drawn(task, keys):

@@ -8,6 +8,8 @@ from icllab.claims.asymptotics.trained_linear_attention.claim import MEASURED
 from icllab.claims.asymptotics.trained_linear_attention.heads import Contexts, as_a_layer, by_adam, by_descent
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, start=0.0, free=False):
     """What every way of training ends at, beside the exact minimum; NaN where a way is too expensive.

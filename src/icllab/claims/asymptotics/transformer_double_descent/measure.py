@@ -9,6 +9,8 @@ from icllab.core.grid import tabulated
 from icllab.models import Transformer
 from icllab.tasks import FixedPrompts, LinearRegression
 
+VERSION = 1
+
 
 def measure(point, *, key, everything=False):
     """Errors on fresh tasks and on the prompts of the set; with ``everything`` all are trained on the largest set."""

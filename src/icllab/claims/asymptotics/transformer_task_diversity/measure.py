@@ -11,6 +11,8 @@ from icllab.core.grid import tabulated
 from icllab.models import Transformer
 from icllab.tasks import FixedPrompts, LinearRegression, WeightPool
 
+VERSION = 1
+
 ROWS = 64  # the pools' rows over d: one shape for every kappa that divides it, so that each dimension compiles once
 
 

@@ -17,6 +17,8 @@ from icllab.models import DeepSets, PromptPerceptron, Recurrent
 from icllab.models.networks.parameters import parameter_count, width_for
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 REFERENCES = {"no examples": lambda prompt: jnp.zeros_like(prompt.y), "least squares": algorithms.LeastSquares()}
 
 

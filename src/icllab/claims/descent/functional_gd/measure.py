@@ -18,6 +18,8 @@ from icllab.models import GeneralisedAttention
 from icllab.tasks import FunctionRegression, SphereInputs
 from icllab.training import Record
 
+VERSION = 1
+
 
 def measure(point, *, key, one_law=False):
     """One cell: labels of all kernels at one depth. ``one_law``: all labels are linear, whatever they are called."""

@@ -6,6 +6,8 @@ from icllab.claims.descent import _best_steps, _layers
 from icllab.core.grid import tabulated
 from icllab.tasks import LinearRegression
 
+VERSION = 1
+
 DRAWS = 60_000  # sample covariances that numbers are fitted to
 STARTS = 24  # of a search for the best numbers, at most: of three layers of GD++ one in four finds them
 

@@ -9,6 +9,8 @@ from icllab.core.grid import tabulated
 from icllab.tasks import LinearRegression
 from icllab.theory import preconditioners
 
+VERSION = 1
+
 DRAWS = 60_000  # sample covariances that the best steps are found on
 STARTS = 4  # of each search
 

@@ -7,6 +7,8 @@ from icllab.claims.descent import _layers
 from icllab.claims.descent.multi_layer_preconditioner.claim import covariance
 from icllab.core.grid import tabulated
 
+VERSION = 1
+
 
 def measure(point, *, key, learn=True, isotropic=False):
     """One cell: networks of all seeds under one distribution of tasks. ``isotropic``: trained on isotropic inputs."""

@@ -10,6 +10,8 @@ from icllab.claims.descent.one_layer_is_preconditioned_gd.claim import covarianc
 from icllab.core.grid import tabulated
 from icllab.theory import preconditioners
 
+VERSION = 1
+
 
 def measure(point, *, key, learn=True, trained_on=None):
     """One cell: networks of all seeds under one distribution. ``trained_on``: the setting of training, if another."""

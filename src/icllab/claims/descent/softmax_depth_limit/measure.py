@@ -15,6 +15,8 @@ from icllab.core.kernels import features_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import FunctionRegression, SphereInputs
 
+VERSION = 1
+
 
 def measure(point, *, key, hotter=1.0):
     """One cell: all depths on the same prompts. ``hotter``: factor of the attention's temperature alone."""

@@ -20,6 +20,8 @@ from icllab.models.networks.embedding import Joined
 from icllab.tasks import GaussianInputs, LinearRegression
 from icllab.training import Record, Sweep
 
+VERSION = 1
+
 RULE = VerdictRule(tolerance=0.01, resamples=500)
 
 
