@@ -1,5 +1,10 @@
-"""Write docs/api/: a page for each subpackage, with every module of it. Made anew at each build."""
+"""Write docs/api/: the public names in one table, and a page for each subpackage with every module of it.
 
+Made anew at each build.
+"""
+
+import importlib
+import inspect
 from pathlib import Path
 
 import icllab
@@ -35,13 +40,33 @@ def page(subpackage: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def face() -> str:
+    """The page of all public names: what each is called, and the first sentence of what it says of itself."""
+    rooms = [name for name in subpackages() if name in icllab.__all__]
+    rows = []
+    for package in ("icllab", *(f"icllab.{name}" for name in rooms)):
+        module = importlib.import_module(package)
+        for name in sorted(set(module.__all__) - set(rooms)):
+            text = (inspect.getdoc(getattr(module, name)) or "").split("\n\n")[0].replace("|", r"\|")
+            rows.append(f"| `{package}.{name}` | {' '.join(text.split())} |")
+    return FACE + "\n".join(["| Name | What it is |", "| --- | --- |", *rows]) + "\n"
+
+
+FACE = """# The public names
+
+What a first week needs. A module that is not in this table is private: it can be imported, is described in the pages
+below, and may change with any version.
+
+"""
+
+
 def write(docs: Path) -> None:
     """Write all pages into ``docs/api``, and remove those of subpackages that are gone."""
     folder = docs / "api"
     folder.mkdir(exist_ok=True)
-    wanted = {f"{name}.md": page(name) for name in subpackages()}
+    pages = {"names.md": face()} | {f"{name}.md": page(name) for name in subpackages()}
     for path in folder.glob("*.md"):
-        if path.name not in wanted:
+        if path.name not in pages:
             path.unlink()
-    for name, text in wanted.items():
+    for name, text in pages.items():
         (folder / name).write_text(text, "utf-8")

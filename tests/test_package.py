@@ -1,6 +1,7 @@
 """The house: lazy names that no module shadows, and rooms that stay free of JAX."""
 
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import icllab
 
+ROOMS = {m.name for m in pkgutil.iter_modules(icllab.__path__) if m.ispkg} - {"claims", "cli", "page"}
 CONTRACT = {
     "": ["run", "check", "draw", "recorded", "open", "cite", "export", "fit", "ensemble"],
     ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt", "ItemLabelPrompt"],
@@ -137,6 +139,15 @@ def test_every_public_name_of_a_room_resolves(package):
     for name in getattr(room, "__all__", []):
         assert getattr(room, name) is not None
         assert name in dir(room)
+
+
+def test_the_public_face_is_some_sixty_names_and_no_name_stands_for_two_things():
+    rooms = [importlib.import_module(f"icllab.{name}") for name in icllab.__all__ if name in ROOMS]
+    assert len(rooms) == len(ROOMS)
+    names = [(name, getattr(room, name)) for room in (icllab, *rooms) for name in room.__all__]
+    values = {(name, id(value)) for name, value in names if not inspect.ismodule(value)}
+    assert len(values) <= 65
+    assert len({name for name, _ in values}) == len(values)
 
 
 def test_every_room_opens_with_what_it_is_for():

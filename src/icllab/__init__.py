@@ -22,4 +22,26 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "algorithms",
+    "check",
+    "cite",
+    "constructions",
+    "core",
+    "diagnostics",
+    "draw",
+    "ensemble",
+    "export",
+    "figures",
+    "fit",
+    "lab",
+    "load",
+    "models",
+    "open",
+    "recorded",
+    "run",
+    "tasks",
+    "theory",
+    "training",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -14,7 +14,8 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from lazy_room.thing import make
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["make"]
+__getattr__, __dir__ = attach(__name__)
 """
 
 
@@ -43,9 +44,9 @@ def test_a_module_is_imported_by_its_name(package):
     assert package.thing is sys.modules["lazy_room.thing"]
 
 
-def test_public_names_are_listed(package):
-    assert package.__all__ == ["make", "thing"]
-    assert {"make", "thing"} <= set(dir(package))
+def test_only_public_names_are_listed(package):
+    assert package.thing  # a module that ``__all__`` leaves out resolves, before and after the list is asked for
+    assert [name for name in dir(package) if not name.startswith("__")] == ["make"]
 
 
 def test_a_misspelt_name_is_an_attribute_error_with_the_nearest(package):

@@ -23,7 +23,9 @@ _spec.loader.exec_module(make_api)
 def test_every_module_has_a_place_in_the_reference(tmp_path):
     make_api.write(tmp_path)
     pages = {path.stem: path.read_text("utf-8") for path in (tmp_path / "api").glob("*.md")}
-    assert set(pages) == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(pages) == {"names", *(path.parent.name for path in PACKAGE.glob("*/__init__.py"))}
+    for line in ("`icllab.run` | ", "`icllab.tasks.LinearRegression` | ", "`icllab.theory.wishart` | "):
+        assert re.search(rf"^\| {re.escape(line)}\w", pages["names"], re.MULTILINE)
     listed = {name for text in pages.values() for name in re.findall(r"^\.\. automodule:: (\S+)", text, re.MULTILINE)}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -43,7 +45,7 @@ def test_a_page_of_a_subpackage_that_is_gone_goes_too(tmp_path):
 def test_every_page_is_in_a_table_of_contents():
     index = (DOCS / "index.md").read_text("utf-8")
     listed = set(re.findall(r"^([\w/-]+)$", index, re.MULTILINE))
-    assert {f"api/{name}" for name in make_api.subpackages()} <= listed
+    assert {f"api/{name}" for name in ("names", *make_api.subpackages())} <= listed
     assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= listed | {"equations", "gallery", "papers"}
 
 

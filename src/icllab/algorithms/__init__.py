@@ -23,4 +23,14 @@ if TYPE_CHECKING:
     from icllab.algorithms.least_squares import LeastSquares, Ridge
     from icllab.algorithms.ngrams import NGram
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "DiscreteMMSE",
+    "GaussianPosterior",
+    "GradientDescent",
+    "LeastSquares",
+    "NGram",
+    "Ridge",
+    "bayes_optimal",
+    "from_sklearn",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -13,4 +13,5 @@ if TYPE_CHECKING:
     from icllab.constructions.dual import DualForm, dual_form
     from icllab.constructions.induction import HeadBounds, induction_bounds, induction_head
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["gaussian_process", "gradient_descent", "induction_head"]
+__getattr__, __dir__ = attach(__name__)

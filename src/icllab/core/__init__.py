@@ -6,4 +6,5 @@ and ``core.grid``'s bookkeeping are free of JAX.
 
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["errors", "prompt", "protocols"]
+__getattr__, __dir__ = attach(__name__)

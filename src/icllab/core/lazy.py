@@ -9,32 +9,33 @@ from collections.abc import Callable
 from icllab.core.errors import unknown
 
 
-def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """``__getattr__, __dir__, __all__`` of the package with this ``__name__``.
+def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__, __dir__`` of the package with this ``__name__``, whose ``__all__`` is its public face.
 
-    Public are its modules, and what its ``__init__.py`` imports under ``if TYPE_CHECKING:``. Type checkers run these
-    imports; at run time each is made when its name is first used.
+    A name resolves to what ``__init__.py`` imports under ``if TYPE_CHECKING:``, or to a module of the package. Type
+    checkers run these imports; at run time each is made when its name is first used. What ``__all__`` leaves out can
+    be imported by specialists, is not listed, and may change with any version.
     """
-    here = sys.modules[package]
+    module = sys.modules[package]
     statements = ast.parse(pkgutil.get_data(package, "__init__.py") or b"").body
-    typed = [node for branch in statements if isinstance(branch, ast.If) for node in branch.body]
-    imports = [node for node in typed if isinstance(node, ast.ImportFrom)]
-    names = {alias.name: str(node.module) for node in imports for alias in node.names}
-    modules = {module.name for module in pkgutil.iter_modules(here.__path__) if not module.name.startswith("_")}
-    public = sorted({*names, *modules})
+    branches = [node for branch in statements if isinstance(branch, ast.If) for node in branch.body]
+    imports = [node for node in branches if isinstance(node, ast.ImportFrom)]
+    sources = {alias.name: str(node.module) for node in imports for alias in node.names}
+    submodules = {entry.name for entry in pkgutil.iter_modules(module.__path__) if not entry.name.startswith("_")}
 
     def __getattr__(name: str) -> object:
-        if name in names:
-            value = getattr(importlib.import_module(names[name]), name)
-        elif name in modules:
+        if name in sources:
+            value = getattr(importlib.import_module(sources[name]), name)
+        elif name in submodules:
             value = importlib.import_module(f"{package}.{name}")
         else:
             # hasattr, copy and pickle probe for dunder names: for them a plain AttributeError.
-            raise AttributeError(str(unknown(f"name in {package}:", name, public)), name=name, obj=here)
-        setattr(here, name, value)
+            message = str(unknown(f"name in {package}:", name, sorted({*sources, *submodules})))
+            raise AttributeError(message, name=name, obj=module)
+        setattr(module, name, value)
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*vars(here), *public})
+        return sorted({*(name for name in vars(module) if name.startswith("__")), *module.__all__})
 
-    return __getattr__, __dir__, public
+    return __getattr__, __dir__

@@ -41,4 +41,19 @@ if TYPE_CHECKING:
     from icllab.diagnostics.susceptibilities.tilts import susceptibility
     from icllab.diagnostics.validate_predictor import require_causal
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "LearningMachine",
+    "change_points",
+    "context_map",
+    "context_rank",
+    "free_energy",
+    "head_scores",
+    "icl_scores",
+    "identify",
+    "learning_coefficient",
+    "per_length",
+    "probe_layers",
+    "susceptibility",
+    "transitions",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -13,4 +13,5 @@ if TYPE_CHECKING:
     from icllab.figures.curves import Panel, panels
     from icllab.figures.output import Drawing, pdf_bytes, png_bytes, save
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["Panel", "panels"]
+__getattr__, __dir__ = attach(__name__)

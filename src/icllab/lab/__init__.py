@@ -14,4 +14,5 @@ if TYPE_CHECKING:
     from icllab.lab.claim import Claim, Control
     from icllab.lab.estimates import Estimate
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["Claim", "Control", "Estimate", "Finding", "Verdict", "checks"]
+__getattr__, __dir__ = attach(__name__)

@@ -34,4 +34,15 @@ if TYPE_CHECKING:
     from icllab.models.networks.transformer import BlockOptions, Transformer
     from icllab.models.reduced.fitting import ReducedLinearAttention
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "ItemLabelNetwork",
+    "LinearAttention",
+    "MinimalHead",
+    "Recurrent",
+    "Tokens",
+    "Transformer",
+    "ablated",
+    "edited",
+    "reduced",
+]
+__getattr__, __dir__ = attach(__name__)

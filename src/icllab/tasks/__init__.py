@@ -31,4 +31,15 @@ if TYPE_CHECKING:
     from icllab.tasks.table import Table
     from icllab.tasks.text import Text
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "FunctionRegression",
+    "InContextCopying",
+    "ItemLabel",
+    "LinearRegression",
+    "MarkovChain",
+    "RepeatedTokens",
+    "Table",
+    "Text",
+    "WeightPool",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -8,4 +8,15 @@ the parameter's name, the value and the range.
 
 from icllab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = [
+    "descent",
+    "dmmse",
+    "free_energy",
+    "induction_landscape",
+    "learning_coefficients",
+    "linear_attention",
+    "preconditioners",
+    "superposition",
+    "wishart",
+]
+__getattr__, __dir__ = attach(__name__)

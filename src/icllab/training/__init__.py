@@ -22,4 +22,5 @@ if TYPE_CHECKING:
     from icllab.training.sweeps import Sweep
     from icllab.training.train_loop import TrainingInterrupted
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["Fixed", "Fresh", "Record", "Sweep", "Until"]
+__getattr__, __dir__ = attach(__name__)

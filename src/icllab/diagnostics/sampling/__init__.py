@@ -12,4 +12,5 @@ if TYPE_CHECKING:
     from icllab.diagnostics.sampling.sgld import SGLD
     from icllab.diagnostics.sampling.smc import SMC
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["HMC", "MALA", "NUTS", "SGLD", "SMC"]
+__getattr__, __dir__ = attach(__name__)

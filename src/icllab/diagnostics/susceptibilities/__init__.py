@@ -8,4 +8,5 @@ if TYPE_CHECKING:
     from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
     from icllab.diagnostics.susceptibilities.quadrature import Quadrature
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["LinearResponse", "Quadrature"]
+__getattr__, __dir__ = attach(__name__)

@@ -8,4 +8,5 @@ if TYPE_CHECKING:
     from icllab.models.reduced.fitting import ReducedLinearAttention, SolveReport, fit, fit_features, prompts_at
     from icllab.models.reduced.samples import Samples, sample
 
-__getattr__, __dir__, __all__ = attach(__name__)
+__all__ = ["ReducedLinearAttention", "fit"]
+__getattr__, __dir__ = attach(__name__)
