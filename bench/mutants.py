@@ -5,9 +5,9 @@
 The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
-and the claim at smoke, of which no two seeds may be alike. Slow tests are left out. Those that survive are printed
-with file and line, and belong into docs/mutants.md with a reason, or get a test. At the end all tests that have failed
-run without a change: one that fails then as well has noticed nothing, and ends the command.
+and the golden numbers of its smoke, of which no two seeds may be alike. Slow tests are left out. Those that survive are
+printed with file and line, and belong into docs/mutants.md with a reason, or get a test. At the end all tests that have
+failed run without a change: one that fails then as well has noticed nothing, and ends the command.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
 SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
 NEAREST, LIMIT = 4, 600  # files of tests, and seconds of them
-BROKEN = 70  # exit status of a child that did not get to its tests
+BROKEN = (3, 4, 70)  # exit status of pytest where it or its arguments are broken, and of a child that did not get to it
 NONE = 5  # pytest's where all tests are left out
 QUIETLY = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider"]
 QUIETLY += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
@@ -80,7 +80,8 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     if mutant.file.name == "measure.py":
         every, claim = "tests/claims/test_every_claim.py", Path(*own.parts[1:])
         asked = (
-            f"{every}::{one}[{claim}]" for one in ("test_the_claim_holds_at_smoke", "test_no_seed_is_measured_twice")
+            f"{every}::{one}[{claim}]"
+            for one in ("test_smoke_measures_the_golden_numbers", "test_no_seed_is_measured_twice")
         )
         stages.append(["-m", "claims and not slow", *asked])
     else:
@@ -107,7 +108,7 @@ def tested(arguments: list[str], copy: Path, limit: float) -> str:
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(BROKEN)
+            os._exit(BROKEN[-1])
     until = time.monotonic() + limit
     while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:
@@ -116,7 +117,7 @@ def tested(arguments: list[str], copy: Path, limit: float) -> str:
             return f"longer than {limit} s"
         time.sleep(0.05)
     code, said = os.waitstatus_to_exitcode(status[1]), printed.read_text("utf-8")
-    if code == BROKEN:
+    if code in BROKEN:
         raise RuntimeError(f"the tests did not start: {said[-500:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
     return "" if code in (0, NONE) else failed[1] if failed else f"exit status {code}"
