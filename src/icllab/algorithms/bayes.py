@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.algorithms.functional import GaussianProcess, RepairedProcess
-from icllab.algorithms.least_squares import LinearPredictor, number, require_non_negative
+from icllab.algorithms.least_squares import LinearPredictor, number
 from icllab.algorithms.recursions import ridge_weights
+from icllab.core.domains import NON_NEGATIVE_OR_INF, Domain
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
@@ -18,6 +19,7 @@ from icllab.tasks.function_regression import FunctionRegression
 from icllab.tasks.linear_regression import LinearRegression
 from icllab.tasks.regression_distributions import Covariance, GaussianWeights, WeightPool
 
+_VARIANCES = Domain(least=0, infinite=True, text="numbers >= 0", hint="it is a variance, not a standard deviation")
 _BLOCK = 512  # tasks of a pool that are held at once: what stays in the cache for some prompts at a time
 _Merged: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
 
@@ -42,9 +44,9 @@ class GaussianPosterior(LinearPredictor):
     noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __check_init__(self) -> None:
-        require_non_negative("noise_variance", self.noise_variance)
+        NON_NEGATIVE_OR_INF.require_leaf("noise_variance", self.noise_variance)
         if isinstance(self.covariance, jax.Array) and self.covariance.ndim < 2:
-            require_non_negative("covariance", self.covariance, "it is a variance, not a standard deviation", axes=1)
+            _VARIANCES.require_leaf("covariance", self.covariance, axes=1)
         elif isinstance(self.covariance, jax.Array) and self.covariance.shape != 2 * self.covariance.shape[:1]:
             raise expected("covariance", "a scalar, a diagonal or a matrix [dim, dim]", self.covariance.shape)
 
@@ -108,7 +110,7 @@ class DiscreteMMSE(AbstractPredictor):
     def __check_init__(self) -> None:
         if isinstance(self.pool, jax.Array) and (self.pool.ndim != 2 or 0 in self.pool.shape):
             raise expected("pool", "task vectors [task, dim], at least one", self.pool.shape)
-        require_non_negative("noise_variance", self.noise_variance)
+        NON_NEGATIVE_OR_INF.require_leaf("noise_variance", self.noise_variance)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position."""

@@ -1,6 +1,6 @@
 """Any regressor with ``fit`` and ``predict`` as a predictor: fitted anew to every prefix of the prompt."""
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import equinox as eqx
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import EnvironmentFault, expected, require_number
+from icllab.core.errors import EnvironmentFault, expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 
@@ -76,5 +76,6 @@ def from_sklearn(
         raise expected("positions", "'every' or 'last'", positions)
     if isinstance(fewest, bool) or not isinstance(fewest, Integral) or fewest < 1:
         raise expected("fewest", "an integer of at least 1: no estimator fits no examples", fewest)
-    require_number("otherwise", otherwise, "a number", lambda _: True)
+    if isinstance(otherwise, bool) or not isinstance(otherwise, Real):
+        raise expected("otherwise", "a number", otherwise)
     return FittedEstimator(estimator=estimator, positions=positions, fewest=fewest, otherwise=otherwise)

@@ -10,22 +10,17 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.descent import Rate, per_layer, steps
-from icllab.algorithms.least_squares import number, require_finite, require_non_negative
+from icllab.algorithms.least_squares import number, require_finite
 from icllab.algorithms.recursions import ridge_weights
+from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE
 from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.kernels import SOFTMAX, Kernel, features_of, gram, kernel_warnings, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
-from icllab.tasks.regression import require_leaf
-
-
-def _require_temperature(value: object) -> None:
-    require_leaf("temperature", value, "a finite number > 0", lambda t: (t > 0) & np.isfinite(t))
 
 
 class KernelPredictor(AbstractPredictor):
@@ -47,9 +42,9 @@ class KernelPredictor(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"), kw_only=True)
 
     def __check_init__(self) -> None:
-        _require_temperature(self.temperature)
+        POSITIVE.require_leaf("temperature", self.temperature)
         require_kernel("kernel", self.kernel, symmetric=self._symmetric)
-        require_non_negative(self._regulariser, getattr(self, self._regulariser))
+        NON_NEGATIVE_OR_INF.require_leaf(self._regulariser, getattr(self, self._regulariser))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -236,7 +231,7 @@ class SoftmaxLimit(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"))
 
     def __check_init__(self) -> None:
-        _require_temperature(self.temperature)
+        POSITIVE.require_leaf("temperature", self.temperature)
 
     @property
     def warnings(self) -> tuple[str, ...]:

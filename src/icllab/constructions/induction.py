@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import NON_NEGATIVE
+from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.networks.embedding import Tokens
 from icllab.models.networks.transformer import BlockOptions, Transformer
@@ -138,6 +139,6 @@ def _weights(model: Any) -> list[Any]:
 def _require(*, tokens: int, **strengths: float) -> None:
     require_integer("tokens", tokens, least=2)
     for name, value in strengths.items():
-        require_number(name, value, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+        NON_NEGATIVE.require(name, value)
         if name == "previous" and value > 700:
             raise expected(name, "a number of at most 700, whose exponential is finite", value)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from icllab.core.errors import expected, require_known
+from icllab.core.domains import Domain
+from icllab.core.errors import require_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,20 @@ class Axis(Quantity):
     """Something that results are indexed by.
 
     Attributes:
-        least: The smallest value (None: no such bound).
-        above: What every value is larger than (None: no such bound).
+        least: Smallest value; None without this bound.
+        above: Open lower end of the values; None without this bound.
     """
 
     least: float | None = None
     above: float | None = None
 
     def require(self, values: Iterable[Any]) -> None:
-        """Refuse the first value that lies outside the axis's range (NaN lies outside every one)."""
+        """Raise unless all values lie in the axis's domain; an axis without bounds admits names too."""
+        if self.least is None and self.above is None:
+            return
+        domain = Domain(least=self.least, above=self.above, infinite=True)
         for value in values:
-            if self.least is not None and not value >= self.least:
-                raise expected(self.name, f"a number >= {self.least:g}", value)
-            if self.above is not None and not value > self.above:
-                raise expected(self.name, f"a number > {self.above:g}", value)
+            domain.require(self.name, value)
 
 
 _DERIVED = {

@@ -5,8 +5,7 @@ Every error of the library carries the exit status the command line ends with.
 
 import difflib
 import os
-from collections.abc import Callable, Iterable
-from numbers import Integral, Real
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -42,31 +41,10 @@ def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
-    """Refuse what is no integer of at least ``least``: 2.5, True and "3" too."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise expected(name, f"an integer of at least {least}", value)
+    """Raise unless ``value`` is an int >= ``least``; 2.0, True and "3" are none."""
+    from icllab.core.domains import Domain
 
-
-def require_number(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
-    """Refuse what is no real number, and those that do not fit; ``wanted`` says in words which do."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not fits(float(value)):
-        raise expected(name, wanted, value)
-
-
-def require_scalar(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
-    """:func:`require_number` for what may also be an array without axes; a traced one cannot be asked, and passes."""
-    import jax
-    import numpy as np
-    from jax.core import Tracer
-
-    if isinstance(value, jax.Array | np.ndarray):
-        real = jax.numpy.issubdtype(value.dtype, np.floating) or jax.numpy.issubdtype(value.dtype, np.integer)
-        if value.ndim or not real:
-            raise expected(name, wanted, f"{value.dtype.name} of shape {value.shape}")
-        if isinstance(value, Tracer):
-            return
-        value = value.item()
-    require_number(name, value, wanted, fits)
+    Domain(int, least=least).require(name, value)
 
 
 def require_instance(name: str, value: Any, kind: type, wanted: str) -> None:

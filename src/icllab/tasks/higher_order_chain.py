@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number
+from icllab.core.domains import POSITIVE, Domain
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.sequences import AbstractSequences, draw, require_probabilities, rows_of, stationary
 
@@ -75,8 +76,8 @@ class HigherOrderChain(AbstractSequences):
         """
         require_integer("vocabulary", vocabulary, least=2)
         require_integer("order", order)
-        require_number("share", share, "a number above 0 and at most 1", lambda s: 0 < s <= 1)
-        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        Domain(above=0, most=1, text="a number above 0 and at most 1").require("share", share)
+        POSITIVE.require("concentration", concentration)
         require_key(key)
         counts = [vocabulary**j for j in range(order + 1)]
         if counts[-1] > MOST_CONTEXTS:

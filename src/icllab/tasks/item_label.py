@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from icllab.core.domains import FRACTION, NON_NEGATIVE, Domain
 from icllab.core.draws import uniform_and_normal
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
-from icllab.tasks.regression import number, require_leaf, require_variance
+from icllab.tasks.regression import number
 
 
 class PromptMixture(eqx.Module):
@@ -38,7 +39,7 @@ class PromptMixture(eqx.Module):
 
     def __check_init__(self) -> None:
         for name in ("p_bursty", "p_novel"):
-            require_leaf(name, getattr(self, name), "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
+            FRACTION.require_leaf(name, getattr(self, name))
 
 
 class AbstractItemLabels(AbstractClassification):
@@ -121,10 +122,10 @@ class ItemLabel(AbstractItemLabels):
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
         for name in ("zipf_exponent", "within_class_noise"):
-            require_variance(name, getattr(self, name))
+            NON_NEGATIVE.require_leaf(name, getattr(self, name))
         if self.means is None:
             wanted = "1 where classes are infinitely many"
-            require_leaf("p_novel", self.mixture.p_novel, wanted, lambda p: p == 1, "give classes=")
+            Domain(least=1, most=1, text=wanted).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
 
     @classmethod
     def drawn(

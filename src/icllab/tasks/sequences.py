@@ -13,7 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.classification import AbstractClassification
 
@@ -208,7 +209,7 @@ class MarkovChain(AbstractSequences):
     def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
         """With rows of T of a symmetric Dirichlet distribution; small concentrations make it nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
-        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        POSITIVE.require("concentration", concentration)
         require_key(key)
         rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
         return cls(rows_of(rows), tokens)

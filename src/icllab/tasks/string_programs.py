@@ -16,9 +16,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_number
+from icllab.core.domains import FINITE, FRACTION
+from icllab.core.errors import expected, require_flag, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.tasks.regression import number, require_leaf
+from icllab.tasks.regression import number
 from icllab.tasks.sequences import AbstractSequences, draw
 
 Programs = tuple[tuple[int, ...], ...]
@@ -65,7 +66,7 @@ class StringPrograms(AbstractSequences):
             raise expected("lengths", "different integers, ascending", self.lengths)
         if not self.programs or len(set(self.programs)) != len(self.programs):
             raise expected("programs", "different ones, at least one", self.programs)
-        require_leaf("noise", self.noise, "a number from 0 to 1", lambda e: (e >= 0) & (e <= 1))
+        FRACTION.require_leaf("noise", self.noise)
         parts = (self.tables, self.turns, self.frequencies)
         if any(isinstance(part, Tracer) or not isinstance(part, jax.Array) for part in parts):
             return
@@ -109,7 +110,7 @@ class StringPrograms(AbstractSequences):
         """
         require_integer("functions", functions)
         require_integer("symbols", symbols, least=2)
-        require_number("exponent", exponent, "a finite number", np.isfinite)
+        FINITE.require("exponent", exponent)
         if not _is_sequence(lengths) or not len(lengths):
             raise expected("lengths", "lengths of strings, such as (4, 8)", lengths)
         for length in lengths:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import PROPER_FRACTION
+from icllab.core.errors import expected
 
 # Not code that a person reads, or what some distributions of Python leave out.
 LEFT_OUT = frozenset(
@@ -50,7 +51,7 @@ class Documents:
         Raises:
             InputError: The share is out of range, or one side has no file.
         """
-        require_number("held_out", held_out, "a number between 0 and 1", lambda share: 0 < share < 1)
+        PROPER_FRACTION.require("held_out", held_out)
         apart = [int(hashlib.sha256(name.encode()).hexdigest()[:13], 16) < held_out * 16**13 for name in self.names]
         if all(apart) or not any(apart):
             raise expected("held_out", f"a share that splits {len(apart)} files", held_out, "give more files")

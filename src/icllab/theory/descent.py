@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
+from icllab.core.domains import FINITE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.finite_wishart import gauss_rule, sample_rule
-from icllab.theory.parameters import FINITE, Array, read
+from icllab.theory.parameters import Array, read
 
 _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
 

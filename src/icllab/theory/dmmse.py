@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, plain, read
+from icllab.theory.parameters import Array, plain, read
 
 
 class Estimate(NamedTuple):

@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE, Domain
 from icllab.core.errors import expected, require_integer
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, POSITIVE, Array, Range, read
+from icllab.theory.parameters import Array, read
 from icllab.theory.preconditioners import Covariance, Optimum
 
 UNIFORM, SIGNS, NORMAL = 9 / 5, 1.0, 3.0
 """Kurtosis of uniform numbers, of signs and of normal numbers."""
 
-_FROM_ONE = Range("a finite number >= 1", lambda k: (k >= 1) & np.isfinite(k), "1 is that of signs, the least")
+_FROM_ONE = Domain(least=1, hint="1 is that of signs, the least")
 
 
 def optimal(

@@ -28,9 +28,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
+from icllab.core.domains import FINITE, POSITIVE
 from icllab.core.errors import expected, require_integer, require_known
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, POSITIVE, Array, Number, Numbers, plain, read, require_pairs
+from icllab.theory.parameters import Array, Number, Numbers, plain, read, require_pairs
 
 ATTENTION = ("softmax", "first order")
 OBJECTIVES = ("cross-entropy", "squared error")

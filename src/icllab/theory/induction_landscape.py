@@ -29,20 +29,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import (
-    FINITE,
-    NON_NEGATIVE,
-    POSITIVE,
-    Array,
-    Floats,
-    Number,
-    Numbers,
-    plain,
-    read,
-    require_pairs,
-)
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read, require_pairs
 
 LEVELS = (0.9, 0.5, 0.1)  # shares of ln N whose crossings are timed
 

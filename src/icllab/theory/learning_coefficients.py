@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import POSITIVE, Domain
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import POSITIVE, Number, Numbers, Range, plain, read
+from icllab.theory.parameters import Number, Numbers, plain, read
 
-_ABOVE_ONE = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "log n is the scale, and must be > 0")
-_OVER_MINUS_ONE = Range("a finite number > -1", lambda x: (x > -1) & np.isfinite(x), "the prior must be integrable")
+_ABOVE_ONE = Domain(above=1, hint="log n is the scale, and must be > 0")
+_OVER_MINUS_ONE = Domain(above=-1, hint="the prior must be integrable")
 
 
 class LearningCoefficient(NamedTuple):

@@ -22,22 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.theory.parameters import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_INF,
-    Floats,
-    Number,
-    Numbers,
-    Range,
-    plain,
-    read,
-    scalings,
-)
+from icllab.core.domains import NON_NEGATIVE, POSITIVE_OR_INF, Domain
+from icllab.theory.parameters import Floats, Number, Numbers, plain, read, scalings
 from icllab.theory.wishart import Traces, climbed, least_terms, positive_root, resolvent, surplus, traces
 
 _ENDLESS = "for alpha -> inf see large_context_limit"
-_LENGTH_RIDGE = Range(POSITIVE.wanted, POSITIVE.holds, "as alpha -> inf the ridge error tends to rho")
+_LENGTH_RIDGE = Domain(above=0, hint="as alpha -> inf the ridge error tends to rho")
 
 
 @np.errstate(all="ignore")

@@ -10,9 +10,10 @@ import numpy as np
 from scipy.integrate import simpson
 from scipy.optimize import root_scalar
 
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, POSITIVE, Array, Numbers, read
+from icllab.theory.parameters import Array, Numbers, read
 
 
 class Half(NamedTuple):

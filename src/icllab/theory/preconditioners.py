@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read
+from icllab.theory.parameters import Array, Number, plain, read
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
 

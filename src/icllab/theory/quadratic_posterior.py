@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, read
+from icllab.theory.parameters import read
 
 
 def gaussian_coefficient(

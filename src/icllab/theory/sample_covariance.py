@@ -17,20 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE, POSITIVE_OR_INF
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import (
-    FINITE,
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_INF,
-    Array,
-    Floats,
-    Number,
-    Numbers,
-    plain,
-    read,
-)
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read
 from icllab.theory.wishart import climbed, least_terms, positive_root
 
 Covariance = Numbers  # a number (isotropic), a vector (diagonal) or a symmetric matrix

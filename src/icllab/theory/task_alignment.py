@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import POSITIVE_OR_INF
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read, scalings
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read, scalings
 from icllab.theory.sample_covariance import Covariance, in_eigenbasis, shares
 from icllab.theory.wishart import climbed, least_terms, positive_root, surplus
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE_OR_INF
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read
 
 
 @np.errstate(all="ignore")

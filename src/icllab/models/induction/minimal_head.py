@@ -8,7 +8,6 @@ The x are contents; positions are known, and what a layer collects is kept apart
 :math:`(x_q, w)` is classified.
 """
 
-import math
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_scalar
+from icllab.core.domains import FINITE
+from icllab.core.errors import require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
@@ -28,7 +28,7 @@ from icllab.models.networks.classifier import Classifier
 
 def _strength(name: str, value: Any) -> Array:
     """A strength as an array; what is no number is refused."""
-    require_scalar(name, value, "a finite number", math.isfinite)
+    FINITE.require_scalar(name, value)
     return jnp.asarray(value, float)
 
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import FRACTION, Domain
+from icllab.core.errors import expected
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit
 from icllab.models.induction.minimal_head import label_mass
@@ -63,7 +64,7 @@ def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedB
     Derived: docs/models.md, Clamps.
     """
     if strength is not None:
-        require_number("strength", strength, "a finite number, or None for the logarithm", np.isfinite)
+        Domain(text="a finite number, or None for the logarithm").require("strength", strength)
     return edited_by(model, _Copy(None if strength is None else float(strength)))
 
 
@@ -94,7 +95,7 @@ def transplanted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
 
 
 def _share(strength: float) -> float:
-    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    FRACTION.require("strength", strength)
     return float(strength)
 
 

@@ -9,7 +9,6 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 :math:`Q = \mathrm{diag}(B^\top C, 0)`.
 """
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_scalar, unknown
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, Kernel, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import Edit, Trace
@@ -87,7 +87,7 @@ class GeneralisedAttention(StackedAttention):
         require_integer("dim", dim)
         require_integer("layers", layers)
         require_spread("std", std, default=False)
-        require_scalar("temperature", temperature, "a finite number > 0", lambda t: 0 < t < math.inf)
+        POSITIVE.require_scalar("temperature", temperature)
         require_key(key)
         of_value, of_rest = jax.random.split(key)
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))

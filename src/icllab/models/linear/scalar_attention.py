@@ -6,7 +6,6 @@ from :math:`u = (y_1, \dots, y_n, 0)`: the construction of
 :class:`~icllab.algorithms.functional.FunctionalDescent`, read at the last position alone.
 """
 
-import math
 from typing import ClassVar, Literal
 
 import jax
@@ -14,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from icllab.core.errors import expected, require_scalar
+from icllab.core.domains import POSITIVE, Domain
+from icllab.core.errors import expected
 from icllab.core.kernels import ELEMENTWISE, NAMES, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
@@ -57,10 +57,10 @@ class ScalarAttention(AbstractModel):
         if not isinstance(rates, jax.Array | np.ndarray) or rates.ndim != 1:
             came = rates.shape if isinstance(rates, jax.Array | np.ndarray) else type(rates).__name__
             raise expected("rates", "an array of one number for each layer", came)
-        require_scalar("unit", unit, "a finite number > 0", lambda value: 0 < value < math.inf)
+        POSITIVE.require_scalar("unit", unit)
         if temperature is not None:
             wanted = "a finite number > 0, or None for 1"
-            require_scalar("temperature", temperature, wanted, lambda value: 0 < value < math.inf)
+            Domain(above=0, text=wanted).require_scalar("temperature", temperature)
         return cls(
             kind=jnp.asarray(NAMES.index(weighting), jnp.int32),
             rates=rates,

@@ -12,7 +12,6 @@ Translation: our :math:`W_K^{} W_Q^\top` is what theory papers merge into one ma
 are tokens there, rows here), and our :math:`W_V W_O` is their value or projection matrix P, transposed.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar, unknown
+from icllab.core.domains import Domain
+from icllab.core.errors import expected, require_flag, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product, require_spread
@@ -93,7 +93,7 @@ class Attention(eqx.Module):
             raise unknown("normalisation", normalisation, NORMALISATIONS)
         require_flag("rotary", rotary)
         if scale is not None:
-            require_scalar("scale", scale, "a finite number, or None for one over the root of dim", math.isfinite)
+            Domain(text="a finite number, or None for one over the root of dim").require_scalar("scale", scale)
         require_spread("std", std)
         require_spread("output_std", output_std)
         require_key(key)
