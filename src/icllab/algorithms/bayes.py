@@ -21,7 +21,7 @@ from icllab.tasks.regression_distributions import Covariance, GaussianWeights, W
 
 _VARIANCES = Domain(least=0, infinite=True, text="numbers >= 0", hint="it is a variance, not a standard deviation")
 _BLOCK = 512  # tasks of a pool that are held at once: what stays in the cache for some prompts at a time
-_Merged: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
+_PoolSums: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
 
 
 class GaussianPosterior(LinearPredictor):
@@ -76,9 +76,9 @@ def _lower_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     def step(left: Array, column: Array) -> tuple[Array, Array]:
         pivot = left[column, column]
         sound = pivot > least
-        scaled = left[:, column] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
-        taken = jnp.where(sound, scaled, jnp.zeros_like(scaled))
-        return left - taken[:, None] * taken[None, :], taken
+        column_of_root = left[:, column] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
+        factor = jnp.where(sound, column_of_root, jnp.zeros_like(column_of_root))
+        return left - factor[:, None] * factor[None, :], factor
 
     return jax.lax.scan(step, covariance, jnp.arange(dim))[1].T
 
@@ -134,26 +134,26 @@ def _posterior_answers(
         return jnp.where(noisy, jnp.exp(-rate * excess), (excess <= 0).astype(excess.dtype))
 
     @jax.checkpoint
-    def add(merged: _Merged, block: Array) -> tuple[_Merged, None]:
-        least, mass, moment = merged
+    def add(sums: _PoolSums, block: Array) -> tuple[_PoolSums, None]:
+        least, mass, moment = sums
         answers = x @ block.T
         squares = (y[:-1, None] - answers[:-1]) ** 2
         # Unrolled: a cumulative sum would cost more than all the exponentials.
         total, before = jax.lax.scan(lambda t, s: (t + s, t), jnp.zeros_like(answers[0]), squares, unroll=16)
         residuals = jnp.concatenate([before, total[None]])
         best = jax.lax.stop_gradient(jnp.minimum(least, residuals.min(axis=1)))
-        kept, likely = likelihood(least - best), likelihood(residuals - best[:, None])
-        moment = kept * moment + jnp.sum(likely * answers, axis=1)
-        return (best, kept * mass + jnp.sum(likely, axis=1), moment), None
+        decay, likely = likelihood(least - best), likelihood(residuals - best[:, None])
+        moment = decay * moment + jnp.sum(likely * answers, axis=1)
+        return (best, decay * mass + jnp.sum(likely, axis=1), moment), None
 
     zero = jnp.zeros_like(y)
-    merged = (jnp.full_like(y, jnp.finfo(x.dtype).max), zero, zero)
+    sums = (jnp.full_like(y, jnp.finfo(x.dtype).max), zero, zero)
     whole = len(pool) - len(pool) % _BLOCK
     if whole:
-        merged, _ = jax.lax.scan(add, merged, pool[:whole].reshape(-1, _BLOCK, pool.shape[1]))
+        sums, _ = jax.lax.scan(add, sums, pool[:whole].reshape(-1, _BLOCK, pool.shape[1]))
     if whole < len(pool):
-        merged, _ = add(merged, pool[whole:])
-    _, mass, moment = merged
+        sums, _ = add(sums, pool[whole:])
+    _, mass, moment = sums
     return moment / mass
 
 
@@ -179,8 +179,8 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
         predictor = RepairedProcess if task.repair else GaussianProcess
         return predictor(task.noise_variance, kernel=task.kernel, temperature=task.temperature)
     if type(task) is not LinearRegression:
-        wanted = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
-        raise expected("task", wanted, type(task).__name__)
+        requirement = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
+        raise expected("task", requirement, type(task).__name__)
     if isinstance(task.weights, GaussianWeights):
         return GaussianPosterior(task.weights.covariance, task.noise_variance)
     if isinstance(task.weights, WeightPool):

@@ -26,8 +26,8 @@ class FittedEstimator(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         """The predictions, one fit for each position answered."""
         x, y = np.asarray(prompt.x), np.asarray(prompt.y)
-        answered = range(prompt.positions) if self.positions == "every" else [prompt.length]
-        return jnp.asarray([self._answer(x[: i + 1], y[:i]) for i in answered], prompt.y.dtype)
+        positions = range(prompt.positions) if self.positions == "every" else [prompt.length]
+        return jnp.asarray([self._answer(x[: i + 1], y[:i]) for i in positions], prompt.y.dtype)
 
     def _answer(self, x: np.ndarray, y: np.ndarray) -> float:
         from sklearn.base import clone
@@ -35,8 +35,8 @@ class FittedEstimator(AbstractPredictor):
         if len(y) < self.fewest:
             return self.otherwise
         try:
-            unfitted: Any = clone(self.estimator, safe=False)
-            answer = unfitted.fit(x[:-1], y).predict(x[-1:])
+            copy: Any = clone(self.estimator, safe=False)
+            answer = copy.fit(x[:-1], y).predict(x[-1:])
         except ValueError as reason:
             name, why = type(self.estimator).__name__, str(reason).partition("\n")[0]
             hint = f"it says {why!r}; fewest=... leaves out positions that have seen less"

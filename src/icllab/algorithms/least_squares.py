@@ -24,10 +24,10 @@ def number(name: str, value: object) -> Array:
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
 
-def require_finite(name: str, value: object, wanted: str) -> None:
+def require_finite(name: str, value: object, requirement: str) -> None:
     """Raise unless all numbers of an array are finite; a traced array passes."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.isfinite(value).all():
-        raise expected(name, f"{wanted}, finite", "numbers that are not")
+        raise expected(name, f"{requirement}, finite", "numbers that are not")
 
 
 class LinearPredictor(AbstractPredictor):

@@ -105,6 +105,6 @@ class NGram(AbstractPredictor):
         return answer
 
 
-def _require_n(n: object, most: int, why: str = "") -> None:
-    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= most:
-        raise expected("n", f"an integer from 1 to {most}{why}", n)
+def _require_n(n: object, largest: int, why: str = "") -> None:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= largest:
+        raise expected("n", f"an integer from 1 to {largest}{why}", n)

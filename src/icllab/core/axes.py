@@ -65,16 +65,16 @@ _DERIVED = {
 """Suffix -> symbol and meaning of what a name with it stands for; ``_line`` is what a figure draws."""
 
 
-def derived(name: str, known: Mapping[str, Quantity]) -> Quantity | None:
+def derived(name: str, quantities: Mapping[str, Quantity]) -> Quantity | None:
     """``known[name]``, or what its suffixes make of a known name; None where there is neither.
 
     ``width_error`` is the standard error of ``width``, ``width_mcse`` that of a Markov chain, ``width_interval`` its
     confidence interval, ``width_theory`` its closed form, ``width_line`` the line that a figure draws. Suffixes nest.
     """
-    if name in known:
-        return known[name]
+    if name in quantities:
+        return quantities[name]
     for suffix, (symbol, meaning) in _DERIVED.items():
-        base = derived(name.removesuffix(suffix), known) if name.endswith(suffix) else None
+        base = derived(name.removesuffix(suffix), quantities) if name.endswith(suffix) else None
         if base is not None:
             return Quantity(name, symbol.format(base.symbol), meaning.format(base.meaning), base.unit)
     return None

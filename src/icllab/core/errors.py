@@ -31,13 +31,13 @@ class CellsMissing(IclError):
     exit_status = 3
 
 
-def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError:
+def expected(name: str, requirement: str, value: object, hint: str = "") -> InputError:
     """``name: expected <wanted>, got <came>; <hint>``, in one line whatever ``came`` looks like."""
-    said = repr(came)
-    if "\n" in said:
-        said = " ".join(said.split())
-        said = said if len(said) <= 120 else f"{said[:117]}..."
-    return InputError(f"{name}: expected {wanted}, got {said}" + (f"; {hint}" if hint else ""))
+    text = repr(value)
+    if "\n" in text:
+        text = " ".join(text.split())
+        text = text if len(text) <= 120 else f"{text[:117]}..."
+    return InputError(f"{name}: expected {requirement}, got {text}" + (f"; {hint}" if hint else ""))
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
@@ -47,10 +47,10 @@ def require_integer(name: str, value: Any, *, least: int = 1) -> None:
     Domain(int, least=least).require(name, value)
 
 
-def require_instance(name: str, value: Any, kind: type, wanted: str) -> None:
+def require_instance(name: str, value: Any, kind: type, requirement: str) -> None:
     """Refuse what is no value of a class: the class itself, for one."""
     if not isinstance(value, kind):
-        raise expected(name, wanted, kind_of(value))
+        raise expected(name, requirement, kind_of(value))
 
 
 def kind_of(value: Any) -> str:
@@ -83,23 +83,23 @@ def require_key(value: Any) -> None:
         raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
 
 
-def require_known(kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+def require_known(kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
     """Refuse a name that is not among the known ones; the error is that of :func:`unknown`."""
-    known = list(known)
-    if name not in known:
-        raise unknown(kind, name, known, hint)
+    names = list(names)
+    if name not in names:
+        raise unknown(kind, name, names, hint)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+def unknown(kind: str, name: str, names: Iterable[str], hint: str = "") -> InputError:
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
-    known = sorted(known)
-    near = [] if not isinstance(name, str) else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = sorted(names)
+    near = [] if not isinstance(name, str) else difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # A claim is often named without its subject: 'double_descent' for 'asymptotics/double_descent'.
-    near = near or [k for k in known if k.endswith(f"/{name}")]
+    near = near or [k for k in names if k.endswith(f"/{name}")]
     if near:
         advice = f"did you mean {near[0]!r}?"
-    elif len(known) <= 12:
-        advice = "known: " + (", ".join(known) or "none")
+    elif len(names) <= 12:
+        advice = "known: " + (", ".join(names) or "none")
     else:
-        advice = f"{len(known)} are known"
+        advice = f"{len(names)} are known"
     return InputError(f"unknown {kind} {name!r}; {advice}" + (f" {hint}" if hint else ""))

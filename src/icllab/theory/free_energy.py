@@ -140,10 +140,10 @@ def _roots(function: Callable[[float], float], turns: Sequence[float] | Array) -
     """All roots of a function that is monotone between its turns."""
     ends = [np.finfo(float).tiny, *turns, _LARGEST]
     values = [function(end) for end in ends]
-    found = []
+    roots = []
     for left, right, low, high in zip(ends[:-1], ends[1:], values[:-1], values[1:], strict=True):
         if low == 0 and left in turns:
-            found.append(left)
+            roots.append(left)
         elif low * high < 0:
-            found.append(brentq(function, left, right, xtol=1e-14, maxiter=2000))
-    return np.unique(found)
+            roots.append(brentq(function, left, right, xtol=1e-14, maxiter=2000))
+    return np.unique(roots)

@@ -30,8 +30,8 @@ def agreements(*, pairs: int, labels: int) -> Array:
     n, size = int(pairs), int(labels)
 
     def ways(j: int) -> int:
-        signed = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
-        return math.comb(n, j) * sum(signed)
+        terms = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
+        return math.comb(n, j) * sum(terms)
 
     return np.array([ways(j) / math.factorial(size) for j in range(n + 1)])
 

@@ -115,7 +115,7 @@ def contributions(
         raise expected("hessians", "a sum that is positive definite, with the localization", float(values.min()))
     # In coordinates that are standard normal under the posterior.
     standard = vectors / np.sqrt(values)
-    curved = float(beta) * (standard.T @ h @ standard)
-    sloped = float(beta) * (g @ standard)
-    covariance = sloped @ sloped.T + np.einsum("tij,sji->ts", curved, curved) / 2
-    return Terms(np.trace(curved, axis1=1, axis2=2) / 2, covariance)
+    curvatures = float(beta) * (standard.T @ h @ standard)
+    slopes = float(beta) * (g @ standard)
+    covariance = slopes @ slopes.T + np.einsum("tij,sji->ts", curvatures, curvatures) / 2
+    return Terms(np.trace(curvatures, axis1=1, axis2=2) / 2, covariance)
