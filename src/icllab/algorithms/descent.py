@@ -201,7 +201,7 @@ class GradientDescentPlusPlus(Descent):
 
 
 def per_layer(parameter: Float[Array, "*shape"], layers: int, axes: int, dtype: Any) -> Float[Array, "layer *rest"]:
-    """A parameter with its axis for layers, which it lacks (it has ``shared`` axes) if all layers share it."""
+    """A parameter with its axis for layers, which it lacks (it has ``axes`` axes) if all layers share it."""
     parameter = parameter.astype(dtype)
     return jnp.broadcast_to(parameter, (layers, *parameter.shape)) if parameter.ndim == axes else parameter
 

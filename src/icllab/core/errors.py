@@ -32,7 +32,7 @@ class CellsMissing(IclError):
 
 
 def expected(name: str, requirement: str, value: object, hint: str = "") -> InputError:
-    """``name: expected <wanted>, got <came>; <hint>``, in one line whatever ``came`` looks like."""
+    """``name: expected <requirement>, got <value>; <hint>``, in one line whatever the ``repr`` of ``value`` is."""
     text = repr(value)
     if "\n" in text:
         text = " ".join(text.split())

@@ -31,7 +31,7 @@ class Prompt(eqx.Module):
 
     @abc.abstractmethod
     def replaced_after(self, position: int, replacement: "Prompt") -> "Prompt":
-        """Everything a prediction at ``position`` may not depend on, taken from ``other``."""
+        """Everything a prediction at ``position`` may not depend on, taken from ``replacement``."""
 
     @abc.abstractmethod
     def alone(self, position: int, *, size: int = 1) -> "Prompt":
@@ -42,7 +42,7 @@ class Prompt(eqx.Module):
         """
 
     def _window(self, values: Array, position: int, size: int, extra: int = 0) -> Array:
-        """The entries of the ``size`` positions that end at ``position``, and ``more`` after them."""
+        """The entries of the ``size`` positions that end at ``position``, and ``extra`` after them."""
         if not (isinstance(position, int) and 0 <= position < self.positions):
             raise expected("position", f"an integer from 0 to {self.positions - 1}", position)
         if not (isinstance(size, int) and 1 <= size <= position + 1):

@@ -35,8 +35,8 @@ class FixedPrompts(AbstractTask):
     size: Float[Array, ""] = eqx.field(converter=partial(number, "size"))
 
     def __check_init__(self) -> None:
-        wanted = f"a whole number from 1 to {self.count}, the prompts of the set"
-        Domain(int, least=1, most=self.count, text=wanted).require_leaf("size", self.size)
+        requirement = f"a whole number from 1 to {self.count}, the prompts of the set"
+        Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
 
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":

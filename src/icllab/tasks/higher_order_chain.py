@@ -86,9 +86,9 @@ class HigherOrderChain(AbstractSequences):
         # One draw for all orders.
         rows = np.asarray(jax.random.dirichlet(key, law, (sum(counts),)), np.float64)
         table, *longer = np.split(rows, np.cumsum(counts)[:-1])
-        for drawn in longer:
+        for innovation in longer:
             # The first token of a context is the leading digit of its number.
-            table = (1 - share) * np.tile(table, (vocabulary, 1)) + share * drawn
+            table = (1 - share) * np.tile(table, (vocabulary, 1)) + share * innovation
         return cls(table / table.sum(axis=1, keepdims=True), order=order, tokens=tokens)
 
     @property
@@ -102,13 +102,13 @@ class HigherOrderChain(AbstractSequences):
         That of fewer than k is the mean of T over what came before, under the stationary distribution.
         """
         joint = rows_of(self.start[None])[0][:, None] * rows_of(self.transition)
-        size, found = self.vocabulary, []
+        size, tables = self.vocabulary, []
         for j in range(self.order, -1, -1):
-            seen = joint.sum(axis=1, keepdims=True)
+            marginal = joint.sum(axis=1, keepdims=True)
             # A context that never comes may be followed by anything.
-            found.append(np.divide(joint, seen, out=np.full_like(joint, 1 / size), where=seen > 0))
+            tables.append(np.divide(joint, marginal, out=np.full_like(joint, 1 / size), where=marginal > 0))
             joint = joint.reshape(size, -1, size).sum(axis=0) if j else joint
-        return found[::-1]
+        return tables[::-1]
 
     def least_losses(self) -> Float[np.ndarray, " seen"]:
         r"""The entropy of a token given the j before it, for j = 0, ..., k, in nats; the last is the entropy rate.
@@ -117,12 +117,12 @@ class HigherOrderChain(AbstractSequences):
 
         Derived: docs/learning-machine.md, A source whose least loss is known.
         """
-        law, found = rows_of(self.start[None])[0], []
+        law, entropies = rows_of(self.start[None])[0], []
         for table in reversed(self.conditionals()):
             logarithm = np.log(np.where(table > 0, table, 1.0))
-            found.append(-law @ np.sum(table * logarithm, axis=1))
+            entropies.append(-law @ np.sum(table * logarithm, axis=1))
             law = law.reshape(self.vocabulary, -1).sum(axis=0) if len(law) > 1 else law
-        return np.array(found[::-1])
+        return np.array(entropies[::-1])
 
     def entropies(self) -> Float[np.ndarray, " position"]:
         """The least expected loss at every position, in nats: with j tokens seen :math:`h_{min(j, k)}`."""
@@ -139,9 +139,9 @@ class HigherOrderChain(AbstractSequences):
             return (context * size + following) % size**self.order, following
 
         first = draw(jnp.cumsum(self.start), u[0])
-        rest = jax.lax.scan(step, first, u[1:])[1]
+        tail = jax.lax.scan(step, first, u[1:])[1]
         powers = size ** jnp.arange(self.order - 1, -1, -1)
-        return TokenPrompt(jnp.concatenate([first // powers % size, rest]))
+        return TokenPrompt(jnp.concatenate([first // powers % size, tail]))
 
 
 def _stationary(rows: Float[np.ndarray, "context state"]) -> Float[np.ndarray, " context"]:

@@ -117,15 +117,15 @@ class ItemLabel(AbstractItemLabels):
         if self.position_dim < self.tokens:
             raise expected("position_dim", f"at least {self.tokens}, a place for every token", self.position_dim)
         if self.no_repeats and self.labels < groups:
-            wanted = f"at least {groups}, different ones for all classes of a context"
-            raise expected("labels", wanted, self.labels, "or no_repeats=False")
+            requirement = f"at least {groups}, different ones for all classes of a context"
+            raise expected("labels", requirement, self.labels, "or no_repeats=False")
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
         for name in ("zipf_exponent", "within_class_noise"):
             NON_NEGATIVE.require_leaf(name, getattr(self, name))
         if self.means is None:
-            wanted = "1 where classes are infinitely many"
-            Domain(least=1, most=1, text=wanted).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
+            requirement = "1 where classes are infinitely many"
+            Domain(least=1, most=1, text=requirement).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
 
     @classmethod
     def drawn(
@@ -360,15 +360,15 @@ def _ranks(u: Float[Array, " slot"]) -> Int[Array, " slot"]:
 
 def _inverse(below: Float[Array, " class"], u: Float[Array, " draw"]) -> Int[Array, " draw"]:
     """Draws from a distribution by the inverse of its distribution function."""
-    found = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
-    return jnp.minimum(found, below.shape[0] - 1)
+    index = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
+    return jnp.minimum(index, below.shape[0] - 1)
 
 
 def _distinct(u: Float[Array, " draw"], weights: Float[Array, " label"]) -> Int[Array, " draw"]:
     """Labels drawn one after the other, each with odds by weight among those that have not come yet."""
-    chosen: list[Array] = []
+    labels: list[Array] = []
     for i in range(len(u)):
         below = jnp.cumsum(weights)
-        chosen.append(jnp.minimum(jnp.sum(below <= u[i] * below[-1]), len(weights) - 1))
-        weights = jnp.where(jnp.arange(len(weights)) == chosen[-1], 0, weights)
-    return jnp.stack(chosen)
+        labels.append(jnp.minimum(jnp.sum(below <= u[i] * below[-1]), len(weights) - 1))
+        weights = jnp.where(jnp.arange(len(weights)) == labels[-1], 0, weights)
+    return jnp.stack(labels)

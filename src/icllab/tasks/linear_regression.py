@@ -54,8 +54,8 @@ class LinearRegression(AbstractRegression):
         require_sizes(self, "dim", "length")
         NON_NEGATIVE.require_leaf("noise_variance", self.noise_variance)
         require_inputs(self.inputs)
-        wanted = "a distribution of weights such as GaussianWeights(1.0)"
-        require_instance("weights", self.weights, AbstractWeights, wanted)
+        requirement = "a distribution of weights such as GaussianWeights(1.0)"
+        require_instance("weights", self.weights, AbstractWeights, requirement)
         for name in ("inputs", "weights"):
             shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
             if any(size != self.dim for size in shape):
@@ -106,12 +106,12 @@ class LinearRegression(AbstractRegression):
 
         Source: [Raventos23], [Garg22], [vonOswald23], [Ahn23], [Hoogland24].
         """
-        one = jnp.ones(())
+        unit = jnp.ones(())
         noise_variance = {"raventos": 0.5**2, "garg": 0.0, "vonoswald": 0.0, "ahn": 0.0, "timaeus": 0.125}
         if name not in noise_variance:
             raise unknown("convention", name, noise_variance)
-        inputs = UniformInputs(one) if name == "vonoswald" else GaussianInputs(one)
-        return cls(dim, length, inputs, GaussianWeights(one), jnp.asarray(noise_variance[name], one.dtype))
+        inputs = UniformInputs(unit) if name == "vonoswald" else GaussianInputs(unit)
+        return cls(dim, length, inputs, GaussianWeights(unit), jnp.asarray(noise_variance[name], unit.dtype))
 
     def fresh(self) -> "LinearRegression":
         """The same task with a new task vector from the pool's distribution in every prompt (ICL instead of IDG)."""

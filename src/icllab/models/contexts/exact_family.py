@@ -102,8 +102,10 @@ class FastWeights(ExactFamily):
         The other two components of :math:`f_c` are the identity on A and on B. Without the last block its rank is
         :math:`d` where :math:`A h \ne 0`, and else the rank of B (0 for :math:`h = 0`).
         """
-        h, one = self.context(prompt)[-1], jnp.eye(len(self.slow), dtype=self.slow.dtype)
-        return jnp.concatenate([jnp.kron(self.up, h[None]), jnp.kron(one, (self.down @ h)[None]), one], axis=1)
+        h, identity = self.context(prompt)[-1], jnp.eye(len(self.slow), dtype=self.slow.dtype)
+        return jnp.concatenate(
+            [jnp.kron(self.up, h[None]), jnp.kron(identity, (self.down @ h)[None]), identity], axis=1
+        )
 
 
 class GradientStep(ExactFamily):

@@ -103,18 +103,18 @@ class MinimalHead(AbstractModel):
         record = Recorder(edit)
         x = prompt.content()
         place = np.arange(len(x))
-        seen = place[:, None] >= place
+        visible = place[:, None] >= place
         before = self.beta1 * jnp.asarray(place[:, None] == place + 1, x.dtype)
-        attention = record("attention1", masked_softmax(before, jnp.asarray(seen)))
+        attention = record("attention1", masked_softmax(before, jnp.asarray(visible)))
         buffer = record("buffer", attention @ x)
         is_label = jnp.asarray(place % 2 == 1, x.dtype)
         scores = record("scores2", self.alpha * (buffer @ x[-1]) + self.beta2 * is_label)
         attention = record("attention2", jax.nn.softmax(scores))
-        collected = record("update2", attention @ x)
+        content = record("update2", attention @ x)
         if isinstance(self.classifier, Reader):
             logits = self.classifier.xi * label_mass(attention, prompt, self.classifier.labels)[None]
         else:
-            logits = self.classifier(jnp.concatenate([x[-1], collected]), record)
+            logits = self.classifier(jnp.concatenate([x[-1], content]), record)
         return Trace(record("logits", logits), record.activations)
 
 

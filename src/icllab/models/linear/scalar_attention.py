@@ -59,8 +59,8 @@ class ScalarAttention(AbstractModel):
             raise expected("rates", "an array of one number for each layer", came)
         POSITIVE.require_scalar("unit", unit)
         if temperature is not None:
-            wanted = "a finite number > 0, or None for 1"
-            Domain(above=0, text=wanted).require_scalar("temperature", temperature)
+            requirement = "a finite number > 0, or None for 1"
+            Domain(above=0, text=requirement).require_scalar("temperature", temperature)
         return cls(
             kind=jnp.asarray(NAMES.index(weighting), jnp.int32),
             rates=rates,
@@ -77,8 +77,8 @@ class ScalarAttention(AbstractModel):
     def pattern(self, inputs: Float[Array, "position dim"]) -> Float[Array, "position position"]:
         """h of all pairs, row: key, column: query; softmax over all keys, the last among them."""
         scores = inputs @ inputs.T / self.temperature
-        named = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
-        return jax.lax.switch(self.kind, named, scores)
+        functions = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
+        return jax.lax.switch(self.kind, functions, scores)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""

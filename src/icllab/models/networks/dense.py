@@ -50,8 +50,8 @@ def _mapped(values: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, 
     if of_x is None:
         # One set of rows for all members: one product with the members' columns side by side.
         members, inner, outer = weight.shape
-        together = product(x, jnp.moveaxis(weight, 0, 1).reshape(inner, members * outer))
-        return together.reshape(x.shape[0], members, outer), 1
+        products = product(x, jnp.moveaxis(weight, 0, 1).reshape(inner, members * outer))
+        return products.reshape(x.shape[0], members, outer), 1
     return jnp.matmul(jnp.moveaxis(x, of_x, 0), weight), 0
 
 
