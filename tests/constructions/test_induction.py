@@ -100,9 +100,9 @@ def test_its_two_layers_are_a_previous_token_head_and_an_induction_head(getkey):
     scores = head_scores(induction_head(12, tokens=seen, **strengths), task, key=getkey(), prompts=64)
     bounds = induction_bounds(tokens=seen, **strengths)
     first, second = (scores.sel(head=f"block{i}.0") for i in range(2))
-    assert bounds.stored <= float(first["previous_token_score"]) <= 1
-    assert bounds.matched <= float(second["prefix_matching_score"]) <= 1
-    assert 2 * bounds.matched - 1 <= float(second["induction_score"]) <= 1
+    assert bounds.previous_attention <= float(first["previous_token_score"]) <= 1
+    assert bounds.match_attention <= float(second["prefix_matching_score"]) <= 1
+    assert 2 * bounds.match_attention - 1 <= float(second["induction_score"]) <= 1
     assert float(second["previous_token_score"]) < 0.2
     assert float(first["prefix_matching_score"]) < 0.2
 
@@ -112,7 +112,9 @@ def test_the_bounds_are_near_what_is_attained():
     head = induction_head(3, tokens=9, previous=3.0, match=1.0)
     trace = eqx.filter_jit(head.trace)(TokenPrompt(tokens=jnp.asarray(np.arange(10) % 3)))
     pattern = np.asarray(trace.activations["block0.attention.pattern"])[0]
-    np.testing.assert_allclose(pattern[8, 7], induction_bounds(tokens=9, previous=3.0, match=1.0, read=1.0).stored)
+    np.testing.assert_allclose(
+        pattern[8, 7], induction_bounds(tokens=9, previous=3.0, match=1.0, read=1.0).previous_attention
+    )
 
 
 @pytest.mark.parametrize(

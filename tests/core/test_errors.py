@@ -1,7 +1,5 @@
 """One line: what was expected, what came, the nearest valid name."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from icllab.core.errors import (
     expected,
     require_integer,
     require_known,
-    require_number,
     unknown,
 )
 
@@ -55,15 +52,6 @@ def test_what_is_no_integer_that_is_large_enough(value):
     with pytest.raises(InputError) as refused:
         require_integer("seeds", value)
     assert str(refused.value) == f"seeds: expected an integer of at least 1, got {value!r}"
-
-
-@pytest.mark.parametrize("value", [-1, math.nan, "0.1", None, True, [1.0]])
-def test_what_is_no_number_that_fits(value):
-    for fitting in (0, 0.5, np.float32(2.0), np.int64(3)):
-        require_number("ridge", fitting, "a number >= 0", lambda number: number >= 0)
-    with pytest.raises(InputError) as refused:
-        require_number("ridge", value, "a number >= 0", lambda number: number >= 0)
-    assert str(refused.value) == f"ridge: expected a number >= 0, got {value!r}"
 
 
 def test_exit_statuses():

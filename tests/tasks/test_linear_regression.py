@@ -159,7 +159,7 @@ def test_loss_of_the_last_position_only(getkey):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"alpha": -1.0}, "alpha: expected a number > 0, finite, got -1.0"),
+        ({"alpha": -1.0}, "alpha: expected a finite number > 0, got -1.0"),
         ({"alpha": math.nan}, "alpha: expected"),
         ({"alpha": math.inf}, "alpha: expected"),
         ({"kappa": 0.0}, "kappa: expected a number > 0, got 0.0"),
@@ -175,7 +175,7 @@ def test_bad_parameters_are_named(change, message, getkey):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"alpha": "1"}, "alpha: expected a number > 0, finite, got '1'"),
+        ({"alpha": "1"}, "alpha: expected a finite number > 0, got '1'"),
         ({"kappa": "inf"}, "kappa: expected a number > 0, got 'inf'"),
         ({"rho": "1"}, "rho: expected a finite number >= 0, got '1'"),
         ({"rho": True}, "rho: expected a finite number >= 0, got True"),

@@ -54,7 +54,7 @@ def test_shares_are_right_to_a_part_in_1e13_over_many_decades(c):
         for _ in range(12):
             nu, kappa = 10 ** rng.uniform(-9, 5), 10 ** rng.uniform(-1.5, 1.5)
             got = shares(c, np.array(nu), np.array(kappa))
-            means = (got.kept, got.missed, got.kept_twice, got.mixed, got.missed_twice)
+            means = (got.gain, got.shrinkage, got.gain_squared, got.cross, got.shrinkage_squared)
             for mine, wanted in zip((float(part.mean()) for part in means), exact(c, nu, kappa), strict=True):
                 worst = max(worst, abs(float((Decimal(mine) - wanted) / wanted)))
     assert worst < 1e-13
@@ -84,8 +84,10 @@ def test_traces_of_drawn_matrices(exponent, kappa):
 
     def predicted(c, kappa):
         s = shares(c, np.array(nu), np.array(kappa))
-        noise = c[::-1] * (s.mixed + q / nu * s.missed_twice) / nu
-        return np.array([np.mean(part) for part in (s.missed, c[::-1] * s.missed_twice, s.kept_twice, s.mixed, noise)])
+        noise = c[::-1] * (s.cross + q / nu * s.shrinkage_squared) / nu
+        return np.array(
+            [np.mean(part) for part in (s.shrinkage, c[::-1] * s.shrinkage_squared, s.gain_squared, s.cross, noise)]
+        )
 
     for d in (60, 120):
         c, rows = power_law(d, exponent), []

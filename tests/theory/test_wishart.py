@@ -50,9 +50,9 @@ def test_the_textbook_form_in_float64_would_not_pass():
 def test_traces_of_a_partition_of_the_identity():
     q, kappa = points(1000, np.random.default_rng(1))
     t = traces(q, kappa)
-    np.testing.assert_allclose(t.kept + t.missed, 1, rtol=1e-14)
-    np.testing.assert_allclose(t.kept_twice + t.mixed, t.kept, rtol=1e-14)
-    np.testing.assert_allclose(t.missed_twice + t.mixed, t.missed, rtol=1e-14)
+    np.testing.assert_allclose(t.gain + t.shrinkage, 1, rtol=1e-14)
+    np.testing.assert_allclose(t.gain_squared + t.cross, t.gain, rtol=1e-14)
+    np.testing.assert_allclose(t.shrinkage_squared + t.cross, t.shrinkage, rtol=1e-14)
 
 
 def test_the_derivative_is_the_slope():

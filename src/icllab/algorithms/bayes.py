@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.algorithms.functional import GaussianProcess, RepairedProcess
-from icllab.algorithms.least_squares import LinearPredictor, number, require_non_negative
+from icllab.algorithms.least_squares import LinearPredictor, number
 from icllab.algorithms.recursions import ridge_weights
+from icllab.core.domains import NON_NEGATIVE_OR_INF, Domain
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
@@ -18,8 +19,9 @@ from icllab.tasks.function_regression import FunctionRegression
 from icllab.tasks.linear_regression import LinearRegression
 from icllab.tasks.regression_distributions import Covariance, GaussianWeights, WeightPool
 
+_VARIANCES = Domain(least=0, infinite=True, text="numbers >= 0", hint="it is a variance, not a standard deviation")
 _BLOCK = 512  # tasks of a pool that are held at once: what stays in the cache for some prompts at a time
-_Merged: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
+_PoolSums: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and mass times prediction, at every position
 
 
 class GaussianPosterior(LinearPredictor):
@@ -42,9 +44,9 @@ class GaussianPosterior(LinearPredictor):
     noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __check_init__(self) -> None:
-        require_non_negative("noise_variance", self.noise_variance)
+        NON_NEGATIVE_OR_INF.require_leaf("noise_variance", self.noise_variance)
         if isinstance(self.covariance, jax.Array) and self.covariance.ndim < 2:
-            require_non_negative("covariance", self.covariance, "it is a variance, not a standard deviation", axes=1)
+            _VARIANCES.require_leaf("covariance", self.covariance, axes=1)
         elif isinstance(self.covariance, jax.Array) and self.covariance.shape != 2 * self.covariance.shape[:1]:
             raise expected("covariance", "a scalar, a diagonal or a matrix [dim, dim]", self.covariance.shape)
 
@@ -74,9 +76,9 @@ def _lower_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     def step(left: Array, column: Array) -> tuple[Array, Array]:
         pivot = left[column, column]
         sound = pivot > least
-        scaled = left[:, column] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
-        taken = jnp.where(sound, scaled, jnp.zeros_like(scaled))
-        return left - taken[:, None] * taken[None, :], taken
+        column_of_root = left[:, column] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
+        factor = jnp.where(sound, column_of_root, jnp.zeros_like(column_of_root))
+        return left - factor[:, None] * factor[None, :], factor
 
     return jax.lax.scan(step, covariance, jnp.arange(dim))[1].T
 
@@ -108,7 +110,7 @@ class DiscreteMMSE(AbstractPredictor):
     def __check_init__(self) -> None:
         if isinstance(self.pool, jax.Array) and (self.pool.ndim != 2 or 0 in self.pool.shape):
             raise expected("pool", "task vectors [task, dim], at least one", self.pool.shape)
-        require_non_negative("noise_variance", self.noise_variance)
+        NON_NEGATIVE_OR_INF.require_leaf("noise_variance", self.noise_variance)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position."""
@@ -132,26 +134,26 @@ def _posterior_answers(
         return jnp.where(noisy, jnp.exp(-rate * excess), (excess <= 0).astype(excess.dtype))
 
     @jax.checkpoint
-    def add(merged: _Merged, block: Array) -> tuple[_Merged, None]:
-        least, mass, moment = merged
+    def add(sums: _PoolSums, block: Array) -> tuple[_PoolSums, None]:
+        least, mass, moment = sums
         answers = x @ block.T
         squares = (y[:-1, None] - answers[:-1]) ** 2
         # Unrolled: a cumulative sum would cost more than all the exponentials.
         total, before = jax.lax.scan(lambda t, s: (t + s, t), jnp.zeros_like(answers[0]), squares, unroll=16)
         residuals = jnp.concatenate([before, total[None]])
         best = jax.lax.stop_gradient(jnp.minimum(least, residuals.min(axis=1)))
-        kept, likely = likelihood(least - best), likelihood(residuals - best[:, None])
-        moment = kept * moment + jnp.sum(likely * answers, axis=1)
-        return (best, kept * mass + jnp.sum(likely, axis=1), moment), None
+        decay, likely = likelihood(least - best), likelihood(residuals - best[:, None])
+        moment = decay * moment + jnp.sum(likely * answers, axis=1)
+        return (best, decay * mass + jnp.sum(likely, axis=1), moment), None
 
     zero = jnp.zeros_like(y)
-    merged = (jnp.full_like(y, jnp.finfo(x.dtype).max), zero, zero)
+    sums = (jnp.full_like(y, jnp.finfo(x.dtype).max), zero, zero)
     whole = len(pool) - len(pool) % _BLOCK
     if whole:
-        merged, _ = jax.lax.scan(add, merged, pool[:whole].reshape(-1, _BLOCK, pool.shape[1]))
+        sums, _ = jax.lax.scan(add, sums, pool[:whole].reshape(-1, _BLOCK, pool.shape[1]))
     if whole < len(pool):
-        merged, _ = add(merged, pool[whole:])
-    _, mass, moment = merged
+        sums, _ = add(sums, pool[whole:])
+    _, mass, moment = sums
     return moment / mass
 
 
@@ -177,8 +179,8 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
         predictor = RepairedProcess if task.repair else GaussianProcess
         return predictor(task.noise_variance, kernel=task.kernel, temperature=task.temperature)
     if type(task) is not LinearRegression:
-        wanted = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
-        raise expected("task", wanted, type(task).__name__)
+        requirement = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
+        raise expected("task", requirement, type(task).__name__)
     if isinstance(task.weights, GaussianWeights):
         return GaussianPosterior(task.weights.covariance, task.noise_variance)
     if isinstance(task.weights, WeightPool):

@@ -55,12 +55,12 @@ class Descent(LinearPredictor):
         for name in ("layers", "dim"):
             require_integer(name, getattr(self, name))
 
-    def _require_shape(self, name: str, wanted: str, *each: int) -> None:
+    def _require_shape(self, name: str, requirement: str, *sizes: int) -> None:
         self._require_sizes()
-        shapes, value = (each, (self.layers, *each)), getattr(self, name)
-        require_finite(name, value, wanted)
+        shapes, value = (sizes, (self.layers, *sizes)), getattr(self, name)
+        require_finite(name, value, requirement)
         if isinstance(value, jax.Array) and value.shape not in shapes:
-            raise expected(name, f"{wanted}, or one for each layer: shape {shapes[0]} or {shapes[1]}", value.shape)
+            raise expected(name, f"{requirement}, or one for each layer: shape {shapes[0]} or {shapes[1]}", value.shape)
 
     @abc.abstractmethod
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -80,8 +80,8 @@ class Descent(LinearPredictor):
             (covariance, moment, count), (u, y) = sums, example
             scale = jnp.full_like(count, 1.0 if self.half else 2.0)
             scale = scale / jnp.maximum(count, 1) if self.normalised else scale
-            found = self.descend(scale * covariance, scale * moment)
-            return (covariance + u[:, None] * u[None, :], moment + y * u, count + 1), found
+            weights = self.descend(scale * covariance, scale * moment)
+            return (covariance + u[:, None] * u[None, :], moment + y * u, count + 1), weights
 
         start = (jnp.zeros((self.dim, self.dim), x.dtype), jnp.zeros_like(x[0]), jnp.zeros((), x.dtype))
         return jax.lax.scan(position, start, (x, prompt.y))[1]
@@ -134,8 +134,8 @@ class PreconditionedDescent(Descent):
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """L steps from zero."""
-        each, _ = self.matrices(moment.dtype)
-        return steps(lambda w, a: w - a @ (covariance @ w - moment), jnp.zeros_like(moment), each, self.layers)
+        matrices, _ = self.matrices(moment.dtype)
+        return steps(lambda w, a: w - a @ (covariance @ w - moment), jnp.zeros_like(moment), matrices, self.layers)
 
     def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
         """A, and zeros."""
@@ -179,17 +179,17 @@ class GradientDescentPlusPlus(Descent):
         Source: [vonOswald23].
         """
         require_integer("dim", dim)
-        named = {"rate": rate, "contraction": contraction}
-        a, b = (_multiples(number(name, value), dim) for name, value in named.items())
+        scalars = {"rate": rate, "contraction": contraction}
+        a, b = (_multiples(number(name, value), dim) for name, value in scalars.items())
         return cls(a, b, layers=layers, dim=dim, normalised=normalised, half=half)
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """L steps from zero."""
 
-        def step(state: tuple[Array, Array], own: tuple[Array, Array]) -> tuple[Array, Array]:
-            (w, h), (a, b) = state, own
-            moved = w - h.T @ (a @ (h @ (covariance @ w - moment)))
-            return moved, h - b @ (h @ covariance @ h.T) @ a.T @ h
+        def step(state: tuple[Array, Array], matrices: tuple[Array, Array]) -> tuple[Array, Array]:
+            (w, h), (a, b) = state, matrices
+            next_w = w - h.T @ (a @ (h @ (covariance @ w - moment)))
+            return next_w, h - b @ (h @ covariance @ h.T) @ a.T @ h
 
         start = (jnp.zeros_like(moment), jnp.eye(self.dim, dtype=moment.dtype))
         return steps(step, start, self.matrices(moment.dtype), self.layers)[0]
@@ -200,15 +200,15 @@ class GradientDescentPlusPlus(Descent):
         return a, b
 
 
-def per_layer(parameter: Float[Array, "*shape"], layers: int, shared: int, dtype: Any) -> Float[Array, "layer *rest"]:
-    """A parameter with its axis for layers, which it lacks (it has ``shared`` axes) if all layers share it."""
+def per_layer(parameter: Float[Array, "*shape"], layers: int, axes: int, dtype: Any) -> Float[Array, "layer *rest"]:
+    """A parameter with its axis for layers, which it lacks (it has ``axes`` axes) if all layers share it."""
     parameter = parameter.astype(dtype)
-    return jnp.broadcast_to(parameter, (layers, *parameter.shape)) if parameter.ndim == shared else parameter
+    return jnp.broadcast_to(parameter, (layers, *parameter.shape)) if parameter.ndim == axes else parameter
 
 
 def steps(step: Callable[[Any, Any], Any], start: Any, parameters: Any, layers: int) -> Any:
     """``step(state, parameters of a layer)`` for one layer after the other; a few are compiled as they are."""
-    return jax.lax.scan(lambda state, own: (step(state, own), None), start, parameters, unroll=min(layers, 6))[0]
+    return jax.lax.scan(lambda state, layer: (step(state, layer), None), start, parameters, unroll=min(layers, 6))[0]
 
 
 def _multiples(values: Float[Array, "*shape"], dim: int) -> Array:

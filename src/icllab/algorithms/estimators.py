@@ -1,6 +1,6 @@
 """Any regressor with ``fit`` and ``predict`` as a predictor: fitted anew to every prefix of the prompt."""
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import equinox as eqx
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import EnvironmentFault, expected, require_number
+from icllab.core.errors import EnvironmentFault, expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 
@@ -26,8 +26,8 @@ class FittedEstimator(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         """The predictions, one fit for each position answered."""
         x, y = np.asarray(prompt.x), np.asarray(prompt.y)
-        answered = range(prompt.positions) if self.positions == "every" else [prompt.length]
-        return jnp.asarray([self._answer(x[: i + 1], y[:i]) for i in answered], prompt.y.dtype)
+        positions = range(prompt.positions) if self.positions == "every" else [prompt.length]
+        return jnp.asarray([self._answer(x[: i + 1], y[:i]) for i in positions], prompt.y.dtype)
 
     def _answer(self, x: np.ndarray, y: np.ndarray) -> float:
         from sklearn.base import clone
@@ -35,8 +35,8 @@ class FittedEstimator(AbstractPredictor):
         if len(y) < self.fewest:
             return self.otherwise
         try:
-            unfitted: Any = clone(self.estimator, safe=False)
-            answer = unfitted.fit(x[:-1], y).predict(x[-1:])
+            copy: Any = clone(self.estimator, safe=False)
+            answer = copy.fit(x[:-1], y).predict(x[-1:])
         except ValueError as reason:
             name, why = type(self.estimator).__name__, str(reason).partition("\n")[0]
             hint = f"it says {why!r}; fewest=... leaves out positions that have seen less"
@@ -76,5 +76,6 @@ def from_sklearn(
         raise expected("positions", "'every' or 'last'", positions)
     if isinstance(fewest, bool) or not isinstance(fewest, Integral) or fewest < 1:
         raise expected("fewest", "an integer of at least 1: no estimator fits no examples", fewest)
-    require_number("otherwise", otherwise, "a number", lambda _: True)
+    if isinstance(otherwise, bool) or not isinstance(otherwise, Real):
+        raise expected("otherwise", "a number", otherwise)
     return FittedEstimator(estimator=estimator, positions=positions, fewest=fewest, otherwise=otherwise)

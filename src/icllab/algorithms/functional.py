@@ -10,22 +10,17 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from icllab.algorithms.descent import Rate, per_layer, steps
-from icllab.algorithms.least_squares import number, require_finite, require_non_negative
+from icllab.algorithms.least_squares import number, require_finite
 from icllab.algorithms.recursions import ridge_weights
+from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE
 from icllab.core.errors import expected, require_flag, require_integer
 from icllab.core.kernels import SOFTMAX, Kernel, features_of, gram, kernel_warnings, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
-from icllab.tasks.regression import require_leaf
-
-
-def _require_temperature(value: object) -> None:
-    require_leaf("temperature", value, "a finite number > 0", lambda t: (t > 0) & np.isfinite(t))
 
 
 class KernelPredictor(AbstractPredictor):
@@ -47,9 +42,9 @@ class KernelPredictor(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"), kw_only=True)
 
     def __check_init__(self) -> None:
-        _require_temperature(self.temperature)
+        POSITIVE.require_leaf("temperature", self.temperature)
         require_kernel("kernel", self.kernel, symmetric=self._symmetric)
-        require_non_negative(self._regulariser, getattr(self, self._regulariser))
+        NON_NEGATIVE_OR_INF.require_leaf(self._regulariser, getattr(self, self._regulariser))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -98,8 +93,8 @@ class FunctionalDescent(KernelPredictor):
         require_flag("normalised", self.normalised)
         require_finite("rate", self.rate, "one number, or one for each layer")
         if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
-            wanted = f"one number, or one for each layer: shape () or {(self.layers,)}"
-            raise expected("rate", wanted, self.rate.shape)
+            requirement = f"one number, or one for each layer: shape () or {(self.layers,)}"
+            raise expected("rate", requirement, self.rate.shape)
 
     def limit(self) -> "KernelRidge | SoftmaxLimit":
         """What infinitely many small steps lead to, if they converge.
@@ -121,14 +116,14 @@ class FunctionalDescent(KernelPredictor):
             matrix = gram(self.kernel, self.temperature, prompt.x)
             share = 1 / _normalisers(matrix) if self.kernel == SOFTMAX else jnp.ones_like(matrix)
             count = jnp.arange(prompt.positions).astype(matrix.dtype)
-            seen = (count[:, None] > count[None, :]).astype(matrix.dtype)
+            weights = (count[:, None] > count[None, :]).astype(matrix.dtype)
             if self.normalised:
-                seen = seen / jnp.maximum(count, 1)[:, None]
+                weights = weights / jnp.maximum(count, 1)[:, None]
             noise = self.noise_variance.astype(matrix.dtype)
             labels = jnp.broadcast_to(prompt.y, matrix.shape)
 
             def step(alpha: Array, rate: Array) -> Array:  # [position, example]
-                return alpha + rate * seen * (labels - (alpha @ matrix) * share - noise * alpha)
+                return alpha + rate * weights * (labels - (alpha @ matrix) * share - noise * alpha)
 
             rates = per_layer(self.rate, self.layers, 0, matrix.dtype)
             alpha = steps(step, jnp.zeros_like(matrix), rates, self.layers)
@@ -236,7 +231,7 @@ class SoftmaxLimit(AbstractPredictor):
     temperature: Float[Array, ""] = eqx.field(converter=partial(number, "temperature"))
 
     def __check_init__(self) -> None:
-        _require_temperature(self.temperature)
+        POSITIVE.require_leaf("temperature", self.temperature)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -252,10 +247,10 @@ class SoftmaxLimit(AbstractPredictor):
             identity = jnp.eye(prompt.positions, dtype=matrix.dtype)
 
             def answer(position: Array, normaliser: Array) -> Array:
-                seen = i < position
-                among = jnp.where(seen[:, None] & seen[None, :], matrix, identity)
-                of_query = jnp.where(seen, matrix[:, position], 0)
-                labels = jnp.where(seen, prompt.y * normaliser, 0)
+                context = i < position
+                among = jnp.where(context[:, None] & context[None, :], matrix, identity)
+                of_query = jnp.where(context, matrix[:, position], 0)
+                labels = jnp.where(context, prompt.y * normaliser, 0)
                 return labels @ jnp.linalg.solve(among, of_query) / normaliser[position]
 
             return jax.vmap(answer)(i, normalisers)

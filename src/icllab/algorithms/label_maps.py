@@ -50,8 +50,8 @@ class LabelMap(AbstractPredictor):
 
     def __check_init__(self) -> None:
         if not isinstance(self.algorithm, Descent):
-            known = "a GradientDescent, PreconditionedDescent or GradientDescentPlusPlus"
-            raise expected("algorithm", known, type(self.algorithm).__name__)
+            options = "a GradientDescent, PreconditionedDescent or GradientDescentPlusPlus"
+            raise expected("algorithm", options, type(self.algorithm).__name__)
 
     def __call__(self, prompt: CovariancePrompt) -> Float[Array, "1 dim dim"]:
         """The label map of the algorithm on inputs with this sample covariance."""
@@ -80,20 +80,20 @@ def _in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda out: out[..., 0], function(*(full(array, 1) for array in arrays)))
 
     @one.def_vmap
-    def _(size: int, batched: list[bool], *arrays: Array) -> tuple[Any, Any]:
+    def _(size: int, mask: list[bool], *arrays: Array) -> tuple[Any, Any]:
         block = min(size, 2 ** max(0, (_CACHED // arrays[0][0].size).bit_length() - 1))  # vectors without a remainder
 
         def blocks(array: Array) -> Array:
             padded = jnp.pad(array, ((0, -size % block), *((0, 0),) * (array.ndim - 1)))
             return jnp.moveaxis(padded.reshape(-1, block, *array.shape[1:]), 1, -1)
 
-        def run(own: list[Array]) -> Any:
-            given = iter(own)
-            return function(*(next(given) if b else full(a, block) for a, b in zip(arrays, batched, strict=True)))
+        def run(block_arrays: list[Array]) -> Any:
+            iterator = iter(block_arrays)
+            return function(*(next(iterator) if b else full(a, block) for a, b in zip(arrays, mask, strict=True)))
 
-        found = jax.lax.map(run, [blocks(a) for a, b in zip(arrays, batched, strict=True) if b])
-        found = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(-1, *x.shape[1:-1])[:size], found)
-        return found, jax.tree.map(lambda _: True, found)
+        outputs = jax.lax.map(run, [blocks(a) for a, b in zip(arrays, mask, strict=True) if b])
+        outputs = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(-1, *x.shape[1:-1])[:size], outputs)
+        return outputs, jax.tree.map(lambda _: True, outputs)
 
     return one
 
@@ -125,7 +125,7 @@ def _product(a: Float[Array, "row inner prompt"], b: Float[Array, "inner column 
 
 _product.defvjp(
     lambda a, b: (_product(a, b), (a, b)),
-    lambda known, change: (_product(change, _turned(known[1])), _product(_turned(known[0]), change)),
+    lambda factors, change: (_product(change, _turned(factors[1])), _product(_turned(factors[0]), change)),
 )
 _forward = _in_blocks(_recursion)
 _backward = _in_blocks(lambda s, a, b, change: jax.vjp(_recursion, s, a, b)[1](change))
@@ -139,4 +139,4 @@ def _plus_plus(
     return _forward(s, a, b)
 
 
-_plus_plus.defvjp(lambda s, a, b: (_forward(s, a, b), (s, a, b)), lambda known, change: _backward(*known, change))
+_plus_plus.defvjp(lambda s, a, b: (_forward(s, a, b), (s, a, b)), lambda saved, change: _backward(*saved, change))

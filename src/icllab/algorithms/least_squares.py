@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.algorithms.recursions import least_squares_weights, ridge_weights
+from icllab.core.domains import NON_NEGATIVE_OR_INF
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
@@ -23,19 +24,10 @@ def number(name: str, value: object) -> Array:
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
 
-def require_non_negative(name: str, value: object, hint: str = "", *, axes: int = 0) -> None:
-    """Refuse a number below zero, or none, and more than so many axes; what is traced has no sign to be looked at."""
-    if isinstance(value, jax.Array) and value.ndim > axes:
-        wanted = "one number >= 0" if not axes else f"numbers >= 0 of at most {axes} axis"
-        raise expected(name, wanted, value.shape, hint or "jax.vmap makes an ensemble of an array")
-    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) >= 0):
-        raise expected(name, "numbers >= 0" if value.ndim else "a number >= 0", value.tolist(), hint)
-
-
-def require_finite(name: str, value: object, wanted: str) -> None:
-    """Refuse an array with numbers that are infinite or none; a traced one cannot be looked at and passes."""
+def require_finite(name: str, value: object, requirement: str) -> None:
+    """Raise unless all numbers of an array are finite; a traced array passes."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.isfinite(value).all():
-        raise expected(name, f"{wanted}, finite", "numbers that are not")
+        raise expected(name, f"{requirement}, finite", "numbers that are not")
 
 
 class LinearPredictor(AbstractPredictor):
@@ -89,7 +81,7 @@ class Ridge(LinearPredictor):
     ridge: Float[Array, ""] = eqx.field(converter=partial(number, "ridge"))
 
     def __check_init__(self) -> None:
-        require_non_negative("ridge", self.ridge)
+        NON_NEGATIVE_OR_INF.require_leaf("ridge", self.ridge)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The ridge estimate of every prefix."""

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks.higher_order_chain import HigherOrderChain
@@ -61,7 +62,7 @@ class NGram(AbstractPredictor):
             InputError: A number is out of its range, or a table has more than 2^25 entries.
         """
         require_integer("n", n)
-        require_number("smoothing", smoothing, "a finite number > 0", lambda s: 0 < s < np.inf)
+        POSITIVE.require("smoothing", smoothing)
         law, laws = np.full((1, text.vocabulary), 1 / text.vocabulary), []
         for order in range(1, n + 1):
             counts = text.counts(order)
@@ -104,6 +105,6 @@ class NGram(AbstractPredictor):
         return answer
 
 
-def _require_n(n: object, most: int, why: str = "") -> None:
-    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= most:
-        raise expected("n", f"an integer from 1 to {most}{why}", n)
+def _require_n(n: object, largest: int, why: str = "") -> None:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= largest:
+        raise expected("n", f"an integer from 1 to {largest}{why}", n)

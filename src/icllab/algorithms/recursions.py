@@ -90,22 +90,22 @@ def least_squares_weights(
         size = fresh @ fresh
         new = size > negligible * (u @ u)
         size = jnp.where(new, size, jnp.ones_like(size))
-        seen = u @ state.root
-        gain = 1 / (1 + seen @ seen)
-        image = gain * (state.root @ seen)
+        rooted = u @ state.root
+        gain = 1 / (1 + rooted @ rooted)
+        image = gain * (state.root @ rooted)
         along = jnp.where(new, fresh / size, image)
-        taken = jnp.where(new, fresh / size, image / (1 + jnp.sqrt(gain)))
+        update = jnp.where(new, fresh / size, image / (1 + jnp.sqrt(gain)))
         column = jnp.where(new & (jnp.arange(dim, dtype=jnp.int32) == state.rank), jnp.ones_like(u), jnp.zeros_like(u))
-        projected = jnp.where(new, fresh / jnp.sqrt(size), jnp.zeros_like(fresh))
+        direction = jnp.where(new, fresh / jnp.sqrt(size), jnp.zeros_like(fresh))
         after = _Known(
             weights=state.weights + (y - u @ state.weights) * along,
-            unseen=state.unseen - projected[:, None] * projected[None, :],
-            root=state.root - taken[:, None] * seen[None, :] + along[:, None] * column[None, :],
+            unseen=state.unseen - direction[:, None] * direction[None, :],
+            root=state.root - update[:, None] * rooted[None, :] + along[:, None] * column[None, :],
             rank=state.rank + new.astype(state.rank.dtype),
         )
         return after, state.weights
 
-    zero, one = jnp.zeros((dim, dim), inputs.dtype), jnp.eye(dim, dtype=inputs.dtype)
-    start = _Known(jnp.zeros_like(inputs[0]), one, zero, jnp.zeros((), jnp.int32))
+    zero, identity = jnp.zeros((dim, dim), inputs.dtype), jnp.eye(dim, dtype=inputs.dtype)
+    start = _Known(jnp.zeros_like(inputs[0]), identity, zero, jnp.zeros((), jnp.int32))
     last, before = jax.lax.scan(step, start, (inputs[:-1], labels[:-1]))
     return jnp.concatenate([before, last.weights[None]])

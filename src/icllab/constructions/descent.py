@@ -53,8 +53,8 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
 
 @singledispatch
 def _attention(algorithm: object, answers: str, form: str) -> AbstractModel:
-    known = "GradientDescent, PreconditionedDescent, GradientDescentPlusPlus or FunctionalDescent"
-    raise expected("algorithm", f"a {known}", type(algorithm).__name__)
+    options = "GradientDescent, PreconditionedDescent, GradientDescentPlusPlus or FunctionalDescent"
+    raise expected("algorithm", f"a {options}", type(algorithm).__name__)
 
 
 @_attention.register

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import NON_NEGATIVE
+from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.networks.embedding import Tokens
 from icllab.models.networks.transformer import BlockOptions, Transformer
@@ -29,13 +30,13 @@ class HeadBounds(NamedTuple):
     r"""What a head of finite strength attains at least, on any sequence of so many tokens.
 
     Attributes:
-        stored: Attention from a token to the one before it, :math:`1-\delta`.
-        matched: Attention to what followed the earlier occurrences, where there are any.
+        previous_attention: Attention from a token to the one before it, :math:`1-\delta`.
+        match_attention: Attention to what followed the earlier occurrences, where there are any.
         margin: Logit of the right token above that of any other, where all occurrences were followed by one token.
     """
 
-    stored: float
-    matched: float
+    previous_attention: float
+    match_attention: float
     margin: float
 
     __repr__ = fields_repr
@@ -95,24 +96,24 @@ def induction_head(
     buffer = slice(place.stop, place.stop + vocabulary)
     answer = slice(buffer.stop, buffer.stop + vocabulary)
     symbol = slice(0, vocabulary)  # of a head
-    one = np.eye(vocabulary)
+    symbols = np.eye(vocabulary)
     inwards, outwards = np.zeros((2, 3, width, dim)), np.zeros((2, dim, width))
     (query, key, value), output = inwards[0], outwards[0]
     query[place, :tokens] = previous * np.eye(tokens, k=-1)
     key[place, :tokens] = np.eye(tokens)
-    value[content, symbol] = one
-    output[symbol, buffer] = one
+    value[content, symbol] = symbols
+    output[symbol, buffer] = symbols
     (query, key, value), output = inwards[1], outwards[1]
-    query[content, symbol] = match * one
+    query[content, symbol] = match * symbols
     query[place, vocabulary] = -match
-    key[buffer, symbol] = one
+    key[buffer, symbol] = symbols
     key[place.start, vocabulary] = 1.0
-    value[content, symbol] = one
-    output[symbol, answer] = one
+    value[content, symbol] = symbols
+    output[symbol, answer] = symbols
     # With the axis of heads, as the layer has them.
-    heads = [part for own, out in zip(inwards, outwards, strict=True) for part in (*own[:, :, None], out[None])]
+    heads = [part for inward, out in zip(inwards, outwards, strict=True) for part in (*inward[:, :, None], out[None])]
     readout = np.zeros((width, vocabulary))
-    readout[answer] = read * one
+    readout[answer] = read * symbols
     dense = (np.eye(vocabulary + tokens, width), np.zeros(width), readout, np.zeros(vocabulary))
     shape = eqx.filter_eval_shape(
         Transformer,
@@ -138,6 +139,6 @@ def _weights(model: Any) -> list[Any]:
 def _require(*, tokens: int, **strengths: float) -> None:
     require_integer("tokens", tokens, least=2)
     for name, value in strengths.items():
-        require_number(name, value, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+        NON_NEGATIVE.require(name, value)
         if name == "previous" and value > 700:
             raise expected(name, "a number of at most 700, whose exponential is finite", value)

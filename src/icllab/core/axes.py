@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from icllab.core.errors import expected, require_known
+from icllab.core.domains import Domain
+from icllab.core.errors import require_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,20 @@ class Axis(Quantity):
     """Something that results are indexed by.
 
     Attributes:
-        least: The smallest value (None: no such bound).
-        above: What every value is larger than (None: no such bound).
+        least: Smallest value; None without this bound.
+        above: Open lower end of the values; None without this bound.
     """
 
     least: float | None = None
     above: float | None = None
 
     def require(self, values: Iterable[Any]) -> None:
-        """Refuse the first value that lies outside the axis's range (NaN lies outside every one)."""
+        """Raise unless all values lie in the axis's domain; an axis without bounds admits names too."""
+        if self.least is None and self.above is None:
+            return
+        domain = Domain(least=self.least, above=self.above, infinite=True)
         for value in values:
-            if self.least is not None and not value >= self.least:
-                raise expected(self.name, f"a number >= {self.least:g}", value)
-            if self.above is not None and not value > self.above:
-                raise expected(self.name, f"a number > {self.above:g}", value)
+            domain.require(self.name, value)
 
 
 _DERIVED = {
@@ -64,16 +65,16 @@ _DERIVED = {
 """Suffix -> symbol and meaning of what a name with it stands for; ``_line`` is what a figure draws."""
 
 
-def derived(name: str, known: Mapping[str, Quantity]) -> Quantity | None:
+def derived(name: str, quantities: Mapping[str, Quantity]) -> Quantity | None:
     """``known[name]``, or what its suffixes make of a known name; None where there is neither.
 
     ``width_error`` is the standard error of ``width``, ``width_mcse`` that of a Markov chain, ``width_interval`` its
     confidence interval, ``width_theory`` its closed form, ``width_line`` the line that a figure draws. Suffixes nest.
     """
-    if name in known:
-        return known[name]
+    if name in quantities:
+        return quantities[name]
     for suffix, (symbol, meaning) in _DERIVED.items():
-        base = derived(name.removesuffix(suffix), known) if name.endswith(suffix) else None
+        base = derived(name.removesuffix(suffix), quantities) if name.endswith(suffix) else None
         if base is not None:
             return Quantity(name, symbol.format(base.symbol), meaning.format(base.meaning), base.unit)
     return None

@@ -29,26 +29,26 @@ def uniform_and_normal(
     bits = jax.random.bits(key, (rows, uniform + 2 * pairs), jnp.uint32)
     # Without the barrier the compiler draws the bits again wherever they are used.
     numbers = _uniform(jax.lax.optimization_barrier(bits), dtype)
-    found, u, v = jnp.split(numbers, [uniform, uniform + pairs], axis=1)
+    uniforms, u, v = jnp.split(numbers, [uniform, uniform + pairs], axis=1)
     radius = jnp.sqrt(-2 * jnp.log(1 - u))  # 1 - u is never zero
     cosine, sine = _cosine_and_sine(v)
-    return found, jnp.concatenate([radius * cosine, radius * sine], axis=1)[:, :normal]
+    return uniforms, jnp.concatenate([radius * cosine, radius * sine], axis=1)[:, :normal]
 
 
 def _uniform(bits: UInt[Array, "*shape"], dtype: jnp.dtype) -> Float[Array, "*shape"]:
     if jnp.finfo(dtype).bits == 64:
         return bits.astype(dtype) * 2.0**-32
     # The upper 23 bits as the fraction of a number in [1, 2).
-    one = jnp.uint32(0x3F800000)
-    return jax.lax.bitcast_convert_type((bits >> jnp.uint32(9)) | one, jnp.float32) - 1
+    bits_of_one = jnp.uint32(0x3F800000)
+    return jax.lax.bitcast_convert_type((bits >> jnp.uint32(9)) | bits_of_one, jnp.float32) - 1
 
 
 def _cosine_and_sine(turn: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """Of an angle in turns, from 0 to 1."""
-    signed = turn - 0.5  # half a turn changes the sign of both, and leaves their distribution as it is
-    size = jnp.abs(signed)
+    offset = turn - 0.5  # half a turn changes the sign of both, and leaves their distribution as it is
+    size = jnp.abs(offset)
     sine = _sine(jnp.minimum(size, 0.5 - size))
-    return _sine(0.25 - size), jnp.where(signed < 0, -sine, sine)
+    return _sine(0.25 - size), jnp.where(offset < 0, -sine, sine)
 
 
 def _sine(turn: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

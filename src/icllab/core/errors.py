@@ -5,8 +5,7 @@ Every error of the library carries the exit status the command line ends with.
 
 import difflib
 import os
-from collections.abc import Callable, Iterable
-from numbers import Integral, Real
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -32,47 +31,26 @@ class CellsMissing(IclError):
     exit_status = 3
 
 
-def expected(name: str, wanted: str, came: object, hint: str = "") -> InputError:
-    """``name: expected <wanted>, got <came>; <hint>``, in one line whatever ``came`` looks like."""
-    said = repr(came)
-    if "\n" in said:
-        said = " ".join(said.split())
-        said = said if len(said) <= 120 else f"{said[:117]}..."
-    return InputError(f"{name}: expected {wanted}, got {said}" + (f"; {hint}" if hint else ""))
+def expected(name: str, requirement: str, value: object, hint: str = "") -> InputError:
+    """``name: expected <requirement>, got <value>; <hint>``, in one line whatever the ``repr`` of ``value`` is."""
+    text = repr(value)
+    if "\n" in text:
+        text = " ".join(text.split())
+        text = text if len(text) <= 120 else f"{text[:117]}..."
+    return InputError(f"{name}: expected {requirement}, got {text}" + (f"; {hint}" if hint else ""))
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
-    """Refuse what is no integer of at least ``least``: 2.5, True and "3" too."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise expected(name, f"an integer of at least {least}", value)
+    """Raise unless ``value`` is an int >= ``least``; 2.0, True and "3" are none."""
+    from icllab.core.domains import Domain
+
+    Domain(int, least=least).require(name, value)
 
 
-def require_number(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
-    """Refuse what is no real number, and those that do not fit; ``wanted`` says in words which do."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not fits(float(value)):
-        raise expected(name, wanted, value)
-
-
-def require_scalar(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
-    """:func:`require_number` for what may also be an array without axes; a traced one cannot be asked, and passes."""
-    import jax
-    import numpy as np
-    from jax.core import Tracer
-
-    if isinstance(value, jax.Array | np.ndarray):
-        real = jax.numpy.issubdtype(value.dtype, np.floating) or jax.numpy.issubdtype(value.dtype, np.integer)
-        if value.ndim or not real:
-            raise expected(name, wanted, f"{value.dtype.name} of shape {value.shape}")
-        if isinstance(value, Tracer):
-            return
-        value = value.item()
-    require_number(name, value, wanted, fits)
-
-
-def require_instance(name: str, value: Any, kind: type, wanted: str) -> None:
+def require_instance(name: str, value: Any, kind: type, requirement: str) -> None:
     """Refuse what is no value of a class: the class itself, for one."""
     if not isinstance(value, kind):
-        raise expected(name, wanted, kind_of(value))
+        raise expected(name, requirement, kind_of(value))
 
 
 def kind_of(value: Any) -> str:
@@ -105,23 +83,23 @@ def require_key(value: Any) -> None:
         raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
 
 
-def require_known(kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+def require_known(kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
     """Refuse a name that is not among the known ones; the error is that of :func:`unknown`."""
-    known = list(known)
-    if name not in known:
-        raise unknown(kind, name, known, hint)
+    names = list(names)
+    if name not in names:
+        raise unknown(kind, name, names, hint)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+def unknown(kind: str, name: str, names: Iterable[str], hint: str = "") -> InputError:
     """An unknown name, with the nearest valid one (or all of them where they are few)."""
-    known = sorted(known)
-    near = [] if not isinstance(name, str) else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = sorted(names)
+    near = [] if not isinstance(name, str) else difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # A claim is often named without its subject: 'double_descent' for 'asymptotics/double_descent'.
-    near = near or [k for k in known if k.endswith(f"/{name}")]
+    near = near or [k for k in names if k.endswith(f"/{name}")]
     if near:
         advice = f"did you mean {near[0]!r}?"
-    elif len(known) <= 12:
-        advice = "known: " + (", ".join(known) or "none")
+    elif len(names) <= 12:
+        advice = "known: " + (", ".join(names) or "none")
     else:
-        advice = f"{len(known)} are known"
+        advice = f"{len(names)} are known"
     return InputError(f"unknown {kind} {name!r}; {advice}" + (f" {hint}" if hint else ""))

@@ -15,19 +15,19 @@ class DamagedFile(EnvironmentFault):
 
 
 @contextlib.contextmanager
-def disk_faults(doing: str, kept: str = "every finished cell is kept") -> Iterator[None]:
+def disk_faults(doing: str, status: str = "every finished cell is kept") -> Iterator[None]:
     """Turn the operating system's refusal into one line that says what still stands."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise EnvironmentFault(f"{doing}: {reason}; {kept}, mend the directory and run again to go on") from error
+        raise EnvironmentFault(f"{doing}: {reason}; {status}, mend the directory and run again to go on") from error
 
 
-def write_atomically(path: Path, content: bytes, kept: str = "every finished cell is kept") -> None:
+def write_atomically(path: Path, content: bytes, status: str = "every finished cell is kept") -> None:
     """Write ``content`` so that ``path`` holds either all of it or what it held before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
-    with disk_faults(f"cannot write {path}", kept):
+    with disk_faults(f"cannot write {path}", status):
         try:
             with temporary.open("wb") as file:
                 file.write(content)
@@ -44,14 +44,14 @@ def write_atomically(path: Path, content: bytes, kept: str = "every finished cel
                 temporary.unlink(missing_ok=True)
 
 
-def difference(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> str:
+def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str:
     """``alpha is 2 there and 4 here``, for every entry that differs."""
     parts = []
-    for name in sorted({*stored, *wanted}):
-        there, here = stored.get(name), wanted.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            if there != here:
-                parts.append(difference(there, here, prefix=f"{name}."))
-        elif there != here:
-            parts.append(f"{prefix}{name} is {there!r} there and {here!r} here")
+    for name in sorted({*old, *new}):
+        old_value, new_value = old.get(name), new.get(name)
+        if isinstance(old_value, Mapping) and isinstance(new_value, Mapping):
+            if old_value != new_value:
+                parts.append(difference(old_value, new_value, prefix=f"{name}."))
+        elif old_value != new_value:
+            parts.append(f"{prefix}{name} is {old_value!r} there and {new_value!r} here")
     return ", ".join(parts)

@@ -33,8 +33,8 @@ def canonical(value: Any) -> Value:
 
 def spelled(coordinates: Mapping[str, Any]) -> str:
     """``dim=40, tau=1.5``."""
-    shown = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in coordinates.items()}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
+    texts = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in coordinates.items()}
+    return ", ".join(f"{name}={value}" for name, value in texts.items())
 
 
 def stable_hash(coordinates: Mapping[str, Any]) -> int:
@@ -99,8 +99,8 @@ class Grid:
         """The traced axes within one cell."""
         if self.block is None:
             return dict(self.traced)
-        own = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
-        return {name: own if name == "seed" else values for name, values in self.traced.items()}
+        seeds = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
+        return {name: seeds if name == "seed" else values for name, values in self.traced.items()}
 
     @property
     def _seeds(self) -> tuple[Value, ...]:
@@ -122,15 +122,15 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
     """
     import numpy as np
 
-    values = {name: tuple(some) for name, some in axes.items()}
+    values = {name: tuple(points) for name, points in axes.items()}
     rows = [function(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
     shape = tuple(map(len, values.values()))
-    found: dict[str, Named] = {}
+    columns: dict[str, Named] = {}
     for name, first in rows[0].items():
-        own = first[0] if isinstance(first, tuple) else ()
-        stacked = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
-        found[name] = ((*values, *own), stacked.reshape(*shape, *stacked.shape[1:]))
-    return found
+        inner_axes = first[0] if isinstance(first, tuple) else ()
+        array = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
+        columns[name] = ((*values, *inner_axes), array.reshape(*shape, *array.shape[1:]))
+    return columns
 
 
 def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
@@ -143,10 +143,10 @@ def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
 
     names = list(axes)
 
-    def over(rest: list[str], fixed: dict[str, Any]) -> Any:
-        if not rest:
-            return function(**fixed)
-        first, *others = rest
-        return jax.vmap(lambda value: over(others, {**fixed, first: value}))(axes[first])
+    def over(remainder: list[str], values: dict[str, Any]) -> Any:
+        if not remainder:
+            return function(**values)
+        first, *tail = remainder
+        return jax.vmap(lambda value: over(tail, {**values, first: value}))(axes[first])
 
     return over(names, {})

@@ -57,8 +57,8 @@ def require_kernel(name: str, kernel: object, *, symmetric: bool = False, functi
         return
     names = tuple(ELEMENTWISE) if symmetric else NAMES
     if kernel not in names:
-        wanted = ", ".join(names) + (" or a function" if function else "")
-        raise expected(name, wanted, kernel, "a softmax is not symmetric" if kernel == SOFTMAX else "")
+        options = ", ".join(names) + (" or a function" if function else "")
+        raise expected(name, options, kernel, "a softmax is not symmetric" if kernel == SOFTMAX else "")
 
 
 def gram(
@@ -75,8 +75,8 @@ def gram(
     temperature = temperature.astype(inputs.dtype)
     if isinstance(kernel, str):
         return ELEMENTWISE["exponential" if kernel == SOFTMAX else kernel](inputs @ inputs.T / temperature)
-    scaled = inputs / jnp.sqrt(temperature)
-    return jax.vmap(lambda u: jax.vmap(lambda v: kernel(u, v))(scaled))(scaled)
+    points = inputs / jnp.sqrt(temperature)
+    return jax.vmap(lambda u: jax.vmap(lambda v: kernel(u, v))(points))(points)
 
 
 def features_of(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
@@ -91,8 +91,8 @@ def features_of(matrix: Float[Array, "position position"]) -> Float[Array, "posi
         pivot = left[place, place]
         sound = pivot > least[place]
         column = left[:, place] / jnp.sqrt(jnp.where(sound, pivot, jnp.ones_like(pivot)))
-        taken = jnp.where(sound & (row >= place), column, jnp.zeros_like(column))
-        return left - taken[:, None] * taken[None, :], taken
+        feature = jnp.where(sound & (row >= place), column, jnp.zeros_like(column))
+        return left - feature[:, None] * feature[None, :], feature
 
     return jax.lax.scan(step, matrix, row)[1].T
 

@@ -32,7 +32,7 @@ class _State(NamedTuple):
     residual: Array
     direction: Array
     product: Array  # <r, M r> of the step before; infinite where a recursion starts
-    recomputed: Array  # |b - A x| / |b| when it was last recomputed
+    exact_residual: Array  # |b - A x| / |b| when it was last recomputed
     best: Array  # the iterate whose residual, by the recursion or recomputed, was least
     least: Array  # that residual, relative
     steps: Array
@@ -75,9 +75,9 @@ def conjugate_gradient(
     scale = jnp.where(size == 0, jnp.ones_like(size), size)
 
     def step(state: _State) -> _State:
-        turned = preconditioner(state.residual)
-        product = jnp.vdot(state.residual, turned)
-        direction = turned + product / state.product * state.direction
+        z = preconditioner(state.residual)
+        product = jnp.vdot(state.residual, z)
+        direction = z + product / state.product * state.direction
         image = operator(direction)
         curvature = jnp.vdot(direction, image)
         length = product / curvature
@@ -90,20 +90,20 @@ def conjugate_gradient(
         steps = state.steps + 1
         check = ~(relative > tolerance) | ~sound | (steps >= iterations)
         residual = jax.lax.cond(check, lambda: right - recompute(value), lambda: residual)
-        recomputed = jnp.where(check, jnp.sqrt(jnp.vdot(residual, residual)) / scale, state.recomputed)
-        improved = (recomputed > tolerance) & (recomputed <= state.recomputed / 2) & sound
-        now = jnp.where(check, recomputed, relative)
+        exact_residual = jnp.where(check, jnp.sqrt(jnp.vdot(residual, residual)) / scale, state.exact_residual)
+        progress = (exact_residual > tolerance) & (exact_residual <= state.exact_residual / 2) & sound
+        now = jnp.where(check, exact_residual, relative)
         better = sound & (now < state.least)
         return _State(
             value=value,
             residual=residual,
             direction=direction,
             product=jnp.where(check, jnp.full_like(product, jnp.inf), product),
-            recomputed=recomputed,
+            exact_residual=exact_residual,
             best=jnp.where(better, value, state.best),
             least=jnp.where(better, now, state.least),
             steps=steps,
-            going=~check | improved,
+            going=~check | progress,
         )
 
     start = _State(
@@ -111,14 +111,14 @@ def conjugate_gradient(
         residual=right,
         direction=jnp.zeros_like(right),
         product=jnp.full_like(size, jnp.inf),
-        recomputed=size / scale,
+        exact_residual=size / scale,
         best=jnp.zeros_like(right),
         least=size / scale,
         steps=jnp.zeros((), jnp.int32),
         going=size / scale > tolerance,
     )
     end = jax.lax.while_loop(lambda state: state.going & (state.steps < iterations), step, start)
-    converged = end.recomputed <= tolerance
+    converged = end.exact_residual <= tolerance
 
     def best() -> tuple[Array, Array]:
         left = right - recompute(end.best)
@@ -126,5 +126,5 @@ def conjugate_gradient(
         better = relative < size / scale  # the recursion may have been mistaken; then the start is better
         return jnp.where(better, end.best, jnp.zeros_like(right)), jnp.where(better, relative, size / scale)
 
-    value, residual = jax.lax.cond(converged, lambda: (end.value, end.recomputed), best)
+    value, residual = jax.lax.cond(converged, lambda: (end.value, end.exact_residual), best)
     return IterativeSolution(value, end.steps, residual, residual <= tolerance)

@@ -30,8 +30,8 @@ class Prompt(eqx.Module):
         return self.positions - 1
 
     @abc.abstractmethod
-    def replaced_after(self, position: int, other: "Prompt") -> "Prompt":
-        """Everything a prediction at ``position`` may not depend on, taken from ``other``."""
+    def replaced_after(self, position: int, replacement: "Prompt") -> "Prompt":
+        """Everything a prediction at ``position`` may not depend on, taken from ``replacement``."""
 
     @abc.abstractmethod
     def alone(self, position: int, *, size: int = 1) -> "Prompt":
@@ -41,13 +41,13 @@ class Prompt(eqx.Module):
         any context, with ``size=position + 1`` nothing is lost but what comes later.
         """
 
-    def _window(self, values: Array, position: int, size: int, more: int = 0) -> Array:
-        """The entries of the ``size`` positions that end at ``position``, and ``more`` after them."""
+    def _window(self, values: Array, position: int, size: int, extra: int = 0) -> Array:
+        """The entries of the ``size`` positions that end at ``position``, and ``extra`` after them."""
         if not (isinstance(position, int) and 0 <= position < self.positions):
             raise expected("position", f"an integer from 0 to {self.positions - 1}", position)
         if not (isinstance(size, int) and 1 <= size <= position + 1):
             raise expected("size", f"an integer from 1 to {position + 1}, the positions up to {position}", size)
-        return jax.lax.slice_in_dim(values, position + 1 - size, position + 1 + more)
+        return jax.lax.slice_in_dim(values, position + 1 - size, position + 1 + extra)
 
 
 class RegressionPrompt(Prompt):
@@ -66,11 +66,12 @@ class RegressionPrompt(Prompt):
         """Input dimension."""
         return self.x.shape[-1]
 
-    def replaced_after(self, position: int, other: "RegressionPrompt") -> "RegressionPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def replaced_after(self, position: int, replacement: "RegressionPrompt") -> "RegressionPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """The query ``x[position]`` stays; its own target and all later examples change."""
         i = jnp.arange(self.positions)
         return type(self)(
-            x=jnp.where((i <= position)[:, None], self.x, other.x), y=jnp.where(i < position, self.y, other.y)
+            x=jnp.where((i <= position)[:, None], self.x, replacement.x),
+            y=jnp.where(i < position, self.y, replacement.y),
         )
 
     def alone(self, position: int, *, size: int = 1) -> "RegressionPrompt":
@@ -88,14 +89,14 @@ class TokenPrompt(Prompt):
         """One per token that has a successor."""
         return self.tokens.shape[-1] - 1
 
-    def replaced_after(self, position: int, other: "TokenPrompt") -> "TokenPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def replaced_after(self, position: int, replacement: "TokenPrompt") -> "TokenPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tokens up to and including ``position`` stay."""
         i = jnp.arange(self.tokens.shape[-1])
-        return type(self)(tokens=jnp.where(i <= position, self.tokens, other.tokens))
+        return type(self)(tokens=jnp.where(i <= position, self.tokens, replacement.tokens))
 
     def alone(self, position: int, *, size: int = 1) -> "TokenPrompt":
         """The last ``size`` tokens up to ``position``, and the token that follows them."""
-        return type(self)(tokens=self._window(self.tokens, position, size, more=1))
+        return type(self)(tokens=self._window(self.tokens, position, size, extra=1))
 
 
 class ItemLabelPrompt(Prompt):
@@ -137,8 +138,8 @@ class ItemLabelPrompt(Prompt):
 
     def content(self) -> Float[Array, "token dim"]:
         """What the tokens hold, without their positions."""
-        paired = jnp.stack([self.items[:-1], self.label_vectors], axis=1)
-        return jnp.concatenate([paired.reshape(-1, self.items.shape[1]), self.items[-1:]])
+        pairs = jnp.stack([self.items[:-1], self.label_vectors], axis=1)
+        return jnp.concatenate([pairs.reshape(-1, self.items.shape[1]), self.items[-1:]])
 
     def tokens(self) -> Float[Array, "token feature"]:
         """Place and content of every token, side by side."""
@@ -146,14 +147,14 @@ class ItemLabelPrompt(Prompt):
         positions = self.shift + jnp.arange(len(content))
         return jnp.concatenate([jax.nn.one_hot(positions, self.position_dim, dtype=content.dtype), content], axis=1)
 
-    def replaced_after(self, position: int, other: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def replaced_after(self, position: int, replacement: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """The items up to ``position`` stay, and the labels of those before it."""
         i = jnp.arange(self.positions)
         return type(self)(
-            items=jnp.where((i <= position)[:, None], self.items, other.items),
-            label_vectors=jnp.where((i[:-1] < position)[:, None], self.label_vectors, other.label_vectors),
-            labels=jnp.where(i < position, self.labels, other.labels),
-            classes=jnp.where(i <= position, self.classes, other.classes),
+            items=jnp.where((i <= position)[:, None], self.items, replacement.items),
+            label_vectors=jnp.where((i[:-1] < position)[:, None], self.label_vectors, replacement.label_vectors),
+            labels=jnp.where(i < position, self.labels, replacement.labels),
+            classes=jnp.where(i <= position, self.classes, replacement.classes),
             shift=self.shift,
             position_dim=self.position_dim,
         )

@@ -88,6 +88,6 @@ class AbstractModel(AbstractPredictor):
         return self.trace(prompt).prediction
 
 
-def declared(predictor: Predictor, what: Literal["positions", "traceable", "differentiable"]) -> Any:
+def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable"]) -> Any:
     """What a predictor declares of itself; a plain function declares the defaults."""
-    return getattr(predictor, what, getattr(AbstractPredictor, what))
+    return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))

@@ -26,10 +26,10 @@ class Reference:
     def text(self) -> str:
         """Authors, year, title and where, on one line."""
         authors = [" ".join(reversed(name.split(", "))) for name in self.fields["author"].split(" and ")]
-        said = [f"{', '.join(authors)} ({self.fields['year']})", self.fields["title"]]
-        said += [self.fields[name] for name in ("journal", "booktitle", "note") if name in self.fields]
-        said += [f"arXiv:{self.fields['eprint']}"] if "eprint" in self.fields else []
-        return _spelled(". ".join(said)) + "."
+        parts = [f"{', '.join(authors)} ({self.fields['year']})", self.fields["title"]]
+        parts += [self.fields[name] for name in ("journal", "booktitle", "note") if name in self.fields]
+        parts += [f"arXiv:{self.fields['eprint']}"] if "eprint" in self.fields else []
+        return _spelled(". ".join(parts)) + "."
 
     @property
     def short(self) -> str:
@@ -53,26 +53,26 @@ def references() -> dict[str, Reference]:
 
 
 @functools.cache
-def parsed(text: str, where: str = "references.bib") -> dict[str, Reference]:
+def parsed(text: str, origin: str = "references.bib") -> dict[str, Reference]:
     """The references of a BibTeX text by key. Its layout is one field a line; anything else is refused."""
     text = text.strip()
-    found: dict[str, Reference] = {}
+    entries: dict[str, Reference] = {}
     for match in _ENTRY.finditer(text):
         fields: dict[str, str] = {}
         for line in match["body"].splitlines():
             field = _FIELD.match(line)
             if field is None:
-                raise InputError(f"{where}, {match['key']}: expected 'name = {{value}},' got {line.strip()!r}")
+                raise InputError(f"{origin}, {match['key']}: expected 'name = {{value}},' got {line.strip()!r}")
             fields[field["name"]] = field["value"]
-        for needed in ("author", "title", "year"):
-            if needed not in fields:
-                raise InputError(f"{where}, {match['key']}: expected a field {needed!r}, got {sorted(fields)}")
-        if match["key"] in found:
-            raise InputError(f"{where}: expected every key once, got {match['key']!r} twice")
-        found[match["key"]] = Reference(match["key"], match["kind"], fields, match[0])
-    if len(found) != len(re.findall(r"^@", text, re.MULTILINE)):
-        raise InputError(f"{where}: expected every '@' to open an entry that a lone '}}' closes")
-    return found
+        for name in ("author", "title", "year"):
+            if name not in fields:
+                raise InputError(f"{origin}, {match['key']}: expected a field {name!r}, got {sorted(fields)}")
+        if match["key"] in entries:
+            raise InputError(f"{origin}: expected every key once, got {match['key']!r} twice")
+        entries[match["key"]] = Reference(match["key"], match["kind"], fields, match[0])
+    if len(entries) != len(re.findall(r"^@", text, re.MULTILINE)):
+        raise InputError(f"{origin}: expected every '@' to open an entry that a lone '}}' closes")
+    return entries
 
 
 def reference(key: str) -> Reference:

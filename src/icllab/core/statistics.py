@@ -15,11 +15,11 @@ def mean_and_error(samples: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.
     A mean needs one sample, a standard error two.
     """
     samples = np.asarray(samples, dtype=float)
-    there = ~np.isnan(samples)
-    count = there.sum(axis)
+    present = ~np.isnan(samples)
+    count = present.sum(axis)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(there, samples, 0.0).sum(axis) / count
-        squares = (np.where(there, samples - np.expand_dims(mean, axis), 0.0) ** 2).sum(axis)
+        mean = np.where(present, samples, 0.0).sum(axis) / count
+        squares = (np.where(present, samples - np.expand_dims(mean, axis), 0.0) ** 2).sum(axis)
         error = np.sqrt(squares / np.where(count > 1, count - 1.0, np.nan) / count)
     return np.asarray(mean), np.asarray(error)
 
@@ -63,10 +63,10 @@ def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
     NaN where they never do, and where they begin at zero or above.
     """
     x, y = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
-    reached = y >= 0
-    after = np.maximum(reached.argmax(axis=-1), 1)
+    nonnegative = y >= 0
+    after = np.maximum(nonnegative.argmax(axis=-1), 1)
     low, high = (np.take_along_axis(y, at[..., None], axis=-1)[..., 0] for at in (after - 1, after))
-    rises = reached.any(axis=-1) & ~reached[..., 0]
+    rises = nonnegative.any(axis=-1) & ~nonnegative[..., 0]
     slope = np.where(rises, high - low, np.nan) / (x[after] - x[after - 1])
     return np.asarray(x[after - 1] - low / slope)
 
@@ -85,5 +85,5 @@ def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
     q = ((c - b) / right - (a - b) / left) / (right - left)
     s = (c - b) / right - q * right
     vertex = np.clip(-s / np.where(q > 0, 2 * q, np.inf), left, right)
-    found = np.where(lowest_at == inner, x[inner] + vertex, x[lowest_at])
-    return np.where(np.isnan(y).any(-1), np.nan, found)
+    positions = np.where(lowest_at == inner, x[inner] + vertex, x[lowest_at])
+    return np.where(np.isnan(y).any(-1), np.nan, positions)

@@ -51,7 +51,7 @@ def brief(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _brief_array(value)
     if isinstance(value, tuple | list):
-        parts = [brief(one) for one in value[:4]]
+        parts = [brief(item) for item in value[:4]]
         return f"[{', '.join(parts)}{', ...' if len(value) > 4 else ''}]"
     if isinstance(value, Mapping):
         return brief(list(value))
@@ -74,6 +74,6 @@ def _brief_array(value: Any) -> str:
     return f"{shape} from {brief(finite.min())} to {brief(finite.max())}" if finite.size else shape
 
 
-def _fields(shown: Any) -> dict[str, str]:
-    names = getattr(shown, "_fields", None) or [field.name for field in dataclasses.fields(shown)]
-    return {name: brief(getattr(shown, name)) for name in names}
+def _fields(record: Any) -> dict[str, str]:
+    names = getattr(record, "_fields", None) or [field.name for field in dataclasses.fields(record)]
+    return {name: brief(getattr(record, name)) for name in names}

@@ -155,9 +155,9 @@ def panels(
     rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
     for name in {name for row in rows for name in (row.x, row.hue)} - {None}:
         require_known("dimension", str(name), map(str, dataset.dims))
-    shown = [row.of(dataset) for row in rows]
-    points = [_points(part, row, over) if row.y else [] for row, part in zip(rows, shown, strict=True)]
-    lines = [_lines(part, row, line_x) if row.line else [] for row, part in zip(rows, shown, strict=True)]
+    datasets = [row.of(dataset) for row in rows]
+    points = [_points(part, row, over) if row.y else [] for row, part in zip(rows, datasets, strict=True)]
+    lines = [_lines(part, row, line_x) if row.line else [] for row, part in zip(rows, datasets, strict=True)]
     alike = len({(row.x, row.hue) for row in rows}) == 1
 
     with style.context():
@@ -168,8 +168,8 @@ def panels(
         grid: list[Axes] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
         for axes in grid[len(rows) :]:
             axes.remove()
-        for axes, row, part, some, theory in zip(grid, rows, shown, points, lines, strict=False):
-            _draw(axes, row, some, theory, vertical)
+        for axes, row, part, curves, theory in zip(grid, rows, datasets, points, lines, strict=False):
+            _draw(axes, row, curves, theory, vertical)
             axes.set_ylabel(_wrapped(named(dataset, row.shown)))
             if row.at:
                 axes.set_title(row.corner(dataset), loc="right", fontsize="medium")
@@ -178,11 +178,11 @@ def panels(
                 axes.tick_params(axis="x", length=0)
             if not alike:
                 axes.set_xlabel(named(dataset, str(row.x)).label)
-                _legend(axes, None, some, theory, line_name)
+                _legend(axes, None, curves, theory, line_name)
         if alike:
             for axes in grid[len(rows) - beside : len(rows)]:
                 axes.set_xlabel(named(dataset, x).label)
-            _legend(figure, title, points[0], next((some for some in lines if some), []), line_name)
+            _legend(figure, title, points[0], next((curves for curves in lines if curves), []), line_name)
     return figure
 
 
@@ -193,8 +193,8 @@ def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.
     values = values.squeeze([d for d in values.dims if d not in dims and values.sizes[d] == 1], drop=True)
     left = [str(d) for d in values.dims if d not in dims]
     if left:
-        shown = ", ".join(d for d in dims if d)
-        raise expected(name, f"no dimensions but {shown}", left[0], f"choose one value: dataset.sel({left[0]}=...)")
+        allowance = ", ".join(d for d in dims if d)
+        raise expected(name, f"no dimensions but {allowance}", left[0], f"choose one value: dataset.sel({left[0]}=...)")
     return values
 
 
@@ -220,10 +220,10 @@ def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
 def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
     line = str(row.line)
     require_known("variable", line, map(str, dataset.data_vars))
-    own = [str(d) for d in dataset[line].dims if d != row.hue]
-    line_x = line_x or next((name for name in (str(row.x), *own) if name in own), "")
-    if line_x not in own:
-        raise expected("line_x", f"a dimension of {line} ({', '.join(own) or 'it has none'})", line_x)
+    line_dims = [str(d) for d in dataset[line].dims if d != row.hue]
+    line_x = line_x or next((name for name in (str(row.x), *line_dims) if name in line_dims), "")
+    if line_x not in line_dims:
+        raise expected("line_x", f"a dimension of {line} ({', '.join(line_dims) or 'it has none'})", line_x)
     values = _variable(dataset, line, (line_x, row.hue))
     return _curves(dataset, values, xr.full_like(values, np.nan), line_x, row.hue)
 
@@ -233,9 +233,9 @@ def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.Dat
     if name is None:
         return xr.zeros_like(like, dtype=bool)
     require_known("variable", name, map(str, dataset.data_vars))
-    told = dataset[name] > 0
-    told = told.any([dim for dim in told.dims if dim not in like.dims])
-    return told.broadcast_like(like).transpose(*like.dims)
+    unreliable = dataset[name] > 0
+    unreliable = unreliable.any([dim for dim in unreliable.dims if dim not in like.dims])
+    return unreliable.broadcast_like(like).transpose(*like.dims)
 
 
 def _curves(
@@ -246,19 +246,19 @@ def _curves(
     order = np.argsort(at)
     mean, error, open_ = (part.isel({x: order}) for part in (mean, error, _hollow(dataset, hollow, mean)))
     if hue is None or hue not in mean.dims:
-        drawn = (mean.to_numpy(), error.to_numpy(), open_.to_numpy())
-        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], *drawn)]
+        arrays = (mean.to_numpy(), error.to_numpy(), open_.to_numpy())
+        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], *arrays)]
     values = mean[hue].to_numpy().tolist()
     # Points of one name stand side by side.
-    dodged = names and (hue == "seed" or bool(np.isfinite(error).any()))
-    apart = min(0.12, 0.5 / len(values)) if dodged else 0.0
+    spread = names and (hue == "seed" or bool(np.isfinite(error).any()))
+    shift = min(0.12, 0.5 / len(values)) if spread else 0.0
     return [
         _Curve(
             told_apart(dataset, hue, i),
             colour,
             style.marker(i),
             "none" if names else style.dashes(i),
-            at[order] + apart * (i - (len(values) - 1) / 2),
+            at[order] + shift * (i - (len(values) - 1) / 2),
             mean.isel({hue: i}).to_numpy(),
             error.isel({hue: i}).to_numpy(),
             open_.isel({hue: i}).to_numpy(),
@@ -275,10 +275,10 @@ def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Cur
     low, high = row.ylim or _limits(points, lines, row.yscale)
     axes.set_ylim(low, high)
     for line in lines:
-        broken = np.where(np.isfinite(line.y), line.y, np.nan)
+        heights = np.where(np.isfinite(line.y), line.y, np.nan)
         # Of names, levels side by side.
         look: dict[str, Any] = {"marker": "_", "markersize": 12} if line.dashes == "none" else {}
-        axes.plot(line.x, broken, color=line.colour, linestyle=line.dashes, zorder=2.5, **look)
+        axes.plot(line.x, heights, color=line.colour, linestyle=line.dashes, zorder=2.5, **look)
     # Bars end just outside the frame: on a log axis mean - error may have no place at all.
     bottom, top = (0.9 * low, 1.1 * high) if row.yscale == "log" else (1.1 * low - 0.1 * high, 1.1 * high - 0.1 * low)
     outside = {"markerfacecolor": "white", "markeredgewidth": 0.8, "clip_on": False, "zorder": 4}
@@ -288,12 +288,12 @@ def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Cur
         reach = np.stack([np.minimum(error, curve.y - bottom), np.minimum(error, top - curve.y)])
         look = {"color": curve.colour, "marker": curve.marker, "linestyle": "none"}
         edge = {"markeredgecolor": "white", "markeredgewidth": 0.35, "elinewidth": 0.8, "zorder": 3}
-        for some, inner in ((inside & ~curve.hollow, {}), (inside & curve.hollow, HOLLOW)):
-            if some.any() or not inner:
+        for subset, inner in ((inside & ~curve.hollow, {}), (inside & curve.hollow, HOLLOW)):
+            if subset.any() or not inner:
                 shade = edge | inner | ({"markeredgecolor": curve.colour} if inner else {})
-                axes.errorbar(curve.x[some], curve.y[some], reach[:, some], **look, **shade)
-        for there, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
-            x = curve.x[there]
+                axes.errorbar(curve.x[subset], curve.y[subset], reach[:, subset], **look, **shade)
+        for beyond, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
+            x = curve.x[beyond]
             if x.size:
                 place: Any = {"color": curve.colour, "transform": axes.get_xaxis_transform(), **outside}
                 axes.plot(x, np.full(x.size, end), arrow, **place)
@@ -306,26 +306,26 @@ def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Cur
 
 def _limits(points: Sequence[_Curve], lines: Sequence[_Curve], scale: Scale) -> Limits:
     """From the points with their errors and the lines; a line that diverges does not stretch the axis."""
-    seen: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for curve in points:
         y, error = (part[np.isfinite(curve.y)] for part in (curve.y, curve.error))
         # On a log axis the lower end of a long bar would stretch it downwards without saying more.
-        seen += [y, y - (np.minimum(error, 2 / 3 * y) if scale == "log" else error), y + error]
-    seen += [line.y for line in lines if np.isfinite(line.y).all()]
+        arrays += [y, y - (np.minimum(error, 2 / 3 * y) if scale == "log" else error), y + error]
+    arrays += [line.y for line in lines if np.isfinite(line.y).all()]
     diverging = [line.y for line in lines if not np.isfinite(line.y).all()]
 
     def usable(parts: Sequence[np.ndarray]) -> np.ndarray:
         flat = np.concatenate(parts) if parts else np.empty(0)
         return flat[np.isfinite(flat) & ((flat > 0) | (scale == "linear"))]
 
-    shown, rest = usable(seen), usable(diverging)
-    if rest.size:
+    heights, poles = usable(arrays), usable(diverging)
+    if poles.size:
         # Its lower part is shown in full, its pole up to where the points go.
-        top = max(shown.max(), np.median(rest)) if shown.size else np.quantile(rest, 0.95)
-        shown = np.append(shown, rest[rest <= top])
-    if not shown.size:
+        top = max(heights.max(), np.median(poles)) if heights.size else np.quantile(poles, 0.95)
+        heights = np.append(heights, poles[poles <= top])
+    if not heights.size:
         return (0.1, 1.0) if scale == "log" else (0.0, 1.0)
-    low, high = float(shown.min()), float(shown.max())
+    low, high = float(heights.min()), float(heights.max())
     if scale == "log":
         margin = max((high / low) ** 0.06, 1.1)
         return low / margin, high * margin
@@ -345,8 +345,8 @@ def _log_ticks(ruler: Ruler) -> None:
     low, high = sorted(ruler.get_view_interval())
     if high / low <= 150:
         locator = LogLocator(subs=(1.0, 2.0, 5.0))
-        marked = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
-        ruler.set_major_locator(locator if len(marked) > 1 else MaxNLocator(4, steps=[1, 2, 5, 10]))
+        ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+        ruler.set_major_locator(locator if len(ticks) > 1 else MaxNLocator(4, steps=[1, 2, 5, 10]))
         ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ruler.set_minor_locator(NullLocator())
     ruler.set_minor_formatter(NullFormatter())
@@ -368,13 +368,13 @@ def _legend(
     if isinstance(place, Axes):
         place.legend(handles=handles, title=title, loc="best", ncols=-(-len(handles) // 4), alignment="left")
         return
-    most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
-    where: Any = {"loc": "outside upper left", "alignment": "left"}
-    for columns in range(max(most, 1), 0, -1):  # as many as fit
-        legend = place.legend(handles=handles, title=title, ncols=columns, **where)
+    columns_at_most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
+    location: Any = {"loc": "outside upper left", "alignment": "left"}
+    for columns in range(max(columns_at_most, 1), 0, -1):  # as many as fit
+        legend = place.legend(handles=handles, title=title, ncols=columns, **location)
         legend.get_title().set_fontsize(8.0)
         if columns == 1 or legend.get_window_extent().width <= place.bbox.width:
-            more = -(-len(handles) // columns) - 2  # two rows are counted in the figure's height
-            place.set_figheight(place.get_figheight() + 0.16 * max(more, 0))
+            extra_rows = -(-len(handles) // columns) - 2  # two rows are counted in the figure's height
+            place.set_figheight(place.get_figheight() + 0.16 * max(extra_rows, 0))
             return
         legend.remove()

@@ -12,5 +12,5 @@ def joined(curves: Mapping[str, Mapping[Any, xr.DataArray]], hue: str, attrs: Ma
     ``curves`` is name -> variable -> values, over the same axes for every name.
     """
     parts = [xr.Dataset(dict(variables)) for variables in curves.values()]
-    kept: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop"}
-    return xr.concat(parts, hue, **kept).assign_coords({hue: list(curves)}).assign_attrs(attrs)
+    options: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop"}
+    return xr.concat(parts, hue, **options).assign_coords({hue: list(curves)}).assign_attrs(attrs)

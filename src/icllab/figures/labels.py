@@ -15,12 +15,12 @@ def named(dataset: xr.Dataset, name: str) -> Quantity:
     Results carry those of a claim's own names as an attribute ``names``; of these and of the shared names, standard
     errors, closed forms and lines are derived by their suffix.
     """
-    own = {key: Quantity(key, *row) for key, row in json.loads(dataset.attrs.get("names", "{}")).items()}
-    known: dict[str, Quantity] = {**AXES, **QUANTITIES, **own}
-    found = derived(name, known)
-    if found is None:
-        raise unknown("axis or quantity", name, known)
-    return found
+    claim_names = {key: Quantity(key, *row) for key, row in json.loads(dataset.attrs.get("names", "{}")).items()}
+    quantities: dict[str, Quantity] = {**AXES, **QUANTITIES, **claim_names}
+    quantity = derived(name, quantities)
+    if quantity is None:
+        raise unknown("axis or quantity", name, quantities)
+    return quantity
 
 
 def valued(dataset: xr.Dataset, name: str, value: float | str) -> str:
@@ -37,12 +37,14 @@ def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:
     value = dataset[dim].values[index].item()
     if dim != "member":
         return "" if dim == "seed" else valued(dataset, dim, value)
-    beside = [one for name, one in dataset.coords.items() if one.dims == (dim,) and name != dim]
-    differ = [one for one in beside if one.name != "seed" and len(np.unique(one.values)) > 1]
+    beside = [coordinate for name, coordinate in dataset.coords.items() if coordinate.dims == (dim,) and name != dim]
+    differ = [
+        coordinate for coordinate in beside if coordinate.name != "seed" and len(np.unique(coordinate.values)) > 1
+    ]
     if beside and not differ:
         return ""
-    swept = {str(one.name): one.values[index].item() for one in differ}
-    return ", ".join(_swept(dataset, name, own) for name, own in (swept or {dim: value}).items())
+    swept = {str(coordinate.name): coordinate.values[index].item() for coordinate in differ}
+    return ", ".join(_swept(dataset, name, number) for name, number in (swept or {dim: value}).items())
 
 
 def _swept(dataset: xr.Dataset, name: str, value: float | str) -> str:

@@ -51,10 +51,10 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
 
     Each file appears whole or not at all. A directory that is not there is made.
     """
-    stem, kept = Path(stem), "the results are kept"
-    with disk_faults(f"cannot write the figure {stem}", kept):
+    stem, status = Path(stem), "the results are kept"
+    with disk_faults(f"cannot write the figure {stem}", status):
         stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
-    write_atomically(png, _rendered(figure, "png"), kept)
-    write_atomically(pdf, _rendered(figure, "pdf"), kept)
+    write_atomically(png, _rendered(figure, "png"), status)
+    write_atomically(pdf, _rendered(figure, "pdf"), status)
     return png, pdf

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer, require_number
+from icllab.core.domains import Domain
+from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer
 from icllab.core.files import write_atomically
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.lab import provenance, registry
@@ -96,7 +97,7 @@ def compute(
     if workers is not None:
         require_integer("workers", workers)
     if limit is not None:
-        require_number("limit", limit, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf)
+        Domain(above=0, text="a positive number of seconds").require("limit", limit)
         if scheduler is not None or executor is not None:
             raise InputError("limit: expected workers of this machine, got an executor; set its own time limit")
     if shard is not None and not 1 <= shard[0] <= shard[1]:

@@ -151,9 +151,9 @@ class FeatureMoments(eqx.Module):
 
         Derived: docs/asymptotics.md, The population error.
         """
-        weighted = self.query @ gamma
-        explained = np.sum(weighted * (gamma @ self.features - 2 * self.cross.T))
-        return float(self.noise_variance + np.sum(self.query * self.task) + explained)
+        product = self.query @ gamma
+        quadratic = np.sum(product * (gamma @ self.features - 2 * self.cross.T))
+        return float(self.noise_variance + np.sum(self.query * self.task) + quadratic)
 
 
 def feature_moments(

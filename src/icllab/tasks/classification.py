@@ -35,8 +35,8 @@ class AbstractClassification(AbstractTask):
             InputError: There are not as many logits as classes, or answers at another number of positions.
         """
         # A sum over all classes, since the gradient of a look-up is slow to scatter.
-        asked = self._asked(prediction, prompt)
-        right = jnp.where(asked[:, None] == jnp.arange(prediction.shape[1], dtype=asked.dtype)[None], prediction, 0)
+        targets = self._asked(prediction, prompt)
+        right = jnp.where(targets[:, None] == jnp.arange(prediction.shape[1], dtype=targets.dtype)[None], prediction, 0)
         return logsumexp(prediction, axis=1) - jnp.sum(right, axis=1)
 
     def accuracy(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
@@ -44,8 +44,8 @@ class AbstractClassification(AbstractTask):
 
         NaN where the largest is not finite, as of logits that are NaN. Errors are those of :meth:`loss`.
         """
-        asked = self._asked(prediction, prompt)
-        right = (jnp.argmax(prediction, axis=1).astype(asked.dtype) == asked).astype(prediction.dtype)
+        targets = self._asked(prediction, prompt)
+        right = (jnp.argmax(prediction, axis=1).astype(targets.dtype) == targets).astype(prediction.dtype)
         return jnp.where(jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
 
     def _asked(self, prediction: Array, prompt: Any) -> Int[Array, " answered"]:

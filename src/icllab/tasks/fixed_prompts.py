@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from icllab.core.domains import Domain
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, require_task
-from icllab.tasks.regression import number, require_leaf
+from icllab.tasks.regression import number
 
 
 class FixedPrompts(AbstractTask):
@@ -34,8 +35,8 @@ class FixedPrompts(AbstractTask):
     size: Float[Array, ""] = eqx.field(converter=partial(number, "size"))
 
     def __check_init__(self) -> None:
-        wanted = f"a whole number from 1 to {self.count}, the prompts of the set"
-        require_leaf("size", self.size, wanted, lambda n: (n >= 1) & (n <= self.count) & (n == n.round()))
+        requirement = f"a whole number from 1 to {self.count}, the prompts of the set"
+        Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
 
     @classmethod
     def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.domains import NON_NEGATIVE, Domain
 from icllab.core.errors import expected, require_flag, require_key
 from icllab.core.kernels import Kernel, features_of, gram, repaired, require_kernel
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks.regression import AbstractRegression, number, require_leaf, require_sizes, require_variance
+from icllab.tasks.regression import AbstractRegression, number, require_sizes
 from icllab.tasks.regression_distributions import AbstractInputs, require_inputs
 
 
@@ -68,8 +69,8 @@ class FunctionRegression(AbstractRegression):
             hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
             raise expected("kernel", "one that is positive semi-definite", "relu", hint)
         tiny = np.finfo(float).tiny
-        require_leaf("temperature", self.temperature, "a finite number > 0", lambda x: (x >= tiny) & np.isfinite(x))
-        require_variance("noise_variance", self.noise_variance)
+        Domain(least=tiny, text="a finite number > 0").require_leaf("temperature", self.temperature)
+        NON_NEGATIVE.require_leaf("noise_variance", self.noise_variance)
 
     def covariance(self, x: Float[Array, "position dim"]) -> Float[Array, "position position"]:
         """Covariance of the function's values at these inputs, without noise; of all together where it is repaired."""

@@ -58,9 +58,9 @@ class HierarchicalRegression(AbstractRegression):
 
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length", "factors")
-        least, most = self.least_explained, self.most_explained
-        if not isinstance(least, Tracer) and not isinstance(most, Tracer) and not bool(0 <= least <= most <= 1):
-            shares = [float(np.asarray(share)) for share in (least, most)]
+        least, largest = self.least_explained, self.most_explained
+        if not isinstance(least, Tracer) and not isinstance(largest, Tracer) and not bool(0 <= least <= largest <= 1):
+            shares = [float(np.asarray(share)) for share in (least, largest)]
             raise expected("least_explained and most_explained", "two shares, 0 <= least <= most <= 1", shares)
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
@@ -72,9 +72,11 @@ class HierarchicalRegression(AbstractRegression):
         loadings, v = normals[:, :-1], normals[:, -1]
         loadings = loadings / jnp.linalg.norm(loadings, axis=1, keepdims=True)
         share = jax.random.uniform(jax.random.fold_in(of_table, 1), (), dtype)
-        explained = self.least_explained + share * (self.most_explained - self.least_explained)
+        signal_share = self.least_explained + share * (self.most_explained - self.least_explained)
         rows = jax.random.normal(of_rows, (positions, self.factors + 1), dtype)
         g, noise = rows[:, :-1], rows[:, -1]
         along = loadings.T @ v  # the factors' weights: the signal has variance |along|^2 before it is scaled
         signal = g @ (along / jnp.linalg.norm(along))
-        return RegressionPrompt(x=g @ loadings.T, y=jnp.sqrt(explained) * signal + jnp.sqrt(1 - explained) * noise)
+        return RegressionPrompt(
+            x=g @ loadings.T, y=jnp.sqrt(signal_share) * signal + jnp.sqrt(1 - signal_share) * noise
+        )

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number
+from icllab.core.domains import POSITIVE, Domain
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.sequences import AbstractSequences, draw, require_probabilities, rows_of, stationary
 
@@ -75,8 +76,8 @@ class HigherOrderChain(AbstractSequences):
         """
         require_integer("vocabulary", vocabulary, least=2)
         require_integer("order", order)
-        require_number("share", share, "a number above 0 and at most 1", lambda s: 0 < s <= 1)
-        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        Domain(above=0, most=1, text="a number above 0 and at most 1").require("share", share)
+        POSITIVE.require("concentration", concentration)
         require_key(key)
         counts = [vocabulary**j for j in range(order + 1)]
         if counts[-1] > MOST_CONTEXTS:
@@ -85,9 +86,9 @@ class HigherOrderChain(AbstractSequences):
         # One draw for all orders.
         rows = np.asarray(jax.random.dirichlet(key, law, (sum(counts),)), np.float64)
         table, *longer = np.split(rows, np.cumsum(counts)[:-1])
-        for drawn in longer:
+        for innovation in longer:
             # The first token of a context is the leading digit of its number.
-            table = (1 - share) * np.tile(table, (vocabulary, 1)) + share * drawn
+            table = (1 - share) * np.tile(table, (vocabulary, 1)) + share * innovation
         return cls(table / table.sum(axis=1, keepdims=True), order=order, tokens=tokens)
 
     @property
@@ -101,13 +102,13 @@ class HigherOrderChain(AbstractSequences):
         That of fewer than k is the mean of T over what came before, under the stationary distribution.
         """
         joint = rows_of(self.start[None])[0][:, None] * rows_of(self.transition)
-        size, found = self.vocabulary, []
+        size, tables = self.vocabulary, []
         for j in range(self.order, -1, -1):
-            seen = joint.sum(axis=1, keepdims=True)
+            marginal = joint.sum(axis=1, keepdims=True)
             # A context that never comes may be followed by anything.
-            found.append(np.divide(joint, seen, out=np.full_like(joint, 1 / size), where=seen > 0))
+            tables.append(np.divide(joint, marginal, out=np.full_like(joint, 1 / size), where=marginal > 0))
             joint = joint.reshape(size, -1, size).sum(axis=0) if j else joint
-        return found[::-1]
+        return tables[::-1]
 
     def least_losses(self) -> Float[np.ndarray, " seen"]:
         r"""The entropy of a token given the j before it, for j = 0, ..., k, in nats; the last is the entropy rate.
@@ -116,12 +117,12 @@ class HigherOrderChain(AbstractSequences):
 
         Derived: docs/learning-machine.md, A source whose least loss is known.
         """
-        law, found = rows_of(self.start[None])[0], []
+        law, entropies = rows_of(self.start[None])[0], []
         for table in reversed(self.conditionals()):
             logarithm = np.log(np.where(table > 0, table, 1.0))
-            found.append(-law @ np.sum(table * logarithm, axis=1))
+            entropies.append(-law @ np.sum(table * logarithm, axis=1))
             law = law.reshape(self.vocabulary, -1).sum(axis=0) if len(law) > 1 else law
-        return np.array(found[::-1])
+        return np.array(entropies[::-1])
 
     def entropies(self) -> Float[np.ndarray, " position"]:
         """The least expected loss at every position, in nats: with j tokens seen :math:`h_{min(j, k)}`."""
@@ -138,9 +139,9 @@ class HigherOrderChain(AbstractSequences):
             return (context * size + following) % size**self.order, following
 
         first = draw(jnp.cumsum(self.start), u[0])
-        rest = jax.lax.scan(step, first, u[1:])[1]
+        tail = jax.lax.scan(step, first, u[1:])[1]
         powers = size ** jnp.arange(self.order - 1, -1, -1)
-        return TokenPrompt(jnp.concatenate([first // powers % size, rest]))
+        return TokenPrompt(jnp.concatenate([first // powers % size, tail]))
 
 
 def _stationary(rows: Float[np.ndarray, "context state"]) -> Float[np.ndarray, " context"]:

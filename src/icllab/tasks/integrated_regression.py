@@ -52,15 +52,15 @@ class CovariancePrompt(Prompt):
         """Input dimension."""
         return self.covariance.shape[-1]
 
-    def replaced_after(self, position: int, other: Prompt) -> "CovariancePrompt":
+    def replaced_after(self, position: int, replacement: Prompt) -> "CovariancePrompt":
         """Nothing of it comes after the last position; at others it is not defined."""
         return self.alone(position, size=position + 1)
 
     def alone(self, position: int, *, size: int = 1) -> "CovariancePrompt":
         """All of the prompt: a part of the examples cannot be taken out."""
         if position != self.length or size != self.positions:
-            wanted = f"the whole prompt, position {self.length} and size {self.positions}"
-            raise expected("position", wanted, f"position {position} and size {size}")
+            requirement = f"the whole prompt, position {self.length} and size {self.positions}"
+            raise expected("position", requirement, f"position {position} and size {size}")
         return self
 
 

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from icllab.core.domains import FRACTION, NON_NEGATIVE, Domain
 from icllab.core.draws import uniform_and_normal
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.tasks.classification import AbstractClassification
 from icllab.tasks.item_label_levels import Levels, levels_of
-from icllab.tasks.regression import number, require_leaf, require_variance
+from icllab.tasks.regression import number
 
 
 class PromptMixture(eqx.Module):
@@ -38,7 +39,7 @@ class PromptMixture(eqx.Module):
 
     def __check_init__(self) -> None:
         for name in ("p_bursty", "p_novel"):
-            require_leaf(name, getattr(self, name), "a number from 0 to 1", lambda p: (p >= 0) & (p <= 1))
+            FRACTION.require_leaf(name, getattr(self, name))
 
 
 class AbstractItemLabels(AbstractClassification):
@@ -116,15 +117,15 @@ class ItemLabel(AbstractItemLabels):
         if self.position_dim < self.tokens:
             raise expected("position_dim", f"at least {self.tokens}, a place for every token", self.position_dim)
         if self.no_repeats and self.labels < groups:
-            wanted = f"at least {groups}, different ones for all classes of a context"
-            raise expected("labels", wanted, self.labels, "or no_repeats=False")
+            requirement = f"at least {groups}, different ones for all classes of a context"
+            raise expected("labels", requirement, self.labels, "or no_repeats=False")
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
         for name in ("zipf_exponent", "within_class_noise"):
-            require_variance(name, getattr(self, name))
+            NON_NEGATIVE.require_leaf(name, getattr(self, name))
         if self.means is None:
-            wanted = "1 where classes are infinitely many"
-            require_leaf("p_novel", self.mixture.p_novel, wanted, lambda p: p == 1, "give classes=")
+            requirement = "1 where classes are infinitely many"
+            Domain(least=1, most=1, text=requirement).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
 
     @classmethod
     def drawn(
@@ -359,15 +360,15 @@ def _ranks(u: Float[Array, " slot"]) -> Int[Array, " slot"]:
 
 def _inverse(below: Float[Array, " class"], u: Float[Array, " draw"]) -> Int[Array, " draw"]:
     """Draws from a distribution by the inverse of its distribution function."""
-    found = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
-    return jnp.minimum(found, below.shape[0] - 1)
+    index = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
+    return jnp.minimum(index, below.shape[0] - 1)
 
 
 def _distinct(u: Float[Array, " draw"], weights: Float[Array, " label"]) -> Int[Array, " draw"]:
     """Labels drawn one after the other, each with odds by weight among those that have not come yet."""
-    chosen: list[Array] = []
+    labels: list[Array] = []
     for i in range(len(u)):
         below = jnp.cumsum(weights)
-        chosen.append(jnp.minimum(jnp.sum(below <= u[i] * below[-1]), len(weights) - 1))
-        weights = jnp.where(jnp.arange(len(weights)) == chosen[-1], 0, weights)
-    return jnp.stack(chosen)
+        labels.append(jnp.minimum(jnp.sum(below <= u[i] * below[-1]), len(weights) - 1))
+        weights = jnp.where(jnp.arange(len(weights)) == labels[-1], 0, weights)
+    return jnp.stack(labels)

@@ -56,22 +56,22 @@ def levels_of(
     """
     share, chance = burstiness / pairs, 1 / labels
 
-    def bursty(same: float) -> float:
-        return share + (1 - share) * (0.0 if no_repeats else same)
+    def bursty(repeat: float) -> float:
+        return share + (1 - share) * (0.0 if no_repeats else repeat)
 
     novel = np.array([bursty(chance), 1.0, chance])
     if frequencies is None:
         return Levels(chance, *novel.tolist())
     p = np.asarray(frequencies, float) / np.sum(frequencies)
     of_label = p.reshape(-1, labels).sum(axis=0)
-    same = float(np.sum(of_label**2))
+    repeat = float(np.sum(of_label**2))
     by_heart = 0.0 if swapped else 1.0
-    known = np.array([bursty(same), 1.0, by_heart])
+    bursty_levels = np.array([bursty(repeat), 1.0, by_heart])
     if purged:
-        there = 0.0
+        presence = 0.0
         alike = float(np.sum(p * (np.tile(of_label, len(p) // labels) - p) / (1 - p)))
     else:
-        there, alike = float(np.sum(p * (1 - (1 - p) ** pairs))), same
-    plain = np.array([alike, there + (1 - there) * chance, by_heart])
-    mean = p_novel * novel + (1 - p_novel) * (p_bursty * known + (1 - p_bursty) * plain)
+        presence, alike = float(np.sum(p * (1 - (1 - p) ** pairs))), repeat
+    plain = np.array([alike, presence + (1 - presence) * chance, by_heart])
+    mean = p_novel * novel + (1 - p_novel) * (p_bursty * bursty_levels + (1 - p_bursty) * plain)
     return Levels(chance, *mean.tolist())

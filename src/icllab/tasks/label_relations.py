@@ -64,7 +64,7 @@ class LabelRelations(AbstractItemLabels):
         if rows and rows % relations:
             raise expected("rows", f"a multiple of the {relations} relations", rows)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(relations))
-        table = jax.vmap(lambda one: jax.random.permutation(one, items.labels))(keys)
+        table = jax.vmap(lambda relation_key: jax.random.permutation(relation_key, items.labels))(keys)
         return cls(items, jnp.tile(table, (max(1, rows // relations), 1)))
 
     @property

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_instance, require_integer, require_key, require_number, unknown
+from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
+from icllab.core.errors import expected, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks.regression import AbstractRegression, real, require_sizes, require_variance
+from icllab.tasks.regression import AbstractRegression, real, require_sizes
 from icllab.tasks.regression_distributions import (
     AbstractInputs,
     AbstractWeights,
@@ -51,10 +52,10 @@ class LinearRegression(AbstractRegression):
 
     def __check_init__(self) -> None:
         require_sizes(self, "dim", "length")
-        require_variance("noise_variance", self.noise_variance)
+        NON_NEGATIVE.require_leaf("noise_variance", self.noise_variance)
         require_inputs(self.inputs)
-        wanted = "a distribution of weights such as GaussianWeights(1.0)"
-        require_instance("weights", self.weights, AbstractWeights, wanted)
+        requirement = "a distribution of weights such as GaussianWeights(1.0)"
+        require_instance("weights", self.weights, AbstractWeights, requirement)
         for name in ("inputs", "weights"):
             shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
             if any(size != self.dim for size in shape):
@@ -77,9 +78,9 @@ class LinearRegression(AbstractRegression):
         """
         require_integer("dim", dim)
         alpha, kappa, rho = (_item(value) for value in (alpha, kappa, rho))
-        require_number("alpha", alpha, "a number > 0, finite", lambda value: 0 < value < math.inf)
-        require_number("kappa", kappa, "a number > 0", lambda value: value > 0)
-        require_number("rho", rho, "a finite number >= 0", lambda value: 0 <= value < math.inf)
+        POSITIVE.require("alpha", alpha)
+        Domain(above=0, infinite=True).require("kappa", kappa)
+        NON_NEGATIVE.require("rho", rho)
         require_key(key)
         law = GaussianWeights(jnp.ones(()))
         weights = law if math.isinf(kappa) else WeightPool.drawn(law, _whole("kappa", kappa, dim), dim, key=key)
@@ -105,12 +106,12 @@ class LinearRegression(AbstractRegression):
 
         Source: [Raventos23], [Garg22], [vonOswald23], [Ahn23], [Hoogland24].
         """
-        one = jnp.ones(())
+        unit = jnp.ones(())
         noise_variance = {"raventos": 0.5**2, "garg": 0.0, "vonoswald": 0.0, "ahn": 0.0, "timaeus": 0.125}
         if name not in noise_variance:
             raise unknown("convention", name, noise_variance)
-        inputs = UniformInputs(one) if name == "vonoswald" else GaussianInputs(one)
-        return cls(dim, length, inputs, GaussianWeights(one), jnp.asarray(noise_variance[name], one.dtype))
+        inputs = UniformInputs(unit) if name == "vonoswald" else GaussianInputs(unit)
+        return cls(dim, length, inputs, GaussianWeights(unit), jnp.asarray(noise_variance[name], unit.dtype))
 
     def fresh(self) -> "LinearRegression":
         """The same task with a new task vector from the pool's distribution in every prompt (ICL instead of IDG)."""

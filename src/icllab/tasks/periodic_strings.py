@@ -49,8 +49,10 @@ class PeriodicStrings(AbstractTokens):
         if self.tokens <= self.longest:
             raise expected("tokens", f"more than the longest period, {self.longest}", self.tokens)
         if self.vocabulary <= self.longest + 2 * self.held_out:
-            what = f"more than {self.longest + 2 * self.held_out}, so that a token is left at every place of a string"
-            raise expected("vocabulary", what, self.vocabulary)
+            requirement = (
+                f"more than {self.longest + 2 * self.held_out}, so that a token is left at every place of a string"
+            )
+            raise expected("vocabulary", requirement, self.vocabulary)
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""

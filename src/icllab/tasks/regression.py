@@ -1,16 +1,12 @@
 """Tasks whose answer is a number; and what all tasks have for their fields and for the positions answered."""
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask
 
@@ -23,24 +19,9 @@ def answered(prediction: Array, prompt: Any) -> int:
 
 
 def require_sizes(task: AbstractTask, *names: str) -> None:
-    """Refuse a static field that is no integer of at least 1."""
+    """Raise unless each of these static fields is an int >= 1."""
     for name in names:
-        value = getattr(task, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise expected(name, "an integer of at least 1", getattr(task, name))
-
-
-def require_leaf(name: str, value: Any, wanted: str, fits: Callable[[Any], Any], hint: str = "") -> None:
-    """Refuse what is no scalar, or does not fit; what is traced, or stands for a number in a tree, cannot be asked."""
-    if isinstance(value, jax.Array) and not isinstance(value, Tracer):
-        number = np.asarray(value)
-        if number.ndim or not fits(number):
-            raise expected(name, wanted, number.tolist() if number.size < 8 else f"shape {number.shape}", hint)
-
-
-def require_variance(name: str, value: Any) -> None:
-    """Refuse a variance, or a deviation, that is negative, not finite or no scalar."""
-    require_leaf(name, value, "a finite number >= 0", lambda x: (x >= 0) & np.isfinite(x))
+        require_integer(name, getattr(task, name))
 
 
 def real(name: str, value: Any) -> Array:

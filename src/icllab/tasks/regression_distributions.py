@@ -16,8 +16,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import require_instance, require_integer, require_key
-from icllab.tasks.regression import real, require_variance
+from icllab.tasks.regression import real
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
 AnyArray = TypeVar("AnyArray", Array, np.ndarray)
@@ -91,7 +92,7 @@ class UniformInputs(AbstractInputs):
     half_width: Float[Array, ""] = eqx.field(converter=partial(real, "half_width"))
 
     def __check_init__(self) -> None:
-        require_variance("half_width", self.half_width)
+        NON_NEGATIVE.require_leaf("half_width", self.half_width)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Entries drawn independently."""
@@ -108,7 +109,7 @@ class SphereInputs(AbstractInputs):
     radius: Float[Array, ""] = eqx.field(converter=partial(real, "radius"))
 
     def __check_init__(self) -> None:
-        require_variance("radius", self.radius)
+        NON_NEGATIVE.require_leaf("radius", self.radius)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A standard normal vector, scaled to the radius."""

@@ -34,12 +34,12 @@ def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRN
     normals = jax.random.normal(key, (dim + dim // 2 * dim,), covariance.dtype)
     triangle = jnp.pad(_folded(normals[dim:].reshape(dim // 2, dim)), ((1, 0), (0, 1)))
     row, column = np.arange(dim)[:, None], np.arange(dim)[None, :]
-    filled = min(dim, length)  # columns; further ones are zero
-    roots = jnp.pad(chi(normals[:filled], tuple(range(length, length - filled, -1))), (0, dim - filled))
+    columns = min(dim, length)  # columns; further ones are zero
+    roots = jnp.pad(chi(normals[:columns], tuple(range(length, length - columns, -1))), (0, dim - columns))
     factor = jnp.where((column < row) & (column < length), triangle, jnp.diag(roots))
-    scaled = jax.vmap(root_times, (None, 1), 1)(covariance, factor) / jnp.asarray(length**0.5, factor.dtype)
+    root = jax.vmap(root_times, (None, 1), 1)(covariance, factor) / jnp.asarray(length**0.5, factor.dtype)
     with jax.default_matmul_precision("float32"):
-        return scaled @ scaled.T
+        return root @ root.T
 
 
 def _folded(rows: Float[Array, "half dim"]) -> Float[Array, "below below"]:
@@ -65,9 +65,9 @@ def chi(normals: Float[Array, " entry"], freedom: tuple[int, ...]) -> Float[Arra
     radius, coefficients = _interpolation(freedom, 64 if normals.dtype == jnp.float64 else 32)
     points = jnp.clip(normals / radius, -1, 1)
 
-    def step(state: tuple[Array, Array], own: Array) -> tuple[tuple[Array, Array], None]:
+    def step(state: tuple[Array, Array], coefficient: Array) -> tuple[tuple[Array, Array], None]:
         after, before = state
-        return (own + 2 * points * after - before, after), None
+        return (coefficient + 2 * points * after - before, after), None
 
     zero = jnp.zeros_like(points)
     values = jnp.asarray(coefficients, points.dtype)
@@ -85,7 +85,7 @@ def _interpolation(freedom: tuple[int, ...], bits: int) -> tuple[float, Float[np
         tail = special.ndtr(-radius * np.abs(points))  # of the nearer side: the other would be rounded to one
         return np.sqrt(2 * np.where(points < 0, special.gammaincinv(k / 2, tail), special.gammainccinv(k / 2, tail)))
 
-    each = [chebinterpolate(roots, _ORDER, (k,)) for k in freedom]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    found = np.stack(each, axis=1)
-    kept = np.flatnonzero(np.any(np.abs(found) > unit * np.abs(found[0]), axis=1))[-1]
-    return radius, found[: max(int(kept), 1) + 1]
+    series = [chebinterpolate(roots, _ORDER, (k,)) for k in freedom]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    coefficients = np.stack(series, axis=1)
+    order = np.flatnonzero(np.any(np.abs(coefficients) > unit * np.abs(coefficients[0]), axis=1))[-1]
+    return radius, coefficients[: max(int(order), 1) + 1]

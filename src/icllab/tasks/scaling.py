@@ -34,8 +34,8 @@ class Units(eqx.Module):
 
         ``examples`` may be traced. Entries after them are not looked at.
         """
-        seen = jnp.arange(prompt.positions) < examples
-        mean, deviation = _moments(jnp.concatenate([prompt.x, prompt.y[:, None]], axis=1), seen)
+        mask = jnp.arange(prompt.positions) < examples
+        mean, deviation = _moments(jnp.concatenate([prompt.x, prompt.y[:, None]], axis=1), mask)
         return cls(mean[:-1], deviation[:-1], mean[-1], deviation[-1])
 
     def removed(self, prompt: RegressionPrompt) -> RegressionPrompt:
@@ -105,16 +105,16 @@ class Standardised(AbstractPredictor):
 
 
 def _moments(
-    columns: Float[Array, "position column"], seen: Float[Array, " position"] | Array
+    columns: Float[Array, "position column"], mask: Float[Array, " position"] | Array
 ) -> tuple[Float[Array, " column"], Float[Array, " column"]]:
     """Mean and standard deviation of every column over the rows that are seen."""
-    shown = seen[:, None]
-    count = jnp.maximum(jnp.sum(seen), 1).astype(columns.dtype)
-    mean = jnp.sum(jnp.where(shown, columns, 0), axis=0) / count
-    variance = jnp.sum(jnp.where(shown, columns - mean[None], 0) ** 2, axis=0) / count
+    rows = mask[:, None]
+    count = jnp.maximum(jnp.sum(mask), 1).astype(columns.dtype)
+    mean = jnp.sum(jnp.where(rows, columns, 0), axis=0) / count
+    variance = jnp.sum(jnp.where(rows, columns - mean[None], 0) ** 2, axis=0) / count
     # Compared, not subtracted: the mean of equal numbers may differ from them by rounding.
-    highest = jnp.max(jnp.where(shown, columns, -jnp.inf), axis=0)
-    lowest = jnp.min(jnp.where(shown, columns, jnp.inf), axis=0)
+    highest = jnp.max(jnp.where(rows, columns, -jnp.inf), axis=0)
+    lowest = jnp.min(jnp.where(rows, columns, jnp.inf), axis=0)
     varies = (highest > lowest) & (variance > 0)
     return mean, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
 

@@ -13,7 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks.classification import AbstractClassification
 
@@ -89,10 +90,10 @@ class InContextCopying(AbstractSequences):
 
         Derived: docs/item-label.md, Sequences whose least loss is known.
         """
-        found = np.full(self.tokens - 1, np.log(self.labels))
-        found[1::2] = np.log([*(self.items - i for i in range(1, self.pairs)), self.pairs])
-        found[-1] = 0.0
-        return found
+        entropies = np.full(self.tokens - 1, np.log(self.labels))
+        entropies[1::2] = np.log([*(self.items - i for i in range(1, self.pairs)), self.pairs])
+        entropies[-1] = 0.0
+        return entropies
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
@@ -165,8 +166,8 @@ def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " 
     size = len(matrix)
     # The equations have rank V - 1; with the sum of pi they determine it.
     system = np.concatenate([matrix.T - np.eye(size), np.ones((1, size))])
-    found = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0], 0)
-    return found / found.sum()
+    solution = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0], 0)
+    return solution / solution.sum()
 
 
 def draw(below: Float[Array, " state"], height: Float[Array, ""]) -> Int[Array, ""]:
@@ -195,10 +196,10 @@ class MarkovChain(AbstractSequences):
 
     def __check_init__(self) -> None:
         require_integer("tokens", self.tokens, least=2)
-        given = self.transition
-        if isinstance(given, Tracer) or not isinstance(given, jax.Array | np.ndarray):
+        transition = self.transition
+        if isinstance(transition, Tracer) or not isinstance(transition, jax.Array | np.ndarray):
             return
-        matrix = np.asarray(given, float)
+        matrix = np.asarray(transition, float)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
             raise expected("transition", "a square matrix of at least 2 states", list(matrix.shape))
         require_probabilities(matrix)
@@ -208,7 +209,7 @@ class MarkovChain(AbstractSequences):
     def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
         """With rows of T of a symmetric Dirichlet distribution; small concentrations make it nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
-        require_number("concentration", concentration, "a finite number > 0", lambda c: 0 < c < np.inf)
+        POSITIVE.require("concentration", concentration)
         require_key(key)
         rows = jax.random.dirichlet(key, jnp.full(vocabulary, float(concentration)), (vocabulary,))
         return cls(rows_of(rows), tokens)
@@ -247,8 +248,8 @@ class MarkovChain(AbstractSequences):
             return following, following
 
         first = draw(jnp.cumsum(self._start()), u[0])
-        rest = jax.lax.scan(step, first, u[1:])[1]
-        return TokenPrompt(jnp.append(first, rest))
+        tail = jax.lax.scan(step, first, u[1:])[1]
+        return TokenPrompt(jnp.append(first, tail))
 
     def _start(self) -> Array:
         """The stationary distribution as an array, by linear equations that can be traced."""

@@ -16,9 +16,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_number
+from icllab.core.domains import FINITE, FRACTION
+from icllab.core.errors import expected, require_flag, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.tasks.regression import number, require_leaf
+from icllab.tasks.regression import number
 from icllab.tasks.sequences import AbstractSequences, draw
 
 Programs = tuple[tuple[int, ...], ...]
@@ -65,7 +66,7 @@ class StringPrograms(AbstractSequences):
             raise expected("lengths", "different integers, ascending", self.lengths)
         if not self.programs or len(set(self.programs)) != len(self.programs):
             raise expected("programs", "different ones, at least one", self.programs)
-        require_leaf("noise", self.noise, "a number from 0 to 1", lambda e: (e >= 0) & (e <= 1))
+        FRACTION.require_leaf("noise", self.noise)
         parts = (self.tables, self.turns, self.frequencies)
         if any(isinstance(part, Tracer) or not isinstance(part, jax.Array) for part in parts):
             return
@@ -109,7 +110,7 @@ class StringPrograms(AbstractSequences):
         """
         require_integer("functions", functions)
         require_integer("symbols", symbols, least=2)
-        require_number("exponent", exponent, "a finite number", np.isfinite)
+        FINITE.require("exponent", exponent)
         if not _is_sequence(lengths) or not len(lengths):
             raise expected("lengths", "lengths of strings, such as (4, 8)", lengths)
         for length in lengths:
@@ -119,23 +120,23 @@ class StringPrograms(AbstractSequences):
         require_flag("turned", turned)
         require_key(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        most = max(lengths) if turned else 1
-        chosen: dict[tuple[int, ...], None] = {}
+        longest = max(lengths) if turned else 1
+        maps: dict[tuple[int, ...], None] = {}
         for _ in range(100 * functions):
-            chosen[(*rng.permutation(symbols).tolist(), int(rng.integers(most)))] = None
-            if len(chosen) == functions:
+            maps[(*rng.permutation(symbols).tolist(), int(rng.integers(longest)))] = None
+            if len(maps) == functions:
                 break
         else:
             hint = "give more symbols, or turned=True"
             raise expected("functions", f"few enough to differ, of {symbols} symbols", functions, hint)
-        rows = np.array(list(chosen), np.int32)
-        named = [(a,) for a in range(functions)] if programs is None else programs
+        rows = np.array(list(maps), np.int32)
+        sequences = [(a,) for a in range(functions)] if programs is None else programs
         return cls(
             tables=jnp.asarray(rows[:, :-1]),
             turns=jnp.asarray(rows[:, -1]),
-            frequencies=jnp.asarray(power_law(len(named), exponent), float),
+            frequencies=jnp.asarray(power_law(len(sequences), exponent), float),
             noise=noise,  # pyright: ignore[reportArgumentType]
-            programs=tuple(tuple(int(a) for a in program) for program in named),
+            programs=tuple(tuple(int(a) for a in program) for program in sequences),
             lengths=tuple(lengths),
         )
 
@@ -169,10 +170,10 @@ class StringPrograms(AbstractSequences):
         for context in contexts:
             if not 0 <= context < len(self.programs):
                 raise expected("contexts", f"integers from 0 to {len(self.programs) - 1}", context)
-        kept = jnp.where(np.isin(np.arange(len(self.programs)), contexts), self.frequencies, 0)
-        if not isinstance(kept, Tracer) and not float(jnp.sum(kept)) > 0:
+        frequencies = jnp.where(np.isin(np.arange(len(self.programs)), contexts), self.frequencies, 0)
+        if not isinstance(frequencies, Tracer) and not float(jnp.sum(frequencies)) > 0:
             raise expected("contexts", "at least one that comes at all", contexts)
-        return eqx.tree_at(lambda task: task.frequencies, self, kept / jnp.sum(kept))
+        return eqx.tree_at(lambda task: task.frequencies, self, frequencies / jnp.sum(frequencies))
 
     def program_tokens(self) -> Int[np.ndarray, "context slot"]:
         """The tokens of each program."""
@@ -223,9 +224,9 @@ class StringPrograms(AbstractSequences):
             ends = np.mean(lengths == i) / left if left else 0.0
             ahead = left * (_entropy(ends, 1 - ends) + (1 - ends) * np.log(self.symbols))
             of_string.append(ahead + np.mean((lengths < i) & (i <= 2 * lengths)) * self.answer_entropy())
-        known = np.tile(np.array(of_string), (len(programs), 1))
-        found = np.concatenate([np.array(of_program).T.reshape(len(programs), -1), known], axis=1)
-        return np.where(frequencies[:, None] > 0, found, np.nan)
+        string_part = np.tile(np.array(of_string), (len(programs), 1))
+        entropies = np.concatenate([np.array(of_program).T.reshape(len(programs), -1), string_part], axis=1)
+        return np.where(frequencies[:, None] > 0, entropies, np.nan)
 
     def answer_entropy(self) -> float:
         r"""The least expected loss of an answer's symbol in nats, :math:`h_\epsilon` of :meth:`context_entropies`."""
@@ -233,28 +234,28 @@ class StringPrograms(AbstractSequences):
         return _entropy(1 - (self.symbols - 1) * wrong, *[wrong] * (self.symbols - 1))
 
     def _frequencies(self) -> np.ndarray:
-        given = np.asarray(self.frequencies, np.float64)
-        return given / given.sum()
+        frequencies = np.asarray(self.frequencies, np.float64)
+        return frequencies / frequencies.sum()
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
         require_key(key)
-        most, lengths = max(self.lengths), jnp.asarray(self.lengths, jnp.int32)
-        u = jax.random.uniform(key, (2 + 3 * most,), self.frequencies.dtype)
+        longest, lengths = max(self.lengths), jnp.asarray(self.lengths, jnp.int32)
+        u = jax.random.uniform(key, (2 + 3 * longest,), self.frequencies.dtype)
         program = jnp.asarray(self.program_tokens())[draw(jnp.cumsum(self.frequencies), u[0])]
         n = lengths[_whole(u[1], len(lengths))]
-        x, other = (_whole(u[2 + k * most : 2 + (k + 1) * most], self.symbols) for k in range(2))
-        wrong = u[2 + 2 * most :] < self.noise.astype(u.dtype)
-        y = jnp.where(wrong, other, self._run(program, x, n))
-        at = jnp.arange(2 * most + 1, dtype=jnp.int32)
-        rest = jnp.where(at < n, x[jnp.minimum(at, most - 1)], y[jnp.clip(at - n - 1, 0, most - 1)])
-        rest = jnp.where((at == n) | (at > 2 * n), self.vocabulary - 1, rest)
-        return TokenPrompt(jnp.concatenate([program, rest]))
+        x, noise = (_whole(u[2 + k * longest : 2 + (k + 1) * longest], self.symbols) for k in range(2))
+        wrong = u[2 + 2 * longest :] < self.noise.astype(u.dtype)
+        y = jnp.where(wrong, noise, self._run(program, x, n))
+        at = jnp.arange(2 * longest + 1, dtype=jnp.int32)
+        tail = jnp.where(at < n, x[jnp.minimum(at, longest - 1)], y[jnp.clip(at - n - 1, 0, longest - 1)])
+        tail = jnp.where((at == n) | (at > 2 * n), self.vocabulary - 1, tail)
+        return TokenPrompt(jnp.concatenate([program, tail]))
 
     def _run(self, program: Array, x: Array, n: Array) -> Array:
         """What a program's tokens make of the first n symbols."""
-        nothing = jnp.arange(self.symbols, dtype=jnp.int32)[None]
-        tables = jnp.concatenate([self.tables.astype(jnp.int32), nothing])
+        identity = jnp.arange(self.symbols, dtype=jnp.int32)[None]
+        tables = jnp.concatenate([self.tables.astype(jnp.int32), identity])
         turns = jnp.append(self.turns.astype(jnp.int32), jnp.zeros(1, jnp.int32))
         at = jnp.arange(len(x), dtype=jnp.int32)
         for token in program:
@@ -269,8 +270,8 @@ def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
     return weights / weights.sum()
 
 
-def _is_sequence(given: Any) -> bool:
-    return not isinstance(given, str) and (isinstance(given, Sequence) or np.ndim(given) > 0)
+def _is_sequence(value: Any) -> bool:
+    return not isinstance(value, str) and (isinstance(value, Sequence) or np.ndim(value) > 0)
 
 
 def _whole(uniform: Array, count: int) -> Array:
@@ -280,5 +281,5 @@ def _whole(uniform: Array, count: int) -> Array:
 
 def _entropy(*probabilities: Any) -> float:
     """In nats."""
-    p = np.array([one for one in probabilities if one > 0])
+    p = np.array([value for value in probabilities if value > 0])
     return float(-np.sum(p * np.log(p)))

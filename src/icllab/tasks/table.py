@@ -63,10 +63,10 @@ class Table(AbstractRegression):
         The columns are called ``x0``, ``x1``, ... by default.
         """
         require_integer("length", length, least=0)
-        for name, given, axes in (("x", x, 2), ("y", y, 1)):
-            if np.ma.is_masked(given):
+        for name, values, axes in (("x", x, 2), ("y", y, 1)):
+            if np.ma.is_masked(values):
                 raise expected(name, "numbers", "a masked array", "fill or drop what is missing first")
-            array = np.asarray(given)
+            array = np.asarray(values)
             if array.ndim != axes or array.dtype.kind not in "fiu":
                 came = f"{array.dtype.name} of shape {array.shape}"
                 raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", came)
@@ -88,8 +88,8 @@ class Table(AbstractRegression):
             if np.abs(column).max() > largest:
                 raise expected(f"table, column {name!r}", f"numbers up to {largest:.3g}", float(np.abs(column).max()))
             if np.ptp(column) > 0 and column.var() < limits.tiny:
-                wanted = f"equal numbers, or a variance of at least {limits.tiny:.3g}"
-                raise expected(f"table, column {name!r}", wanted, float(column.var()), "give it in another unit")
+                requirement = f"equal numbers, or a variance of at least {limits.tiny:.3g}"
+                raise expected(f"table, column {name!r}", requirement, float(column.var()), "give it in another unit")
         if not np.ptp(targets) > 0:
             raise expected(f"target {target!r}", "values that differ between rows", float(targets[0]))
         self.x, self.y, self.unit = (jnp.asarray(a) for a in (inputs, targets, targets.var()))
@@ -172,15 +172,15 @@ def dealt(draws: Int[Array, " count"]) -> Int[Array, " count"]:
     """The first cards of a pack 0, 1, 2, ... in which card j is swapped with card ``j + draws[j]``, each j in turn."""
     steps = jnp.arange(draws.shape[0], dtype=jnp.int32)
 
-    def deal(swapped: tuple[Array, Array], j: Int[Array, ""]) -> tuple[tuple[Array, Array], Int[Array, ""]]:
-        places, cards = swapped
+    def deal(state: tuple[Array, Array], j: Int[Array, ""]) -> tuple[tuple[Array, Array], Int[Array, ""]]:
+        places, cards = state
 
         def card_at(place: Int[Array, ""]) -> Int[Array, ""]:
             latest = jnp.max(jnp.where(places == place, steps, -1))
             return jnp.where(latest < 0, place, cards[latest])
 
-        other = j + draws[j]
-        return (places.at[j].set(other), cards.at[j].set(card_at(j))), card_at(other)
+        partner = j + draws[j]
+        return (places.at[j].set(partner), cards.at[j].set(card_at(j))), card_at(partner)
 
     nowhere = jnp.full_like(steps, -1)
     return jax.lax.scan(deal, (nowhere, nowhere), steps)[1]

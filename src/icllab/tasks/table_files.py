@@ -53,21 +53,23 @@ def _read(path: Place, read: Any) -> Columns:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def choice(columns: Columns, path: Place, target: str | int, chosen: Chosen) -> tuple[tuple[str, ...], str]:
+def choice(columns: Columns, path: Place, target: str | int, selection: Chosen) -> tuple[tuple[str, ...], str]:
     """Names of the inputs and of the target."""
     names = list(columns)
 
-    def named(what: str, which: str | int) -> str:
-        if isinstance(which, int):
-            if not -len(names) <= which < len(names):
-                raise expected(what, f"a name, or an index below {len(names)}", which)
-            return names[which]
-        if which not in columns:
-            raise unknown(f"column of {Path(path).name}", which, names)
-        return which
+    def named(argument: str, column: str | int) -> str:
+        if isinstance(column, int):
+            if not -len(names) <= column < len(names):
+                raise expected(argument, f"a name, or an index below {len(names)}", column)
+            return names[column]
+        if column not in columns:
+            raise unknown(f"column of {Path(path).name}", column, names)
+        return column
 
     goal = named("target", target)
-    inputs = [n for n in names if n != goal] if chosen is None else [named("columns", which) for which in chosen]
+    inputs = (
+        [n for n in names if n != goal] if selection is None else [named("columns", column) for column in selection]
+    )
     if goal in inputs or len(set(inputs)) != len(inputs) or not inputs:
         raise expected("columns", f"at least one column, each once, without the target {goal!r}", inputs)
     return tuple(inputs), goal
@@ -75,15 +77,15 @@ def choice(columns: Columns, path: Place, target: str | int, chosen: Chosen) -> 
 
 def numbers(columns: Columns, path: Place, name: str) -> Float[np.ndarray, " row"]:
     """A column as float64; text and missing values are refused with column and row."""
-    column, where = columns[name], f"{Path(path).name}, column {name!r}"
+    column, source = columns[name], f"{Path(path).name}, column {name!r}"
     import pyarrow.types as kinds
 
     kind, entries = column.type, column.to_pylist()
     for row, value in enumerate(entries, 1):
         if not _is_number(value):
-            raise expected(f"{where}, row {row}", "a number", value, _HINT)
+            raise expected(f"{source}, row {row}", "a number", value, _HINT)
     if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
-        raise expected(where, "numbers", str(kind), _HINT)
+        raise expected(source, "numbers", str(kind), _HINT)
     values = np.array(entries, dtype=np.float64)
     require_finite(Path(path).name, name, values)
     return values

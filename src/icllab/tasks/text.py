@@ -63,7 +63,7 @@ class Text(AbstractTokens):
             vocabulary = len(alphabet) + 1
             table = np.full(256, vocabulary - 1, np.uint8)
             table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
-        sizes = np.array([len(one) for one in documents.contents], np.int64)
+        sizes = np.array([len(content) for content in documents.contents], np.int64)
         if not len(sizes):
             raise expected("documents", "at least one file", 0)
         if sizes.min() < tokens:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import PROPER_FRACTION
+from icllab.core.errors import expected
 
 # Not code that a person reads, or what some distributions of Python leave out.
 LEFT_OUT = frozenset(
@@ -39,7 +40,7 @@ class Documents:
 
     def digest(self) -> str:
         """SHA-256 of the files' digests in order, in hexadecimal; names do not count."""
-        return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in self.contents)).hexdigest()
+        return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in self.contents)).hexdigest()
 
     def split(self, *, held_out: float = 0.1) -> tuple["Documents", "Documents"]:
         """Two disjoint sets of files: to train on, and held out.
@@ -50,19 +51,19 @@ class Documents:
         Raises:
             InputError: The share is out of range, or one side has no file.
         """
-        require_number("held_out", held_out, "a number between 0 and 1", lambda share: 0 < share < 1)
-        apart = [int(hashlib.sha256(name.encode()).hexdigest()[:13], 16) < held_out * 16**13 for name in self.names]
-        if all(apart) or not any(apart):
-            raise expected("held_out", f"a share that splits {len(apart)} files", held_out, "give more files")
-        return self._only([not one for one in apart]), self._only(apart)
+        PROPER_FRACTION.require("held_out", held_out)
+        mask = [int(hashlib.sha256(name.encode()).hexdigest()[:13], 16) < held_out * 16**13 for name in self.names]
+        if all(mask) or not any(mask):
+            raise expected("held_out", f"a share that splits {len(mask)} files", held_out, "give more files")
+        return self._only([not is_held_out for is_held_out in mask]), self._only(mask)
 
     def at_least(self, size: int) -> "Documents":
         """The files of at least so many bytes."""
-        return self._only([len(one) >= size for one in self.contents])
+        return self._only([len(content) >= size for content in self.contents])
 
-    def _only(self, kept: list[bool]) -> "Documents":
-        both = [(n, c) for n, c, keep in zip(self.names, self.contents, kept, strict=True) if keep]
-        return Documents(tuple(n for n, _ in both), tuple(c for _, c in both), self.source)
+    def _only(self, mask: list[bool]) -> "Documents":
+        files = [(n, c) for n, c, keep in zip(self.names, self.contents, mask, strict=True) if keep]
+        return Documents(tuple(n for n, _ in files), tuple(c for _, c in files), self.source)
 
 
 def read(paths: Iterable[str | PathLike[str]]) -> Documents:
@@ -96,15 +97,15 @@ def standard_library() -> Documents:
         InputError: This Python has no such files, as where they are in an archive.
     """
     root = Path(sysconfig.get_path("stdlib"))
-    found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
-    kept = [(name, path) for name, path in found if not _left_out(name)]
-    if not kept:
+    sources = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
+    files = [(name, path) for name, path in sources if not _left_out(name)]
+    if not files:
         raise expected("standard library", "source files", 0, "give files of your own to text_files.read")
-    names, contents = tuple(name for name, _ in kept), tuple(path.read_bytes() for _, path in kept)
+    names, contents = tuple(name for name, _ in files), tuple(path.read_bytes() for _, path in files)
     return Documents(names, contents, f"standard library of Python {platform.python_version()}")
 
 
 def _left_out(name: str) -> bool:
     folders = name.split("/")[:-1]
-    built = name.startswith("_sysconfigdata") or any(folder.startswith("config-") for folder in folders)
-    return built or not LEFT_OUT.isdisjoint(folders)
+    is_generated = name.startswith("_sysconfigdata") or any(folder.startswith("config-") for folder in folders)
+    return is_generated or not LEFT_OUT.isdisjoint(folders)

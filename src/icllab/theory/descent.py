@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
+from icllab.core.domains import FINITE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.finite_wishart import gauss_rule, sample_rule
-from icllab.theory.parameters import FINITE, Array, read
+from icllab.theory.parameters import Array, read
 
 _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
 
@@ -135,7 +136,7 @@ def plus_plus(
     require_integer("starts", starts)
     points, weights = _rule(dim, length, layers, plain=layers == 1, spectra=spectra)
     scale = np.sqrt(weights)
-    shared = 1 + (layers > 1)
+    unknowns = 1 + (layers > 1)
 
     def parts(unknown: Array) -> tuple[Array, Array]:
         """Rates, and rates times contractions."""
@@ -148,7 +149,7 @@ def plus_plus(
 
     def jacobian(unknown: Array) -> Array:
         _, by_rate, by_product = _left(points, *parts(unknown))
-        columns = [by_rate.sum(axis=0), by_product.sum(axis=0)][:shared] if tied else [*by_rate, *by_product[:-1]]
+        columns = [by_rate.sum(axis=0), by_product.sum(axis=0)][:unknowns] if tied else [*by_rate, *by_product[:-1]]
         return scale[:, None] * np.stack(columns, axis=1)
 
     rng = np.random.default_rng(layers)
@@ -158,8 +159,8 @@ def plus_plus(
         rates = rng.uniform(0.1, 0.9, layers) * growth ** np.arange(layers)
         products = rng.uniform(0.1, 0.9, layers - 1) * (growth / 1.5) ** np.arange(layers - 1)
         first = np.append(rates[:1], products[:1]) if tied else np.append(rates, products)
-        found = least_squares(residuals, first, jacobian, **_SETTINGS)  # pyright: ignore[reportArgumentType]
-        ends.append((2 * float(found.cost), tuple(found.x)))
+        fit = least_squares(residuals, first, jacobian, **_SETTINGS)  # pyright: ignore[reportArgumentType]
+        ends.append((2 * float(fit.cost), tuple(fit.x)))
     ends.sort()
     rates, products = parts(np.array(ends[0][1]))
     return Search(Steps(rates, products / rates, ends[0][0]), np.array([value for value, _ in ends]))
@@ -171,10 +172,10 @@ def _rule(dim: int, length: int, layers: int, *, plain: bool, spectra: object = 
     if spectra is None:
         points, weights = gauss_rule(dim, length, nodes)
     else:
-        (given,) = read(spectra=(spectra, FINITE))
-        if given.ndim != 2 or given.shape[1] != dim:
-            raise expected("spectra", f"eigenvalues [draw, {dim}]", f"shape {given.shape}")
-        points, weights = sample_rule(given.reshape(-1), nodes)
+        (eigenvalues,) = read(spectra=(spectra, FINITE))
+        if eigenvalues.ndim != 2 or eigenvalues.shape[1] != dim:
+            raise expected("spectra", f"eigenvalues [draw, {dim}]", f"shape {eigenvalues.shape}")
+        points, weights = sample_rule(eigenvalues.reshape(-1), nodes)
     return points, dim * weights
 
 
@@ -189,17 +190,17 @@ def remainder(eigenvalues: npt.ArrayLike, rates: npt.ArrayLike, contractions: np
 
     Derived: docs/constructions.md, Steps as a polynomial.
     """
-    (given,) = read(eigenvalues=(eigenvalues, FINITE))
+    (points,) = read(eigenvalues=(eigenvalues, FINITE))
     a, b = _numbers(rates, contractions)
-    return _left(given.reshape(-1), a, a * b)[0].reshape(given.shape)
+    return _left(points.reshape(-1), a, a * b)[0].reshape(points.shape)
 
 
 def _numbers(rates: npt.ArrayLike, contractions: npt.ArrayLike | None) -> tuple[Array, Array]:
     a = np.array(read(rates=(rates, FINITE))[0])
     b = np.zeros_like(a) if contractions is None else np.array(read(contractions=(contractions, FINITE))[0])
-    for name, given in (("rates", a), ("contractions", b)):
-        if given.ndim != 1 or not given.size:
-            raise expected(name, "a list of numbers, one for each layer", f"shape {given.shape}")
+    for name, values in (("rates", a), ("contractions", b)):
+        if values.ndim != 1 or not values.size:
+            raise expected(name, "a list of numbers, one for each layer", f"shape {values.shape}")
     if len(a) != len(b):
         raise expected("contractions", f"{len(a)} numbers, as there are rates", len(b))
     return a, b

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, Array, plain, read
+from icllab.theory.parameters import Array, plain, read
 
 
 class Estimate(NamedTuple):
@@ -94,8 +95,8 @@ def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Ar
 
 def _errors(dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int) -> Array:
     """Columns ICL and IDG, one row for each draw."""
-    given = read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
-    alpha, kappa, rho = (float(plain(value)) for value in given)
+    scalings = read(alpha=(alpha, POSITIVE), kappa=(kappa, POSITIVE), rho=(rho, NON_NEGATIVE))
+    alpha, kappa, rho = (float(plain(value)) for value in scalings)
     for name, value, least in (("dim", dim, 1), ("draws", draws, 2), ("seed", seed, 0)):
         require_integer(name, value, least=least)
     length, tasks = max(1, round(alpha * dim)), max(1, round(kappa * dim))

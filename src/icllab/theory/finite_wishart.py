@@ -116,8 +116,8 @@ def sample_rule(values: Array, nodes: int) -> Rule:
         vector = values * basis[-1]
         diagonal.append(basis[-1] @ vector)
         for _ in range(2):  # once leaves the rounding of the first projection
-            for known in basis:
-                vector = vector - (known @ vector) * known
+            for earlier in basis:
+                vector = vector - (earlier @ vector) * earlier
         squares.append(vector @ vector)
         basis.append(vector / np.sqrt(squares[-1]))
     return _rule(1.0, np.array(diagonal), np.array(squares[:-1]))

@@ -28,12 +28,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
+from icllab.core.domains import FINITE, Domain
 from icllab.core.errors import InputError, expected
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
-from icllab.theory.parameters import FINITE, Array, Number, Numbers, Range, plain, read
+from icllab.theory.parameters import Array, Number, Numbers, plain, read
 
-_SAMPLES = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "the expansion is in log n and log log n")
+_SAMPLES = Domain(above=1, hint="the expansion is in log n and log log n")
 _LARGEST = 600.0  # log n, beyond which no crossing is looked for
 
 
@@ -139,10 +140,10 @@ def _roots(function: Callable[[float], float], turns: Sequence[float] | Array) -
     """All roots of a function that is monotone between its turns."""
     ends = [np.finfo(float).tiny, *turns, _LARGEST]
     values = [function(end) for end in ends]
-    found = []
+    roots = []
     for left, right, low, high in zip(ends[:-1], ends[1:], values[:-1], values[1:], strict=True):
         if low == 0 and left in turns:
-            found.append(left)
+            roots.append(left)
         elif low * high < 0:
-            found.append(brentq(function, left, right, xtol=1e-14, maxiter=2000))
-    return np.unique(found)
+            roots.append(brentq(function, left, right, xtol=1e-14, maxiter=2000))
+    return np.unique(roots)

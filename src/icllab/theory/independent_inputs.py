@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE, Domain
 from icllab.core.errors import expected, require_integer
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, POSITIVE, Array, Range, read
+from icllab.theory.parameters import Array, read
 from icllab.theory.preconditioners import Covariance, Optimum
 
 UNIFORM, SIGNS, NORMAL = 9 / 5, 1.0, 3.0
 """Kurtosis of uniform numbers, of signs and of normal numbers."""
 
-_FROM_ONE = Range("a finite number >= 1", lambda k: (k >= 1) & np.isfinite(k), "1 is that of signs, the least")
+_FROM_ONE = Domain(least=1, hint="1 is that of signs, the least")
 
 
 def optimal(
@@ -55,9 +56,9 @@ def optimal(
     Derived: docs/constructions.md, Inputs that are not normal.
     """
     sigma, tasks, moment = _moments(variances, kurtosis, length, task_covariance, noise_variance)
-    seen = sigma[:, None] * tasks
-    matrix = seen.T @ np.linalg.pinv(moment, hermitian=True)
-    return Optimum(matrix, float(np.trace(seen) - np.sum(sigma[:, None] * seen.T * matrix)))
+    correlation = sigma[:, None] * tasks
+    matrix = correlation.T @ np.linalg.pinv(moment, hermitian=True)
+    return Optimum(matrix, float(np.trace(correlation) - np.sum(sigma[:, None] * correlation.T * matrix)))
 
 
 def loss(
@@ -81,12 +82,12 @@ def loss(
     Derived: docs/constructions.md, Inputs that are not normal.
     """
     sigma, tasks, moment = _moments(variances, kurtosis, length, task_covariance, noise_variance)
-    (given,) = read(preconditioner=(preconditioner, FINITE))
-    if given.shape != moment.shape:
-        raise expected("preconditioner", f"a matrix {list(moment.shape)}, as the variances", f"shape {given.shape}")
-    seen = sigma[:, None] * tasks
-    crossed = np.sum(sigma[:, None] * given * seen.T)
-    return float(np.trace(seen) - 2 * crossed + np.sum(sigma[:, None] * (given @ moment) * given))
+    (matrix,) = read(preconditioner=(preconditioner, FINITE))
+    if matrix.shape != moment.shape:
+        raise expected("preconditioner", f"a matrix {list(moment.shape)}, as the variances", f"shape {matrix.shape}")
+    correlation = sigma[:, None] * tasks
+    overlap = np.sum(sigma[:, None] * matrix * correlation.T)
+    return float(np.trace(correlation) - 2 * overlap + np.sum(sigma[:, None] * (matrix @ moment) * matrix))
 
 
 def _moments(
@@ -101,10 +102,10 @@ def _moments(
         raise expected("variances", "a vector, a number for each component", f"shape {sigma.shape}")
     tasks = np.eye(len(sigma))
     if task_covariance is not None:
-        (given,) = read(task_covariance=(task_covariance, FINITE))
-        tasks = np.diag(given) if given.ndim == 1 else given
+        (covariance,) = read(task_covariance=(task_covariance, FINITE))
+        tasks = np.diag(covariance) if covariance.ndim == 1 else covariance
         if tasks.shape != (len(sigma), len(sigma)):
-            raise expected("task_covariance", f"dimension {len(sigma)}, as the variances", f"shape {given.shape}")
+            raise expected("task_covariance", f"dimension {len(sigma)}, as the variances", f"shape {covariance.shape}")
         require_covariance("task_covariance", tasks)
     twice = sigma[:, None] * tasks * sigma
     excess = np.sum(sigma * np.diag(tasks)) + noise

@@ -28,9 +28,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
+from icllab.core.domains import FINITE, POSITIVE
 from icllab.core.errors import expected, require_integer, require_known
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, POSITIVE, Array, Number, Numbers, plain, read, require_pairs
+from icllab.theory.parameters import Array, Number, Numbers, plain, read, require_pairs
 
 ATTENTION = ("softmax", "first order")
 OBJECTIVES = ("cross-entropy", "squared error")
@@ -168,7 +169,7 @@ def flow(
         event.direction = -1  # pyright: ignore[reportFunctionMemberAccess]
         return event
 
-    found = solve_ivp(
+    solution = solve_ivp(
         velocity,
         (0.0, float(until)),
         w ** (1 / factors),
@@ -177,9 +178,9 @@ def flow(
         atol=1e-12,
         events=[falls_through(share) for share in shares],
     )
-    first = [float(times[0]) if len(times) else np.nan for times in found.t_events]  # pyright: ignore[reportOptionalIterable]
-    losses = np.asarray(at(found.y)[0])
-    return FactorFlow(found.t, found.y.T**factors, losses, dict(zip(shares.tolist(), first, strict=True)))
+    first = [float(times[0]) if len(times) else np.nan for times in solution.t_events]  # pyright: ignore[reportOptionalIterable]
+    losses = np.asarray(at(solution.y)[0])
+    return FactorFlow(solution.t, solution.y.T**factors, losses, dict(zip(shares.tolist(), first, strict=True)))
 
 
 def _value_and_slopes(
@@ -192,26 +193,26 @@ def _value_and_slopes(
     require_known("objective", objective, OBJECTIVES)
     b, a, x = read(beta=(beta, FINITE), alpha=(alpha, FINITE), xi=(xi, FINITE))
     y, y1, _, _ = _attention(b, pairs, attention)
-    z, z1, other, other1 = _attention(a * y, 2 * pairs, attention)
-    value, right, others = _objective(x * z, x * other, pairs, labels, objective)
-    by_score = x * (right * z1 + others * other1)
-    return value, (by_score * a * y1, by_score * y, right * z + others * other)
+    z, z1, z_other, z_other1 = _attention(a * y, 2 * pairs, attention)
+    value, slope_right, slope_other = _objective(x * z, x * z_other, pairs, labels, objective)
+    by_score = x * (slope_right * z1 + slope_other * z_other1)
+    return value, (by_score * a * y1, by_score * y, slope_right * z + slope_other * z_other)
 
 
-def _attention(score: Any, rest: int, kind: str) -> tuple[Any, Any, Any, Any]:
+def _attention(score: Any, count: int, kind: str) -> tuple[Any, Any, Any, Any]:
     """Attention to a token with a score beside so many without, and to each of those; both with their derivatives."""
     if kind == "first order":
-        even = 1 / (1 + rest) + 0 * score
+        even = 1 / (1 + count) + 0 * score
         return (1 + score) * even, even, even, 0 * score
-    here, each = expit(score - np.log(rest)), expit(np.log(rest) - score) / rest
-    return here, here * each * rest, each, -here * each
+    attention, elsewhere = expit(score - np.log(count)), expit(np.log(count) - score) / count
+    return attention, attention * elsewhere * count, elsewhere, -attention * elsewhere
 
 
-def _objective(right: Any, other: Any, pairs: int, labels: int, kind: str) -> tuple[Any, Any, Any]:
+def _objective(right: Any, wrong: Any, pairs: int, labels: int, kind: str) -> tuple[Any, Any, Any]:
     """The loss of the logits of the right and of each other label of the context, and its derivatives in the two."""
     if kind == "squared error":
-        return ((1 - right) ** 2 + (pairs - 1) * other**2) / 2, right - 1, (pairs - 1) * other
+        return ((1 - right) ** 2 + (pairs - 1) * wrong**2) / 2, right - 1, (pairs - 1) * wrong
     with np.errstate(divide="ignore"):
-        logits = [right, other + np.log(pairs - 1), np.log(labels - pairs) + 0 * right]
+        logits = [right, wrong + np.log(pairs - 1), np.log(labels - pairs) + 0 * right]
     total = np.logaddexp.reduce(np.stack(logits))
     return total - right, np.expm1(right - total), np.exp(logits[1] - total)

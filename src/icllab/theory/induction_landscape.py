@@ -29,20 +29,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import (
-    FINITE,
-    NON_NEGATIVE,
-    POSITIVE,
-    Array,
-    Floats,
-    Number,
-    Numbers,
-    plain,
-    read,
-    require_pairs,
-)
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read, require_pairs
 
 LEVELS = (0.9, 0.5, 0.1)  # shares of ln N whose crossings are timed
 
@@ -255,7 +245,7 @@ def flow(
         event.direction = -1  # pyright: ignore[reportFunctionMemberAccess]
         return event
 
-    found = solve_ivp(
+    solution = solve_ivp(
         lambda _, w: -rate * at(w).gradient()[: len(w)],
         (0.0, float(until)),
         w,
@@ -264,8 +254,10 @@ def flow(
         atol=1e-12,
         events=[falls_through(share) for share in shares],
     )
-    first = [float(times[0]) if len(times) else np.nan for times in found.t_events]  # pyright: ignore[reportOptionalIterable]
-    return Flow(found.t, found.y.T, np.asarray(at(found.y).loss()), dict(zip(shares.tolist(), first, strict=True)))
+    first = [float(times[0]) if len(times) else np.nan for times in solution.t_events]  # pyright: ignore[reportOptionalIterable]
+    return Flow(
+        solution.t, solution.y.T, np.asarray(at(solution.y).loss()), dict(zip(shares.tolist(), first, strict=True))
+    )
 
 
 class _Terms:
@@ -279,11 +271,11 @@ class _Terms:
         score = alpha * y
         scores = np.stack([score + beta2, beta2, np.zeros_like(score)])
         total = np.logaddexp.reduce(scores + _log_counts(1, pairs - 1, pairs + 1, ndim=score.ndim))
-        right, other, rest = np.exp(scores - total)
-        self.right, self.other, self.rest = right, other, (pairs + 1) * rest
-        self.elsewhere = (pairs - 1) * other + self.rest  # 1 - right, without a difference
+        right, wrong, buffer = np.exp(scores - total)
+        self.right, self.wrong, self.buffer = right, wrong, (pairs + 1) * buffer
+        self.elsewhere = (pairs - 1) * wrong + self.buffer  # 1 - right, without a difference
         # z - z' from the larger of the two: nothing cancels where they are close, nothing overflows.
-        gap = np.where(score > 0, -right, other) * np.expm1(-np.abs(score))
+        gap = np.where(score > 0, -right, wrong) * np.expm1(-np.abs(score))
         self.read = np.stack([gap, right])
         terms = _log_counts(pairs - 1, labels - pairs, ndim=score.ndim) - xi * self.read
         self.logs = np.concatenate([np.zeros_like(score)[None], terms])
@@ -297,8 +289,8 @@ class _Terms:
     def hessian(self) -> Array:
         shares, slopes, gradient = self._shares(), self._slopes(), self.gradient()
         outer = np.einsum("k...,ki...,kj...->...ij", shares, slopes, slopes)
-        own = np.einsum("k...,kij...->...ij", shares, self._curvatures())
-        return outer - own - gradient[..., :, None] * gradient[..., None, :]
+        curvature = np.einsum("k...,kij...->...ij", shares, self._curvatures())
+        return outer - curvature - gradient[..., :, None] * gradient[..., None, :]
 
     def _shares(self) -> Array:
         """Shares of the second and the third term; the first is one whatever the parameters."""
@@ -308,23 +300,23 @@ class _Terms:
         """Derivatives of v in the parameters, [term, parameter, ...]."""
         by_score, xi = self._by_score(), self.xi
         return np.stack(
-            [xi * by_score * self.alpha * self.y1, xi * by_score * self.y, self.read, xi * self.rest * self.read], 1
+            [xi * by_score * self.alpha * self.y1, xi * by_score * self.y, self.read, xi * self.buffer * self.read], 1
         )
 
     def _curvatures(self) -> Array:
         """Second derivatives of v, [term, parameter, parameter, ...]."""
-        by_score, by_beta2, xi = self._by_score(), self.rest * self.read, self.xi
+        by_score, by_beta2, xi = self._by_score(), self.buffer * self.read, self.xi
         turn = self.elsewhere - self.right
         twice = turn * by_score
-        mixed = self.rest * self.right * np.stack([turn + 2 * self.other, turn])
+        by_beta2_and_score = self.buffer * self.right * np.stack([turn + 2 * self.wrong, turn])
         along_beta, along_alpha = self.alpha * self.y1, self.y
         zero = np.zeros_like(by_score)
         beta_beta = xi * (twice * along_beta**2 + by_score * self.alpha * self.y2)
         beta_alpha = xi * (twice * along_beta * along_alpha + by_score * self.y1)
-        beta_xi, beta_beta2 = by_score * along_beta, xi * mixed * along_beta
+        beta_xi, beta_beta2 = by_score * along_beta, xi * by_beta2_and_score * along_beta
         alpha_alpha, alpha_xi = xi * twice * along_alpha**2, by_score * along_alpha
-        alpha_beta2 = xi * mixed * along_alpha
-        beta2_beta2 = xi * by_beta2 * (2 * self.rest - 1)
+        alpha_beta2 = xi * by_beta2_and_score * along_alpha
+        beta2_beta2 = xi * by_beta2 * (2 * self.buffer - 1)
         rows = [
             [beta_beta, beta_alpha, beta_xi, beta_beta2],
             [beta_alpha, alpha_alpha, alpha_xi, alpha_beta2],
@@ -335,7 +327,7 @@ class _Terms:
 
     def _by_score(self) -> Array:
         """The first derivative of z - z' and z in the score of the right label; the second is 1 - 2z times it."""
-        return self.right * np.stack([self.elsewhere + self.other, self.elsewhere])
+        return self.right * np.stack([self.elsewhere + self.wrong, self.elsewhere])
 
 
 def _log_counts(*counts: int, ndim: int) -> Array:

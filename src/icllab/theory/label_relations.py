@@ -10,10 +10,11 @@ import math
 
 import numpy as np
 
+from icllab.core.domains import Domain
 from icllab.core.errors import expected
-from icllab.theory.parameters import Array, Number, Numbers, Range, plain, read, require_pairs
+from icllab.theory.parameters import Array, Number, Numbers, plain, read, require_pairs
 
-_COUNT = Range("whole numbers of at least 1", lambda x: (x >= 1) & (x == np.floor(x)))
+_COUNT = Domain(int, least=1)
 
 
 def agreements(*, pairs: int, labels: int) -> Array:
@@ -29,8 +30,8 @@ def agreements(*, pairs: int, labels: int) -> Array:
     n, size = int(pairs), int(labels)
 
     def ways(j: int) -> int:
-        signed = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
-        return math.comb(n, j) * sum(signed)
+        terms = ((-1) ** i * math.comb(n - j, i) * math.factorial(size - j - i) for i in range(n - j + 1))
+        return math.comb(n, j) * sum(terms)
 
     return np.array([ways(j) / math.factorial(size) for j in range(n + 1)])
 

@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import POSITIVE, Domain
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import POSITIVE, Number, Numbers, Range, plain, read
+from icllab.theory.parameters import Number, Numbers, plain, read
 
-_ABOVE_ONE = Range("a finite number > 1", lambda x: (x > 1) & np.isfinite(x), "log n is the scale, and must be > 0")
-_OVER_MINUS_ONE = Range("a finite number > -1", lambda x: (x > -1) & np.isfinite(x), "the prior must be integrable")
+_ABOVE_ONE = Domain(above=1, hint="log n is the scale, and must be > 0")
+_OVER_MINUS_ONE = Domain(above=-1, hint="the prior must be integrable")
 
 
 class LearningCoefficient(NamedTuple):
@@ -196,17 +197,17 @@ def reduced_rank_stratum(
     """
     _sizes((inputs, hidden, outputs), rank)
     a, b = rank_in - rank, rank_out - rank
-    for name, value, most in (("rank_in", rank_in, inputs), ("rank_out", rank_out, outputs)):
+    for name, value, largest in (("rank_in", rank_in, inputs), ("rank_out", rank_out, outputs)):
         require_integer(name, value, least=0)
-        if not rank <= value <= most:
-            raise expected(name, f"an integer from {rank}, the product's rank, to {most}", value)
+        if not rank <= value <= largest:
+            raise expected(name, f"an integer from {rank}, the product's rank, to {largest}", value)
     if rank + a + b > hidden:
-        wanted = f"rank_in + rank_out - rank to be at most {hidden}, the hidden units"
-        raise expected("rank_out", wanted, f"{rank_in} + {rank_out} - {rank}")
+        requirement = f"rank_in + rank_out - rank to be at most {hidden}, the hidden units"
+        raise expected("rank_out", requirement, f"{rank_in} + {rank_out} - {rank}")
     m, h, n = inputs - rank - a, hidden - rank - a - b, outputs - rank - b
     flat = (rank * (inputs + outputs) - rank**2 + a * (outputs - rank) + b * (inputs - rank - a)) / 2
-    rest = reduced_rank_regression(m, h, n, 0) if min(m, h, n) else LearningCoefficient(0.0)
-    return LearningCoefficient(flat + rest.value, rest.multiplicity)
+    transverse = reduced_rank_regression(m, h, n, 0) if min(m, h, n) else LearningCoefficient(0.0)
+    return LearningCoefficient(flat + transverse.value, transverse.multiplicity)
 
 
 def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
@@ -231,10 +232,10 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
     if len(widths) < 2:
         raise expected("widths", "at least two, those of inputs and outputs", tuple(widths))
     _sizes(tuple(widths), rank)
-    chosen = _bottleneck([width - rank for width in widths])
-    many, s = len(chosen) - 1, sum(chosen)
+    bottleneck = _bottleneck([width - rank for width in widths])
+    many, s = len(bottleneck) - 1, sum(bottleneck)
     a = s - (-(-s // many) - 1) * many
-    pairs = (s**2 - sum(d**2 for d in chosen)) / 2
+    pairs = (s**2 - sum(d**2 for d in bottleneck)) / 2
     ends = (rank * (widths[0] + widths[-1]) - rank**2) / 2
     value = ends + a * (many - a) / (4 * many) - (many - 1) * s**2 / (4 * many) + pairs / 2
     return LearningCoefficient(value, a * (many - a) + 1)
@@ -296,10 +297,10 @@ def linear_attention(dim: int, key_width: int, task_rank: int) -> LearningCoeffi
 
 def _bottleneck(differences: list[int]) -> list[int]:
     """The layers Aoyagi's condition picks: the narrowest, as many as it takes."""
-    ordered = sorted(differences)
-    for count in range(2, len(ordered) + 1):
-        inside, s, many = ordered[:count], sum(ordered[:count]), count - 1
-        outside = ordered[count] if count < len(ordered) else math.inf
+    ascending = sorted(differences)
+    for count in range(2, len(ascending) + 1):
+        inside, s, many = ascending[:count], sum(ascending[:count]), count - 1
+        outside = ascending[count] if count < len(ascending) else math.inf
         if inside[-1] < outside and s >= many * inside[-1] and s < many * outside:
             return inside
     raise AssertionError(f"no set of layers for {differences}")  # tested to be impossible
@@ -308,8 +309,8 @@ def _bottleneck(differences: list[int]) -> list[int]:
 def _least(values: list[float], multiplicities: list[int] | None = None) -> LearningCoefficient:
     if not values:
         raise expected("terms", "at least one learning coefficient", "none")
-    least, each = min(values), zip(values, multiplicities or [1] * len(values), strict=True)
-    return LearningCoefficient(least, sum(m for value, m in each if math.isclose(value, least, rel_tol=1e-12)))
+    least, pairs = min(values), zip(values, multiplicities or [1] * len(values), strict=True)
+    return LearningCoefficient(least, sum(m for value, m in pairs if math.isclose(value, least, rel_tol=1e-12)))
 
 
 def _sizes(sizes: tuple[int, ...], rank: int) -> None:

@@ -22,22 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.theory.parameters import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_INF,
-    Floats,
-    Number,
-    Numbers,
-    Range,
-    plain,
-    read,
-    scalings,
-)
+from icllab.core.domains import NON_NEGATIVE, POSITIVE_OR_INF, Domain
+from icllab.theory.parameters import Floats, Number, Numbers, plain, read, scalings
 from icllab.theory.wishart import Traces, climbed, least_terms, positive_root, resolvent, surplus, traces
 
 _ENDLESS = "for alpha -> inf see large_context_limit"
-_LENGTH_RIDGE = Range(POSITIVE.wanted, POSITIVE.holds, "as alpha -> inf the ridge error tends to rho")
+_LENGTH_RIDGE = Domain(above=0, hint="as alpha -> inf the ridge error tends to rho")
 
 
 @np.errstate(all="ignore")
@@ -149,7 +139,7 @@ def ridge_error(*, alpha: Numbers, rho: Numbers) -> Number:
     """
     alpha, rho = read(alpha=(alpha, _LENGTH_RIDGE), rho=(rho, NON_NEGATIVE))
     q = rho / alpha
-    return plain(rho + np.where(q > 0, traces(q, alpha).missed, np.maximum(1 - alpha, 0)))
+    return plain(rho + np.where(q > 0, traces(q, alpha).shrinkage, np.maximum(1 - alpha, 0)))
 
 
 def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers) -> Number:
@@ -184,20 +174,20 @@ class _Errors(NamedTuple):
 def _solve(tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers, test_alpha: Numbers) -> _Errors:
     """Both errors, from sums of non-negative terms."""
     test = {} if test_alpha is None else {"test_alpha": (test_alpha, POSITIVE_OR_INF)}
-    tau, alpha, kappa, rho, ridge, *other = read(**scalings(_ENDLESS, tau, alpha, kappa, rho, ridge), **test)
+    tau, alpha, kappa, rho, ridge, *lengths = read(**scalings(_ENDLESS, tau, alpha, kappa, rho, ridge), **test)
     q = (1 + rho) / alpha
-    test_q = (1 + rho) / other[0] if other else q
+    test_q = (1 + rho) / lengths[0] if lengths else q
     xi = _effective_ridge(tau, q, kappa, ridge)
     nu = q + xi
     t = traces(nu, kappa)
     spread = _spread(t, q / nu)
     # ridge / xi, by the equation for xi where that is a sum of positive terms (and 0/0 without ridge).
-    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * t.missed / tau, ridge / xi)
-    idg = (rho + nu * t.mixed + q * t.kept_twice) / (ridge_share + xi / nu * spread / tau)
-    icl = rho + t.missed_twice + test_q * t.kept_twice + (1 + test_q) / nu * (spread / tau) * idg
-    if other:
-        seen = t.kept_twice + (q + test_q) / nu * t.mixed + q / nu * (test_q / nu) * t.missed_twice
-        idg = rho + nu * t.mixed + test_q * t.kept_twice + idg / tau * seen
+    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * t.shrinkage / tau, ridge / xi)
+    idg = (rho + nu * t.cross + q * t.gain_squared) / (ridge_share + xi / nu * spread / tau)
+    icl = rho + t.shrinkage_squared + test_q * t.gain_squared + (1 + test_q) / nu * (spread / tau) * idg
+    if lengths:
+        noise_gain = t.gain_squared + (q + test_q) / nu * t.cross + q / nu * (test_q / nu) * t.shrinkage_squared
+        idg = rho + nu * t.cross + test_q * t.gain_squared + idg / tau * noise_gain
     return _Errors(idg, icl)
 
 
@@ -221,9 +211,9 @@ def _excess(tau: Floats, q: Floats, kappa: Floats, ridge: Floats, xi: Floats, t:
     nu, zero = q + xi, np.zeros_like(xi)
     sums = np.array(
         [
-            [surplus(tau), -ridge / xi, xi / nu * t.missed / tau, zero],
-            [(xi - ridge) / xi, -t.kept / tau, -q / nu * t.missed / tau, zero],
-            [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * xi * (t.kept / t.missed)],
+            [surplus(tau), -ridge / xi, xi / nu * t.shrinkage / tau, zero],
+            [(xi - ridge) / xi, -t.gain / tau, -q / nu * t.shrinkage / tau, zero],
+            [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * xi * (t.gain / t.shrinkage)],
         ]
     )
     return least_terms(sums)
@@ -231,4 +221,4 @@ def _excess(tau: Floats, q: Floats, kappa: Floats, ridge: Floats, xi: Floats, t:
 
 def _spread(t: Traces, share: Floats) -> Floats:
     r""":math:`\nu\,\mathrm{tr}_d\,AG^2` with :math:`A = R_k + qI` and ``share`` :math:`= q/\nu`."""
-    return t.mixed + share * t.missed_twice
+    return t.cross + share * t.shrinkage_squared

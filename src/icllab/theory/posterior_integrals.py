@@ -10,9 +10,10 @@ import numpy as np
 from scipy.integrate import simpson
 from scipy.optimize import root_scalar
 
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, POSITIVE, Array, Numbers, read
+from icllab.theory.parameters import Array, Numbers, read
 
 
 class Half(NamedTuple):
@@ -124,9 +125,9 @@ def gated(phase: str, means: Numbers, n: float, *, barrier: float, effect: float
     v, weight = np.exp(x), 2 * np.exp(x - np.exp(2 * x) / 2) * (x[1] - x[0]) / np.sqrt(2 * np.pi)
     if layers == 1:
         v, weight = np.ones(1), np.ones(1)
-    widened = 1 + n * s[:, None] ** 2 * v**2
+    variance = 1 + n * s[:, None] ** 2 * v**2
     for mean in means[2:]:
-        logarithm += np.log((np.exp(-n / 2 * mean**2 / widened) / np.sqrt(widened)) @ weight)
+        logarithm += np.log((np.exp(-n / 2 * mean**2 / variance) / np.sqrt(variance)) @ weight)
     top = logarithm.max()
     return float(-top - np.log(np.trapezoid(np.exp(logarithm - top), dx=0.001)))
 

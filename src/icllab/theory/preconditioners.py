@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import FINITE, NON_NEGATIVE, Array, Number, plain, read
+from icllab.theory.parameters import Array, Number, plain, read
 
 Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
 
@@ -62,8 +63,8 @@ def optimal(
     """
     _, inverse, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
     share = _ratio(omega, (length + 1) / length * omega + excess / length)
-    turned = inverse @ vectors
-    return Optimum((turned * share) @ turned.T, _least(omega, length, excess))
+    basis = inverse @ vectors
+    return Optimum((basis * share) @ basis.T, _least(omega, length, excess))
 
 
 def loss(
@@ -87,12 +88,12 @@ def loss(
     Derived: docs/constructions.md, The best single step.
     """
     root, _, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
-    (given,) = read(preconditioner=(preconditioner, FINITE))
-    if given.shape != root.shape:
-        raise expected("preconditioner", f"a matrix {list(root.shape)}, as the covariance", f"shape {given.shape}")
+    (matrix,) = read(preconditioner=(preconditioner, FINITE))
+    if matrix.shape != root.shape:
+        raise expected("preconditioner", f"a matrix {list(root.shape)}, as the covariance", f"shape {matrix.shape}")
     # In the eigenbasis of the whitened tasks M is diagonal.
     diagonal = (length + 1) / length * omega + excess / length
-    off = vectors.T @ (root @ given @ root) @ vectors - np.diag(_ratio(omega, diagonal))
+    off = vectors.T @ (root @ matrix @ root) @ vectors - np.diag(_ratio(omega, diagonal))
     return _least(omega, length, excess) + float(np.sum(off**2 * diagonal))
 
 
@@ -142,20 +143,20 @@ def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) ->
 
     Source: [Ahn23].
     """
-    (given,) = read(matrices=(matrices, FINITE))
-    if given.ndim < 2 or given.shape[-1] != given.shape[-2]:
-        raise expected("matrices", "square matrices [..., d, d]", f"shape {given.shape}")
-    dim = given.shape[-1]
+    (stack,) = read(matrices=(matrices, FINITE))
+    if stack.ndim < 2 or stack.shape[-1] != stack.shape[-2]:
+        raise expected("matrices", "square matrices [..., d, d]", f"shape {stack.shape}")
+    dim = stack.shape[-1]
     if covariance is not None:
         sigma = _covariance("covariance", covariance)
         if len(sigma) != dim:
             raise expected("covariance", f"dimension {dim}, as the matrices", len(sigma))
         values, vectors = np.linalg.eigh(sigma)
-        scaled = vectors * np.sqrt(np.maximum(values, 0.0))
-        given = scaled.T @ given @ scaled
-    middle = np.trace(given, axis1=-2, axis2=-1) / dim
-    rest = given - middle[..., None, None] * np.eye(dim)
-    return plain(np.linalg.norm(rest, axis=(-2, -1)) / np.linalg.norm(given, axis=(-2, -1)))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        stack = root.T @ stack @ root
+    middle = np.trace(stack, axis1=-2, axis2=-1) / dim
+    deviation = stack - middle[..., None, None] * np.eye(dim)
+    return plain(np.linalg.norm(deviation, axis=(-2, -1)) / np.linalg.norm(stack, axis=(-2, -1)))
 
 
 def _whitened(
@@ -169,12 +170,12 @@ def _whitened(
     if tasks.shape != sigma.shape:
         raise expected("task_covariance", f"dimension {len(sigma)}, as the covariance", len(tasks))
     values, vectors = np.linalg.eigh(sigma)
-    kept = np.sqrt(np.where(values > len(values) * np.finfo(float).eps * values[-1], values, 0.0))
-    root = (vectors * kept) @ vectors.T
-    inverse = (vectors * _ratio(np.ones_like(kept), kept)) @ vectors.T
-    omega, turned = np.linalg.eigh(root @ tasks @ root)
+    roots = np.sqrt(np.where(values > len(values) * np.finfo(float).eps * values[-1], values, 0.0))
+    root = (vectors * roots) @ vectors.T
+    inverse = (vectors * _ratio(np.ones_like(roots), roots)) @ vectors.T
+    omega, whitened_vectors = np.linalg.eigh(root @ tasks @ root)
     omega = np.maximum(omega, 0.0)
-    return root, inverse, (omega, turned), float(omega.sum() + noise)
+    return root, inverse, (omega, whitened_vectors), float(omega.sum() + noise)
 
 
 def _least(omega: Array, length: int, excess: float) -> float:
@@ -189,9 +190,9 @@ def _ratio(above: Array, below: Array) -> Array:
 
 def _covariance(name: str, value: object) -> Array:
     """A finite covariance as a matrix, positive semidefinite to rounding."""
-    (given,) = read(**{name: (value, FINITE)})
-    if given.ndim not in (1, 2) or given.size == 0 or given.shape[0] != given.shape[-1]:
-        raise expected(name, "a vector [d] or a symmetric matrix [d, d]", f"shape {given.shape}")
-    full = np.diag(given) if given.ndim == 1 else given
+    (array,) = read(**{name: (value, FINITE)})
+    if array.ndim not in (1, 2) or array.size == 0 or array.shape[0] != array.shape[-1]:
+        raise expected(name, "a vector [d] or a symmetric matrix [d, d]", f"shape {array.shape}")
+    full = np.diag(array) if array.ndim == 1 else array
     require_covariance(name, full)
     return (full + full.T) / 2

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE, read
+from icllab.theory.parameters import read
 
 
 def gaussian_coefficient(
@@ -114,7 +115,7 @@ def contributions(
         raise expected("hessians", "a sum that is positive definite, with the localization", float(values.min()))
     # In coordinates that are standard normal under the posterior.
     standard = vectors / np.sqrt(values)
-    curved = float(beta) * (standard.T @ h @ standard)
-    sloped = float(beta) * (g @ standard)
-    covariance = sloped @ sloped.T + np.einsum("tij,sji->ts", curved, curved) / 2
-    return Terms(np.trace(curved, axis1=1, axis2=2) / 2, covariance)
+    curvatures = float(beta) * (standard.T @ h @ standard)
+    slopes = float(beta) * (g @ standard)
+    covariance = slopes @ slopes.T + np.einsum("tij,sji->ts", curvatures, curvatures) / 2
+    return Terms(np.trace(curvatures, axis1=1, axis2=2) / 2, covariance)

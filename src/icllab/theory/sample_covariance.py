@@ -17,20 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from icllab.core.covariances import require_covariance
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE, POSITIVE_OR_INF
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import (
-    FINITE,
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_INF,
-    Array,
-    Floats,
-    Number,
-    Numbers,
-    plain,
-    read,
-)
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read
 from icllab.theory.wishart import climbed, least_terms, positive_root
 
 Covariance = Numbers  # a number (isotropic), a vector (diagonal) or a symmetric matrix
@@ -55,7 +45,7 @@ def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
     """
     c, _ = in_eigenbasis(train, train)
     q, kappa = read(q=(q, POSITIVE), kappa=(kappa, POSITIVE_OR_INF))
-    return plain(shares(c, q, kappa).missed.mean(-1) / q)
+    return plain(shares(c, q, kappa).shrinkage.mean(-1) / q)
 
 
 def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
@@ -81,22 +71,22 @@ def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
 
     Derived: docs/alignment.md, The error on other tasks.
     """
-    c, other = _covariance("train", train), _covariance("test", test)
-    if c.ndim and other.ndim and len(c) != len(other):
-        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(other)}")
-    if max(c.ndim, other.ndim) == 2:
-        dim = len(c) if c.ndim == 2 else len(other)
-        full, test = (one if one.ndim == 2 else np.diag(np.broadcast_to(one, (dim,))) for one in (c, other))
+    c, t = _covariance("train", train), _covariance("test", test)
+    if c.ndim and t.ndim and len(c) != len(t):
+        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(t)}")
+    if max(c.ndim, t.ndim) == 2:
+        dim = len(c) if c.ndim == 2 else len(t)
+        full, test = (matrix if matrix.ndim == 2 else np.diag(np.broadcast_to(matrix, (dim,))) for matrix in (c, t))
         values, vectors = np.linalg.eigh(full)
         c = np.where(values > dim * np.finfo(float).eps * values[-1], values, 0.0)  # a rank is a whole number
-        other = np.maximum(np.sum(vectors * (test @ vectors), axis=0), 0.0)
+        t = np.maximum(np.sum(vectors * (test @ vectors), axis=0), 0.0)
     else:
-        c, other = np.broadcast_arrays(np.atleast_1d(c), np.atleast_1d(other))
+        c, t = np.broadcast_arrays(np.atleast_1d(c), np.atleast_1d(t))
         order = np.argsort(c, kind="stable")
-        c, other = c[order], other[order]
+        c, t = c[order], t[order]
     if not c.max() > 0:
         raise expected("train", "a covariance that is not zero", 0.0)
-    return c, other
+    return c, t
 
 
 def power_law(dim: int, exponent: float) -> Array:
@@ -118,11 +108,15 @@ def power_law(dim: int, exponent: float) -> Array:
 
 def _covariance(name: str, value: object) -> Array:
     """A finite covariance of at most two axes, positive semidefinite to rounding."""
-    (given,) = read(**{name: (value, FINITE)})
-    if given.ndim > 2 or given.size == 0 or (given.ndim == 2 and given.shape[0] != given.shape[1]):
-        raise expected(name, "a number, a vector [d] or a matrix [d, d]", f"shape {given.shape}")
-    require_covariance(name, given)
-    return given
+    (covariance,) = read(**{name: (value, FINITE)})
+    if (
+        covariance.ndim > 2
+        or covariance.size == 0
+        or (covariance.ndim == 2 and covariance.shape[0] != covariance.shape[1])
+    ):
+        raise expected(name, "a number, a vector [d] or a matrix [d, d]", f"shape {covariance.shape}")
+    require_covariance(name, covariance)
+    return covariance
 
 
 class Shares(NamedTuple):
@@ -130,19 +124,19 @@ class Shares(NamedTuple):
 
     ridge: Floats
     r""":math:`t`, the ridge that has this effect on ``train`` itself; no last axis."""
-    kept: Floats
+    gain: Floats
     r""":math:`u_i`, of :math:`R_kG`."""
-    missed: Floats
+    shrinkage: Floats
     r""":math:`v_i`, of :math:`\nu G`."""
-    kept_twice: Floats
+    gain_squared: Floats
     r""":math:`u_i(u_i+(1-\epsilon)v_i)`, of :math:`(R_kG)^2`."""
-    mixed: Floats
+    cross: Floats
     r""":math:`\epsilon u_iv_i`, of :math:`R_kG\,\nu G`."""
-    missed_twice: Floats
+    shrinkage_squared: Floats
+    r""":math:`v_i(v_i+(1-\epsilon)u_i)`, of :math:`(\nu G)^2`."""
 
     __repr__ = fields_repr
     _repr_html_ = fields_html
-    r""":math:`v_i(v_i+(1-\epsilon)u_i)`, of :math:`(\nu G)^2`."""
 
 
 def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
@@ -167,16 +161,16 @@ def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
 
     def step(t: Floats) -> Floats:
         along = np.expand_dims(t, -1)
-        kept = (positive / (positive + along)).sum(-1) / c.size
-        missed = (along / (positive + along)).sum(-1) / c.size
-        both = (positive * along / (positive + along) ** 2).sum(-1) / c.size
-        rest = np.where(np.isinf(kappa), 1.0, (kappa - part) / kappa)
-        sums = np.array([[np.ones_like(t), -nu / t, -kept / kappa], [rest, -nu / t, missed / kappa]])
-        return -least_terms(sums) / (nu / t + both / kappa)
+        gain = (positive / (positive + along)).sum(-1) / c.size
+        shrinkage = (along / (positive + along)).sum(-1) / c.size
+        product = (positive * along / (positive + along) ** 2).sum(-1) / c.size
+        null_share = np.where(np.isinf(kappa), 1.0, (kappa - part) / kappa)
+        sums = np.array([[np.ones_like(t), -nu / t, -gain / kappa], [null_share, -nu / t, shrinkage / kappa]])
+        return -least_terms(sums) / (nu / t + product / kappa)
 
     t = climbed(positive_root(np.ones_like(nu), width - mean / kappa - nu, nu * width), step)
     along = np.expand_dims(t, -1)
     u, v = c / (c + along), along / (c + along)
-    own, sampled = nu / t, (u * v).mean(-1) / kappa
-    slope, rest = (np.expand_dims(some / (own + sampled), -1) for some in (own, sampled))
-    return Shares(t, u, v, u * (u + rest * v), slope * u * v, v * (v + rest * u))
+    direct, sampled = nu / t, (u * v).mean(-1) / kappa
+    slope, complement = (np.expand_dims(term / (direct + sampled), -1) for term in (direct, sampled))
+    return Shares(t, u, v, u * (u + complement * v), slope * u * v, v * (v + complement * u))

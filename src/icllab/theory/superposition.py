@@ -55,8 +55,8 @@ def loss(weights: Array, bias: Array) -> float:
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.
     """
-    g, b, own, (cube, square, width) = _pairs(weights, bias)
-    terms = own / 3 - 2 * own * (g * cube + b * square) + g**2 * cube + 2 * g * b * square + b**2 * width
+    g, b, target, (cube, square, width) = _pairs(weights, bias)
+    terms = target / 3 - 2 * target * (g * cube + b * square) + g**2 * cube + 2 * g * b * square + b**2 * width
     return float(np.sum(terms) / len(bias))
 
 
@@ -68,9 +68,9 @@ def gradient(weights: Array, bias: Array) -> tuple[Array, Array]:
 
     Derived: docs/singular-training.md, Polygons of superposition.
     """
-    g, b, own, (cube, square, width) = _pairs(weights, bias)
-    by_overlap = 2 * (g * cube + b * square - own * cube) / len(bias)
-    by_bias = 2 * (g * square + b * width - own * square) / len(bias)
+    g, b, target, (cube, square, width) = _pairs(weights, bias)
+    by_overlap = 2 * (g * cube + b * square - target * cube) / len(bias)
+    by_bias = 2 * (g * square + b * width - target * square) / len(bias)
     return weights @ (by_overlap + by_overlap.T), np.sum(by_bias, axis=1)
 
 
@@ -116,8 +116,8 @@ def _corner(vertices: int) -> tuple[float, float]:
         by_weights, by_bias = gradient(at[0] * unit, np.full(vertices, at[1]))
         return np.array([np.sum(by_weights * unit), np.sum(by_bias)])
 
-    found = root(slopes, np.array([1.2, -0.4]), tol=1e-14)
-    return float(found.x[0]), float(found.x[1])
+    solution = root(slopes, np.array([1.2, -0.4]), tol=1e-14)
+    return float(solution.x[0]), float(solution.x[1])
 
 
 def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import POSITIVE_OR_INF
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read, scalings
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read, scalings
 from icllab.theory.sample_covariance import Covariance, in_eigenbasis, shares
 from icllab.theory.wishart import climbed, least_terms, positive_root, surplus
 
@@ -77,11 +78,11 @@ def icl_error(
     Source: [LeteyTask25].
     Derived: docs/alignment.md, The error on other tasks.
     """
-    found = _solve(train, test, tau, alpha, kappa, rho, ridge, test_alpha)
-    other, rho, tau, test_q = found.test, found.rho, found.tau, found.test_q
-    missed = (other * found.missed_twice).mean(-1)
-    seen = ((other + np.expand_dims(test_q, -1)) * found.variance).mean(-1)
-    return plain(rho + missed + test_q * found.kept_twice.mean(-1) + found.idg / tau * seen)
+    state = _solve(train, test, tau, alpha, kappa, rho, ridge, test_alpha)
+    test_values, rho, tau, test_q = state.test, state.rho, state.tau, state.test_q
+    shrinkage = (test_values * state.shrinkage_squared).mean(-1)
+    noise_gain = ((test_values + np.expand_dims(test_q, -1)) * state.variance).mean(-1)
+    return plain(rho + shrinkage + test_q * state.gain_squared.mean(-1) + state.idg / tau * noise_gain)
 
 
 @np.errstate(all="ignore")
@@ -111,12 +112,12 @@ def idg_error(
 
     Derived: docs/alignment.md, The error on the pool.
     """
-    found = _solve(train, None, tau, alpha, kappa, rho, ridge, test_alpha)
-    rho, tau, test_q = found.rho, found.tau, found.test_q
-    kept, mixed, missed = (part.mean(-1) for part in (found.kept_twice, found.mixed, found.missed_twice))
-    seen = kept + (found.q + test_q) / found.nu * mixed + found.q / found.nu * (test_q / found.nu) * missed
-    other_length = rho + found.nu * mixed + test_q * kept + found.idg / tau * seen
-    return plain(np.where(test_q == found.q, found.idg, other_length))
+    state = _solve(train, None, tau, alpha, kappa, rho, ridge, test_alpha)
+    rho, tau, test_q = state.rho, state.tau, state.test_q
+    gain, cross, shrinkage = (part.mean(-1) for part in (state.gain_squared, state.cross, state.shrinkage_squared))
+    noise_gain = gain + (state.q + test_q) / state.nu * cross + state.q / state.nu * (test_q / state.nu) * shrinkage
+    other_length = rho + state.nu * cross + test_q * gain + state.idg / tau * noise_gain
+    return plain(np.where(test_q == state.q, state.idg, other_length))
 
 
 @np.errstate(all="ignore")
@@ -178,12 +179,12 @@ def gamma_noise(
 
     Derived: docs/alignment.md, The noise of the matrix.
     """
-    found = _solve(train, None, tau, alpha, kappa, rho, ridge, None)
-    kappa, scale = found.kappa, (found.test.mean() + found.rho) ** 2
-    strength, mixed = found.idg / found.tau, found.mixed.mean(-1) / found.nu
-    size = scale * found.share + found.xi
-    last = strength * (found.share - found.xi / kappa * mixed) + found.nu**2 / kappa * mixed
-    return Noise(plain(strength * found.variance.mean(-1)), plain(scale * last / size**2))
+    state = _solve(train, None, tau, alpha, kappa, rho, ridge, None)
+    kappa, scale = state.kappa, (state.test.mean() + state.rho) ** 2
+    strength, cross = state.idg / state.tau, state.cross.mean(-1) / state.nu
+    size = scale * state.share + state.xi
+    last = strength * (state.share - state.xi / kappa * cross) + state.nu**2 / kappa * cross
+    return Noise(plain(strength * state.variance.mean(-1)), plain(scale * last / size**2))
 
 
 class _Solution(NamedTuple):
@@ -199,35 +200,35 @@ class _Solution(NamedTuple):
     nu: Floats
     idg: Floats
     share: Floats
-    kept_twice: Floats
-    mixed: Floats
-    missed_twice: Floats
+    gain_squared: Floats
+    cross: Floats
+    shrinkage_squared: Floats
     variance: Floats
 
 
-def _solve(train: Covariance, test: Covariance, *given: Numbers) -> _Solution:
+def _solve(train: Covariance, test: Covariance, *parameters: Numbers) -> _Solution:
     """The state of pretraining; a ``test`` of None has its tasks."""
-    c, other = in_eigenbasis(train, train if test is None else test)
-    other = c if test is None else other
-    *known, length = given
-    length = known[1] if length is None else length
-    tau, alpha, kappa, rho, ridge, length = read(**scalings(_ENDLESS, *known), test_alpha=(length, POSITIVE_OR_INF))
+    c, test_values = in_eigenbasis(train, train if test is None else test)
+    test_values = c if test is None else test_values
+    *ratios, length = parameters
+    length = ratios[1] if length is None else length
+    tau, alpha, kappa, rho, ridge, length = read(**scalings(_ENDLESS, *ratios), test_alpha=(length, POSITIVE_OR_INF))
     q = (c.mean() + rho) / alpha
     xi = _effective_ridge(c, tau, q, kappa, ridge)
     nu = q + xi
-    kept_of = shares(c, nu, kappa)
-    missed, kept_twice, mixed, missed_twice = (part.mean(-1) for part in kept_of[2:])
-    spread = mixed + q / nu * missed_twice
+    parts = shares(c, nu, kappa)
+    shrinkage, gain_squared, cross, shrinkage_squared = (part.mean(-1) for part in parts[2:])
+    spread = cross + q / nu * shrinkage_squared
     # ridge / xi, by the equation for xi where that is a sum of positive terms (and 0/0 without ridge).
-    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * missed / tau, ridge / xi)
-    idg = (rho + nu * mixed + q * kept_twice) / (ridge_share + xi / nu * spread / tau)
-    variance = (kept_of.mixed + np.expand_dims(q / nu, -1) * kept_of.missed_twice) / np.expand_dims(nu, -1)
-    asked = (other, rho, tau, kappa, (other.mean() + rho) / length)
-    return _Solution(*asked, q, xi, nu, idg, nu / kept_of.ridge, *kept_of[3:], variance)
+    ridge_share = np.where(tau >= 1, surplus(tau) + xi / nu * shrinkage / tau, ridge / xi)
+    idg = (rho + nu * cross + q * gain_squared) / (ridge_share + xi / nu * spread / tau)
+    variance = (parts.cross + np.expand_dims(q / nu, -1) * parts.shrinkage_squared) / np.expand_dims(nu, -1)
+    arguments = (test_values, rho, tau, kappa, (test_values.mean() + rho) / length)
+    return _Solution(*arguments, q, xi, nu, idg, nu / parts.ridge, *parts[3:], variance)
 
 
 def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Floats) -> Floats:
-    at_least = shares(c, q, kappa).missed.mean(-1) / q  # M(q), which is larger than M(q + xi)
+    at_least = shares(c, q, kappa).shrinkage.mean(-1) / q  # M(q), which is larger than M(q + xi)
     fewer = np.where(tau < 1, (1 - tau) * np.maximum(1 / at_least, q / tau), 0.0)
     quadratic = positive_root(at_least / tau, surplus(tau), ridge)
     moving = (ridge > 0) | (tau < 1)
@@ -235,20 +236,20 @@ def _effective_ridge(c: Array, tau: Floats, q: Floats, kappa: Floats, ridge: Flo
 
     def step(xi: Floats) -> Floats:
         nu = q + xi
-        kept_of = shares(c, nu, kappa)
-        kept, missed, _, mixed, missed_twice = (values.mean(-1) for values in kept_of[1:])
-        missed_inside = (kept_of.missed * (c > 0)).mean(-1)
+        parts = shares(c, nu, kappa)
+        gain, shrinkage, _, cross, shrinkage_squared = (values.mean(-1) for values in parts[1:])
+        shrinkage_inside = (parts.shrinkage * (c > 0)).mean(-1)
         zero, share = np.zeros_like(xi), xi / nu
         # Four sums that are equal to 1 - 1/tau - ridge/xi + xi M(q + xi) / tau, each right where its terms are small.
         sums = np.array(
             [
-                [surplus(tau), -ridge / xi, share * missed / tau, zero],
-                [(xi - ridge) / xi, -kept / tau, -q / nu * missed / tau, zero],
-                [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * (xi / kept_of.ridge)],
-                [(tau - part) / tau, -ridge / xi, (part - 1) / tau * (q / nu), share * missed_inside / tau],
+                [surplus(tau), -ridge / xi, share * shrinkage / tau, zero],
+                [(xi - ridge) / xi, -gain / tau, -q / nu * shrinkage / tau, zero],
+                [(tau - kappa) / tau, -ridge / xi, (kappa - 1) / tau * (q / nu), kappa / tau * (xi / parts.ridge)],
+                [(tau - part) / tau, -ridge / xi, (part - 1) / tau * (q / nu), share * shrinkage_inside / tau],
             ]
         )
-        slope = ridge / xi + share * (mixed + q / nu * missed_twice) / tau
+        slope = ridge / xi + share * (cross + q / nu * shrinkage_squared) / tau
         return np.where(moving, -least_terms(sums) / slope, 0.0)
 
     return climbed(np.where(ridge > 0, np.maximum(np.maximum(fewer, ridge), quadratic), fewer), step)

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icllab.core.domains import NON_NEGATIVE, POSITIVE_OR_INF
 from icllab.core.views import fields_html, fields_repr
-from icllab.theory.parameters import NON_NEGATIVE, POSITIVE_OR_INF, Array, Floats, Number, Numbers, plain, read
+from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read
 
 
 @np.errstate(all="ignore")
@@ -68,23 +69,23 @@ def stieltjes_derivative(q: Numbers, kappa: Numbers) -> Number:
 class Traces(NamedTuple):
     r"""How much of :math:`R = R_k` a ridge :math:`q > 0` keeps and misses, with :math:`G = (R_k + qI)^{-1}`.
 
-    Since :math:`RG + qG = I`, ``kept + missed`` and ``kept_twice + 2 * mixed + missed_twice`` are 1,
-    and ``kept_twice + mixed`` is ``kept``; each is a number in [0, 1] to full relative accuracy.
+    Since :math:`RG + qG = I`, ``gain + shrinkage`` and ``gain_squared + 2 * cross + shrinkage_squared`` are 1,
+    and ``gain_squared + cross`` is ``gain``; each is a number in [0, 1] to full relative accuracy.
     """
 
-    kept: Floats
+    gain: Floats
     r""":math:`\mathrm{tr}_d\,RG`, the degrees of freedom per dimension."""
-    missed: Floats
+    shrinkage: Floats
     r""":math:`\mathrm{tr}_d\,qG = qM_\kappa(q)`."""
-    kept_twice: Floats
+    gain_squared: Floats
     r""":math:`\mathrm{tr}_d\,(RG)^2 = 1 - 2qM_\kappa(q) - q^2M_\kappa'(q)`."""
-    mixed: Floats
+    cross: Floats
     r""":math:`\mathrm{tr}_d\,RG\,qG`."""
-    missed_twice: Floats
+    shrinkage_squared: Floats
+    r""":math:`\mathrm{tr}_d\,(qG)^2 = -q^2M_\kappa'(q)`."""
 
     __repr__ = fields_repr
     _repr_html_ = fields_html
-    r""":math:`\mathrm{tr}_d\,(qG)^2 = -q^2M_\kappa'(q)`."""
 
 
 def traces(q: Floats, kappa: Floats) -> Traces:
@@ -101,14 +102,14 @@ def traces(q: Floats, kappa: Floats) -> Traces:
     """
     scale, ratio, gap = _aspect(kappa)
     x, root = scale * q, _root(q, scale, ratio, gap)
-    missed = positive_root(ratio, x + gap, x)
-    kept = scale * missed / (x + ratio * missed)
+    shrinkage = positive_root(ratio, x + gap, x)
+    gain = scale * shrinkage / (x + ratio * shrinkage)
     return Traces(
-        kept=kept,
-        missed=missed,
-        kept_twice=kept * ((2 * x * (scale + ratio) + gap**2) / (root + x)) / root,
-        mixed=kept * x / root,
-        missed_twice=missed * (x + ratio * missed) / root,
+        gain=gain,
+        shrinkage=shrinkage,
+        gain_squared=gain * ((2 * x * (scale + ratio) + gap**2) / (root + x)) / root,
+        cross=gain * x / root,
+        shrinkage_squared=shrinkage * (x + ratio * shrinkage) / root,
     )
 
 

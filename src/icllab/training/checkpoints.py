@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import InputError, expected, require_number, require_path
+from icllab.core.domains import Domain
+from icllab.core.errors import InputError, expected, require_path
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
 from icllab.training.ensembles import Ensemble, ensemble_of
 from icllab.training.loop import State
@@ -54,7 +55,7 @@ class CheckpointStore:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path) or not str(self.path):
             raise expected("store", "a directory", self.path)
-        require_number("seconds", self.seconds, "a number of seconds >= 0", lambda seconds: seconds >= 0)
+        Domain(least=0, infinite=True, text="a number of seconds >= 0").require("seconds", self.seconds)
 
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -87,7 +87,7 @@ def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_
     whole, parts, attention, weights = sums(jnp.asarray(drawn(8, DIM)), queries, keys, values, own, visible)
     for name in ("collected", "normaliser"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
-    assert whole.collected.size + whole.normaliser.size == 8 * 5
+    assert whole.value_sum.size + whole.normaliser.size == 8 * 5
     # With an exponential of the features it is attention: positive weights that sum to one.
     rest = np.where(visible, np.exp(np.asarray(queries) @ np.asarray(own).T), 0).sum(axis=1)
     weights = np.asarray(weights)

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_key, require_number
+from icllab.core.domains import PROPER_FRACTION
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
@@ -133,7 +134,7 @@ def context_rank(
     Derived: docs/context-map.md, The rank of a context.
     """
     require_key(key)
-    require_number("threshold", threshold, "a number between 0 and 1", lambda v: 0 < v < 1)
+    PROPER_FRACTION.require("threshold", threshold)
     map_solver = MapSolver() if solver is None else solver
     varied_mask = parameter_mask(model, weights, "weights")
     case, query_set = nulls.context_case(

@@ -25,7 +25,8 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected, require_integer, require_number, unknown
+from icllab.core.domains import PROPER_FRACTION, Domain
+from icllab.core.errors import expected, require_integer, unknown
 from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.queries import join_prompt, last_answer
 from icllab.diagnostics.contexts.subspaces import parameters
@@ -66,9 +67,9 @@ class MapSolver:
             raise unknown("method", self.method, METHODS)
         for name in ("steps", "products", "adam_steps"):
             require_integer(name, getattr(self, name))
-        require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
+        PROPER_FRACTION.require("tolerance", self.tolerance)
         if self.ridge is not None:
-            require_number("ridge", self.ridge, "a number from 0 to 1, or None", lambda v: 0 <= v <= 1)
+            Domain(least=0, most=1, text="a number from 0 to 1, or None").require("ridge", self.ridge)
 
     def ridge_of(self, dtype: Any) -> float:
         """The ridge for numbers of a type."""

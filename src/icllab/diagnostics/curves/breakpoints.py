@@ -18,7 +18,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_known, require_number
+from icllab.core.domains import PROPER_FRACTION, Domain
+from icllab.core.errors import expected, require_integer, require_key, require_known
 from icllab.diagnostics.curves.curve_fits import CHANCE, PER_BREAK, PER_SEGMENT, SegmentFit, Segments, SmoothCurves, bic
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
 
@@ -91,9 +92,9 @@ def change_points(
     require_known("scale", scale, SCALES)
     require_integer("max_breaks", max_breaks)
     require_integer("resamples", resamples, least=100)
-    require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)
-    require_number("resolution", resolution, "a share of at least 0", lambda x: x >= 0)
-    require_number("widest", widest, "a ratio above 1", lambda x: x > 1)
+    PROPER_FRACTION.require("confidence", confidence)
+    Domain(least=0, infinite=True).require("resolution", resolution)
+    Domain(above=1, infinite=True, text="a ratio above 1").require("widest", widest)
     values, axis = member_curves(run_or_curve, variable, along)
     t, members = np.asarray(values[along].values, float), np.asarray(values.transpose(axis, along).values, float)
     usable = np.isfinite(members).all(0) & ((t > 0) | (scale == "linear"))

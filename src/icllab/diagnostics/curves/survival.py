@@ -13,7 +13,8 @@ import xarray as xr
 from scipy.special import ndtri
 from scipy.stats import CensoredData, ecdf, logrank
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import PROPER_FRACTION
+from icllab.core.errors import expected
 
 REASSIGNMENTS = 20_000  # number of divisions into two groups up to which all are enumerated; else as many are drawn
 
@@ -53,7 +54,7 @@ def kaplan_meier(
     """
     sample = _Sample.from_times(times, observed)
     horizon = sample.horizon(until)
-    require_number("confidence", confidence, "a number between 0 and 1", lambda x: 0 < x < 1)
+    PROPER_FRACTION.require("confidence", confidence)
     table = _Table.from_sample(sample)
     low, high = table.limits(confidence)
     mean, error = table.restricted_mean(horizon)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from icllab.core.errors import require_integer, require_number
+from icllab.core.domains import PROPER_FRACTION, Domain
+from icllab.core.errors import require_integer
 
 NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"
 
@@ -37,11 +38,11 @@ class VerdictRule(NamedTuple):
 
     def require(self) -> None:
         """Raise if a number is out of range."""
-        require_number("tolerance", self.tolerance, "a number between 0 and 1", lambda v: 0 < v < 1)
+        PROPER_FRACTION.require("tolerance", self.tolerance)
         range_of_resolution = "a number from 0 to the tolerance"
         if self.resolution is not None:
-            require_number("resolution", self.resolution, range_of_resolution, lambda v: 0 <= v <= self.tolerance)
-        require_number("confidence", self.confidence, "a number between 0 and 1", lambda v: 0 < v < 1)
+            Domain(least=0, most=self.tolerance, text=range_of_resolution).require("resolution", self.resolution)
+        PROPER_FRACTION.require("confidence", self.confidence)
         require_integer("resamples", self.resamples, least=20)
 
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import NON_NEGATIVE, POSITIVE
+from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
 from icllab.diagnostics.sampling.posteriors import Posterior, Starts
@@ -74,11 +75,11 @@ class ChainSampler(Sampler):
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
-            require_number("step_size", self.step_size, "a finite number > 0", lambda x: 0 < x < math.inf)
+            POSITIVE.require("step_size", self.step_size)
         require_integer("warm_up", self.warm_up)
         if self.draws is not None:
             require_integer("draws", self.draws, least=FEWEST)
-        require_number("dispersion", self.dispersion, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        NON_NEGATIVE.require("dispersion", self.dispersion)
         if isinstance(self.chains, bool) or not isinstance(self.chains, int) or self.chains < 4:
             raise expected("chains", "at least 4, two for each kind of start", self.chains)
         if self.mode not in MODES:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import PROPER_FRACTION
+from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
 from icllab.diagnostics.sampling.samplers import Sampler
 
@@ -119,13 +120,13 @@ class SMC(Sampler):
     forgotten: float = 0.3
 
     def __post_init__(self) -> None:
-        require_number("share", self.share, "a number between 0 and 1", lambda x: 0 < x < 1)
+        PROPER_FRACTION.require("share", self.share)
         require_integer("particles", self.particles, least=10)
         require_integer("repeats", self.repeats, least=2)
         require_integer("leapfrogs", self.leapfrogs)
         if not 1 <= self.moves[0] <= self.moves[1]:
             raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
-        require_number("forgotten", self.forgotten, "a number between 0 and 1", lambda x: 0 < x < 1)
+        PROPER_FRACTION.require("forgotten", self.forgotten)
 
     def path(
         self, loss: Whitened, *, stops: np.ndarray, key: PRNGKeyArray, observe: Callable[[Any], Any] | None = None

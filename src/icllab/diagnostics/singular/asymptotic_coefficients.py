@@ -7,7 +7,6 @@ A temperature that is given has the left side: that is
 :mod:`icllab.diagnostics.singular.local_learning`. Where none is given it is :math:`\lambda` that is asked for.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_key, require_number
+from icllab.core.domains import Domain
+from icllab.core.errors import expected, require_key
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
@@ -182,7 +182,7 @@ def _annealed(
     """By populations alone."""
     for name, value, above in (("n", n, 1.0), ("localization", localization, 0.0)):
         if value is not None:
-            require_number(name, value, f"a finite number > {above:g}", lambda x, above=above: above < x < math.inf)
+            Domain(above=above).require(name, value)
     for name, value in of_runs.items():
         if value:
             raise expected(name, "a training run as the loss, whose it would be", value, "leave it out")

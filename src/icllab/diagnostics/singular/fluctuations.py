@@ -1,6 +1,5 @@
 r"""How much the loss of single samples fluctuates under the posterior, and the information criterion made of it."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected
 from icllab.diagnostics.sampling.sampled_losses import require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.susceptibilities.observed_chains import ObservedChains
@@ -84,7 +84,7 @@ def singular_fluctuation(
     Derived: docs/routing.md, Fluctuation beside the coefficient.
     """
     for name, value in (("beta", beta), ("localization", localization)):
-        require_number(name, value, "a finite number > 0", lambda x: 0 < x < math.inf)
+        POSITIVE.require(name, value)
     count = sample_count(data)
     if count < 2:
         raise expected("data", "at least 2 samples", count)

@@ -15,7 +15,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import POSITIVE, Domain
+from icllab.core.errors import expected
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
@@ -82,7 +83,7 @@ def free_energy(
     stops = np.unique(np.asarray(nbeta, dtype=float))
     if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
         raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
-    require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
+    POSITIVE.require("localization", localization)
     whole, centre = vector_loss(loss, at, None)
     scale = jnp.full_like(centre, localization**-0.5)
     whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
@@ -120,7 +121,7 @@ def annealed_coefficient(
     Source: [Watanabe09].
     Derived: docs/free-energies.md, A coefficient from a slope.
     """
-    require_number("nbeta", nbeta, "a finite number of at least 10", lambda x: 10 <= x < math.inf)
+    Domain(least=10, text="a finite number of at least 10").require("nbeta", nbeta)
     grid = np.geomspace(max(math.sqrt(nbeta), nbeta / 10**DECADES), nbeta, POINTS)
     found = free_energy(loss, at, nbeta=grid, key=key, localization=localization, sampler=sampler)
     baseline = float(jnp.sum(loss(at)))

@@ -9,7 +9,6 @@ It estimates :math:`\lambda - (m-1)/\log n\beta`, if :math:`w^*` is a minimum an
 many that cannot.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_key, require_number
+from icllab.core.domains import Domain
+from icllab.core.errors import expected, require_key
 from icllab.diagnostics.sampling.sampled_losses import sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.diagnostics.sampling.smc import SMC
@@ -113,7 +113,7 @@ def coefficient_at_temperature(
         raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), NUTS() or SMC()", sampler)
     for name, value, least in (("n", n, 1.0), ("localization", localization, 0.0)):
         if value is not None:
-            require_number(name, value, f"a finite number > {least:g}", lambda x, least=least: least < x < math.inf)
+            Domain(above=least).require(name, value)
     how: dict[str, Any] = {"nbeta": nbeta, "localization": localization}
     if not isinstance(loss, Run):
         for name, value in (("task", task), ("positions", positions), ("per_position", per_position or None)):

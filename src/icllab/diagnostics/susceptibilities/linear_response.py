@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.curvature.products import Curvature, Hessian
 from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.susceptibilities.expectations import Observables
@@ -82,7 +83,7 @@ class LinearResponse:
         key: PRNGKeyArray,
     ) -> Response:
         """Of every observable with every other."""
-        require_number("localization", localization, "a finite number > 0", lambda x: 0 < x < math.inf)
+        POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
         both = (vector_loss(observables, at, None)[0], vector_loss(others, at, None)[0])
         written = centre.size <= self.dense

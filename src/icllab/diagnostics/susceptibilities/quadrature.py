@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
 from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.susceptibilities.expectations import Nodes, Observables, observed_at
@@ -52,9 +53,9 @@ class Quadrature:
     def __post_init__(self) -> None:
         if self.points < 9 or self.points % 4 != 1:
             raise expected("points", "one more than a multiple of four, at least 9", self.points)
-        require_number("reach", self.reach, "a finite number > 0", lambda x: 0 < x < math.inf)
+        POSITIVE.require("reach", self.reach)
         if self.scale is not None:
-            require_number("scale", self.scale, "a finite number > 0", lambda x: 0 < x < math.inf)
+            POSITIVE.require("scale", self.scale)
 
     def expectations(
         self, loss: Any, observables: Observables, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray

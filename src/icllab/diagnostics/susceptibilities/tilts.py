@@ -1,6 +1,5 @@
 r"""Susceptibilities: how much a tilt of the data moves what is observed of a posterior."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -10,7 +9,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.susceptibilities.expectations import Expectations
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
@@ -83,7 +83,7 @@ def susceptibility(
     Derived: docs/routing.md, Susceptibilities.
     """
     for name, value in (("nbeta", nbeta), ("localization", localization)):
-        require_number(name, value, "a finite number > 0", lambda x: 0 < x < math.inf)
+        POSITIVE.require(name, value)
     for name, some in (("observables", observables), ("tilted", tilted)):
         if not some:
             raise expected(name, "at least one function of parameters", dict(some))

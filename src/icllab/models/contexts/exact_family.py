@@ -12,7 +12,6 @@ Derived: docs/contexts-to-weights.md, Models whose map is a formula.
 """
 
 import abc
-import math
 from numbers import Real
 
 import equinox as eqx
@@ -21,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar
+from icllab.core.domains import FINITE
+from icllab.core.errors import expected, require_flag, require_integer, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
@@ -102,8 +102,10 @@ class FastWeights(ExactFamily):
         The other two components of :math:`f_c` are the identity on A and on B. Without the last block its rank is
         :math:`d` where :math:`A h \ne 0`, and else the rank of B (0 for :math:`h = 0`).
         """
-        h, one = self.context(prompt)[-1], jnp.eye(len(self.slow), dtype=self.slow.dtype)
-        return jnp.concatenate([jnp.kron(self.up, h[None]), jnp.kron(one, (self.down @ h)[None]), one], axis=1)
+        h, identity = self.context(prompt)[-1], jnp.eye(len(self.slow), dtype=self.slow.dtype)
+        return jnp.concatenate(
+            [jnp.kron(self.up, h[None]), jnp.kron(identity, (self.down @ h)[None]), identity], axis=1
+        )
 
 
 class GradientStep(ExactFamily):
@@ -131,7 +133,7 @@ class GradientStep(ExactFamily):
     def __check_init__(self) -> None:
         if isinstance(self.start, list | tuple | str | Real) or np.ndim(self.start) != 1:
             raise expected("start", "an array of one number for each dimension", type(self.start).__name__)
-        require_scalar("rate", self.rate, "a finite number", math.isfinite)
+        FINITE.require_scalar("rate", self.rate)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""

@@ -111,21 +111,21 @@ class FrozenEntities(eqx.Module):
         layout = model.embedding.arrangement.layout(prompt.positions)
         if layout.visible[:frozen, frozen:].any():
             raise expected("model", "a context that sees itself alone", "one that sees later tokens", "causal=True")
-        found, name = model.trace(prompt).activations, f"block{layer}.attention"
-        stream = found[f"block{layer - 1}" if layer else "embedding"]
+        activations, name = model.trace(prompt).activations, f"block{layer}.attention"
+        stream = activations[f"block{layer - 1}" if layer else "embedding"]
         stream = block.norms[0](stream) if block.norm == "pre" else stream
-        queries, keys, values = (found[f"{name}.{part}"] for part in ("queries", "keys", "values"))
+        queries, keys, values = (activations[f"{name}.{part}"] for part in ("queries", "keys", "values"))
         rows = np.arange(len(layout.visible))
         rows = rows[layout.read] if len(queries) < len(rows) else rows
-        own = (rows >= frozen) & layout.visible[rows, :frozen].all(axis=1)
-        visible = layout.visible[rows[own], : layout.keys]
+        is_query = (rows >= frozen) & layout.visible[rows, :frozen].all(axis=1)
+        visible = layout.visible[rows[is_query], : layout.keys]
         if not visible[:, frozen:].any(axis=1).all():
             hint = "query_is_key=True"
             raise expected("model", "queries that each see an unfrozen token", "one that sees none", hint)
         return tuple(
             cls(
                 entities=stream[frozen : layout.keys],
-                queries=queries[own, head] * attention.scale,
+                queries=queries[is_query, head] * attention.scale,
                 keys=keys[:, head],
                 values=values[:, head] @ output,
                 visible=jnp.asarray(visible),
@@ -164,34 +164,34 @@ class FrozenEntities(eqx.Module):
     def nearest(self) -> Int[Array, "query frozen"]:
         """a(t): the unfrozen entity that the query sees whose value is nearest to that of the frozen one."""
         distance = _distances(self.values[: self.frozen], self.values[self.frozen :])
-        seen = self.visible[:, None, self.frozen :]
-        return jnp.argmin(jnp.where(seen, distance[None], jnp.inf), axis=2)
+        visible = self.visible[:, None, self.frozen :]
+        return jnp.argmin(jnp.where(visible, distance[None], jnp.inf), axis=2)
 
     def shared(self, groups: Int[Array, "query frozen"] | None = None) -> Reduction:
         """Reduction 2. ``groups``: a(t) for each query, from 0; None: :meth:`nearest`."""
         groups = self.nearest() if groups is None else groups
         scores = jax.nn.logsumexp(self._grouped(groups), axis=1)
-        own = self.values[self.frozen :]
-        apart = jnp.linalg.norm(self.values[None, : self.frozen] - own[groups], axis=2)
-        bound = jnp.sum(self.pattern[:, : self.frozen] * apart, axis=1)
-        return Reduction(scores, jax.nn.softmax(scores, axis=1) @ own, bound)
+        values = self.values[self.frozen :]
+        distances = jnp.linalg.norm(self.values[None, : self.frozen] - values[groups], axis=2)
+        bound = jnp.sum(self.pattern[:, : self.frozen] * distances, axis=1)
+        return Reduction(scores, jax.nn.softmax(scores, axis=1) @ values, bound)
 
     def winners(self, groups: Int[Array, "query frozen"] | None = None) -> Winners:
         """Reduction 3, with groups as for :meth:`shared`; its bound has the error of sharing values in it."""
         groups = self.nearest() if groups is None else groups
-        grouped, shared = self._grouped(groups), self.shared(groups)
-        best, first = jnp.max(grouped, axis=1), jnp.argmax(grouped, axis=1)
-        own = self.values[self.frozen :]
-        there = jnp.isfinite(best)
-        gap = jnp.where(there, shared.scores - best, jnp.nan)
+        members, reduction = self._grouped(groups), self.shared(groups)
+        best, first = jnp.max(members, axis=1), jnp.argmax(members, axis=1)
+        values = self.values[self.frozen :]
+        visible = jnp.isfinite(best)
+        gap = jnp.where(visible, reduction.scores - best, jnp.nan)
         variation = jnp.tanh((jnp.nanmax(gap, axis=1) - jnp.nanmin(gap, axis=1)) / 4)
-        pair = there[:, :, None] & there[:, None, :]
-        diameter = jnp.max(jnp.where(pair, _distances(own, own)[None], 0), axis=(1, 2))
-        itself = jnp.broadcast_to(self.frozen + jnp.arange(len(own)), first.shape)
+        pair = visible[:, :, None] & visible[:, None, :]
+        diameter = jnp.max(jnp.where(pair, _distances(values, values)[None], 0), axis=(1, 2))
+        itself = jnp.broadcast_to(self.frozen + jnp.arange(len(values)), first.shape)
         return Winners(
             scores=best,
-            updates=jax.nn.softmax(best, axis=1) @ own,
-            bound=shared.bound + variation * diameter,
+            updates=jax.nn.softmax(best, axis=1) @ values,
+            bound=reduction.bound + variation * diameter,
             winners=jnp.where(first < self.frozen, first, itself),
             variation=variation,
         )
@@ -211,9 +211,9 @@ def singular_values_within(rows: Float[Array, "row dim"], span: Float[Array, "ot
     ones can be had from these. The sum of squares, over that of all of ``rows``, is the fraction within the span.
     """
     _, sizes, basis = jnp.linalg.svd(span, full_matrices=False)
-    there = sizes > jnp.max(sizes) * max(span.shape) * float(jnp.finfo(sizes.dtype).eps)
-    return jnp.linalg.svd(rows @ jnp.where(there[:, None], basis, 0).T, compute_uv=False)
+    present = sizes > jnp.max(sizes) * max(span.shape) * float(jnp.finfo(sizes.dtype).eps)
+    return jnp.linalg.svd(rows @ jnp.where(present[:, None], basis, 0).T, compute_uv=False)
 
 
-def _distances(rows: Array, others: Array) -> Array:
-    return jnp.linalg.norm(rows[:, None] - others[None], axis=2)
+def _distances(rows: Array, columns: Array) -> Array:
+    return jnp.linalg.norm(rows[:, None] - columns[None], axis=2)

@@ -29,9 +29,9 @@ from icllab.models.networks.transformer import Block, Transformer
 
 
 def rank_one(
-    weight: Float[Array, "inner outer"], target: Float[Array, " inner"], given: Float[Array, " inner"]
+    weight: Float[Array, "inner outer"], target: Float[Array, " inner"], source: Float[Array, " inner"]
 ) -> Float[Array, "inner outer"]:
-    r"""The least change of the weights with which a layer makes of ``given`` what it makes of ``target``.
+    r"""The least change of the weights with which a layer makes of ``source`` what it makes of ``target``.
 
     .. math:: \Delta W = \frac{g\,[(t - g) W]}{|g|^2}, \qquad g (W + \Delta W) = t W
 
@@ -39,7 +39,7 @@ def rank_one(
 
     Source: [Dherin25].
     """
-    return jnp.outer(given / jnp.sum(given**2), (target - given) @ weight)
+    return jnp.outer(source / jnp.sum(source**2), (target - source) @ weight)
 
 
 class Patch(eqx.Module):
@@ -64,15 +64,15 @@ class Patch(eqx.Module):
         return eqx.tree_at(lambda m: m.blocks, model, blocks)
 
 
-def rank_one_patch(model: Transformer, prompt: Any, other: Any) -> Patch:
-    """The patch with which the model's last answer to ``other`` is its last answer to ``prompt``.
+def rank_one_patch(model: Transformer, prompt: Any, bare_prompt: Any) -> Patch:
+    """The patch with which the model's last answer to ``bare_prompt`` is its last answer to ``prompt``.
 
     Layer norms stand where they stand: what is patched is the layer that reads their output, whatever ``norm`` is.
 
     Args:
         model: A transformer with dense layers in every block.
         prompt: The prompt with the context.
-        other: The prompt without it, or with a part of it: ``prompt.alone(position)``.
+        bare_prompt: The prompt without it, or with a part of it: ``prompt.alone(position)``.
 
     Raises:
         InputError: A block has attention only.
@@ -85,10 +85,10 @@ def rank_one_patch(model: Transformer, prompt: Any, other: Any) -> Patch:
     def stacked(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
-    return _patched_in_turn(model, stacked(prompt), stacked(other), change)
+    return _patched_in_turn(model, stacked(prompt), stacked(bare_prompt), change)
 
 
-def best_patch(model: Transformer, prompts: Any, others: Any, *, affine: bool) -> Patch:
+def best_patch(model: Transformer, prompts: Any, bare_prompts: Any, *, affine: bool) -> Patch:
     """The patch that does not depend on the query, block by block: a regression over all queries given.
 
     In every block the change of what the first dense layer gives is fitted by least squares, and the last bias changes
@@ -97,7 +97,7 @@ def best_patch(model: Transformer, prompts: Any, others: Any, *, affine: bool) -
     Args:
         model: A transformer with dense layers in every block.
         prompts: Stacked prompts of one context and many queries.
-        others: The same queries without it.
+        bare_prompts: The same queries without it.
         affine: Whether the first bias changes too.
 
     Raises:
@@ -107,13 +107,13 @@ def best_patch(model: Transformer, prompts: Any, others: Any, *, affine: bool) -
     def change(block: Block, read: Array, reads: Array) -> WeightChange:
         return best_change(reads, (read - reads) @ _first(block).weight, affine=affine)
 
-    return _patched_in_turn(model, prompts, others, change)
+    return _patched_in_turn(model, prompts, bare_prompts, change)
 
 
 def patch_errors(
-    model: Transformer, patch: Patch, prompts: Any, others: Any
+    model: Transformer, patch: Patch, prompts: Any, bare_prompts: Any
 ) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
-    """How far the last answer to ``others`` is from the model's own to ``prompts``: with the patch, and without.
+    """How far the last answer to ``bare_prompts`` is from the model's own to ``prompts``: with the patch, and without.
 
     At the query of a rank-one patch the first is zero. At other queries of the same context it says how much of the
     context the patch holds: all, if zero; nothing, if it is no smaller than the second.
@@ -122,36 +122,36 @@ def patch_errors(
         model: The transformer without a patch.
         patch: The patch.
         prompts: Stacked prompts with the context.
-        others: The same queries without it.
+        bare_prompts: The same queries without it.
     """
-    wanted = jax.vmap(model)(prompts)[:, -1:]
-    patched, plain = (jax.vmap(m)(others)[:, -1:] - wanted for m in (patch.applied(model), model))
-    over = tuple(range(1, wanted.ndim))
-    return jnp.sqrt(jnp.sum(patched**2, axis=over)), jnp.sqrt(jnp.sum(plain**2, axis=over))
+    answers = jax.vmap(model)(prompts)[:, -1:]
+    with_patch, without_patch = (jax.vmap(m)(bare_prompts)[:, -1:] - answers for m in (patch.applied(model), model))
+    over = tuple(range(1, answers.ndim))
+    return jnp.sqrt(jnp.sum(with_patch**2, axis=over)), jnp.sqrt(jnp.sum(without_patch**2, axis=over))
 
 
 def block_inputs(model: Transformer, prompts: Any) -> list[tuple[Float[Array, "prompt width"], ...]]:
     """What the dense layers of each block read, and the stream beside them, at the last token of stacked prompts."""
     for block in model.blocks:
         _first(block)
-    found = jax.vmap(lambda prompt: model.trace(prompt).activations)(prompts)
-    streams = [found[f"block{i}.middle"][:, -1] for i in range(len(model.blocks))]
+    activations = jax.vmap(lambda prompt: model.trace(prompt).activations)(prompts)
+    streams = [activations[f"block{i}.middle"][:, -1] for i in range(len(model.blocks))]
     return [
         (block.norms[1](stream) if block.norm == "pre" else stream, stream)
         for block, stream in zip(model.blocks, streams, strict=True)
     ]
 
 
-def _patched_in_turn(model: Transformer, prompts: Any, others: Any, change: Any) -> Patch:
+def _patched_in_turn(model: Transformer, prompts: Any, bare_prompts: Any, change: Any) -> Patch:
     """The first block, then the second as it is with the first one patched, and so on."""
-    wanted, patched = block_inputs(model, prompts), model
+    targets, current = block_inputs(model, prompts), model
     first: list[WeightChange] = []
     last: list[Array] = []
     for i, block in enumerate(model.blocks):
-        (read, stream), (reads, streams) = wanted[i], block_inputs(patched, others)[i]
+        (read, stream), (reads, streams) = targets[i], block_inputs(current, bare_prompts)[i]
         first.append(change(block, read, reads))
         last.append(jnp.mean(stream - streams, axis=0))
-        patched = eqx.tree_at(lambda m, i=i: m.blocks[i], patched, _changed(block, first[i], last[i]))
+        current = eqx.tree_at(lambda m, i=i: m.blocks[i], current, _changed(block, first[i], last[i]))
     return Patch(tuple(first), tuple(last))
 
 

@@ -100,7 +100,9 @@ class Prefixed(AbstractModel):
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""
         parts = {"keys": self.keys, "values": self.values}
-        prefixes = {f"block{i}.attention.{part}": held[i] for part, held in parts.items() for i in range(len(held))}
+        prefixes = {
+            f"block{i}.attention.{part}": layers[i] for part, layers in parts.items() for i in range(len(layers))
+        }
 
         def lengthened(name: str, value: Array) -> Array:
             return jnp.concatenate([prefixes[name], value]) if name in prefixes else value
@@ -124,10 +126,10 @@ class Prefixed(AbstractModel):
         prefix, begin = len(self.keys[0]), layout.read.start or len(x)  # joined queries come after all examples
         queries = range(begin, len(x))
         queries = queries[self.examples :] if len(queries) > 1 else queries
-        kept = np.array([*range(prefix, begin), *queries])
-        columns = np.append(np.arange(prefix), kept)
-        visible, read = layout.visible[kept][:, columns], layout.read if not queries else slice(begin - prefix, None)
-        return x[kept], Layout(visible, layout.examples[kept], layout.place[kept], read, len(columns))
+        rows = np.array([*range(prefix, begin), *queries])
+        columns = np.append(np.arange(prefix), rows)
+        visible, read = layout.visible[rows][:, columns], layout.read if not queries else slice(begin - prefix, None)
+        return x[rows], Layout(visible, layout.examples[rows], layout.place[rows], read, len(columns))
 
 
 def _held(trace: Trace, layers: int, prefix: int) -> list[tuple[Array, ...]]:

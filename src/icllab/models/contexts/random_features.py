@@ -54,8 +54,8 @@ class PositiveFeatures(eqx.Module):
 
         Derived: docs/contexts-to-weights.md, Random features.
         """
-        together = jnp.sum((queries[:, None] + keys[None]) ** 2, axis=2)
-        return jnp.expm1(together) / len(self.directions)
+        squares = jnp.sum((queries[:, None] + keys[None]) ** 2, axis=2)
+        return jnp.expm1(squares) / len(self.directions)
 
 
 class ContextSums(eqx.Module):
@@ -63,12 +63,12 @@ class ContextSums(eqx.Module):
 
     Attributes:
         features: The features of queries and keys.
-        collected: S.
+        value_sum: S.
         normaliser: z.
     """
 
     features: PositiveFeatures
-    collected: Float[Array, "feature width"]
+    value_sum: Float[Array, "feature width"]
     normaliser: Float[Array, " feature"]
 
     @classmethod
@@ -76,13 +76,13 @@ class ContextSums(eqx.Module):
         cls, features: PositiveFeatures, keys: Float[Array, "token dim"], values: Float[Array, "token width"]
     ) -> "ContextSums":
         """The sums over the tokens of a context."""
-        seen = features(keys)
-        return cls(features, seen.T @ values, jnp.sum(seen, axis=0))
+        key_features = features(keys)
+        return cls(features, key_features.T @ values, jnp.sum(key_features, axis=0))
 
     def extended(self, keys: Float[Array, "token dim"], values: Float[Array, "token width"]) -> "ContextSums":
         """The sums of this context and, after it, another."""
-        other = ContextSums.of(self.features, keys, values)
-        return ContextSums(self.features, self.collected + other.collected, self.normaliser + other.normaliser)
+        extension = ContextSums.of(self.features, keys, values)
+        return ContextSums(self.features, self.value_sum + extension.value_sum, self.normaliser + extension.normaliser)
 
     def attend(
         self,
@@ -99,7 +99,7 @@ class ContextSums(eqx.Module):
             values: Values of these.
             visible: Which of these a query sees.
         """
-        seen = self.features(queries)
+        query_features = self.features(queries)
         weights = jnp.where(visible, jnp.exp(queries @ keys.T), 0)
-        total = seen @ self.normaliser + jnp.sum(weights, axis=1)
-        return (seen @ self.collected + weights @ values) / total[:, None]
+        total = query_features @ self.normaliser + jnp.sum(weights, axis=1)
+        return (query_features @ self.value_sum + weights @ values) / total[:, None]

@@ -33,21 +33,21 @@ class WeightChange(eqx.Module):
         r"""Singular values of :math:`\Delta W`, largest first: one, for a patch of rank one."""
         return jnp.linalg.svd(self.weight, compute_uv=False)
 
-    def residual(self, inputs: Float[Array, "row inner"], wanted: Float[Array, "row outer"]) -> Float[Array, ""]:
+    def residual(self, inputs: Float[Array, "row inner"], target: Float[Array, "row outer"]) -> Float[Array, ""]:
         """What it leaves of the wanted change, as a fraction of it: 0 if all is made up for, 1 without a change."""
-        return jnp.sum((wanted - self(inputs)) ** 2) / jnp.sum(wanted**2)
+        return jnp.sum((target - self(inputs)) ** 2) / jnp.sum(target**2)
 
 
-def best_change(inputs: Float[Array, "row inner"], wanted: Float[Array, "row outer"], *, affine: bool) -> WeightChange:
+def best_change(inputs: Float[Array, "row inner"], target: Float[Array, "row outer"], *, affine: bool) -> WeightChange:
     """The change of least squares over the rows, and of least norm among those.
 
     Args:
         inputs: What enters the layer without the context, a row for every query.
-        wanted: The change of the layer's output that the context makes.
+        target: The change of the layer's output that the context makes.
         affine: Whether the bias changes too.
     """
-    mean_in, mean_out = inputs.mean(axis=0), wanted.mean(axis=0)
+    mean_in, mean_out = inputs.mean(axis=0), target.mean(axis=0)
     if not affine:
         mean_in, mean_out = jnp.zeros_like(mean_in), jnp.zeros_like(mean_out)
-    weight = jnp.linalg.lstsq(inputs - mean_in[None], wanted - mean_out[None])[0]
+    weight = jnp.linalg.lstsq(inputs - mean_in[None], target - mean_out[None])[0]
     return WeightChange(weight, mean_out - mean_in @ weight)

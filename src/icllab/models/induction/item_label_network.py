@@ -163,14 +163,14 @@ class ItemLabelNetwork(AbstractModel):
                 "build the network of its task",
             )
         record = Recorder(edit)
-        given = prompt.tokens()
-        tokens = record("tokens", given)
+        original = prompt.tokens()
+        tokens = record("tokens", original)
         if self.form == "plain":
             last = self._plain(tokens, record)
         else:
             # What was edited may have no unit vectors any more, and is content throughout.
-            placed = PlacedRows.of(prompt) if tokens is given else PlacedRows.all_content(tokens)
-            last = self._reassociated(tokens, placed, record)
+            rows = PlacedRows.of(prompt) if tokens is original else PlacedRows.all_content(tokens)
+            last = self._reassociated(tokens, rows, record)
         return Trace(record("logits", self.classifier(last, record)), record.activations)
 
     def _plain(self, x: Float[Array, "token width"], record: Recorder) -> Float[Array, " width"]:
@@ -191,30 +191,30 @@ class ItemLabelNetwork(AbstractModel):
         if number == 2:
             head = self.layers[0]
             scores = tokens.against(tokens.times(product(head.query, head.key.T)))
-            collected = tokens.mixed(self._pattern(scores, 1, record))
+            sums = tokens.mixed(self._pattern(scores, 1, record))
             # The update of every token is computed only if somebody looks at it.
-            update = collected.times(head.value)
-            updated = record("update1", update)
-            layer = x + updated
+            update = sums.times(head.value)
+            recorded_update = record("update1", update)
+            layer = x + recorded_update
             after = record("layer1", layer)
-            if updated is update and after is layer:
-                last = last + collected.last().times(head.value)
-                stream = Updated(tokens, collected, head.value)
+            if recorded_update is update and after is layer:
+                last = last + sums.last().times(head.value)
+                stream = Updated(tokens, sums, head.value)
             else:
                 last, stream = after[-1:], WrittenOut(after)
         head = self.layers[-1]
         scores = stream.against(product(last, product(head.query, head.key.T)))[0]
-        summed = stream.summed(self._pattern(scores, number, record)[None])
-        update = record(f"update{number}", product(summed, head.value)[0])
+        total = stream.summed(self._pattern(scores, number, record)[None])
+        update = record(f"update{number}", product(total, head.value)[0])
         return record(f"layer{number}", last[0] + update)
 
     def _pattern(self, scores: Float[Array, "*row token"], number: int, record: Recorder) -> Float[Array, "*row token"]:
         """Attention of every token to itself and those before it, or of the query alone, which sees all."""
         scores = record(f"scores{number}", scores)
-        seen = np.ones(scores.shape, bool)
-        seen = np.tril(seen) if scores.ndim == 2 else seen
+        visible = np.ones(scores.shape, bool)
+        visible = np.tril(visible) if scores.ndim == 2 else visible
         if self.attention[number - 1] == "softmax":
-            pattern = masked_softmax(scores, jnp.asarray(seen))
+            pattern = masked_softmax(scores, jnp.asarray(visible))
         else:
-            pattern = scores * jnp.asarray(seen / seen.sum(axis=-1, keepdims=True), scores.dtype)
+            pattern = scores * jnp.asarray(visible / visible.sum(axis=-1, keepdims=True), scores.dtype)
         return record(f"attention{number}", pattern)

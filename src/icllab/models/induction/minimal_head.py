@@ -8,7 +8,6 @@ The x are contents; positions are known, and what a layer collects is kept apart
 :math:`(x_q, w)` is classified.
 """
 
-import math
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_scalar
+from icllab.core.domains import FINITE
+from icllab.core.errors import require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
@@ -28,7 +28,7 @@ from icllab.models.networks.classifier import Classifier
 
 def _strength(name: str, value: Any) -> Array:
     """A strength as an array; what is no number is refused."""
-    require_scalar(name, value, "a finite number", math.isfinite)
+    FINITE.require_scalar(name, value)
     return jnp.asarray(value, float)
 
 
@@ -103,18 +103,18 @@ class MinimalHead(AbstractModel):
         record = Recorder(edit)
         x = prompt.content()
         place = np.arange(len(x))
-        seen = place[:, None] >= place
+        visible = place[:, None] >= place
         before = self.beta1 * jnp.asarray(place[:, None] == place + 1, x.dtype)
-        attention = record("attention1", masked_softmax(before, jnp.asarray(seen)))
+        attention = record("attention1", masked_softmax(before, jnp.asarray(visible)))
         buffer = record("buffer", attention @ x)
         is_label = jnp.asarray(place % 2 == 1, x.dtype)
         scores = record("scores2", self.alpha * (buffer @ x[-1]) + self.beta2 * is_label)
         attention = record("attention2", jax.nn.softmax(scores))
-        collected = record("update2", attention @ x)
+        content = record("update2", attention @ x)
         if isinstance(self.classifier, Reader):
             logits = self.classifier.xi * label_mass(attention, prompt, self.classifier.labels)[None]
         else:
-            logits = self.classifier(jnp.concatenate([x[-1], collected]), record)
+            logits = self.classifier(jnp.concatenate([x[-1], content]), record)
         return Trace(record("logits", logits), record.activations)
 
 

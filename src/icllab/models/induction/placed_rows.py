@@ -63,21 +63,21 @@ class PlacedRows(eqx.Module):
 
     def times(self, matrix: Float[Array, "width outer"]) -> Float[Array, "row outer"]:
         """The rows times a matrix."""
-        found = product(self.content, matrix[self.position_dim :])
+        products = product(self.content, matrix[self.position_dim :])
         if not self.position_dim:
-            return found
+            return products
         if self.weights is not None and self.tokens == self.position_dim:
-            return found + product(self.weights, matrix[: self.position_dim])
+            return products + product(self.weights, matrix[: self.position_dim])
         looked_up = self._here(matrix[: self.position_dim], 0)
-        return found + (looked_up if self.weights is None else self.weights @ looked_up)
+        return products + (looked_up if self.weights is None else self.weights @ looked_up)
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector row"]:
         """The inner products of some vectors with the rows."""
-        found = vectors[:, self.position_dim :] @ self.content.T
+        products = vectors[:, self.position_dim :] @ self.content.T
         if not self.position_dim:
-            return found
+            return products
         looked_up = self._here(vectors[:, : self.position_dim], 1)
-        return found + (looked_up if self.weights is None else looked_up @ self.weights.T)
+        return products + (looked_up if self.weights is None else looked_up @ self.weights.T)
 
     def written_out(self) -> Float[Array, "row width"]:
         """The rows as they are."""
@@ -103,21 +103,21 @@ class Updated(eqx.Module):
 
     Attributes:
         tokens: The :math:`x_j`.
-        collected: The :math:`m_j`.
+        sums: The :math:`m_j`.
         value: W.
     """
 
     tokens: PlacedRows
-    collected: PlacedRows
+    sums: PlacedRows
     value: Float[Array, "width width"]
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector token"]:
         """The inner products of some vectors with the tokens."""
-        return self.tokens.against(vectors) + self.collected.against(product(vectors, self.value.T))
+        return self.tokens.against(vectors) + self.sums.against(product(vectors, self.value.T))
 
     def summed(self, weights: Float[Array, "row token"]) -> Float[Array, "row width"]:
         """Sums of the tokens."""
-        return self.tokens.summed(weights) + self.collected.mixed(weights).times(self.value)
+        return self.tokens.summed(weights) + self.sums.mixed(weights).times(self.value)
 
 
 class WrittenOut(eqx.Module):

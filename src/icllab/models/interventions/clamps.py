@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import FRACTION, Domain
+from icllab.core.errors import expected
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit
 from icllab.models.induction.minimal_head import label_mass
@@ -63,7 +64,7 @@ def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedB
     Derived: docs/models.md, Clamps.
     """
     if strength is not None:
-        require_number("strength", strength, "a finite number, or None for the logarithm", np.isfinite)
+        Domain(text="a finite number, or None for the logarithm").require("strength", strength)
     return edited_by(model, _Copy(None if strength is None else float(strength)))
 
 
@@ -84,17 +85,19 @@ def transplanted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
         InputError: The parts differ in their shapes, or one has none of them.
     """
     try:
-        there, given = parts(model), parts(donor)
+        model_parts, donor_parts = parts(model), parts(donor)
     except (AttributeError, IndexError) as error:
         raise expected("parts", "parts that model and donor have", str(error)) from error
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))] for tree in (there, given)]
+    shapes = [
+        [leaf.shape for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))] for tree in (model_parts, donor_parts)
+    ]
     if shapes[0] != shapes[1]:
         raise expected("donor", f"parts of shapes {shapes[0]}", shapes[1])
-    return eqx.tree_at(parts, model, given)
+    return eqx.tree_at(parts, model, donor_parts)
 
 
 def _share(strength: float) -> float:
-    require_number("strength", strength, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    FRACTION.require("strength", strength)
     return float(strength)
 
 
@@ -107,8 +110,8 @@ class _PreviousToken(eqx.Module):
         if value.ndim < 2:
             raise expected("model", "two layers: a single one looks from the query alone", 1)
         place = np.arange(value.shape[-1])
-        others = (1 - self.strength) / np.maximum(place, 1)
-        pattern = np.where(place[:, None] == place + 1, self.strength, others[:, None])
+        uniform = (1 - self.strength) / np.maximum(place, 1)
+        pattern = np.where(place[:, None] == place + 1, self.strength, uniform[:, None])
         pattern = np.where(place[:, None] >= place, pattern, 0.0)
         is_label = np.broadcast_to(place[:, None] % 2 == 1, pattern.shape)
         return jnp.where(is_label, jnp.asarray(pattern, value.dtype), value)
@@ -123,9 +126,9 @@ class _Match(eqx.Module):
                 return value
             right = jnp.zeros(value.shape, bool).at[1::2].set(prompt.matches)
             count = jnp.sum(right)
-            each = self.strength / jnp.maximum(count, 1).astype(value.dtype)
-            other = (1 - self.strength) / (len(value) - count).astype(value.dtype)
-            return jnp.where(count > 0, jnp.where(right, each, other), value)
+            on_match = self.strength / jnp.maximum(count, 1).astype(value.dtype)
+            off_match = (1 - self.strength) / (len(value) - count).astype(value.dtype)
+            return jnp.where(count > 0, jnp.where(right, on_match, off_match), value)
 
         return edit
 
@@ -134,16 +137,16 @@ class _Copy(eqx.Module):
     strength: float | None = eqx.field(static=True)
 
     def __call__(self, prompt: ItemLabelPrompt) -> Edit:
-        seen: dict[str, Array] = {}
+        attention: dict[str, Array] = {}
 
         def edit(name: str, value: Array) -> Array:
             if name == "attention2":
-                seen[name] = value
+                attention[name] = value
             if name != "logits":
                 return value
-            if "attention2" not in seen:
+            if "attention2" not in attention:
                 raise expected("model", "one with attention2, that of the query in a second layer", "none")
-            mass = label_mass(seen["attention2"], prompt, value.shape[-1])
+            mass = label_mass(attention["attention2"], prompt, value.shape[-1])
             return (jnp.log(jnp.maximum(mass, FLOOR)) if self.strength is None else self.strength * mass)[None]
 
         return edit

@@ -47,21 +47,21 @@ class AbstractEdited(AbstractModel):
             InputError: The intervention returns every activation as it came: there is none of the name it waits for.
                 Or it returns no array, or one of another shape.
         """
-        own, touched = self.edit_of(prompt), []
+        own_edit, changes = self.edit_of(prompt), []
 
         def both(name: str, value: Array) -> Array:
-            changed = as_wide(name, value, own(name, value))
-            if changed is not value:
-                touched.append(name)
-            return changed if edit is None else as_wide(name, value, edit(name, changed))
+            replacement = as_wide(name, value, own_edit(name, value))
+            if replacement is not value:
+                changes.append(name)
+            return replacement if edit is None else as_wide(name, value, edit(name, replacement))
 
-        found = self.model.trace(prompt, both)
-        if not touched:
-            there = ", ".join(found.activations)
+        result = self.model.trace(prompt, both)
+        if not changes:
+            names = ", ".join(result.activations)
             raise InputError(
-                f"edit: expected one that changes an activation of the model, got none; there are: {there}"
+                f"edit: expected one that changes an activation of the model, got none; there are: {names}"
             )
-        return found
+        return result
 
 
 class Edited(AbstractEdited):
@@ -102,9 +102,9 @@ def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
     return EditedBy(model, edit)
 
 
-def _require(model: Any, edit: Any, wanted: str) -> None:
+def _require(model: Any, edit: Any, requirement: str) -> None:
     if not callable(model) or not callable(getattr(model, "trace", None)):
         came = model.__name__ if isinstance(model, type) else type(model).__name__
         raise expected("model", "one with named activations, which has a trace", came)
     if not callable(edit):
-        raise expected("edit", wanted, type(edit).__name__)
+        raise expected("edit", requirement, type(edit).__name__)

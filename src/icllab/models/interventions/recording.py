@@ -38,10 +38,10 @@ class Recorder:
         return lambda name, value: self(f"{part}.{name}" if name else part, value)
 
 
-def as_wide(name: str, value: Array, changed: Any) -> Any:
+def as_wide(name: str, value: Array, replacement: Any) -> Any:
     """What an activation is changed to, if it has its shape."""
-    if not eqx.is_array_like(changed):
-        raise expected("edit", f"an array for {name}", type(changed).__name__)
-    if np.shape(changed) != value.shape:
-        raise expected("edit", f"shape {value.shape} of {name}", np.shape(changed))
-    return changed
+    if not eqx.is_array_like(replacement):
+        raise expected("edit", f"an array for {name}", type(replacement).__name__)
+    if np.shape(replacement) != value.shape:
+        raise expected("edit", f"shape {value.shape} of {name}", np.shape(replacement))
+    return replacement

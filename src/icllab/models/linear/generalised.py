@@ -9,7 +9,6 @@ With h the inner product it is :class:`~icllab.models.linear.linear_attention.Li
 :math:`Q = \mathrm{diag}(B^\top C, 0)`.
 """
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_scalar, unknown
+from icllab.core.domains import POSITIVE
+from icllab.core.errors import expected, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, Kernel, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import Edit, Trace
@@ -66,12 +66,12 @@ class GeneralisedAttention(StackedAttention):
         self._require_shape("value", "an array [layer, dim + 1, dim + 1]", lambda shape: len(shape) == 3)
         layers, size = np.shape(self.value)[:2]
         for name in ("key", "query"):
-            wanted = f"an array [layer, dim, dim] of shape {(layers, size - 1, size - 1)}"
-            self._require_shape(name, wanted, lambda shape: shape == (layers, size - 1, size - 1))
+            requirement = f"an array [layer, dim, dim] of shape {(layers, size - 1, size - 1)}"
+            self._require_shape(name, requirement, lambda shape: shape == (layers, size - 1, size - 1))
         self._require_shape("temperature", f"one number for each of {layers} layers", lambda shape: shape == (layers,))
         if self.diagonal is not None:
-            same = "an array of the shape of value, or None"
-            self._require_shape("diagonal", same, lambda shape: shape == np.shape(self.value))
+            like_value = "an array of the shape of value, or None"
+            self._require_shape("diagonal", like_value, lambda shape: shape == np.shape(self.value))
         require_kernel("similarity", self.similarity)
         if self.axis not in ("keys", "queries"):
             raise unknown("axis", self.axis, ("keys", "queries"))
@@ -87,7 +87,7 @@ class GeneralisedAttention(StackedAttention):
         require_integer("dim", dim)
         require_integer("layers", layers)
         require_spread("std", std, default=False)
-        require_scalar("temperature", temperature, "a finite number > 0", lambda t: 0 < t < math.inf)
+        POSITIVE.require_scalar("temperature", temperature)
         require_key(key)
         of_value, of_rest = jax.random.split(key)
         value = std * jax.random.normal(of_value, (layers, dim + 1, dim + 1))
@@ -138,28 +138,30 @@ class GeneralisedAttention(StackedAttention):
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""
         record = Recorder(edit)
-        z, seen = _prefixes(prompt) if self.answers == "every" else _whole(prompt)
-        count = jnp.sum(seen, axis=-1).astype(z.dtype)
+        z, is_key = _prefixes(prompt) if self.answers == "every" else _whole(prompt)
+        count = jnp.sum(is_key, axis=-1).astype(z.dtype)
         share = 1 / jnp.maximum(count, 1) if self.normalised else jnp.ones_like(count)
-        there = seen.at[..., -1].set(True)  # the query, which is a token but no key
+        present = is_key.at[..., -1].set(True)  # the query, which is a token but no key
         z = record("tokens", z)
         for i in range(self.layers):
             keys = record(f"layer{i}.keys", product(z[..., :-1], self.key[i].T))
             queries = record(f"layer{i}.queries", product(z[..., :-1], self.query[i].T))
-            pattern = record(f"layer{i}.pattern", self._pattern(keys, queries, self.temperature[i], there))
-            masked = jnp.where(jnp.broadcast_to(seen[..., :, None], pattern.shape), pattern, 0)
-            collected = jnp.swapaxes(masked, -1, -2) @ z
-            update = product(collected, self.value[i].T)
+            pattern = record(f"layer{i}.pattern", self._pattern(keys, queries, self.temperature[i], present))
+            masked = jnp.where(jnp.broadcast_to(is_key[..., :, None], pattern.shape), pattern, 0)
+            sums = jnp.swapaxes(masked, -1, -2) @ z
+            update = product(sums, self.value[i].T)
             if self.diagonal is not None:
-                own = product(z, self.diagonal[i].T)
-                update = update + jnp.where(jnp.broadcast_to(seen[..., None], own.shape), own, 0)
+                diagonal_update = product(z, self.diagonal[i].T)
+                update = update + jnp.where(
+                    jnp.broadcast_to(is_key[..., None], diagonal_update.shape), diagonal_update, 0
+                )
             update = update * jnp.broadcast_to(share[..., None, None], update.shape)
             z = record(f"layer{i}", z + record(f"layer{i}.update", update))
         return Trace(record("prediction", self.sign * jnp.atleast_1d(z[..., -1, -1])), record.activations)
 
-    def _pattern(self, keys: Array, queries: Array, temperature: Array, there: Array) -> Array:
+    def _pattern(self, keys: Array, queries: Array, temperature: Array, present: Array) -> Array:
         """h of all pairs; finite, and of no meaning, for examples that are not there."""
-        pair = there[..., :, None] & there[..., None, :]
+        pair = present[..., :, None] & present[..., None, :]
         if not isinstance(self.similarity, str):
             root = jnp.sqrt(temperature)
             by_query = jax.vmap(self.similarity, in_axes=(None, 0))
@@ -184,6 +186,6 @@ def _whole(prompt: RegressionPrompt) -> tuple[Array, Array]:
 def _prefixes(prompt: RegressionPrompt) -> tuple[Array, Array]:
     """The tokens of every prefix; examples after it are zero, so that a layer computes nothing from the future."""
     z, token = prefix_tokens(prompt), jnp.arange(prompt.positions)
-    seen = (token[None, :] < token[:, None]) & (token[None, :] < prompt.length)
-    there = seen | (token == prompt.length)[None]
-    return jnp.where(jnp.broadcast_to(there[..., None], z.shape), z, 0), seen
+    is_key = (token[None, :] < token[:, None]) & (token[None, :] < prompt.length)
+    present = is_key | (token == prompt.length)[None]
+    return jnp.where(jnp.broadcast_to(present[..., None], z.shape), z, 0), is_key

@@ -58,22 +58,22 @@ def gram_prediction(
     share = 1 / count if normalised else jnp.ones_like(count)
     gram = record("gram", sums * share[:, None, None])
     z = record("query", queries)
-    few, last = len(p) <= _FEW, len(p) - 1
+    shallow, last = len(p) <= _FEW, len(p) - 1
     for i in range(len(p)):
-        found = gram
-        if few:
+        next_gram = gram
+        if shallow:
             after = _through(i, gram, p, q, z)
         elif i == last:
             after = z + _applied(gram, z @ q[i].T) @ p[i].T
         else:
             change = record(f"layer{i}.map", _map(gram, p[i], q[i]))
-            after, found = _applied(change, z), change @ gram @ jnp.swapaxes(change, 1, 2)
+            after, next_gram = _applied(change, z), change @ gram @ jnp.swapaxes(change, 1, 2)
         if query_is_key:
             score = share * jnp.einsum("ia,ab,ib->i", z, q[i], z)
             after = after + score[:, None] * (z @ p[i].T)
         z = record(f"layer{i}.query", after)
-        if not few and i < last:
-            gram = record(f"layer{i}.gram", found)
+        if not shallow and i < last:
+            gram = record(f"layer{i}.gram", next_gram)
     return z[:, -1]
 
 
@@ -95,5 +95,5 @@ def _gram_times(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -
     """The Gram matrix that a layer finds, times vectors."""
     if layer == 0:
         return _applied(first, v)
-    turned = v + _gram_times(layer - 1, first, p, q, v @ p[layer - 1]) @ q[layer - 1]
-    return _through(layer - 1, first, p, q, _gram_times(layer - 1, first, p, q, turned))
+    images = v + _gram_times(layer - 1, first, p, q, v @ p[layer - 1]) @ q[layer - 1]
+    return _through(layer - 1, first, p, q, _gram_times(layer - 1, first, p, q, images))

@@ -50,13 +50,13 @@ class StackedAttention(AbstractModel):
         if self.answers not in ("every", "last"):
             raise unknown("answers", self.answers, ("every", "last"))
 
-    def _require_shape(self, name: str, wanted: str, fits: Callable[[tuple[int, ...]], bool]) -> None:
+    def _require_shape(self, name: str, requirement: str, fits: Callable[[tuple[int, ...]], bool]) -> None:
         """Refuse an array of another shape, and what is none; what stands for an array in a tree cannot be asked."""
         value = getattr(self, name)
         if value is None or isinstance(value, list | tuple | str | Real):
-            raise expected(name, wanted, type(value).__name__)
+            raise expected(name, requirement, type(value).__name__)
         if isinstance(value, jax.Array | np.ndarray) and not fits(value.shape):
-            raise expected(name, wanted, value.shape)
+            raise expected(name, requirement, value.shape)
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -204,16 +204,16 @@ class LinearAttention(StackedAttention):
         z = record("tokens", z)
         for i in range(self.layers):
             scores = record(f"layer{i}.scores", product(z, self.q[i]) @ jnp.swapaxes(z, -1, -2))
-            collected = (weight * jnp.swapaxes(scores, -1, -2)) @ z
-            z = record(f"layer{i}", z + record(f"layer{i}.update", product(collected, self.p[i].T)))
+            sums = (weight * jnp.swapaxes(scores, -1, -2)) @ z
+            z = record(f"layer{i}", z + record(f"layer{i}.update", product(sums, self.p[i].T)))
         return Trace(record("prediction", self.sign * z[read]), record.activations)
 
 
 def prefix_tokens(prompt: RegressionPrompt) -> Float[Array, "position token feature"]:
     """Every prefix as a prompt of its own: all examples, those after it too, and its query as the last token."""
     examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
-    shared = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
-    return jnp.concatenate([shared, jnp.pad(prompt.x, ((0, 0), (0, 1)))[:, None]], axis=1)
+    contexts = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
+    return jnp.concatenate([contexts, jnp.pad(prompt.x, ((0, 0), (0, 1)))[:, None]], axis=1)
 
 
 def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Array]:
@@ -221,6 +221,6 @@ def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Arra
     token = jnp.arange(prompt.positions)
     is_query = token == prompt.length
     before = token[None] < token[:, None]  # [position, example]
-    own = is_query[:, None] & is_query[None] & query_is_key
-    visible = (before | is_query[None])[:, :, None] & before[:, None, :] | own[None]
+    self_attention = is_query[:, None] & is_query[None] & query_is_key
+    visible = (before | is_query[None])[:, :, None] & before[:, None, :] | self_attention[None]
     return visible, jnp.broadcast_to(token[:, None], before.shape)

@@ -114,5 +114,5 @@ def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
 def _require_conventions(model: LinearAttention, normalised: bool, hint: str) -> None:
     came = (model.sign, model.query_is_key, model.causal, model.normalised)
     if came != (-1, False, False, normalised):
-        wanted = f"sign=-1, query_is_key=False, causal=False, normalised={normalised}"
-        raise expected("model", wanted, came, hint)
+        requirement = f"sign=-1, query_is_key=False, causal=False, normalised={normalised}"
+        raise expected("model", requirement, came, hint)

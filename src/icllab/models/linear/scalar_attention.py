@@ -6,7 +6,6 @@ from :math:`u = (y_1, \dots, y_n, 0)`: the construction of
 :class:`~icllab.algorithms.functional.FunctionalDescent`, read at the last position alone.
 """
 
-import math
 from typing import ClassVar, Literal
 
 import jax
@@ -14,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from icllab.core.errors import expected, require_scalar
+from icllab.core.domains import POSITIVE, Domain
+from icllab.core.errors import expected
 from icllab.core.kernels import ELEMENTWISE, NAMES, require_kernel
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
@@ -57,10 +57,10 @@ class ScalarAttention(AbstractModel):
         if not isinstance(rates, jax.Array | np.ndarray) or rates.ndim != 1:
             came = rates.shape if isinstance(rates, jax.Array | np.ndarray) else type(rates).__name__
             raise expected("rates", "an array of one number for each layer", came)
-        require_scalar("unit", unit, "a finite number > 0", lambda value: 0 < value < math.inf)
+        POSITIVE.require_scalar("unit", unit)
         if temperature is not None:
-            wanted = "a finite number > 0, or None for 1"
-            require_scalar("temperature", temperature, wanted, lambda value: 0 < value < math.inf)
+            requirement = "a finite number > 0, or None for 1"
+            Domain(above=0, text=requirement).require_scalar("temperature", temperature)
         return cls(
             kind=jnp.asarray(NAMES.index(weighting), jnp.int32),
             rates=rates,
@@ -77,8 +77,8 @@ class ScalarAttention(AbstractModel):
     def pattern(self, inputs: Float[Array, "position dim"]) -> Float[Array, "position position"]:
         """h of all pairs, row: key, column: query; softmax over all keys, the last among them."""
         scores = inputs @ inputs.T / self.temperature
-        named = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
-        return jax.lax.switch(self.kind, named, scores)
+        functions = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
+        return jax.lax.switch(self.kind, functions, scores)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""

@@ -12,7 +12,6 @@ Translation: our :math:`W_K^{} W_Q^\top` is what theory papers merge into one ma
 are tokens there, rows here), and our :math:`W_V W_O` is their value or projection matrix P, transposed.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar, unknown
+from icllab.core.domains import Domain
+from icllab.core.errors import expected, require_flag, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product, require_spread
@@ -93,7 +93,7 @@ class Attention(eqx.Module):
             raise unknown("normalisation", normalisation, NORMALISATIONS)
         require_flag("rotary", rotary)
         if scale is not None:
-            require_scalar("scale", scale, "a finite number, or None for one over the root of dim", math.isfinite)
+            Domain(text="a finite number, or None for one over the root of dim").require_scalar("scale", scale)
         require_spread("std", std)
         require_spread("output_std", output_std)
         require_key(key)
@@ -143,8 +143,8 @@ class Attention(eqx.Module):
         q, k, v = record("queries", q), record("keys", k), record("values", v)
         scores = record("scores", self._scores(q, k))
         pattern = record("pattern", self._pattern(scores, visible, count))
-        collected = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
-        return product(collected.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
+        values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
+        return product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
 
     def _scores(self, q: Array, k: Array) -> Array:
         if self.similarity is None:
@@ -154,14 +154,14 @@ class Attention(eqx.Module):
         return jax.vmap(over_queries, in_axes=1)(q, k)
 
     def _pattern(self, scores: Array, visible: np.ndarray, count: np.ndarray) -> Array:
-        seen = jnp.broadcast_to(jnp.asarray(visible), scores.shape)
+        mask = jnp.broadcast_to(jnp.asarray(visible), scores.shape)
         if self.weighting == SOFTMAX:
-            pattern = masked_softmax(scores, seen)
-            pattern = pattern if visible.any(axis=1).all() else jnp.where(seen, pattern, 0)
+            pattern = masked_softmax(scores, mask)
+            pattern = pattern if visible.any(axis=1).all() else jnp.where(mask, pattern, 0)
         else:
             weighting = ELEMENTWISE[self.weighting] if isinstance(self.weighting, str) else self.weighting
             # The mask comes first too: what is not seen may not overflow into the gradient.
-            pattern = jnp.where(seen, weighting(jnp.where(seen, scores, 0)), 0)
+            pattern = jnp.where(mask, weighting(jnp.where(mask, scores, 0)), 0)
         if self.normalisation == "examples":
             share = jnp.asarray(1 / np.maximum(count, 1), scores.dtype)
             pattern = pattern * jnp.broadcast_to(share[:, None], scores.shape)
@@ -169,7 +169,7 @@ class Attention(eqx.Module):
 
 
 @jax.custom_jvp
-def masked_softmax(scores: Float[Array, "*rows key"], seen: Bool[Array, "*rows key"]) -> Float[Array, "*rows key"]:
+def masked_softmax(scores: Float[Array, "*rows key"], visible: Bool[Array, "*rows key"]) -> Float[Array, "*rows key"]:
     r"""The softmax over the keys that are seen, exactly zero on the others; uniform where nothing is seen.
 
     Its derivative is written out, since what autodiff makes of exponentials and their sum passes over the scores
@@ -177,7 +177,7 @@ def masked_softmax(scores: Float[Array, "*rows key"], seen: Bool[Array, "*rows k
 
     .. math:: dp = p \odot (ds - \langle p, ds \rangle)
     """
-    return jax.nn.softmax(jnp.where(seen, scores, float(np.finfo(scores.dtype).min)), axis=-1)
+    return jax.nn.softmax(jnp.where(visible, scores, float(np.finfo(scores.dtype).min)), axis=-1)
 
 
 @masked_softmax.defjvp

@@ -74,8 +74,8 @@ class PromptPerceptron(AbstractModel):
         else:
             before = np.tril(np.ones((prompt.positions, self.length), bool), -1)
             shape = (*before.shape, examples.shape[1])
-            seen = jnp.where(jnp.broadcast_to(before[:, :, None], shape), jnp.broadcast_to(examples, shape), 0)
-            flat = seen.reshape(prompt.positions, -1)
+            contexts = jnp.where(jnp.broadcast_to(before[:, :, None], shape), jnp.broadcast_to(examples, shape), 0)
+            flat = contexts.reshape(prompt.positions, -1)
             inputs = jnp.concatenate([flat, prompt.x, jnp.asarray(before, prompt.x.dtype)], axis=1)
         out = self.layers(record("input", inputs), record)
         return Trace(record("prediction", out[:, 0]), record.activations)
@@ -120,8 +120,8 @@ class Recurrent(AbstractModel):
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
         """Predict, and name what is computed on the way."""
         record = Recorder(edit)
-        told = jnp.pad(prompt.y[:-1], (1, 0))
-        states = self._states(record("input", jnp.concatenate([prompt.x, told[:, None]], axis=1)))
+        labels = jnp.pad(prompt.y[:-1], (1, 0))
+        states = self._states(record("input", jnp.concatenate([prompt.x, labels[:, None]], axis=1)))
         out = self.readout(record("states", states), record)
         return Trace(record("prediction", out[:, 0]), record.activations)
 
@@ -190,11 +190,11 @@ class DeepSets(AbstractModel):
         """Predict, and name what is computed on the way."""
         record = Recorder(edit)
         examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
-        made = record("examples", self.features(examples, record.within("features")))
-        pooled = jnp.pad(jnp.cumsum(made, axis=0), ((1, 0), (0, 0)))
+        features = record("examples", self.features(examples, record.within("features")))
+        sums = jnp.pad(jnp.cumsum(features, axis=0), ((1, 0), (0, 0)))
         if self.pool == "mean":
-            count = jnp.maximum(jnp.arange(prompt.positions), 1).astype(pooled.dtype)
-            pooled = pooled / count[:, None]
-        pooled = record("pooled", pooled)
-        out = self.readout(jnp.concatenate([pooled, prompt.x], axis=1), record.within("readout"))
+            count = jnp.maximum(jnp.arange(prompt.positions), 1).astype(sums.dtype)
+            sums = sums / count[:, None]
+        sums = record("pooled", sums)
+        out = self.readout(jnp.concatenate([sums, prompt.x], axis=1), record.within("readout"))
         return Trace(record("prediction", out[:, 0]), record.activations)

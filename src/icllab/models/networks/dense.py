@@ -8,7 +8,6 @@ transposes both factors before it multiplies them. Here the mapped axis is merge
 so that forward and gradient are each one matrix product.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_flag, require_integer, require_key, require_scalar, unknown
+from icllab.core.domains import NON_NEGATIVE
+from icllab.core.errors import expected, require_flag, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE
 
 
@@ -50,8 +50,8 @@ def _mapped(values: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, 
     if of_x is None:
         # One set of rows for all members: one product with the members' columns side by side.
         members, inner, outer = weight.shape
-        together = product(x, jnp.moveaxis(weight, 0, 1).reshape(inner, members * outer))
-        return together.reshape(x.shape[0], members, outer), 1
+        products = product(x, jnp.moveaxis(weight, 0, 1).reshape(inner, members * outer))
+        return products.reshape(x.shape[0], members, outer), 1
     return jnp.matmul(jnp.moveaxis(x, of_x, 0), weight), 0
 
 
@@ -133,7 +133,7 @@ def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
 def require_spread(name: str, value: Any, *, default: bool = True) -> None:
     """Refuse what is no standard deviation, nor None where there is a ``default``; one that is traced passes."""
     if value is not None or not default:
-        require_scalar(name, value, "a finite number >= 0", lambda s: 0 <= s < math.inf)
+        NON_NEGATIVE.require_scalar(name, value)
 
 
 class Perceptron(eqx.Module):

@@ -43,8 +43,8 @@ class Layout(NamedTuple):
 
 
 def _layout(visible: np.ndarray, examples: np.ndarray, place: np.ndarray, read: slice) -> Layout:
-    seen = np.flatnonzero(visible.any(axis=0))
-    return Layout(visible, examples, place, read, int(seen[-1]) + 1 if len(seen) else 0)
+    columns = np.flatnonzero(visible.any(axis=0))
+    return Layout(visible, examples, place, read, int(columns[-1]) + 1 if len(columns) else 0)
 
 
 class AbstractArrangement(eqx.Module):
@@ -153,8 +153,10 @@ class Joined(AbstractArrangement):
         example = np.arange(positions - 1)
         query = np.arange(positions) if self.answers == "every" else np.array([positions - 1])
         among = np.tril(np.ones((len(example),) * 2, bool)) if self.causal else np.ones((len(example),) * 2, bool)
-        own = np.eye(len(query), dtype=bool) & self.query_is_key
-        visible = np.block([[among, np.zeros((len(example), len(query)), bool)], [query[:, None] > example, own]])
+        self_attention = np.eye(len(query), dtype=bool) & self.query_is_key
+        visible = np.block(
+            [[among, np.zeros((len(example), len(query)), bool)], [query[:, None] > example, self_attention]]
+        )
         examples = visible[:, : len(example)].sum(axis=1)
         return _layout(visible, examples, np.append(example, query), slice(len(example), None))
 
@@ -249,18 +251,18 @@ class Embedding(eqx.Module):
         require_key(key)
         if positions not in POSITIONS:
             raise unknown("positions", positions, POSITIONS)
-        coded = positions in ("learned", "one_hot")
-        if coded and length is None:
+        has_codes = positions in ("learned", "one_hot")
+        if has_codes and length is None:
             raise expected("length", f"the longest context, which {positions} positions need", length)
         of_projection, of_table = jax.random.split(key)
-        places = arrangement.token_count(length) if coded and length is not None else 0
+        places = arrangement.token_count(length) if has_codes and length is not None else 0
         features = arrangement.features(dim) + (places if positions == "one_hot" else 0)
         self.arrangement = arrangement
         self.projection = None if width is None else Dense(features, width, std=std, key=of_projection)
         self.width = features if width is None else width
-        learned = positions == "learned"
+        has_table = positions == "learned"
         scale = self.width**-0.5 if std is None else std
-        self.table = scale * jax.random.normal(of_table, (places, self.width)) if learned else None
+        self.table = scale * jax.random.normal(of_table, (places, self.width)) if has_table else None
         self.positions = positions
         self.length = length
 

@@ -7,7 +7,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from icllab.core.errors import expected, require_number
+from icllab.core.domains import Domain
+from icllab.core.errors import expected
 
 
 def parameter_count(model: Any) -> int:
@@ -34,7 +35,7 @@ def width_for(build: Callable[[int], Any], parameters: int) -> int:
 
     if not callable(build):
         raise expected("build", "a function of a width that makes a model", type(build).__name__)
-    require_number("parameters", parameters, "a finite number >= 1", lambda number: 1 <= number < math.inf)
+    Domain(least=1).require("parameters", parameters)
     if count(1) > parameters:
         raise expected("parameters", f"at least {count(1)}, those of width 1", parameters)
     low, high = 1, 2

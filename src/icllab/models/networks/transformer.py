@@ -172,8 +172,8 @@ class Block(eqx.Module):
     ) -> Float[Array, "row width"]:
         """The stream after the block, of ``rows`` only where they are given."""
         within = record.within(f"{name}.attention")
-        seen = self.norms[0](x) if self.norm == "pre" else x
-        out = within("", self.attention(seen, layout, within, rows))
+        inputs = self.norms[0](x) if self.norm == "pre" else x
+        out = within("", self.attention(inputs, layout, within, rows))
         x = out + (x if rows is None else x[rows])
         x = self.norms[0](x) if self.norm == "post" else x
         if self.mlp is None:
@@ -247,8 +247,8 @@ class Transformer(AbstractModel):
             arrangement, dim=dim, width=width, positions=positions, length=length, std=std, key=of_embedding
         )
         stream = self.embedding.width
-        drawn = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
-        self.blocks = tuple(Block.drawn(block, stream, **drawn, key=of_block) for of_block in of_blocks)
+        options = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
+        self.blocks = tuple(Block.drawn(block, stream, **options, key=of_block) for of_block in of_blocks)
         self.final_norm = LayerNorm(stream) if block.norm == "pre" else None
         self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
 

@@ -109,8 +109,9 @@ def choose(
     if n <= p or ridge > 0:
         iterative("dual_cg", dual_condition(spectrum, n, shift))
         direct("dual_cholesky", n, 4 * n**2 * d)
-    best, *others = sorted(costs, key=lambda name: costs[name][0])
+    best, *alternatives = sorted(costs, key=lambda name: costs[name][0])
     reason = f"n = {n}, rank {p}: {costs[best][1]}"
-    for other in others[:1]:
-        reason += f"; {other} ({costs[other][1]}) would cost {costs[other][0] / costs[best][0]:.2g} times as much"
+    for alternative in alternatives[:1]:
+        ratio = costs[alternative][0] / costs[best][0]
+        reason += f"; {alternative} ({costs[alternative][1]}) would cost {ratio:.2g} times as much"
     return Choice(best, reason)

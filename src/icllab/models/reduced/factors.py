@@ -43,8 +43,8 @@ def primal_cholesky(samples: Samples, shift: float, tolerance: float) -> Iterati
         normal += z.T @ z
 
     def operator(gamma: np.ndarray) -> np.ndarray:
-        predicted = np.sum((x @ gamma.reshape(d, f)) * h, axis=1)
-        return (x.T @ (predicted[:, None] * h)).reshape(-1) + shift * gamma
+        answers = np.sum((x @ gamma.reshape(d, f)) * h, axis=1)
+        return (x.T @ (answers[:, None] * h)).reshape(-1) + shift * gamma
 
     right = (x.T @ (y[:, None] * h)).reshape(-1)
     return _refined(normal, operator, right, tolerance, lambda gamma: gamma.reshape(d, f))
@@ -77,9 +77,9 @@ def _refined(
     while factor is not None and relative > tolerance and steps < _REFINEMENTS:
         trial = value + scipy.linalg.cho_solve(factor, residual, check_finite=False)
         left = right - operator(trial)
-        reached = float(np.linalg.norm(left)) / size
-        if not reached < relative:
+        next_relative = float(np.linalg.norm(left)) / size
+        if not next_relative < relative:
             break  # no better, or not finite
-        value, residual, relative, steps = trial, left, reached, steps + 1
-    reached = jnp.asarray(relative), jnp.asarray(relative <= tolerance)
-    return IterativeSolution(jnp.asarray(gamma(value)), jnp.asarray(steps, jnp.int32), *reached)
+        value, residual, relative, steps = trial, left, next_relative, steps + 1
+    residual_and_success = jnp.asarray(relative), jnp.asarray(relative <= tolerance)
+    return IterativeSolution(jnp.asarray(gamma(value)), jnp.asarray(steps, jnp.int32), *residual_and_success)

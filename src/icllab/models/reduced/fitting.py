@@ -8,7 +8,6 @@ One head of linear attention on tokens ``(x, y)``, its value, key and query weig
 ridge regression with d(d+1) parameters and its population error is a quadratic form.
 """
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_number, unknown
+from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
+from icllab.core.errors import expected, require_integer, unknown
 from icllab.core.linalg import IterativeSolution
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
@@ -129,7 +129,7 @@ def prompts_at(tau: float, dim: int, *, per: str = "d^2") -> int:
     units = {"d^2": dim * dim, "d(d+1)": dim * (dim + 1)}
     if per not in units:
         raise unknown("unit", per, units)
-    require_number("tau", tau, "a finite number > 0", lambda value: 0 < value < math.inf)
+    POSITIVE.require("tau", tau)
     return max(1, round(tau * units[per]))
 
 
@@ -187,9 +187,9 @@ def fit_features(
         raise unknown("solver", solver, ("auto", *SOLVERS))
     if precision not in _TOLERANCE:
         raise unknown("precision", precision, _TOLERANCE)
-    require_number("ridge", ridge, "a finite number >= 0", lambda value: 0 <= value < math.inf)
+    NON_NEGATIVE.require("ridge", ridge)
     tolerance = _TOLERANCE[precision] if tolerance is None else tolerance
-    require_number("tolerance", tolerance, "a number > 0", lambda value: value > 0)
+    Domain(above=0, infinite=True).require("tolerance", tolerance)
     require_integer("iterations", iterations)
     if samples.dim != task.dim:
         raise expected("samples", f"token dimension {task.dim}, as of the task", samples.dim)

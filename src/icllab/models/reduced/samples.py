@@ -24,8 +24,8 @@ _ROOMY = 2**26  # bytes; below this, capacities grow fourfold, which saves compi
 
 def rows_per_chunk(dim: int) -> int:
     """What a CPU's cache holds, many more on an accelerator; fewer where d(d+1) is less than that."""
-    most = 512 if jax.default_backend() == "cpu" else 8192
-    return min(most, 2 ** math.ceil(math.log2(dim * (dim + 1))))
+    limit = 512 if jax.default_backend() == "cpu" else 8192
+    return min(limit, 2 ** math.ceil(math.log2(dim * (dim + 1))))
 
 
 def capacity(prompts: int, dim: int) -> int:
@@ -137,13 +137,13 @@ def _chunk(
     rows: int,
 ) -> FeatureSample:
     index = chunk * rows + jnp.arange(rows, dtype=jnp.int32)
-    drawn = jax.vmap(lambda i: features_of_length(task, length, key=jax.random.fold_in(key, i)))(index)
-    used = (index < prompts).astype(drawn.label.dtype)
-    return jax.tree.map(lambda part: part * used.reshape(-1, *[1] * (part.ndim - 1)), drawn)
+    sample = jax.vmap(lambda i: features_of_length(task, length, key=jax.random.fold_in(key, i)))(index)
+    used = (index < prompts).astype(sample.label.dtype)
+    return jax.tree.map(lambda part: part * used.reshape(-1, *[1] * (part.ndim - 1)), sample)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _put(samples: Samples, drawn: FeatureSample, chunk: Array) -> Samples:
-    parts = (samples.query, samples.features, samples.label), (drawn.query, drawn.features, drawn.label)
+def _put(samples: Samples, sample: FeatureSample, chunk: Array) -> Samples:
+    parts = (samples.query, samples.features, samples.label), (sample.query, sample.features, sample.label)
     x, h, y = (jax.lax.dynamic_update_index_in_dim(whole, part, chunk, 0) for whole, part in zip(*parts, strict=True))
     return Samples(x, h, y, samples.prompts)
