@@ -166,9 +166,11 @@ def test_a_question_that_has_no_answer(words, said, icl):
 
 
 def test_axes_of_a_run_take_ranges_as_formulas_do():
-    from icllab.cli import options
+    from icllab.cli import commands, options
 
-    given = options.typed(set=["step=0:8000:5,9000", "tau=log:0.01:1:3", "name=a:b,c"], seeds=None)["set"]
+    given = options.merged(commands.RunOptions(set=["step=0:8000:5,9000", "tau=log:0.01:1:3", "name=a:b,c"]), None)[
+        "set"
+    ]
     assert given["step"] == ["0", "2000", "4000", "6000", "8000", "9000"]
     assert [float(tau) for tau in given["tau"]] == pytest.approx([0.01, 0.1, 1.0])
     assert given["name"] == ["a:b", "c"]

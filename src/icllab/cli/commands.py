@@ -39,15 +39,6 @@ def _whole(help: str) -> Parameter:
     return Parameter(help=help, converter=lambda kind, tokens: int(tokens[0].value))
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """Options of every command; they are read before anything else is."""
-
-    json: Annotated[bool, _switch("Print one JSON object on stdout.")] = False
-    debug: Annotated[bool, _switch("Show tracebacks (or set ICL_DEBUG=1).")] = False
-
-
 def _claim_names(context: Any) -> Iterable[str]:
     from icllab.lab import registry
 
@@ -61,22 +52,102 @@ def _formula_names(context: Any) -> Iterable[tuple[str, str]]:
 
 
 Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
+Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
 Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=_claim_names)]
+Claims: TypeAlias = Annotated[
+    str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)
+]
+Results: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="CLAIM",
+        help="A claim, as `icl list` names it; or a directory of results, or a .nc file.",
+        completer=_claim_names,
+    ),
+]
 ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with claim files of your own.")]
-Out: TypeAlias = Annotated[Path, Parameter(help="Where results are kept.")]
 Control: TypeAlias = Annotated[
     str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
 ]
 Recorded: TypeAlias = Annotated[bool, _switch("Read the data of the claim's record instead.")]
-NONE = Common()
+File: TypeAlias = Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Options of every command; they are read before anything else is."""
+
+    json: Annotated[bool, _switch("Print one JSON object on stdout.")] = False
+    debug: Annotated[bool, _switch("Show tracebacks (or set ICL_DEBUG=1).")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Folders(Common):
+    """Where a command finds results and claims."""
+
+    out: Annotated[Path, Parameter(help="Where results are kept.")] = Path(OUT)
+    claims: ClaimsFolder = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Selection(Folders):
+    """The results that a command reads."""
+
+    size: Annotated[Size | None, Parameter(help="The size to read; the largest there unless said otherwise.")] = None
+    control: Control = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions(Common):
+    """Options of ``icl run``, which a TOML file may have as well; None: not given."""
+
+    size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None
+    set: Annotated[
+        list[str] | None,
+        Parameter(
+            help="axis=v1,v2 or axis=start:stop:count: other values of an axis, or one of a fixed number. Repeatable.",
+            negative="",
+        ),
+    ] = None
+    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None
+    out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None
+    workers: Annotated[int | None, _whole("Number of processes; 1 unless said otherwise.")] = None
+    scheduler: Annotated[
+        str | None,
+        Parameter(help="Address of a dask scheduler to hand cells to; or slurm, or slurm:timeout_min=60,..."),
+    ] = None
+    limit: Annotated[
+        float | None,
+        Parameter(help="Seconds that a cell may take; then its process ends and another gets it. None unless said."),
+    ] = None
+    shard: Annotated[
+        str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
+    ] = None
+    device: Annotated[
+        str | None, Parameter(help="cpu, gpu, cuda:1: what to measure on; the first that JAX has unless said.")
+    ] = None
+    precision: Annotated[Precision | None, Parameter(help="Another than the claim's own.")] = None
+    distributed: Annotated[
+        str | None, Parameter(help="Join jax.distributed: HOST:PORT,N,I, or auto where the environment tells.")
+    ] = None
+    fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False
+    control: Control = None
+    claims: ClaimsFolder = None
+
+
+COMMON, FOLDERS, SELECTION = Common(), Folders(), Selection()
 
 
 @app.command(sort_key=1)
-def demo(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
+def demo(*, options: Folders = FOLDERS) -> Report:
     """Check one claim on this machine: numbers, a verdict and a figure, in about a minute."""
     from icllab.cli import running
 
-    return running.demo(out)
+    return running.demo(options.out)
 
 
 @app.command(name="list", sort_key=2)
@@ -87,14 +158,12 @@ def list_(
     subject: Annotated[str | None, Parameter(help="One subject, such as asymptotics.")] = None,
     paper: Annotated[str | None, Parameter(help="One source by its key, such as Lu24.")] = None,
     long: Annotated[bool, _switch("Sentences, sizes, negative controls and sources too.")] = False,
-    out: Out = Path(OUT),
-    claims: ClaimsFolder = None,
-    common: Common = NONE,
+    options: Folders = FOLDERS,
 ) -> Report:
     """List the claims: the verdict of the record, and what was found here."""
     from icllab.cli import listing
 
-    return listing.listed(word, subject=subject, paper=paper, long=long, out=out, claims=claims)
+    return listing.listed(word, subject=subject, paper=paper, long=long, out=options.out, claims=options.claims)
 
 
 @app.command(sort_key=3)
@@ -102,106 +171,44 @@ def run(
     claim: Claim,
     /,
     *,
-    size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None,
-    set: Annotated[
-        list[str] | None,
-        Parameter(
-            help="axis=v1,v2 or axis=start:stop:count: other values of an axis, or one of a fixed number. Repeatable.",
-            negative="",
-        ),
-    ] = None,
-    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None,
-    out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None,
+    options: RunOptions = RunOptions(),
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
-    workers: Annotated[int | None, _whole("Number of processes; 1 unless said otherwise.")] = None,
-    scheduler: Annotated[
-        str | None,
-        Parameter(help="Address of a dask scheduler to hand cells to; or slurm, or slurm:timeout_min=60,..."),
-    ] = None,
-    limit: Annotated[
-        float | None,
-        Parameter(help="Seconds that a cell may take; then its process ends and another gets it. None unless said."),
-    ] = None,
-    shard: Annotated[
-        str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
-    ] = None,
-    device: Annotated[
-        str | None, Parameter(help="cpu, gpu, cuda:1: what to measure on; the first that JAX has unless said.")
-    ] = None,
-    precision: Annotated[
-        Literal["float32", "float64", "bfloat16"] | None, Parameter(help="Another than the claim's own.")
-    ] = None,
-    distributed: Annotated[
-        str | None, Parameter(help="Join jax.distributed: HOST:PORT,N,I, or auto where the environment tells.")
-    ] = None,
-    fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False,
-    control: Control = None,
-    claims: ClaimsFolder = None,
-    common: Common = NONE,
 ) -> Report:
     """Measure a claim and judge it; what is already there is kept, an interrupted run goes on."""
-    from icllab.cli import options, running
+    from icllab.cli import running
+    from icllab.cli.options import merged
 
-    typed = options.typed(
-        size=size,
-        set=set,
-        seeds=seeds,
-        out=out,
-        workers=workers,
-        scheduler=scheduler,
-        limit=limit,
-        shard=shard,
-        device=device,
-        precision=precision,
-        distributed=distributed,
-        fresh=fresh or None,
-        control=control,
-        claims=claims,
-    )
-    return running.run(claim, options.merged(typed, options.from_file(config) if config else {}))
+    return running.run(claim, merged(options, config))
 
 
 @app.command(sort_key=4)
 def check(
-    *names: Annotated[str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)],
-    size: Annotated[Size | None, Parameter(help="The size to judge; the largest there unless said otherwise.")] = None,
-    out: Out = Path(OUT),
-    control: Control = None,
-    claims: ClaimsFolder = None,
+    *names: Claims,
     recorded: Recorded = False,
     record: Annotated[bool, _switch("Note the verdict and its data in the claim's record.")] = False,
-    common: Common = NONE,
+    options: Selection = SELECTION,
 ) -> Report:
     """Judge results that are already there, or those of the record; nothing is computed."""
     from icllab.cli import reading
 
-    return reading.check(names, size=size, out=out, control=control, claims=claims, recorded=recorded, record=record)
+    return reading.check(names, options, recorded=recorded, record=record)
 
 
 @app.command(sort_key=5)
 def draw(
-    claim: Annotated[
-        str,
-        Parameter(
-            help="A claim, as `icl list` names it; or a directory of results, or a .nc file.", completer=_claim_names
-        ),
-    ],
+    results: Results,
     /,
     *,
-    size: Annotated[Size | None, Parameter(help="The size to draw; the largest there unless said otherwise.")] = None,
-    out: Out = Path(OUT),
-    control: Control = None,
-    claims: ClaimsFolder = None,
     to: Annotated[
         Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
     ] = None,
     recorded: Recorded = False,
-    common: Common = NONE,
+    options: Selection = SELECTION,
 ) -> Report:
     """Draw the figure of results, as PNG and PDF."""
     from icllab.cli import reading
 
-    return reading.draw(claim, size=size, out=out, control=control, to=to, claims=claims, recorded=recorded)
+    return reading.draw(results, options, to=to, recorded=recorded)
 
 
 @app.command(sort_key=6)
@@ -215,7 +222,7 @@ def theory(
         str,
         Parameter(name="KEY=VALUE", help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count."),
     ],
-    common: Common = NONE,
+    options: Common = COMMON,
 ) -> Report:
     """Ask a closed form: one line per combination of the values."""
     from icllab.cli import formulas
@@ -230,7 +237,7 @@ def cite(
     *,
     text: Annotated[bool, _switch("Plain references instead of BibTeX.")] = False,
     claims: ClaimsFolder = None,
-    common: Common = NONE,
+    options: Common = COMMON,
 ) -> Report:
     """Print the sources of a claim as BibTeX."""
     from icllab.cli import reading
@@ -241,71 +248,50 @@ def cite(
 @app.command(sort_key=8)
 def page(
     *,
-    out: Out = Path(OUT),
-    claims: ClaimsFolder = None,
+    options: Folders = FOLDERS,
     port: Annotated[int | None, _whole("Where to listen; 8765 or any free port unless said otherwise.")] = None,
     host: Annotated[
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",
     token: Annotated[bool, _switch("Ask for a token here too, where others use the machine.")] = False,
     browser: Annotated[bool, Parameter(negative="--no-browser", help="Open the page in a browser.")] = True,
-    common: Common = NONE,
 ) -> Report:
     """Show claims, results, runs and explorers as a local page, until Ctrl-C."""
     from icllab.cli import paging
 
-    return paging.page(out, claims=claims, port=port, host=host, token=token, browser=browser)
+    return paging.page(options.out, claims=options.claims, port=port, host=host, token=token, browser=browser)
 
 
 @app.command(sort_key=9)
-def report(
-    *names: Annotated[str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)],
-    to: Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")] = Path("report.html"),
-    out: Out = Path(OUT),
-    claims: ClaimsFolder = None,
-    common: Common = NONE,
-) -> Report:
+def report(*names: Claims, to: File = Path("report.html"), options: Folders = FOLDERS) -> Report:
     """Write claims with figures and numbers as one HTML file that needs nothing else; PDF figures beside it."""
     from icllab.cli import paging
 
-    return paging.report(names, to=to, out=out, claims=claims)
+    return paging.report(names, to=to, out=options.out, claims=options.claims)
 
 
 @app.command(sort_key=10)
 def export(
-    results: Annotated[
-        str,
-        Parameter(
-            name="CLAIM",
-            help="A claim, as `icl list` names it; or a directory of results, or a .nc file.",
-            completer=_claim_names,
-        ),
-    ],
+    results: Results,
     /,
     *,
-    to: Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")],
+    to: File,
     format: Annotated[
         Literal["csv", "parquet", "netcdf", "arviz"] | None,
         Parameter(help="A table, the Dataset, or ArviZ's groups; by the suffix of the file unless said otherwise."),
     ] = None,
     force: Annotated[bool, _switch("Replace a file that is there.")] = False,
-    size: Annotated[Size | None, Parameter(help="The size to export; the largest there unless said otherwise.")] = None,
-    out: Out = Path(OUT),
-    control: Control = None,
-    claims: ClaimsFolder = None,
-    common: Common = NONE,
+    options: Selection = SELECTION,
 ) -> Report:
     """Write results for other programs: CSV, Parquet, netCDF, ArviZ."""
     from icllab.cli import reading
 
-    return reading.export(
-        results, to=to, format=format, force=force, size=size, out=out, control=control, claims=claims
-    )
+    return reading.export(results, options, to=to, format=format, force=force)
 
 
 @app.command(sort_key=11)
-def doctor(*, out: Out = Path(OUT), common: Common = NONE) -> Report:
+def doctor(*, options: Folders = FOLDERS) -> Report:
     """Examine the installation: versions, devices, disk."""
     from icllab.cli import environment
 
-    return environment.examine(out)
+    return environment.examine(options.out)

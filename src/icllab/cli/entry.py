@@ -23,6 +23,9 @@ _KINDS = {2: "input", 3: "missing", 4: "environment", _INTERRUPTED: "interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and print its answer; what is returned is the exit status."""
+    if arguments is None and sys.argv[1:2] in (["check"], ["draw"]):
+        # xarray imports all of dask, half a second, to learn that an array is none of dask's; these commands use none.
+        sys.modules.setdefault("dask", None)  # pyright: ignore[reportArgumentType]
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     # NumPy's threads spin beside XLA's, which costs more than they do; set the variable for very large factors.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

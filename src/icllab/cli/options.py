@@ -1,43 +1,38 @@
 """The options of ``icl run``, from the command line and from a TOML file with the same names."""
 
+import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
+from icllab.cli.commands import RunOptions
 from icllab.cli.formulas import numbers
 from icllab.core.errors import InputError, expected, require_known
 
 _RANGE = re.compile(r"(log:)?[-+.\de]+:[-+.\de]+:\d+")
-
-_KINDS: dict[str, tuple[type | UnionType, str]] = {
-    "size": (str, "a name"),
+_KINDS: dict[str, tuple[Any, str]] = {
     "set": (dict, "a table of axes"),
-    "seeds": (int, "an integer"),
-    "out": (str, "a path"),
-    "workers": (int, "an integer"),
-    "scheduler": (str, "an address"),
     "limit": (int | float, "a number of seconds"),
-    "shard": (str, "i/N"),
-    "device": (str, "a name"),
-    "precision": (str, "a name"),
-    "distributed": (str, "HOST:PORT,N,I or auto"),
     "fresh": (bool, "true or false"),
-    "control": (str, "a name"),
-    "claims": (str, "a path"),
+    **dict.fromkeys(("seeds", "workers"), (int, "an integer")),
 }
 
 
-def typed(*, set: Sequence[str] | None, **others: Any) -> dict[str, Any]:
-    """What was given on the command line, and nothing else; ``set`` as axis -> values, still text."""
-    given = {name: value for name, value in others.items() if value is not None}
-    return {**given, "set": _axes(set or ())}
+def merged(options: RunOptions, config: Path | None) -> dict[str, Any]:
+    """The options that are given; the command line beats the file ``config``, axis by axis in ``set``."""
+    names = [field.name for field in dataclasses.fields(options) if field.name not in ("json", "debug", "set")]
+    command_line = {
+        name: value for name in names if (value := getattr(options, name)) is not None and value is not False
+    }
+    table = {} if config is None else _table(config, ["set", *names])
+    values = table | command_line | {"set": table.get("set", {}) | _axes(options.set or ())}
+    return values | ({"shard": _shard(values["shard"])} if "shard" in values else {})
 
 
-def from_file(path: Path) -> dict[str, Any]:
-    """The options of a TOML file; unknown names and wrong types are refused."""
+def _table(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The options of a TOML file; unknown names and wrong types raise InputError."""
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)
@@ -46,22 +41,16 @@ def from_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"--config: expected TOML in {path}, got a file that is not: {error}") from error
     for name, value in table.items():
-        require_known(f"option in {path}:", name, _KINDS)
-        kind, wanted = _KINDS[name]
+        require_known(f"option in {path}:", name, names)
+        kind, description = _KINDS.get(name, (str, "text"))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise expected(f"{path}: {name}", wanted, value)
+            raise expected(f"{path}: {name}", description, value)
     for axis, values in table.get("set", {}).items():
         values = values if isinstance(values, list) else [values]
         if not all(isinstance(v, int | float | str) and not isinstance(v, bool) for v in values):
             raise expected(f"{path}: set.{axis}", "a number, a name, or a list of them", values)
         table["set"][axis] = values
     return table
-
-
-def merged(command_line: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
-    """The command line beats the file, axis by axis in ``set``; ``shard`` as two numbers."""
-    both = {**file, **command_line, "set": {**file.get("set", {}), **command_line.get("set", {})}}
-    return both | ({"shard": _shard(both["shard"])} if "shard" in both else {})
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -80,7 +69,7 @@ def _axes(texts: Sequence[str]) -> dict[str, list[str]]:
             raise expected("--set", "axis=value or axis=value,value", text)
         if name in axes:
             raise expected(f"--set {name}", "each axis once", text, "join its values with commas")
-        axes[name] = [one for value in values.split(",") for one in _values(name, value.strip())]
+        axes[name] = [number for value in values.split(",") for number in _values(name, value.strip())]
     return axes
 
 

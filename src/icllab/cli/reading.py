@@ -4,45 +4,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import STYLES, Report, lines, worst
+from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
-from icllab.lab.api import NO_VERDICT
+from icllab.lab.api import NO_VERDICT, locate
 from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES
-from icllab.lab.job import Request, stored_request
+from icllab.lab.job import stored_request
 from icllab.lab.run import read
 
 if TYPE_CHECKING:
-    import xarray as xr
     from rich.console import Console
 
+    from icllab.cli.commands import Selection
 
-def check(
-    names: Sequence[str],
-    *,
-    size: str | None,
-    out: Path,
-    control: str | None,
-    claims: Path | None,
-    recorded: bool,
-    record: bool,
-) -> Report:
+
+def check(names: Sequence[str], options: "Selection", *, recorded: bool, record: bool) -> Report:
     """The verdict on each claim; one that cannot be judged does not keep the others from it."""
     if not names:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
     if record and recorded:
         raise InputError("icl check: expected --record or --recorded, got both; the one writes what the other reads")
     for name in names:
-        registry.load(name, claims).under(control)
+        registry.load(name, options.claims).under(options.control)
     parts = []
     for name in names:
         try:
-            if recorded:
-                parts.append(_recorded(name, size, control, claims))
-            else:
-                parts.append(_stored(stored_request(name, size, out=out, control=control, claims=claims), record))
+            parts.append(_record_verdict(name, options) if recorded else _verdict(name, options, record))
         except InputError:
             raise
         except IclError as error:
@@ -57,48 +46,39 @@ def check(
     return Report({"claims": [part.data for part in parts]}, plain, worst(part.exit_status for part in parts))
 
 
-def _stored(request: Request, record: bool) -> Report:
+def _verdict(name: str, options: "Selection", record: bool) -> Report:
     """The verdict on results under ``out``; with ``record``, noted with their data."""
     from icllab.lab.results import judge, predicted
 
+    request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
     claim = request.claim()
-    measured, notes = read(request, theory=False)
-    files = []
+    dataset, notes = read(request, theory=False)
+    files = [("results", request.root)]
     if request.size == SIZES[0]:
         verdict = Verdict(claim.name, (), (*notes, NO_VERDICT))
     else:
-        verdict = judge(claim, predicted(claim, measured), notes)
+        verdict = judge(claim, predicted(claim, dataset), notes)
     if record:
-        files.append(("record", record_results(request, measured)))
-    return _report(
-        request.claim().sentence, request.size, request.control, verdict, [("results", request.root), *files]
-    )
+        plain_claim = registry.load(name, options.claims)
+        files.append(("record", records.write(plain_claim, request.size, request.control, dataset, request.claims)))
+    return _report(claim.sentence, request.size, request.control, verdict, files)
 
 
-def record_results(request: Request, measured: "xr.Dataset") -> Path:
-    """Note results in the claim's record, with the verdict on them as they are recorded."""
-    claim = registry.load(request.name, request.claims)
-    return records.write(claim, request.size, request.control, measured, request.claims)
-
-
-def _recorded(name: str, size: str | None, control: str | None, claims: Path | None) -> Report:
+def _record_verdict(name: str, options: "Selection") -> Report:
     """The verdict on the data of a claim's record."""
     from icllab.lab.results import judge
 
-    dataset = records.predicted_data(name, size, control, claims)
-    claim = registry.load(name, claims).under(control)
+    dataset = records.predicted_data(name, options.size, options.control, options.claims)
+    claim = registry.load(name, options.claims).under(options.control)
     size = str(records.configuration(dataset)["size"])
-    notes = [NO_VERDICT] if size == SIZES[0] else []
-    verdict = Verdict(name, (), tuple(notes)) if notes else judge(claim, dataset)
-    file = records.record_file(registry.claims(claims)[name]).with_suffix(".nc")
-    return _report(claim.sentence, size, control, verdict, [("results", file)])
+    verdict = Verdict(name, (), (NO_VERDICT,)) if size == SIZES[0] else judge(claim, dataset)
+    file = records.record_file(registry.claims(options.claims)[name]).with_suffix(".nc")
+    return _report(claim.sentence, size, options.control, verdict, [("results", file)])
 
 
 def _report(
     sentence: str, size: str, control: str | None, verdict: Verdict, files: Sequence[tuple[str, Path]]
 ) -> Report:
-    from icllab.cli.reports import write_verdict
-
     def plain(console: "Console") -> None:
         write_verdict(console, sentence, size, control, verdict)
         lines(console, files)
@@ -108,11 +88,11 @@ def _report(
 
 
 def _unjudged(name: str, error: IclError) -> Report:
-    from rich.text import Text
-
     message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
 
     def plain(console: "Console") -> None:
+        from rich.text import Text
+
         console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
         lines(console, [("reason", message.removeprefix(f"{name}: "))])
 
@@ -120,25 +100,16 @@ def _unjudged(name: str, error: IclError) -> Report:
     return Report(data, plain, error.exit_status)
 
 
-def draw(
-    results: str,
-    *,
-    size: str | None,
-    out: Path,
-    control: str | None,
-    to: Path | None,
-    claims: Path | None,
-    recorded: bool,
-) -> Report:
+def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool) -> Report:
     """The figure of a claim's results under ``out``, of its record, of a directory of ours, or of any file."""
     from icllab.figures import save
-    from icllab.lab.api import locate
     from icllab.lab.results import picture
 
+    size, out, control, claims = options.size, options.out, options.control, options.claims
     if recorded:
-        dataset, beside = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
+        dataset, stem = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
     else:
-        dataset, beside = locate(results, size=size, out=out, control=control, claims=claims)
+        dataset, stem = locate(results, size=size, out=out, control=control, claims=claims)
     name = dataset.attrs.get("claim")
     if not isinstance(name, str):
         raise InputError(f"{results}: expected results of a claim (an attribute 'claim'), got {sorted(dataset.attrs)}")
@@ -151,27 +122,18 @@ def draw(
         raise InputError(
             f"{results}: expected all that the figure of {name} needs, got {type(error).__name__}: {error}"
         ) from error
-    if to is not None and to.suffix in (".png", ".pdf"):
-        to = to.with_suffix("")
-    files = save(figure, to or beside)
+    if to is not None:
+        stem = to.with_suffix("") if to.suffix in (".png", ".pdf") else to
+    files = save(figure, stem)
     data = {"claim": name, "results": results, "figure": list(files)}
     return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
 
 
-def export(
-    results: str,
-    *,
-    to: Path,
-    format: str | None,
-    force: bool,
-    size: str | None,
-    out: Path,
-    control: str | None,
-    claims: Path | None,
-) -> Report:
+def export(results: str, options: "Selection", *, to: Path, format: str | None, force: bool) -> Report:
     """Results as a file for other programs."""
     from icllab.lab.export import export
 
+    size, out, control, claims = options.size, options.out, options.control, options.claims
     file = export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
     data = {"results": results, "file": file, "bytes": file.stat().st_size}
     return Report(data, lambda console: lines(console, [("file", file)]))

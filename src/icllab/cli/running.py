@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from icllab.cli import progress
 from icllab.cli.reports import Report, lines, write_verdict
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.lab import placement, records
+from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, Request, new_request
 from icllab.lab.run import Counts, collect, compute, read, write_results
@@ -39,7 +40,10 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         placement=placement.Placement(options.get("device"), options.get("precision")),
     )
     if "distributed" in options:
-        _join(options)
+        for name in ("workers", "scheduler"):
+            if name in options:
+                raise InputError(f"expected distributed or {name}, got both; its processes are the workers")
+        placement.distributed(options["distributed"])
     _compile(request.size)
     with progress.bar(claim) as report_progress:
         counts = compute(
@@ -57,68 +61,49 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     notes = [*counts.notes, *notes]
     if "shard" in options:
         notes.insert(0, "the last shard to end: every cell is here")
-    return (
-        _regression(request, dataset, counts, notes)
-        if request.size == SIZES[0]
-        else _judged(request, dataset, counts, notes, [name for name in ("device", "precision") if name in options])
-    )
+    return _complete(request, dataset, counts, notes, [name for name in ("device", "precision") if name in options])
 
 
-def _judged(request: Request, dataset: "xr.Dataset", counts: Counts, notes: list[str], placements: list[str]) -> Report:
-    """The verdict on a complete run, with its figure."""
+def _complete(
+    request: Request, dataset: "xr.Dataset", counts: Counts, notes: Sequence[str], placements: Sequence[str]
+) -> Report:
+    """A complete run with its figure: its verdict; at ``smoke``, whether its numbers are those of the record."""
     from icllab.lab.results import figure_files, judge, judgement, note_verdict
 
     claim, results = request.claim(), write_results(request.root, dataset)
     figures, faults = figure_files(claim, dataset, request.root / "figure")
-    verdict = judge(claim, dataset, [*notes, *faults])
-    note_verdict(request, verdict)
-
-    def plain(console: "Console") -> None:
-        write_verdict(console, claim.sentence, request.size, request.control, verdict)
-        files = [("results", results), *[("figure", figure) for figure in figures[:1]]]
-        attributes = [(name, dataset.attrs[name]) for name in placements]
-        lines(console, [*attributes, *files, ("cells", f"{counts.computed} computed, {counts.kept} were there")])
-
-    data = judgement(request, verdict) | {name: dataset.attrs[name] for name in ("device", "precision")}
+    regression = request.size == SIZES[0]
+    verdict = Verdict(claim.name, (), (*notes, *faults)) if regression else judge(claim, dataset, [*notes, *faults])
+    data, status = judgement(request, verdict), verdict.outcome.exit_status
+    rows = [(name, dataset.attrs[name]) for name in placements]
+    if regression:
+        changes = _changes(request)
+        agreement = "not recorded" if changes is None else "moved" if changes else "as recorded"
+        data |= {"verdict": None, "numbers": agreement, "moved": changes or []}
+        status = 1 if changes else 0
+        rows += [("numbers", f"{agreement}; smoke is a regression test and gets no verdict")]
+        rows += [("moved", change) for change in changes or ()] + [("note", note) for note in verdict.notes]
+    else:
+        note_verdict(request, verdict)
+    rows += [("results", results), *(("figure", figure) for figure in figures[:1])]
+    rows += [("cells", f"{counts.computed} computed, {counts.kept} were there")]
+    data |= {name: dataset.attrs[name] for name in ("device", "precision")}
     data |= {"cells": {"computed": counts.computed, "kept": counts.kept}, "dataset": results, "figure": figures}
-    return Report(data, plain, verdict.outcome.exit_status)
-
-
-def _regression(request: Request, dataset: "xr.Dataset", counts: Counts, notes: list[str]) -> Report:
-    """A run at ``smoke``, which has no verdict: whether its numbers are those of the record."""
-    from icllab.lab.results import figure_files
-
-    claim, results = request.claim(), write_results(request.root, dataset)
-    figures, faults = figure_files(claim, dataset, request.root / "figure")
-    changes = None
-    if request.control is None and SIZES[0] in records.groups(request.name, request.claims):
-        golden = records.data(request.name, SIZES[0], None, request.claims)
-        measured, _ = read(request, theory=False)
-        changes = records.differences(golden, records.reduced(claim, measured))
-    agreement = "not recorded" if changes is None else "as recorded" if not changes else "moved"
 
     def plain(console: "Console") -> None:
-        rows = [("numbers", f"{agreement}; smoke is a regression test and gets no verdict"), ("results", results)]
-        rows += [("moved", change) for change in changes or ()] + [("note", note) for note in [*notes, *faults]]
-        rows += [("figure", figure) for figure in figures[:1]]
-        lines(console, [*rows, ("cells", f"{counts.computed} computed, {counts.kept} were there")])
+        if not regression:
+            write_verdict(console, claim.sentence, request.size, request.control, verdict)
+        lines(console, rows)
 
-    data = {
-        "claim": request.name,
-        "verdict": None,
-        "sentence": claim.sentence,
-        "size": request.size,
-        "control": request.control,
-        "results": request.root,
-        "numbers": agreement,
-        "moved": changes or [],
-        "notes": [*notes, *faults],
-        **{name: dataset.attrs[name] for name in ("device", "precision")},
-        "cells": {"computed": counts.computed, "kept": counts.kept},
-        "dataset": results,
-        "figure": figures,
-    }
-    return Report(data, plain, 1 if changes else 0)
+    return Report(data, plain, status)
+
+
+def _changes(request: Request) -> list[str] | None:
+    """Lines on numbers of a run at ``smoke`` that differ from the golden ones; None where none are recorded."""
+    if request.control is not None or SIZES[0] not in records.groups(request.name, request.claims):
+        return None
+    golden = records.data(request.name, SIZES[0], None, request.claims)
+    return records.differences(golden, records.reduced(request.claim(), read(request, theory=False)[0]))
 
 
 def _shard(request: Request, shard: tuple[int, int], counts: Counts) -> Report:
@@ -133,14 +118,6 @@ def _shard(request: Request, shard: tuple[int, int], counts: Counts) -> Report:
     cells = {"computed": counts.computed, "kept": counts.kept, "missing": counts.missing}
     data = {"claim": request.name, "size": request.size, "control": request.control, "results": request.root}
     return Report({**data, "verdict": None, "shard": list(shard), "cells": cells, "notes": list(counts.notes)}, plain)
-
-
-def _join(options: Mapping[str, Any]) -> None:
-    """Become one of several processes of JAX, each with its own devices; the cells are shared as by any processes."""
-    for name in ("workers", "scheduler"):
-        if name in options:
-            raise InputError(f"expected distributed or {name}, got both; its processes are the workers")
-    placement.distributed(options["distributed"])
 
 
 def _compile(size: str) -> None:

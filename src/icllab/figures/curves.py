@@ -3,22 +3,21 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis as Ruler
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from icllab.core.axes import Quantity
 from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.figures import style
 from icllab.figures.labels import named, told_apart, valued
-from icllab.figures.output import Drawing
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn: claims import this module to be judged
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as Ruler
+    from matplotlib.figure import Figure
 
 HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 Scale: TypeAlias = Literal["linear", "log"]
@@ -101,7 +100,7 @@ def curves(
     yscale: Scale = "linear",
     vertical: float | None = None,
     ylim: Limits | None = None,
-) -> Figure:
+) -> "Figure":
     """One panel: points with error bars and, where a ``line`` is named, its closed form.
 
     Args:
@@ -145,11 +144,13 @@ def panels(
     vertical: float | None = None,
     title: str | None = None,
     columns: int = 1,
-) -> Figure:
+) -> "Figure":
     """Panels below each other, in so many columns, that share the horizontal axis and one legend; see :func:`curves`.
 
     Where a panel has a horizontal axis or a hue of its own, each has its own axis and its own legend.
     """
+    from icllab.figures.output import Drawing
+
     if not rows:
         raise expected("panels", "at least one panel", list(rows))
     rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
@@ -165,7 +166,7 @@ def panels(
         height = 2.4 if count == 1 else 0.65 + (1.65 if alike else 1.9) * count
         figure = Drawing(width=columns * style.COLUMN, height=height)
         beside = min(columns, len(rows))  # one panel may be as wide as several columns
-        grid: list[Axes] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
+        grid: list[Any] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
         for axes in grid[len(rows) :]:
             axes.remove()
         for axes, row, part, curves, theory in zip(grid, rows, datasets, points, lines, strict=False):
@@ -267,7 +268,7 @@ def _curves(
     ]
 
 
-def _draw(axes: Axes, row: Panel, points: Sequence[_Curve], lines: Sequence[_Curve], vertical: float | None) -> None:
+def _draw(axes: "Axes", row: Panel, points: Sequence[_Curve], lines: Sequence[_Curve], vertical: float | None) -> None:
     if row.xscale == "log":
         axes.set_xscale("log")
     if row.yscale == "log":
@@ -340,8 +341,10 @@ def _wrapped(row: Quantity) -> str:
     return text.replace("@@@", f"${row.symbol}$")
 
 
-def _log_ticks(ruler: Ruler) -> None:
+def _log_ticks(ruler: "Ruler") -> None:
     """Over two decades or less 1, 2, 5 in plain numbers, or whatever gives two of them; over more, the decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
     low, high = sorted(ruler.get_view_interval())
     if high / low <= 150:
         locator = LogLocator(subs=(1.0, 2.0, 5.0))
@@ -353,9 +356,12 @@ def _log_ticks(ruler: Ruler) -> None:
 
 
 def _legend(
-    place: Figure | Axes, title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
+    place: "Figure | Axes", title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
 ) -> None:
     """Above the panels, where it cannot cover data, or in a panel; a title is the legend's."""
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
     edge = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.35}
     handles = [Line2D([], [], color=c.colour, marker=c.marker, label=c.name, **edge) for c in points if c.name]
     if len(lines) == 1 or handles or not any(line.name for line in lines):

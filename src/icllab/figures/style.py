@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 
 COLUMN = 3.4
@@ -71,6 +70,8 @@ _NOT_STYLE = frozenset({"backend", "backend_fallback", "interactive", "toolbar",
 @contextlib.contextmanager
 def context() -> Iterator[None]:
     """Draw and save in the library's look; afterwards all settings are what they were."""
+    import matplotlib
+
     settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _NOT_STYLE} | SETTINGS
     with matplotlib.rc_context(settings):
         yield
@@ -79,6 +80,8 @@ def context() -> Iterator[None]:
 def colours(values: Sequence[Any]) -> list[Any]:
     """One colour per value: a scale for numbers, in their order; a palette for names."""
     if all(isinstance(v, int | float | np.number) for v in values):
+        import matplotlib
+
         scale = matplotlib.colormaps["inferno"]
         places = np.linspace(_LIGHT, _DARK, len(values)) if len(values) > 1 else [_DARK]
         rank = np.argsort(np.argsort(np.asarray(values, dtype=float)))

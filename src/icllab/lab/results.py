@@ -15,12 +15,11 @@ place: a reader sees a whole file or none, and any number of processes may share
 import contextlib
 import hashlib
 import io
-import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLOCK = 512
+Block: TypeAlias = dict[str, tuple[Value, ...]]
+"""Axis -> values inside a cell."""
 
 
 def netcdf_bytes(dataset: xr.Dataset) -> bytes:
@@ -94,12 +95,15 @@ class Store:
             (root / "grids").mkdir(exist_ok=True)
         path = root / "configuration.json"
         if not path.exists():
-            store._require_no_cells()
+            if any((root / "cells").glob("*.nc")):
+                raise InputError(
+                    f"{root}: expected a configuration.json beside its cells, found none; restore it, choose another "
+                    "--out, or --fresh to set the cells aside"
+                )
             write_atomically(path, _json(configuration))
-        stored = store.configuration()
-        if stored != json.loads(_json(configuration)):
+        if changes := difference(store.configuration(), json.loads(_json(configuration))):
             raise InputError(
-                f"{root} holds results of another configuration: {difference(stored, configuration)}; "
+                f"{root} holds results of another configuration: {changes}; "
                 "choose another --out, or --fresh to set the old ones aside"
             )
         return store
@@ -110,16 +114,6 @@ class Store:
         if not (root / "configuration.json").is_file():
             raise InputError(f"{root}: expected a directory of results with a configuration.json, found none")
         return cls(root)
-
-    def _require_no_cells(self) -> None:
-        """Raise if there are cells without a configuration."""
-        with disk_faults(f"cannot read {self.root}"):
-            cell = next((self.root / "cells").glob("*.nc"), None)
-        if cell is not None:
-            raise InputError(
-                f"{self.root}: expected a configuration.json beside its cells, found none; restore it, choose another "
-                "--out, or --fresh to set the cells aside"
-            )
 
     def configuration(self) -> dict[str, Any]:
         """What the cells depend on besides their coordinates; of version 0.2, which states no VERSION, it is 1."""
@@ -133,9 +127,9 @@ class Store:
         """Note that ``grid`` is requested; a requested cell that is not there is *missing*."""
         path, content = self._grid_file(grid)
         with disk_faults(f"cannot read {path}"):
-            present = path.exists() and path.read_bytes() == content
-        if not present:
-            write_atomically(path, content)
+            if path.exists() and path.read_bytes() == content:
+                return
+        write_atomically(path, content)
 
     def withdraw(self, grid: Grid) -> None:
         """Forget a request; a store that is left empty takes any configuration."""
@@ -185,25 +179,26 @@ class Store:
             )
         self._checked.add(configuration)
 
-    def block_to_measure(
-        self, cell: Coordinates, traced: Mapping[str, tuple[Value, ...]]
-    ) -> dict[str, tuple[Value, ...]] | None:
-        """The traced values at which a cell is to be measured; None where the stored cell has all of ``traced``.
+    def block_to_measure(self, cell: Coordinates, block: Block) -> Block | None:
+        """The values at which a cell is to be measured; None where the stored cell has all of ``block``.
 
         A cell that lacks a value is measured again at the union of the stored and the requested values. A damaged
         file is set aside.
         """
         try:
-            stored = self.read(cell)
+            dataset = self.read(cell)
         except DamagedFile:
-            self.set_damaged_aside(cell)
-            stored = None
-        if stored is None:
-            return dict(traced)
-        values = {name: tuple(canonical(v) for v in stored[name].values) for name in traced}
-        if all(set(traced[name]) <= set(values[name]) for name in traced):
+            path = self.path(cell)
+            # Another process may just have done so.
+            with disk_faults(f"cannot set {path} aside"), contextlib.suppress(FileNotFoundError):
+                path.replace(path.with_suffix(".nc.damaged"))
+            dataset = None
+        if dataset is None:
+            return dict(block)
+        values = {axis: tuple(map(canonical, dataset[axis].values)) for axis in block}
+        if all(set(block[axis]) <= set(values[axis]) for axis in block):
             return None
-        return {name: tuple(dict.fromkeys((*values[name], *traced[name]))) for name in traced}
+        return {axis: tuple(dict.fromkeys((*values[axis], *block[axis]))) for axis in block}
 
     def put(self, cell: Coordinates, content: bytes) -> None:
         """Keep a finished cell as the bytes of its file, whose checksum is checked."""
@@ -229,21 +224,13 @@ class Store:
         """The directory in which a cell may keep checkpoints until it is finished."""
         return self.root / "scratch" / self.path(cell).stem
 
-    def set_damaged_aside(self, cell: Coordinates) -> None:
-        """Give a damaged file another name."""
-        path = self.path(cell)
-        # Another process may just have done so.
-        with disk_faults(f"cannot set {path} aside"), contextlib.suppress(FileNotFoundError):
-            path.replace(path.with_suffix(".nc.damaged"))
-
     def set_aside(self) -> Path | None:
         """Move the whole store to another name, which is returned; None where there is no store."""
         if not self.root.exists():
             return None
-        stamp = time.strftime("%Y%m%dT%H%M%S")
-        suffixes = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
-        paths = (self.root.with_name(f"{self.root.name}.before-{stamp}{suffix}") for suffix in suffixes)
-        target = next(path for path in paths if not path.exists())
+        target = self.root.with_name(
+            f"{self.root.name}.before-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9}"
+        )
         with disk_faults(f"cannot set {self.root} aside"):
             self.root.rename(target)
         return target
@@ -256,9 +243,9 @@ class Store:
             DamagedFile: A cell's bytes are not those that were written.
         """
         cells, missing = [], []
-        for cell, traced in _requested(grids):
+        for cell, block in _requests(grids):
             dataset = self.read(cell)
-            if dataset is None or any(not set(v) <= set(map(canonical, dataset[n].values)) for n, v in traced.items()):
+            if dataset is None or any(not v <= set(map(canonical, dataset[axis].values)) for axis, v in block.items()):
                 missing.append(cell)
             else:
                 cells.append((cell, dataset))
@@ -272,57 +259,51 @@ class Store:
         return assemble(claim, grids, cells)
 
 
-def _requested(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, set[Value]]]]:
-    """Each cell of the grids once, with the union of the traced values that they ask of it."""
+def _requests(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, set[Value]]]]:
+    """Each cell of the grids once, with the union of the values that they ask of it."""
     cells: dict[str, tuple[Coordinates, dict[str, set[Value]]]] = {}
     for grid in grids:
         for cell in grid.cells():
-            _, traced = cells.setdefault(json.dumps(cell, sort_keys=True), (cell, {}))
-            for name, values in grid.inside(cell).items():
-                traced.setdefault(name, set()).update(values)
+            _, block = cells.setdefault(json.dumps(cell, sort_keys=True), (cell, {}))
+            for axis, values in grid.inside(cell).items():
+                block.setdefault(axis, set()).update(values)
     yield from cells.values()
 
 
 def cell_dataset(
-    claim: Claim, values: Mapping[str, Named], traced: Mapping[str, Sequence[Any]], attributes: Mapping[str, Any]
+    claim: Claim, values: Mapping[str, Named], block: Mapping[str, Sequence[Any]], attributes: Mapping[str, Any]
 ) -> xr.Dataset:
-    """What ``measure`` returned as a Dataset over the traced axes; another shape or an unknown name raises."""
-    variables = {}
+    """What ``measure`` returned as a Dataset over the axes of a block; another shape or an unknown name raises."""
+    sizes = {axis: len(coordinates) for axis, coordinates in block.items()}
     for name, (axes, array) in values.items():
         claim.vocabulary.quantity(name)
-        array = np.asarray(array)
-        if array.shape != tuple(len(traced[axis]) if axis in traced else -1 for axis in axes):
+        if np.shape(array) != tuple(sizes.get(axis, -1) for axis in axes):
             raise IclError(
-                f"measure: expected values over traced axes { {axis: len(v) for axis, v in traced.items()} }, "
-                f"got {name!r} with axes {axes} and shape {array.shape}"
+                f"measure: expected values over traced axes {sizes}, "
+                f"got {name!r} with axes {axes} and shape {np.shape(array)}"
             )
-        variables[name] = (axes, array)
-    return xr.Dataset(variables, coords={axis: list(v) for axis, v in traced.items()}, attrs=dict(attributes))
+    variables = {name: (axes, np.asarray(array)) for name, (axes, array) in values.items()}
+    return xr.Dataset(variables, {axis: list(v) for axis, v in block.items()}, dict(attributes))
 
 
 def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordinates, xr.Dataset]]) -> xr.Dataset:
     """One Dataset over the union of the grids' axes; NaN where nothing was requested."""
-    static = {axis: _union(grid.static[axis] for grid in grids) for axis in claim.static}
-    axes = static | {axis: _union(grid.traced[axis] for grid in grids) for axis in grids[0].traced}
-    index = {axis: {value: i for i, value in enumerate(values)} for axis, values in axes.items()}
-    arrays: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    parts = [{**grid.static, **grid.traced} for grid in grids]
+    names = (*claim.static, *grids[0].traced)
+    axes = {axis: sorted({value for part in parts for value in part[axis]}) for axis in names}
+    whole = xr.Dataset(coords=axes)
     for cell, dataset in cells:
-        place = tuple(index[axis][cell[axis]] for axis in static)
-        targets, sources = {}, {}
-        for axis, coordinates in dataset.indexes.items():
-            pairs = [(index[axis].get(canonical(value)), i) for i, value in enumerate(coordinates)]
-            targets[axis], sources[axis] = zip(*(pair for pair in pairs if pair[0] is not None), strict=True)
-        for name, variable in dataset.data_vars.items():
-            if name not in arrays:
-                dims = (*static, *map(str, variable.dims))
-                arrays[str(name)] = (dims, np.full([len(axes[axis]) for axis in dims], np.nan))
-            dims, array = arrays[str(name)]
-            inner = dims[len(static) :]
-            source = variable.transpose(*inner).values[np.ix_(*(sources[axis] for axis in inner))]
-            array[(*place, ...)][np.ix_(*(targets[axis] for axis in inner))] = source
+        block = {str(axis): [v for v in index if canonical(v) in axes[axis]] for axis, index in dataset.indexes.items()}
+        place = {axis: cell[axis] for axis in claim.static} | block
+        for name, variable in dataset.sel(block).data_vars.items():
+            if name not in whole:
+                dims = (*claim.static, *map(str, variable.dims))
+                whole[name] = (dims, np.full([len(axes[axis]) for axis in dims], np.nan))
+            target = whole[name]
+            inner = target.dims[len(claim.static) :]
+            target.loc[{axis: place[str(axis)] for axis in target.dims}] = variable.transpose(*inner).values
     attributes = shared_attributes([dataset.attrs for _, dataset in cells])
-    attributes["names"] = json.dumps(claim.vocabulary.described())
-    return xr.Dataset(arrays, coords=axes, attrs=attributes)
+    return whole.assign_attrs(attributes, names=json.dumps(claim.vocabulary.described()))
 
 
 def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -337,10 +318,6 @@ def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         elif key != "cell":
             attributes[key] = values[0] if len(values) == 1 else json.dumps(values)
     return attributes
-
-
-def _union(values: Any) -> list[Any]:
-    return sorted({value for v in values for value in v})
 
 
 def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
@@ -389,13 +366,8 @@ def figure_files(claim: Claim, dataset: xr.Dataset, stem: Path) -> tuple[list[Pa
 
 def judgement(request: Request, verdict: Verdict) -> dict[str, Any]:
     """A verdict as data, with the sentence, the size and the directory of the results."""
-    return {
-        **verdict.as_dict(),
-        "sentence": request.claim().sentence,
-        "size": request.size,
-        "control": request.control,
-        "results": request.root,
-    }
+    about = {name: getattr(request, name) for name in ("size", "control")}
+    return {**verdict.as_dict(), "sentence": request.claim().sentence, **about, "results": request.root}
 
 
 def note_verdict(request: Request, verdict: Verdict) -> None:
@@ -416,13 +388,13 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 def _grid(path: Path) -> Grid:
     """The grid in a file of ``grids/``."""
-    stored = _read_json(path)
+    content = _read_json(path)
     try:
-        static, traced = ({name: tuple(v) for name, v in stored[kind].items()} for kind in ("static", "traced"))
-        return Grid(static=static, traced=traced, block=stored["block"])
+        parts = {part: {axis: tuple(v) for axis, v in content[part].items()} for part in ("static", "traced")}
+        return Grid(**parts, block=content["block"])
     except (LookupError, TypeError, AttributeError):
         raise DamagedFile(
-            f"{path}: expected a requested grid, got {str(stored)[:40]!r}; remove it, and repeat the `icl run` that "
+            f"{path}: expected a requested grid, got {str(content)[:40]!r}; remove it, and repeat the `icl run` that "
             "requested it"
         ) from None
 
