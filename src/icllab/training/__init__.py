@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from icllab.training.devices import split_processor
     from icllab.training.ensembles import Ensemble, ensemble
     from icllab.training.fitting import fit
-    from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.records import Record
     from icllab.training.runs import Run, Trajectory
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until
