@@ -27,7 +27,6 @@ from icllab.models.reduced.fitting import SolveReport
 from icllab.tasks import LinearRegression
 from icllab.theory.preconditioners import Optimum, optimal
 from icllab.training import Ensemble, Run, Trajectory
-from icllab.training.runs import Unopened
 
 KEY = jax.random.key(3)
 FINDING = Finding("gap[rate<0.1]", "gap < bound & more", 0.25, 0.125, 0.0625, 0.5, Outcome.HOLDS, "more <seeds>")
@@ -80,7 +79,6 @@ SHOWN = {
     Ensemble: (lambda: Ensemble(attention(), COORDINATES), ["LinearAttention", "<td>2</td>", "[3, 5]", "[0.25, 0.5]"]),
     Trajectory: (lambda: Trajectory((0, 40), {}, None, COORDINATES), ["<td>2</td>", "[0, 40]", "[3, 5]"]),
     Run: (run, ["1 ok, 1 stopped", "<td>11</td>", "4 to 8", "1.5"]),
-    Unopened: (lambda: Unopened("icl.load", COORDINATES), ["<td>2</td>", "[3, 5]", "[0.25, 0.5]"]),
     Finding: (lambda: FINDING, ["gap[rate&lt;0.1]", "bound &amp; more", "0.25", "0.125", "0.062", "0.5", "holds"]),
     Verdict: (lambda: Verdict("subject/<finding>", (FINDING,)), ["&lt;finding&gt;", "0.25", "0.125", "0.062", "holds"]),
     Estimate: (lambda: Estimate(np.array([0.125, 2.0]), 0.0625), ["[0.125, 2]", "[0.0625, 0.0625]", "False"]),
@@ -153,7 +151,7 @@ def test_every_result_of_a_public_function_has_a_view():
         if inspect.isfunction(one) and one.__module__ == module.__name__ and name[0] != "_"
     ]
     functions += [lab.estimates.mean, lab.checks.above, icllab.lab.results.judge]
-    results = set().union(*map(returned, functions)) | {Trajectory, Trace, Unopened}
+    results = set().union(*map(returned, functions)) | {Trajectory, Trace}
     assert {Ensemble, Run, Verdict, Estimate, Finding, ContextMap, TraceEstimate, Optimum, models.Edited} <= results
     made = {one for one in results if issubclass(one, AbstractPredictor | AbstractTask)}  # theirs is their structure
     results -= {one for one in made if one.__module__ not in {"icllab.models.reduced.fitting", edited.__module__}}

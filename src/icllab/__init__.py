@@ -15,9 +15,9 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.lab.api import check, cite, draw, open, recorded, run
     from icllab.lab.export import export
-    from icllab.training.checkpoints import load
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
+    from icllab.training.finished_runs import load
     from icllab.training.fitting import fit
 
 __version__ = "0.3.0"

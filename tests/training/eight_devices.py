@@ -6,7 +6,6 @@ A process has as many devices as it began with, and the suite's has one.
 import json
 import sys
 import warnings
-from unittest import mock
 
 import jax
 
@@ -27,7 +26,7 @@ from predictors import Rooted, prompts, slope, task  # noqa: E402
 
 import icllab as icl  # noqa: E402
 from icllab.core.errors import InputError  # noqa: E402
-from icllab.training import Fixed, Fresh, Record, Sweep, autotune, train_loop  # noqa: E402
+from icllab.training import Fixed, Fresh, Record, Sweep  # noqa: E402
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
 KEY = jax.random.key(1)
@@ -91,7 +90,7 @@ def members():
         how = {"steps": 20, "key": KEY, "batch": 6, "optimizer": optax.adam, "sweep": sweep, "record": "every"}
         how["data"] = 12
         run = icl.fit(start, task(), devices=4, **how)
-        found[mode] = [*apart(icl.fit(start, task(), **how), run), run.header["division"], run.header["member_block"]]
+        found[mode] = [*apart(icl.fit(start, task(), **how), run), run.header["division"]]
         found[f"{mode} seeds"] = run.dataset.seed.values.tolist()
     found["on one device"] = len(jax.tree.leaves(run.members.stacked)[0].devices())
     return found
@@ -107,35 +106,13 @@ def ended():
     return {**same, "statuses": sorted(set(run.status)), "apart": apart(one, run)}
 
 
-def short():
-    """Five members over two devices that have memory for one each; the last stops being a number."""
-    shifts, given, advanced_on = [1.0, 3.0, 4.0, 2.0, 0.0], [], train_loop.advanced_on
-
-    def limited(division, program, mode, own, state, first, last, limit):
-        given.append(limit.shape[0])
-        if limit.shape[0] > division.count:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
-        return advanced_on(division, program, mode, own, state, first, last, limit)
-
-    start = icl.ensemble(lambda *, key, shift: Rooted(shift), seeds=1, key=jax.random.key(0), shift=shifts)
-    how = {"data": prompts(8), "steps": 12, "key": KEY, "batch": None, "optimizer": optax.sgd(0.5), "record": "every"}
-    how["sweep"] = Sweep(mode="vmap")
-    with mock.patch.object(train_loop, "advanced_on", limited), warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        run = icl.fit(start, task(), devices=2, **how)
-    one = icl.fit(start, task(), **how)
-    same = {name: bool(np.array_equal(one.dataset[name], run.dataset[name])) for name in ("status", "ended")}
-    found = {"given": sorted(set(given)), "said": [str(one.message) for one in said], "apart": apart(one, run)}
-    return {**same, **found, "division": run.header["division"], "member_block": run.header["member_block"]}
-
-
 def resumed(store):
     """A run that was cut keeps its devices, and its bits."""
     start, record = slope(key=jax.random.key(0)), Record(held_out=5, keep=[2])
     how = {"key": KEY, "batch": 16, "optimizer": ADAM}
     whole = icl.fit(start, task(), devices=2, steps=9, record=record, **how)
     icl.fit(start, task(), devices=2, steps=4, record=record, store=store, **how)
-    run = icl.fit(start, task(), devices="auto", steps=9, record=record, store=store, **how)
+    run = icl.fit(start, task(), devices=2, steps=9, record=record, store=store, **how)
     found = {"apart": apart(whole, run), "division": run.header["division"], "resumed_at": run.header["resumed_at"]}
     found["kept"] = float(jnp.abs(whole.trajectory.at(2).stacked.w - run.trajectory.at(2).stacked.w).max())
     one = icl.fit(start, task(), steps=9, record=record, **how)
@@ -148,19 +125,6 @@ def resumed(store):
     return found
 
 
-def chosen(cost):
-    """How many devices are taken when a step on so many takes so long."""
-
-    def timed(run, several):
-        run(1)
-        division = run.__self__.way.division
-        return cost[1 if division is None else division.count], 0.0
-
-    with mock.patch.object(autotune, "timed", timed):
-        run = icl.fit(slope(key=KEY), task(), devices="auto", steps=1, key=KEY, batch=16, optimizer=ADAM)
-    return [run.header["division"], list(run.header["timings"])]
-
-
 def main(store):
     start = slope(key=jax.random.key(0))
     how = {"steps": 1, "key": KEY, "batch": 12, "optimizer": ADAM}
@@ -169,10 +133,7 @@ def main(store):
         "batches": batches(),
         "members": members(),
         "ended": ended(),
-        "short": short(),
         "resumed": resumed(store),
-        "faster on four": chosen({1: 4.0, 2: 3.0, 4: 2.0, 8: 2.5}),
-        "faster on one": chosen({1: 1.0, 2: 2.0, 4: 0.1, 8: 0.1}),
         "batch": refused(lambda: icl.fit(start, task(), devices=8, **how)),
         "few": refused(lambda: icl.fit(two, task(), devices=4, **how)),
     }

@@ -179,7 +179,7 @@ def test_a_file_comes_back_as_it_went(tmp_path, getkey):
     for name, leaf in named(tree, "").items():
         assert leaf.tobytes() == named(back, "")[name].tobytes()
     with pytest.raises(
-        InputError, match=r"the arrays are others: state\['s'\] is 'float32\[\]' there and 'float32\[1\]' here"
+        InputError, match=r"expected other arrays: state\['s'\] is 'float32\[\]' there and 'float32\[1\]' here"
     ):
         restored(tree | {"s": jnp.ones(1)}, "state", arrays, path)
     # A reader needs no code of ours for the header.

@@ -9,7 +9,7 @@ from training.test_checkpoints import assert_same, trained
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.training import Record, TrainingInterrupted
-from icllab.training.train_loop import _Loop
+from icllab.training.train_loop import TrainingLoop
 
 
 def start(dim=3):
@@ -63,9 +63,9 @@ def test_without_the_predictor_there_are_losses_and_no_members(store):
 
 def test_another_predictor_is_refused(store):
     root, _ = store
-    with pytest.raises(InputError, match=r"with 'members.w' of shape \[3\], got \[4\]"):
+    with pytest.raises(InputError, match=r"members.w is 'float32\[3\]' there and 'float32\[4\]' here"):
         icl.load(root, start(dim=4))
-    with pytest.raises(InputError, match=r"got one that differs in 'members"):
+    with pytest.raises(InputError, match=r"expected other arrays: members.w is 'float32"):
         icl.load(root, lambda prompt: prompt.y)
 
 
@@ -93,14 +93,14 @@ def test_a_run_shows_itself_in_a_line(store):
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_interrupt_ends_in_one_line_that_says_what_is_kept(tmp_path, monkeypatch, kept):
-    look = _Loop.look
+    look = TrainingLoop.look
 
     def stop(self, checkpoints):
         look(self, checkpoints)
         if self.step >= 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Loop, "look", stop)
+    monkeypatch.setattr(TrainingLoop, "look", stop)
     with pytest.raises(TrainingInterrupted) as caught:
         trained(tmp_path if kept else None, 12)
     where = f"they are kept in {tmp_path}, the same call goes on" if kept else "nothing is kept; with store='DIR'"
@@ -114,11 +114,11 @@ def test_an_interrupt_ends_in_one_line_that_says_what_is_kept(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize(("where", "step"), [("attempt", 0), ("evaluate", 12)])
-def test_an_interrupt_of_the_timing_and_after_the_last_step_is_the_same(tmp_path, monkeypatch, kept, where, step):
-    monkeypatch.setattr(_Loop, where, _interrupt)
+@pytest.mark.parametrize(("where", "step"), [("advance", 0), ("evaluate", 12)])
+def test_an_interrupt_of_the_compilation_and_after_the_last_step_is_the_same(tmp_path, monkeypatch, kept, where, step):
+    monkeypatch.setattr(TrainingLoop, where, _interrupt)
     if where == "evaluate":
-        monkeypatch.setattr(_Loop, "look", lambda self, checkpoints: None)
+        monkeypatch.setattr(TrainingLoop, "look", lambda self, checkpoints: None)
     record = Record(held_out=prompts(2))
     with pytest.raises(TrainingInterrupted) as caught:
         trained(tmp_path if kept else None, 12, record=record)
@@ -130,10 +130,10 @@ def test_an_interrupt_of_the_timing_and_after_the_last_step_is_the_same(tmp_path
     )
 
 
-def test_an_interrupt_of_the_timing_leaves_what_is_stored(tmp_path, monkeypatch):
+def test_an_interrupt_of_the_compilation_leaves_what_is_stored(tmp_path, monkeypatch):
     trained(tmp_path, 5)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(_Loop, "attempt", _interrupt)
+    monkeypatch.setattr(TrainingLoop, "advance", _interrupt)
     with pytest.raises(TrainingInterrupted, match=r"after 5 of 12 .* are kept in"):
         trained(tmp_path, 12)
     monkeypatch.undo()
@@ -142,7 +142,7 @@ def test_an_interrupt_of_the_timing_leaves_what_is_stored(tmp_path, monkeypatch)
 
 
 def test_an_interrupt_before_there_is_a_state(monkeypatch):
-    monkeypatch.setattr(_Loop, "__init__", _interrupt)
+    monkeypatch.setattr(TrainingLoop, "__init__", _interrupt)
     with pytest.raises(TrainingInterrupted, match=r"icl\.fit: interrupted before it began; nothing is lost, the same"):
         trained(None, 12)
 

@@ -7,7 +7,7 @@ import pytest
 from training.predictors import prompts
 
 from icllab.core.errors import InputError
-from icllab.training.records import Record, Records
+from icllab.training.records import History, Record
 
 
 def test_steps_are_log_spaced_and_the_same_in_a_longer_run():
@@ -71,14 +71,14 @@ def test_another_type_is_refused_in_one_line_where_no_type_checker_is_on(field, 
     assert str(caught.value).startswith(message)
 
 
-def test_records_come_back_from_their_arrays(getkey):
-    records = Records((2, 3))
-    records.losses[4], records.losses[1] = np.ones((2, 3)), np.full((2, 3), np.nan)
-    records.final[1] = 5
-    back = Records.of(records.arrays())
-    np.testing.assert_array_equal(back.final, records.final)
-    assert sorted(back.losses) == [1, 4]
-    assert not back.held_out
-    table = back.table(back.losses, [1, 2, 4])
-    assert table.shape == (2, 3, 3)
-    np.testing.assert_array_equal(np.isnan(table).all(axis=(0, 2)), [True, True, False])
+def test_a_history_comes_back_from_its_arrays():
+    history = History((2, 3))
+    history.rows["losses"] = {4: np.ones((2, 3)), 1: np.full((2, 3), np.nan)}
+    history.final[1] = 5
+    back = History.from_arrays(history.arrays())
+    np.testing.assert_array_equal(back.final, history.final)
+    assert sorted(back.rows["losses"]) == [1, 4]
+    assert not back.rows["held_out"]
+    table = back.table("losses", [1, 2, 4, 6], np.full((2, 3), 7.0))
+    assert table.shape == (2, 4, 3)
+    np.testing.assert_array_equal(table[1, :, 2], [np.nan, np.nan, 1.0, 7.0])

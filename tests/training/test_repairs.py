@@ -5,7 +5,7 @@ import numpy as np
 
 from icllab.training.loop import State
 from icllab.training.stopping import DIVERGED, RUNNING
-from icllab.training.train_loop import repaired
+from icllab.training.train_loop import roll_back
 
 LOST = np.asarray([7, 40, 12])  # the update that loses each member's parameters; that of the second is never made
 
@@ -25,7 +25,7 @@ def test_each_lost_member_is_as_it_was_before_the_update_that_lost_it():
         asked.append(np.asarray(limit))
         return state(jnp.minimum(limit, 20))
 
-    found = repaired(replay, state(jnp.full(3, 20)), 4, 20)
+    found = roll_back(replay, state(jnp.full(3, 20)), 4, 20)
     assert found.params["w"].tolist() == [7, 20, 12]
     assert found.ended.tolist() == [7, -1, 12]
     assert found.status.tolist() == [DIVERGED, RUNNING, DIVERGED]
@@ -38,4 +38,4 @@ def test_where_none_is_lost_nothing_is_replayed():
     def replay(limit):
         raise AssertionError("a sound run was replayed")
 
-    assert repaired(replay, sound, 4, 6) is sound
+    assert roll_back(replay, sound, 4, 6) is sound

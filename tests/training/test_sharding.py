@@ -10,9 +10,8 @@ from training.predictors import prompts, slope, task
 
 import icllab as icl
 from icllab.training import Fixed, Fresh, fitting
-from icllab.training.devices import PART
 from icllab.training.loop import Program
-from icllab.training.sharding import _OfBatch, padded
+from icllab.training.sharding import PART, _BatchPart, padded
 
 PARTS = 4
 
@@ -34,7 +33,7 @@ def test_parts_of_a_step_are_its_prompts_and_their_mean_gradient_its_gradient(so
         icl.fit(start, task(), steps=9, key=jax.random.key(1), batch=16, optimizer=optax.sgd(0.1), data=source)
     (plan,) = planned.value.args
     whole = plan.program
-    divided = _OfBatch(**{name: getattr(whole, name) for name in Program.__dataclass_fields__}, parts=PARTS)
+    divided = _BatchPart(**{name: getattr(whole, name) for name in Program.__dataclass_fields__}, parts=PARTS)
     own, params = jax.tree.map(lambda leaf: leaf[0], (plan.constants, plan.params))
     step = jnp.int32(4)
 

@@ -10,6 +10,7 @@ from training.predictors import slope, task
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.training.sweeps import Sweep, product, replaced, require_places, seed_numbers, swept_optimizer, swept_values
+from icllab.training.train_loop import default_mode
 
 
 def test_combinations_have_the_last_axis_fastest():
@@ -88,3 +89,9 @@ def test_an_optimiser_without_swept_numbers_is_the_object_itself():
 def test_a_name_that_leads_nowhere_is_refused(name, message, getkey):
     with pytest.raises(InputError, match=message):
         require_places([name], task=task(), predictor=slope(key=getkey()), optimizer=lambda rate: optax.sgd(rate))
+
+
+def test_the_mode_depends_on_the_device_and_on_no_clock(monkeypatch):
+    assert (default_mode(1), default_mode(3)) == ("map", "map")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert (default_mode(1), default_mode(3)) == ("map", "vmap")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.training.checkpoints import CheckpointStore, load
+    from icllab.training.checkpoints import CheckpointStore
     from icllab.training.compilation import cache_compilations, compile_quickly
     from icllab.training.devices import split_processor
     from icllab.training.ensembles import Ensemble, ensemble
+    from icllab.training.finished_runs import load
     from icllab.training.fitting import fit
-    from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.records import Record
     from icllab.training.runs import Run, Trajectory
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until

@@ -1,12 +1,12 @@
 r"""Checkpoints: a JSON header that is checked before a byte of the arrays is read, then the arrays.
 
     DIR/checkpoint-000000000512.icl     the state after 512 steps; the last two are kept
-    DIR/kept-000000000100.icl           parameters asked for with ``Record(keep=...)``
-    DIR/finished.icl                    members and losses, once the run has ended: see ``icl.load``
+    DIR/kept-000000000100.icl           parameters of ``Record(keep=...)``
+    DIR/finished.icl                    members and losses of a run that has ended: see ``icl.load``
 
 A file is one line of text, one line of JSON with every array's path, type and shape, and the arrays' bytes in that
 order. The first line has the SHA-256 of all that follows. Nothing is unpickled. Files are written under a temporary
-name, fsynced and moved into place: a kill at any moment leaves the one before.
+name, fsynced and moved into place, so that a kill at any moment leaves the file before.
 """
 
 import hashlib
@@ -24,15 +24,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
 from icllab.core.domains import Domain
-from icllab.core.errors import InputError, expected, require_path
+from icllab.core.errors import InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
-from icllab.training.ensembles import Ensemble, ensemble_of
 from icllab.training.loop import State
 from icllab.training.plans import Plan
-from icllab.training.runs import Run, Trajectory, Unopened
 
 SCHEMA = 1
 KEPT = "the last checkpoint is kept"
@@ -41,12 +38,11 @@ _MAGIC = "icl-lab checkpoint"
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Where the checkpoints of a run are kept, and how often one is written.
+    """Directory of a run's checkpoints, and the time between two.
 
     Attributes:
         path: A directory for this run alone, created if it does not exist.
-        seconds: A checkpoint is written no sooner than so long after the one before; infinite: at the end only. The
-            last state always is.
+        seconds: Least time between two checkpoints; infinite: one at the end only. The last state is always written.
     """
 
     path: str | Path
@@ -61,62 +57,88 @@ class CheckpointStore:
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file."""
     entries = [{"name": name, "dtype": a.dtype.str, "shape": list(a.shape)} for name, a in arrays.items()]
-    described = json.dumps({**header, "schema": SCHEMA, "arrays": entries}, sort_keys=True).encode() + b"\n"
-    payload = described + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
+    heading = json.dumps({**header, "schema": SCHEMA, "arrays": entries}, sort_keys=True).encode() + b"\n"
+    payload = heading + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
     return f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
 
 
 def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a file; one that is not as written is refused."""
+    """Header and arrays of a file; raise if its bytes are not those that were written."""
     with disk_faults(f"cannot read {path}", KEPT):
         content = path.read_bytes()
-    first, _, payload = content.partition(b"\n")
-    if not first.startswith(_MAGIC.encode()):
-        raise DamagedFile(f"{path}: expected a checkpoint of icl-lab, got {first[:30]!r}; move it away")
-    if first != f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}".encode():
+    title, _, payload = content.partition(b"\n")
+    if not title.startswith(_MAGIC.encode()):
+        raise DamagedFile(f"{path}: expected a checkpoint of icl-lab, got {title[:30]!r}; move it away")
+    if title != f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}".encode():
         raise DamagedFile(f"{path}: expected bytes with the checksum of its first line, got {len(content)} others")
-    described, _, rest = payload.partition(b"\n")
-    header = json.loads(described)
+    heading, _, data = payload.partition(b"\n")
+    header = json.loads(heading)
     if header.get("schema") != SCHEMA:
         raise InputError(f"{path}: expected checkpoint schema {SCHEMA}, got {header.get('schema')!r}; start in another")
     arrays, start = {}, 0
     for entry in header.pop("arrays"):
         dtype = np.dtype(entry["dtype"])
         count = int(np.prod(entry["shape"], dtype=np.int64))
-        arrays[entry["name"]] = np.frombuffer(rest, dtype, count, start).reshape(entry["shape"]).copy()
+        arrays[entry["name"]] = np.frombuffer(data, dtype, count, start).reshape(entry["shape"]).copy()
         start += count * dtype.itemsize
     return header, arrays
 
 
 def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
-    """Every array of a tree by its path; random keys by their data."""
-    arrays = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        arrays[prefix + jax.tree_util.keystr(path)] = np.asarray(leaf)
-    return arrays
+    """Every array of a tree by its path; of random keys, their data."""
+    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
+    return {prefix + jax.tree_util.keystr(path): np.asarray(_data(leaf)) for path, leaf in leaves}
 
 
-def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Path) -> Any:
-    """A tree with the structure of ``like`` and the stored arrays; another structure is refused."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    stored = {name: f"{a.dtype}{list(a.shape)}" for name, a in arrays.items() if name.startswith(prefix)}
-    wanted = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
-    if stored != wanted:
-        raise InputError(f"{path}: the arrays are others: {_first(difference(stored, wanted))}; choose another store")
-    values = []
-    for place, leaf in leaves:
-        value = jnp.asarray(arrays[prefix + jax.tree_util.keystr(place)])
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            value = jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf)))
-        values.append(value)
-    return jax.tree.unflatten(structure, values)
+def _data(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
-def _first(text: str, most: int = 3) -> str:
-    parts = text.split(", ")
+def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Path, *, member: bool = False) -> Any:
+    """A tree with the structure of ``like`` and the arrays of the file ``path``.
+
+    Args:
+        like: Its leaves that are not arrays are taken as they are.
+        prefix: Start of the names of the tree's arrays.
+        arrays: Stored arrays by name.
+        path: Named in errors.
+        member: Whether ``like`` is one member, and stored arrays have a leading member axis.
+
+    Raises:
+        InputError: The stored arrays have other names, types or shapes.
+    """
+    stored = {name: f"{a.dtype}{list(a.shape[member:])}" for name, a in arrays.items() if name.startswith(prefix)}
+    present = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
+    if stored != present:
+        changes = difference(stored, present)
+        raise InputError(f"{path}: expected other arrays: {_first(changes)}; choose another store")
+
+    def value(place: Any, leaf: Any) -> Any:
+        if not eqx.is_array(leaf):
+            return leaf
+        array = jnp.asarray(arrays[prefix + jax.tree_util.keystr(place)])
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return array
+        return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf)))
+
+    return jax.tree_util.tree_map_with_path(value, like)
+
+
+def _first(changes: str, most: int = 3) -> str:
+    parts = changes.split(", ")
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+
+
+def checkpoint_path(root: Path, step: int, kind: str = "checkpoint") -> Path:
+    """File of the state (or ``kept`` parameters) after ``step`` steps."""
+    return root / f"{kind}-{step:012d}.icl"
+
+
+def checkpoint_steps(root: Path) -> list[int]:
+    """Steps with a checkpoint, sound or damaged."""
+    with disk_faults(f"cannot read {root}", "nothing is lost"):
+        names = [path.stem.rpartition("-")[2] for path in root.glob("checkpoint-*.icl")]
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 class Checkpoints:
@@ -129,35 +151,29 @@ class Checkpoints:
             self.root.mkdir(parents=True, exist_ok=True)
 
     def path(self, step: int, kind: str = "checkpoint") -> Path:
-        """Where the state after ``step`` steps is kept."""
-        return self.path_in(self.root, step, kind)
+        """File of the state (or ``kept`` parameters) after ``step`` steps."""
+        return checkpoint_path(self.root, step, kind)
 
-    @staticmethod
-    def path_in(root: Path, step: int, kind: str = "checkpoint") -> Path:
-        """Where a run in the directory ``root`` keeps the state after ``step`` steps."""
-        return root / f"{kind}-{step:012d}.icl"
-
-    def steps(self, kind: str = "checkpoint") -> list[int]:
-        """Which are there, whole or not."""
-        with disk_faults(f"cannot read {self.root}", "nothing is lost"):
-            names = [path.stem for path in self.root.glob(f"{kind}-*.icl")]
-        return sorted(int(name.rpartition("-")[2]) for name in names if name.rpartition("-")[2].isdigit())
+    def steps(self) -> list[int]:
+        """Steps with a checkpoint, sound or damaged."""
+        return checkpoint_steps(self.root)
 
     def write(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the state after ``step`` steps, and the one before it."""
-        content = packed({**header, "configuration": self.configuration, "step": step}, arrays)
-        write_atomically(self.path(step), content, KEPT)
+        """Write the state after ``step`` steps, and remove all older states but the last."""
+        write_atomically(self.path(step), self._packed(step, header, arrays), KEPT)
         with disk_faults(f"cannot remove old checkpoints from {self.root}", KEPT):
-            for old in [there for there in self.steps() if there < step][:-1]:
+            for old in [number for number in self.steps() if number < step][:-1]:
                 self.path(old).unlink(missing_ok=True)
 
     def write_kept(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the parameters after ``step`` steps for good."""
-        content = packed({"configuration": self.configuration, "step": step}, arrays)
-        write_atomically(self.path(step, "kept"), content, KEPT)
+        """Write parameters after ``step`` steps, which are never removed."""
+        write_atomically(self.path(step, "kept"), self._packed(step, {}, arrays), KEPT)
+
+    def _packed(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+        return packed({**header, "configuration": self.configuration, "step": step}, arrays)
 
     def read_kept(self, step: int) -> dict[str, np.ndarray] | None:
-        """Kept parameters; None where there are none that are sound."""
+        """Kept parameters; None if the file is missing or damaged."""
         try:
             return unpacked(self.path(step, "kept"))[1] if self.path(step, "kept").exists() else None
         except DamagedFile as damage:
@@ -165,13 +181,16 @@ class Checkpoints:
             return None
 
     def latest(self, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """The newest sound checkpoint of this configuration; None where there is none.
+        """Header and arrays of the newest sound checkpoint; None if there is no checkpoint.
 
-        A damaged one is passed over with a warning, for the one before it. One of another configuration is refused
-        with the difference shown.
+        A damaged checkpoint is skipped with a warning.
+
+        Raises:
+            InputError: The checkpoint has another configuration, or all have more than ``most`` steps.
+            DamagedFile: All checkpoints are damaged.
         """
-        there = self.steps()
-        for step in reversed(there):
+        steps = self.steps()
+        for step in reversed(steps):
             try:
                 header, arrays = unpacked(self.path(step))
             except DamagedFile as damage:
@@ -180,36 +199,36 @@ class Checkpoints:
             self._require_same(header, step)
             if most is None or step <= most:
                 return header, arrays
-        if there and most is not None and min(there) > most:
+        if steps and most is not None and steps[0] > most:
             raise InputError(
-                f"{self.root}: expected a run of at most {most} steps, got one of {there[-1]}; ask for more"
+                f"{self.root}: expected a run of at most {most} steps, got one of {steps[-1]}; ask for more"
             )
-        if there:
+        if steps:
             raise DamagedFile(
-                f"{self.root}: expected a sound checkpoint, got {len(there)} damaged; move them away to start again"
+                f"{self.root}: expected a sound checkpoint, got {len(steps)} damaged; move them away to start again"
             )
         return None
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
-        stored, wanted = dict(header["configuration"]), dict(self.configuration)
-        made, here = header["versions"], wanted_versions()
-        if made != here:
-            # The program's text differs between versions even where it does the same.
-            stored["program"] = wanted["program"]
+        """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
+        stored, present = dict(header["configuration"]), self.configuration
+        changes = difference(header["versions"], environment())
+        if changes:
+            # The program's text differs between versions even if it does the same.
+            stored["program"] = present["program"]
             warnings.warn(
-                f"{self.path(step)}: written elsewhere ({difference(made, here)}); the run goes on, "
-                "not with the same bits",
+                f"{self.path(step)}: written elsewhere ({changes}); the run goes on, not with the same bits",
                 stacklevel=4,
             )
-        if stored != wanted:
+        if stored != present:
             raise InputError(
-                f"{self.root} holds a run of another configuration: {_first(difference(stored, wanted))}; "
+                f"{self.root} holds a run of another configuration: {_first(difference(stored, present))}; "
                 "choose another store"
             )
 
 
-def wanted_versions() -> dict[str, str]:
-    """What the bits of a run depend on besides its configuration."""
+def environment() -> dict[str, str]:
+    """Versions, device, threads and flags, on which the bits of a run depend besides its configuration."""
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return {
@@ -220,114 +239,10 @@ def wanted_versions() -> dict[str, str]:
     }
 
 
-_FILE = "finished.icl"
-_WITHOUT = "icl.load(store, predictor) with the predictor or ensemble that was given to icl.fit"
-
-
-def write(root: Path, run: Run, members: Ensemble, params: Any) -> None:
-    """Keep a finished run beside its checkpoints: its members, of whose arrays ``params`` were trained."""
-    arrays, texts = {}, {}
-    for name, variable in run.dataset.variables.items():
-        text = variable.dtype.kind == "U"
-        texts[str(name)] = [list(variable.dims), variable.values.tolist() if text else None, variable.dtype.str]
-        if not text:
-            arrays[f"dataset.{name}"] = np.asarray(variable.values)
-    header = {
-        "dataset": texts,
-        "coordinates": [str(name) for name in run.dataset.coords],
-        "members": list(members.coordinates),
-        "training": dict(run.header),
-        "trained": sorted(named(params, "")),
-        "kept": list(run.trajectory.steps),
-    }
-    content = packed(header, arrays | named(members.stacked, "members"))
-    write_atomically(root / _FILE, content, KEPT)
-
-
-def load(store: str | Path, predictor: Any = None) -> Run:
-    """Open a finished run of :func:`icllab.fit`; nothing is compiled, trained or changed.
-
-    Args:
-        store: The directory that was given to ``fit``.
-        predictor: The predictor or ensemble that was given to ``fit``: its numbers do not matter, its structure does.
-            None: losses, statuses and the header alone; asking for a member is refused.
-
-    Raises:
-        InputError: There is no finished run; or the predictor has other arrays than the one that was trained,
-            or the ensemble another number of members.
-    """
-    require_path("store", store, "the folder that was given to icl.fit")
-    root = Path(store)
-    path = root / _FILE
-    if not path.is_file():
-        steps = [int(file.stem.rpartition("-")[2]) for file in root.glob("checkpoint-*.icl")]
-        came = f"one that stands at {max(steps)} steps" if steps else "none"
-        raise expected(str(root), "a finished training run", came, "icl.fit with this store makes or finishes it")
-    header, arrays = unpacked(path)
-    dataset = _dataset(header, arrays)
-    coordinates = {name: dataset[name].values for name in header["members"]}
-    if predictor is None:
-        return Run(Unopened(_WITHOUT, coordinates), dataset, header["training"], Trajectory((), {}, None, coordinates))
-    members = ensemble_of(predictor)
-    _require_size(members, predictor, coordinates)
-    stacked = _filled(members.member(0), arrays, "members", path)
-    trained = jax.tree_util.tree_map_with_path(lambda at, _: jax.tree_util.keystr(at) in header["trained"], stacked)
-    params, rest = eqx.partition(stacked, trained)
-    kept = {}
-    for step in header["kept"]:
-        file = Checkpoints.path_in(root, step, "kept")
-        kept[step] = jax.tree.map(np.asarray, _filled(params, unpacked(file)[1], "params", file))
-    trajectory = Trajectory(tuple(header["kept"]), kept, rest, coordinates)
-    return Run(Ensemble(stacked, coordinates), dataset, header["training"], trajectory)
-
-
-def _require_size(members: Ensemble, given: Any, coordinates: Mapping[str, np.ndarray]) -> None:
-    """Refuse an ensemble of another number of members than was given to ``fit``; one predictor stands for all."""
-    size, total = members.size, len(coordinates["seed"])
-    crossed = not set(coordinates) <= set(members.coordinates)
-    if isinstance(given, Ensemble) and (total % size if crossed else total != size):
-        count = f"{total} member{'s' * (total > 1)}"
-        raise expected("predictor", f"the ensemble of the run, which has {count}", size)
-
-
-def _dataset(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
-    variables = {
-        name: (dims, arrays[f"dataset.{name}"] if texts is None else np.asarray(texts, dtype))
-        for name, (dims, texts, dtype) in header["dataset"].items()
-    }
-    dataset = xr.Dataset(variables, attrs={"training": json.dumps(header["training"])})
-    return dataset.set_coords(header["coordinates"])
-
-
-def _filled(like: Any, arrays: Mapping[str, np.ndarray], prefix: str, path: Path) -> Any:
-    """The structure of a predictor with stored arrays, which have a leading member axis; other arrays are refused."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    names = [prefix + jax.tree_util.keystr(at) if eqx.is_array(leaf) else None for at, leaf in leaves]
-    stored = {name: array for name, array in arrays.items() if name.startswith(prefix)}
-    if set(stored) != {name for name in names if name is not None}:
-        differing = sorted(set(stored) ^ {name for name in names if name is not None})
-        raise InputError(f"{path}: expected the predictor that was trained, got one that differs in {differing[0]!r}")
-    values = []
-    for name, (_, leaf) in zip(names, leaves, strict=True):
-        if name is None:
-            values.append(leaf)
-            continue
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        shape, array = (jax.random.key_data(leaf) if is_key else leaf).shape, stored[name]
-        if array.shape[array.ndim - len(shape) :] != shape:
-            raise InputError(
-                f"{path}: expected the predictor that was trained, with {name!r} of shape {list(array.shape[1:])}, "
-                f"got {list(shape)}"
-            )
-        value = jnp.asarray(array)
-        values.append(jax.random.wrap_key_data(value, impl=str(jax.random.key_impl(leaf))) if is_key else value)
-    return jax.tree.unflatten(structure, values)
-
-
 def configuration(plan: Plan, state: State) -> dict[str, Any]:
-    """What a store is checked against before anything is read from it. ``steps`` is no part: a run may be extended.
+    """The configuration with which a store is compared before it is read. A run may be extended: ``steps`` is no part.
 
-    ``program`` is a digest of one member's step as JAX writes it out. It knows what cannot be compared otherwise: the
+    ``program`` is a digest of one member's step as JAX prints it. It depends on what cannot be compared otherwise: the
     optimiser's closures, the predictor's static fields, the task's loss.
     """
     program = plan.program
@@ -339,35 +254,32 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
         "members": {name: np.asarray(values).tolist() for name, values in plan.members.coordinates.items()},
         "key": np.asarray(jax.random.key_data(plan.key)).tolist(),
         "generator": str(jax.random.key_impl(plan.key)),
-        "predictor": digest((plan.params, plan.constants.frozen)),
-        "task": digest(program.task),
-        "data": digest((program.data, plan.constants.data)),
-        "held_out": digest(plan.held_out),
+        "predictor": tree_digest((plan.params, plan.constants.frozen)),
+        "task": tree_digest(program.task),
+        "data": tree_digest((program.data, plan.constants.data)),
+        "held_out": tree_digest(plan.held_out),
         "stop": [type(rule).__name__ for rule in program.rules],
-        "thresholds": digest(program.rules),
-        "program": _program(plan, state),
+        "thresholds": tree_digest(program.rules),
+        "program": _program_digest(plan, state),
     }
 
 
-def digest(tree: Any) -> str:
+def tree_digest(tree: Any) -> str:
     """Hash of all arrays of a tree: paths, types, shapes and bytes."""
     hasher = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        value = np.asarray(leaf)
-        hasher.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode() + value.tobytes())
+    for name, value in named(tree, "").items():
+        hasher.update(f"{name} {value.dtype} {value.shape}".encode() + value.tobytes())
     return hasher.hexdigest()[:16]
 
 
-def _program(plan: Plan, state: State) -> str:
+def _program_digest(plan: Plan, state: State) -> str:
     constants, first = jax.tree.map(lambda leaf: leaf[0], (plan.constants, state))
 
-    def step(program: Any, constants: Any, state: State) -> State:
-        now = jnp.int32(0)
-        return program.update(constants, state, program.prompts_at(constants, now), now)
+    def update(program: Any, constants: Any, state: State) -> State:
+        step = jnp.int32(0)
+        return program.update(constants, state, program.prompts_at(constants, step), step)
 
-    jaxpr, _, _ = eqx.filter_make_jaxpr(step)(plan.program, constants, first)
+    jaxpr, _, _ = eqx.filter_make_jaxpr(update)(plan.program, constants, first)
     text = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+|id=\d+", "", str(jaxpr)).encode())
     for constant in jaxpr.consts:
         text.update(np.asarray(constant).tobytes())

@@ -39,6 +39,9 @@ class Ensemble:
 
     def member(self, index: int) -> Any:
         """One member, as a predictor of its own."""
+        if self.stacked is None:
+            hint = "icl.load(store, predictor) with the predictor or ensemble that was given to icl.fit"
+            raise expected("members", "a run opened with its predictor", "one opened without", hint)
         if not -self.size <= index < self.size:
             raise expected("member", f"an integer from 0 to {self.size - 1}", index)
         return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.stacked)
@@ -64,8 +67,9 @@ class Ensemble:
         return html_fields("Ensemble", self._summary())
 
     def _summary(self) -> dict[str, str]:
-        about = {"predictor": getattr(self.stacked, "__name__", type(self.stacked).__name__), "members": str(self.size)}
-        return about | {name: brief(values) for name, values in self.coordinates.items()}
+        kind = "not opened" if self.stacked is None else getattr(self.stacked, "__name__", type(self.stacked).__name__)
+        summary = {"predictor": kind, "members": str(self.size)}
+        return summary | {name: brief(values) for name, values in self.coordinates.items()}
 
 
 def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNGKeyArray, **fields: Any) -> Ensemble:

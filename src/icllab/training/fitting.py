@@ -8,11 +8,10 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import require_key
+from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import require_task
 from icllab.training.checkpoints import CheckpointStore
-from icllab.training.devices import require_devices
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
 from icllab.training.plans import Plan, held_out_prompts, member_constants, parts, prompt_of
@@ -40,7 +39,7 @@ def fit(
     record: int | str | Iterable[int] | Record = 16,
     store: str | Path | CheckpointStore | None = None,
     trainable: Callable[[Any], Any] | None = None,
-    devices: int | str = 1,
+    devices: int = 1,
 ) -> Run:
     r"""Minimise the task's loss over the arrays of a predictor, or of every member of an ensemble.
 
@@ -72,24 +71,21 @@ def fit(
         store: A directory for checkpoints; the same call goes on from what is there, to the same bits. Or
             :class:`CheckpointStore`: also how often one is written.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
-        devices: How many of this process's (``jax.local_devices()``) share the work. A single member's batch is
-            divided: each device draws its part of a step's prompts, and the update is that of the mean gradient,
-            which is the gradient of the whole batch. Several members are dealt out. ``"auto"``: one, two, four and
-            so on are timed for a moment, as long as more are faster; a stored run keeps its number. One step agrees
-            with that on one device to rounding.
+        devices: Number of this process's devices (``jax.local_devices()``) that share the work. The batch of a single
+            member is divided: each device draws its part of a step's prompts, and the update is that of the mean
+            gradient, which is the gradient of the whole batch. Several members are dealt out. One step agrees with
+            that on one device to rounding.
 
     Returns:
         A :class:`Run`: trained members, losses with axes member, step and position, a status for each, the header.
-        Its header says in which mode it was, how many members a device had side by side and along what the work was
-        divided; a run that is resumed keeps them. A device without memory for members side by side is given
-        half as many, with a warning.
+        The header states the mode and the division over devices; a resumed run keeps its mode.
 
     Raises:
         InputError: An argument does not fit; or the store holds another run.
-        EnvironmentFault: The disk refuses, the last checkpoint stands; or a device has no memory for one member.
+        EnvironmentFault: The disk refuses; the last checkpoint stands.
     """
     require_key(key)
-    require_devices(devices)
+    require_integer("devices", devices)
     until = steps if isinstance(steps, Until) else Until(steps)
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)

@@ -1,11 +1,12 @@
 """The compiled loop: any number of steps of every member, as one program.
 
 First and last step are run-time numbers. A longer run, another key, other data or other swept numbers compile
-nothing; and since every step is the same machine code wherever a stretch of steps begins, a run that was cut into
-other stretches, or was interrupted, ends with the same bits.
+nothing. Every step is the same machine code wherever a stretch of steps begins, so a run that was cut into other
+stretches, or was interrupted, ends with the same bits.
 """
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,18 +18,17 @@ from icllab.training.stopping import DIVERGED, RUNNING, AbstractRule
 from icllab.training.streams import Stream, losses_at
 from icllab.training.sweeps import replaced, swept_optimizer
 
-CAPACITY = 512  # losses are kept for so many steps before the host must look
-Mode = Literal["map", "vmap"]
+CAPACITY = 512  # steps whose losses are kept before the host must read them
 
 
 class Constants(eqx.Module):
-    """What a member has to itself and training does not change.
+    """What belongs to one member and does not change in training.
 
     Attributes:
         key: Key of its prompts.
         frozen: Arrays of the predictor that are not trained.
         numbers: Swept numbers by name.
-        data: Its fixed prompts, where every member has its own.
+        data: Its fixed prompts, if every member has its own.
     """
 
     key: Key[Array, "..."]
@@ -45,7 +45,7 @@ class State(eqx.Module):
         optimizer: The optimiser's state.
         rules: The state of each stop rule.
         status: Index into ``stopping.STATUS``.
-        ended: Steps done when the member ended; -1 while it runs.
+        ended: Number of updates when the member ended; -1 while it runs.
         loss: The last losses, by position.
     """
 
@@ -58,17 +58,17 @@ class State(eqx.Module):
 
 
 class Program(eqx.Module):
-    """Everything members share. Arrays in it (the task's, the rules', the data) are run-time values.
+    """Everything members share. Its arrays (of the task, the rules, the data) are run-time values.
 
     Attributes:
-        static: What of the predictor is no array.
+        static: The predictor's parts that are not arrays.
         task: The distribution of prompts, and the loss.
-        optimizer: An optimiser, or a factory of them.
+        optimizer: An optimiser, or a factory of optimisers.
         rules: Stop rules.
         stream: How prompts are drawn.
         data: Fixed prompts that all members share.
-        positions: Which are trained on.
-        total: Positions of a prompt.
+        positions: Positions that are trained on.
+        total: Number of positions of a prompt.
     """
 
     static: Any
@@ -80,41 +80,36 @@ class Program(eqx.Module):
     positions: tuple[int, ...] = eqx.field(static=True)
     total: int = eqx.field(static=True)
 
-    def predictor(self, constants: Constants, params: Any) -> Any:
-        """One member as a predictor."""
-        return eqx.combine(params, constants.frozen, self.static)
-
     def losses(self, constants: Constants, params: Any, prompts: Any) -> Float[Array, " position"]:
         """Mean losses of one member on some prompts, by position."""
-        task = replaced(self.task, "task", constants.numbers)
-        return losses_at(self.predictor(constants, params), task, prompts, self.positions, self.total)
+        predictor = eqx.combine(params, constants.frozen, self.static)
+        return losses_at(predictor, self.member_task(constants), prompts, self.positions, self.total)
+
+    def member_task(self, constants: Constants) -> Any:
+        """The task with the member's swept numbers."""
+        return replaced(self.task, "task", constants.numbers)
 
     def start(self, constants: Constants, params: Any) -> State:
         """The state of one member before its first step."""
         with jax.numpy_dtype_promotion("standard"):
             optimizer = swept_optimizer(self.optimizer, constants.numbers).init(params)
-        loss = jnp.full((len(self.positions),), jnp.nan, self._loss_type(constants, params))
+        losses = eqx.filter_eval_shape(lambda: self.losses(constants, params, self.prompts_at(constants, jnp.int32(0))))
+        loss = jnp.full((len(self.positions),), jnp.nan, losses.dtype)
         rules = tuple(rule.start(loss) for rule in self.rules)
         return State(params, optimizer, rules, jnp.int32(RUNNING), jnp.int32(-1), loss)
-
-    def _loss_type(self, constants: Constants, params: Any) -> Any:
-        return eqx.filter_eval_shape(
-            lambda: self.losses(constants, params, self.prompts_at(constants, jnp.int32(0)))
-        ).dtype
 
     def prompts_at(self, constants: Constants, step: Int[Array, ""]) -> Any:
         """The prompts of one step of one member."""
         return self.draw(constants, self.begin(constants, step), step)[0]
 
     def begin(self, constants: Constants, step: Int[Array, ""]) -> Any:
-        """What the stream of a member's prompts hands on to a step."""
-        return self.stream.begin(replaced(self.task, "task", constants.numbers), constants.key, step)
+        """The state of a member's stream before ``step``."""
+        return self.stream.begin(self.member_task(constants), constants.key, step)
 
-    def draw(self, constants: Constants, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
-        """The prompts of a step, and what the stream hands on to the next."""
-        task = replaced(self.task, "task", constants.numbers)
+    def draw(self, constants: Constants, stream_state: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+        """The prompts of ``step``, and the state of the stream after it."""
         data = self.data if constants.data is None else constants.data
-        return self.stream.draw(task, data, carried, constants.key, step)
+        return self.stream.draw(self.member_task(constants), data, stream_state, constants.key, step)
 
     def update(self, constants: Constants, state: State, prompts: Any, step: Int[Array, ""]) -> State:
         """One step of a member that is still running."""
@@ -125,11 +120,10 @@ class Program(eqx.Module):
 
         (loss, losses), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
         looks = [rule.look(s, loss, step) for rule, s in zip(self.rules, state.rules, strict=True)]
-        sound = jnp.isfinite(loss)
-        status = jnp.where(sound, jnp.int32(RUNNING), jnp.int32(DIVERGED))
+        status = jnp.where(jnp.isfinite(loss), jnp.int32(RUNNING), jnp.int32(DIVERGED))
         for rule, (_, ends) in zip(self.rules, looks, strict=True):
             status = jnp.where((status == RUNNING) & ends, jnp.int32(rule.outcome), status)
-        goes_on = status == RUNNING
+        running = status == RUNNING
         # optax mixes types on purpose: counters, learning rates and parameters.
         with jax.numpy_dtype_promotion("standard"):
             optimizer = optax.with_extra_args_support(swept_optimizer(self.optimizer, constants.numbers))
@@ -142,30 +136,30 @@ class Program(eqx.Module):
                 value_fn=lambda params: objective(params)[0],
             )
             params = optax.apply_updates(state.params, change)
-        new = (params, optimizer_state, tuple(s for s, _ in looks))
-        old = (state.params, state.optimizer, state.rules)
+        after = (params, optimizer_state, tuple(s for s, _ in looks))
+        before = (state.params, state.optimizer, state.rules)
         params, optimizer_state, rules = jax.tree.map(
-            lambda a, b: jnp.where(goes_on, a.astype(b.dtype), b) if eqx.is_array(b) else b, new, old
+            lambda a, b: jnp.where(running, a.astype(b.dtype), b) if eqx.is_array(b) else b, after, before
         )
-        return State(params, optimizer_state, rules, status, jnp.where(goes_on, jnp.int32(-1), step), losses)
+        return State(params, optimizer_state, rules, status, jnp.where(running, jnp.int32(-1), step), losses)
 
     def step(
         self, constants: Constants, state: State, prompts: Any, step: Int[Array, ""], limit: Int[Array, ""]
     ) -> tuple[State, Float[Array, " position"]]:
-        """One step of one member, and the losses to record: NaN where it makes no step."""
+        """One step of one member, and the losses to record: NaN if it makes no step."""
         active = (state.status == RUNNING) & (step < limit)
         after = jax.lax.cond(active, lambda: self.update(constants, state, prompts, step), lambda: state)
         return after, jnp.where(active, after.loss, jnp.full_like(after.loss, jnp.nan))
 
 
 @eqx.filter_jit
-def started(program: Program, constants: Constants, params: Any) -> State:
+def start_members(program: Program, constants: Constants, params: Any) -> State:
     """The state of all members before the first step."""
     return jax.vmap(program.start)(constants, params)
 
 
 @eqx.filter_jit
-def advanced(
+def advance(
     program: Program,
     mode: str,
     constants: Constants,
@@ -174,78 +168,87 @@ def advanced(
     last: Int[Array, ""],
     limit: Int[Array, " member"],
 ) -> tuple[State, Float[Array, "capacity member position"]]:
-    """All members after the steps ``first`` to ``last`` (exclusive, at most ``CAPACITY``), and the losses of each.
+    """Make the steps ``first`` to ``last`` (exclusive, at most ``CAPACITY``) of all members.
 
-    A member with a ``limit`` makes only the steps before it.
+    Args:
+        program: What members share.
+        mode: ``"map"``: members one after the other; ``"vmap"``: side by side.
+        constants: What belongs to each member.
+        state: The state before ``first``.
+        first: The first step.
+        last: The step after the last.
+        limit: A member makes only the steps before its limit.
+
+    Returns:
+        The state after the steps, and the losses of each.
     """
+
+    def stretch(begin: Any, draw: Any, step: Any, constants: Any, state: State, limit: Array) -> tuple[State, Array]:
+        def body(i: Array, carry: Any) -> Any:
+            state, stream_state, losses = carry
+            prompts, stream_state = draw(constants, stream_state, i)
+            state, loss = step(constants, state, prompts, i, limit)
+            return state, stream_state, losses.at[i - first].set(loss)
+
+        losses = jnp.full((CAPACITY, *state.loss.shape), jnp.nan, state.loss.dtype)
+        state, _, losses = jax.lax.fori_loop(first, last, body, (state, begin(constants, first), losses))
+        return state, losses
+
     if mode == "map":
 
         def run(member: tuple[Constants, State, Array]) -> tuple[State, Array]:
-            its, before, until = member
-
-            def body(step: Array, carry: Any) -> Any:
-                now, stream_state, history = carry
-                prompts, stream_state = program.draw(its, stream_state, step)
-                now, losses = program.step(its, now, prompts, step, until)
-                return now, stream_state, history.at[step - first].set(losses)
-
-            empty = jnp.full((CAPACITY, *before.loss.shape), jnp.nan, before.loss.dtype)
-            stream_state = program.begin(its, first)
-            after, _, history = jax.lax.fori_loop(first, last, body, (before, stream_state, empty))
-            return after, history
+            return stretch(program.begin, program.draw, program.step, *member)
 
         if limit.shape[0] == 1:
-            after, history = run(jax.tree.map(lambda leaf: leaf[0], (constants, state, limit)))
-            return jax.tree.map(lambda leaf: leaf[None], after), history[:, None]
-        after, history = jax.lax.map(run, (constants, state, limit))
-        return after, jnp.swapaxes(history, 0, 1)
+            after, losses = run(jax.tree.map(lambda leaf: leaf[0], (constants, state, limit)))
+            return jax.tree.map(lambda leaf: leaf[None], after), losses[:, None]
+        after, losses = jax.lax.map(run, (constants, state, limit))
+        return after, jnp.swapaxes(losses, 0, 1)
 
-    # A generator other than threefry gives other numbers under vmap: its prompts are drawn member by member.
-    alone = str(jax.random.key_impl(constants.key)) != "threefry2x32"
+    def over_members(function: Callable[..., Any], *rows: Any) -> Any:
+        # A generator other than threefry gives other numbers under vmap: its prompts are drawn member by member.
+        if str(jax.random.key_impl(constants.key)) != "threefry2x32":
+            return jax.lax.map(lambda row: function(*row), rows)
+        return jax.vmap(function)(*rows)
 
-    def over_members(function: Any) -> Any:
-        return (lambda *a: jax.lax.map(lambda one: function(*one), a)) if alone else jax.vmap(function)
-
-    def body(step: Array, carry: Any) -> Any:
-        now, stream_state, history = carry
-        prompts, stream_state = over_members(lambda its, its_own: program.draw(its, its_own, step))(
-            constants, stream_state
-        )
-        now, losses = jax.vmap(lambda o, s, p, u: program.step(o, s, p, step, u))(constants, now, prompts, limit)
-        return now, stream_state, history.at[step - first].set(losses)
-
-    empty = jnp.full((CAPACITY, *state.loss.shape), jnp.nan, state.loss.dtype)
-    stream_state = over_members(lambda its: program.begin(its, first))(constants)
-    after, _, history = jax.lax.fori_loop(first, last, body, (state, stream_state, empty))
-    return after, history
+    return stretch(
+        lambda constants, step: over_members(lambda c: program.begin(c, step), constants),
+        lambda constants, stream_state, step: over_members(
+            lambda c, s: program.draw(c, s, step), constants, stream_state
+        ),
+        jax.vmap(program.step, in_axes=(0, 0, 0, None, 0)),
+        constants,
+        state,
+        limit,
+    )
 
 
 @eqx.filter_jit
-def sound_members(state: State) -> Bool[Array, " member"]:
-    """Which members' parameters are finite."""
+def finite_members(state: State) -> Bool[Array, " member"]:
+    """Whether each member's parameters are finite."""
 
-    def sound(one: Any) -> Array:
-        leaves = [leaf for leaf in jax.tree.leaves(one) if eqx.is_inexact_array(leaf)]
+    def finite(params: Any) -> Array:
+        leaves = [leaf for leaf in jax.tree.leaves(params) if eqx.is_inexact_array(leaf)]
         return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
-    return jax.vmap(sound)(state.params)
+    return jax.vmap(finite)(state.params)
 
 
 @eqx.filter_jit
-def evaluated(
+def evaluate(
     program: Program, constants: Constants, params: Any, prompts: Any, shared: bool
 ) -> tuple[Float[Array, "member position"], Float[Array, "member position"]]:
     """Mean loss of every member on held-out prompts and its standard error, by position."""
 
-    def one(its: Constants, trained: Any, given: Any) -> tuple[Array, Array]:
+    def member_losses(constants: Constants, params: Any, prompts: Any) -> tuple[Array, Array]:
         def loss(prompt: Any) -> Array:
-            return program.losses(its, trained, jax.tree.map(lambda leaf: leaf[None], prompt))
+            return program.losses(constants, params, jax.tree.map(lambda leaf: leaf[None], prompt))
 
-        count = jax.tree.leaves(given)[0].shape[0]
-        found = jax.lax.map(loss, given, batch_size=min(count, 256))
-        error = jnp.std(found, axis=0, ddof=1) / count**0.5 if count > 1 else jnp.full(found.shape[1:], jnp.nan)
-        return jnp.mean(found, axis=0), error
+        count = jax.tree.leaves(prompts)[0].shape[0]
+        losses = jax.lax.map(loss, prompts, batch_size=min(count, 256))
+        error = jnp.std(losses, axis=0, ddof=1) / count**0.5 if count > 1 else jnp.full(losses.shape[1:], jnp.nan)
+        return jnp.mean(losses, axis=0), error
 
     if shared:
-        return jax.lax.map(lambda member: one(member[0], member[1], prompts), (constants, params))
-    return jax.lax.map(lambda member: one(member[0], member[1], member[2]), (constants, params, prompts))
+        return jax.lax.map(lambda member: member_losses(member[0], member[1], prompts), (constants, params))
+    return jax.lax.map(lambda member: member_losses(*member), (constants, params, prompts))

@@ -1,4 +1,4 @@
-"""What is written down while training, and when: losses at log-spaced steps, parameters, losses on other prompts."""
+"""What a run records on its way, and when: losses at log-spaced steps, parameters, losses on held-out prompts."""
 
 import warnings
 from collections.abc import Iterable
@@ -15,15 +15,16 @@ from icllab.training.streams import set_size
 
 @dataclass(frozen=True)
 class Record:
-    """What a run writes down on its way, and whether it shows how far it is. None of it changes the training.
+    """What a run records on its way, and whether it shows a progress bar. None of it changes the training.
 
     Attributes:
-        losses: When losses are recorded. 16: so many log-spaced steps in each factor of ten, and step 0; ``"every"``
-            step; or those given. A longer run has the same steps and more. The last step is always recorded.
+        losses: Steps at which losses are recorded. 16: 16 log-spaced steps in each factor of ten, and step 0;
+            ``"every"`` step; or a sequence of steps. A longer run has the same steps and more. The last step is always
+            recorded.
         keep: Numbers of updates after which parameters are kept, as ``run.trajectory``.
         held_out: Prompts, stacked on a leading axis, on which the loss is recorded too, without training on them; or
-            how many to draw for that from each member's task. 0: none.
-        progress: Whether a bar is shown on stderr; None: if that is a terminal.
+            their number, drawn from each member's task. 0: none.
+        progress: Whether a bar is shown on stderr; None: if stderr is a terminal.
     """
 
     losses: int | str | Iterable[int] = 16
@@ -44,11 +45,11 @@ class Record:
 
     @property
     def shared(self) -> Prompt | None:
-        """The held-out prompts that all members share; None where each has its own, or none."""
+        """The held-out prompts that all members share; None if each has its own, or there are none."""
         return None if isinstance(self.held_out, int | np.integer) else self.held_out
 
     def require_within(self, steps: int) -> None:
-        """Refuse parameters that are to be kept after more than ``steps`` updates; warn of losses after as many."""
+        """Raise if parameters are to be kept after more than ``steps`` updates; warn of losses after more."""
         if any(step > steps for step in self.keep):
             raise expected("keep", f"steps from 0 to {steps}", list(self.keep))
         beyond = [step for step in self.losses if step > steps] if isinstance(self.losses, tuple) else []
@@ -68,7 +69,7 @@ class Record:
 
 
 def _losses(losses: Any) -> int | str | tuple[int, ...]:
-    """As given, steps ascending."""
+    """Validate the steps at which losses are recorded."""
     if not isinstance(losses, str | bool | int | np.integer):
         return _steps("record", losses)
     if losses == "every":
@@ -79,53 +80,49 @@ def _losses(losses: Any) -> int | str | tuple[int, ...]:
 
 
 def _steps(name: str, steps: Any) -> tuple[int, ...]:
-    """Different steps, ascending."""
+    """The different steps of a sequence, ascending."""
     if not isinstance(steps, Iterable):
         raise expected(name, "a sequence of steps", steps)
-    given = tuple(steps)
-    for step in given:
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
-            raise expected(name, "steps >= 0", list(given)[:3])
-    return tuple(sorted({int(step) for step in given}))
+    numbers = tuple(steps)
+    if any(isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0 for step in numbers):
+        raise expected(name, "steps >= 0", list(numbers)[:3])
+    return tuple(sorted({int(step) for step in numbers}))
 
 
-class Records:
-    """Losses written down, ``[member, position]`` for each step.
+class History:
+    """Losses recorded so far.
 
     Attributes:
-        losses: Losses on a step's own prompts.
-        held_out: Losses on held-out prompts; ``held_out_error`` is the standard error.
+        shape: Numbers of members and positions.
+        rows: Name -> step -> losses [member, position]. The names are ``losses`` (on a step's own prompts),
+            ``held_out`` and ``held_out_error`` (its standard error).
         final: Losses of members that have ended, at their last step.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
-        self.losses: dict[int, np.ndarray] = {}
-        self.held_out: dict[int, np.ndarray] = {}
-        self.held_out_error: dict[int, np.ndarray] = {}
+        self.rows: dict[str, dict[int, np.ndarray]] = {"losses": {}, "held_out": {}, "held_out_error": {}}
         self.final = np.full(shape, np.nan)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it, for a checkpoint."""
+        """The history as arrays by name, for a checkpoint."""
         arrays: dict[str, np.ndarray] = {"final": self.final}
-        for name in ("losses", "held_out", "held_out_error"):
-            rows = getattr(self, name)
+        for name, rows in self.rows.items():
             arrays[f"{name}.step"] = np.asarray(sorted(rows), np.int64)
             arrays[f"{name}.value"] = np.asarray([rows[step] for step in sorted(rows)]).reshape(len(rows), *self.shape)
         return arrays
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray]) -> "Records":
-        """What :meth:`arrays` gave."""
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "History":
+        """The inverse of :meth:`arrays`."""
         members, positions = arrays["final"].shape
-        records = cls((members, positions))
-        records.final = arrays["final"]
-        for name in ("losses", "held_out", "held_out_error"):
-            steps, values = arrays[f"{name}.step"].tolist(), list(arrays[f"{name}.value"])
-            getattr(records, name).update(zip(steps, values, strict=True))
-        return records
+        history = cls((members, positions))
+        history.final = arrays["final"]
+        for name, rows in history.rows.items():
+            rows.update(zip(arrays[f"{name}.step"].tolist(), arrays[f"{name}.value"], strict=True))
+        return history
 
-    def table(self, rows: dict[int, np.ndarray], steps: list[int]) -> Float[np.ndarray, "member step position"]:
-        """The rows at ``steps``; NaN where nothing was recorded."""
-        missing = np.full(self.shape, np.nan)
+    def table(self, name: str, steps: list[int], last: np.ndarray) -> Float[np.ndarray, "member step position"]:
+        """The rows at ``steps``, with ``last`` at the last of them; NaN where nothing was recorded."""
+        rows, missing = self.rows[name] | {steps[-1]: last}, np.full(self.shape, np.nan)
         return np.stack([rows.get(step, missing) for step in steps], axis=1)

@@ -1,4 +1,4 @@
-"""What training returns: trained members, their status, losses and kept parameters, and how the run was made."""
+"""The result of training: trained members, their status, losses and kept parameters, and a header."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """The trained arrays after so many updates, held on the host.
+    """The trained arrays at kept steps, on the host.
 
     Attributes:
-        steps: Updates made, ascending.
+        steps: Numbers of updates, ascending.
         params: step -> trained arrays, each with a leading member axis, as NumPy.
-        rest: What of the predictors is not trained.
-        coordinates: What tells members apart, as in the ensemble.
+        rest: The parts of the predictors that are not trained.
+        coordinates: Seed and swept numbers of the members, as in the ensemble.
     """
 
     steps: tuple[int, ...]
@@ -65,46 +65,21 @@ class Trajectory:
 
 
 @dataclass(frozen=True, repr=False)
-class Unopened:
-    """The members of a run that was opened without a predictor: their number is known, they are not."""
-
-    how: str
-    coordinates: Mapping[str, np.ndarray]
-
-    @property
-    def size(self) -> int:
-        """How many members."""
-        return len(self.coordinates["seed"])
-
-    def member(self, index: int) -> Any:
-        """Refused."""
-        raise expected("members", "a run opened with its predictor", "one opened without", self.how)
-
-    def __repr__(self) -> str:
-        return one_line("Unopened", self._summary())
-
-    def _repr_html_(self) -> str:
-        return html_fields("Members of a run, unopened", self._summary())
-
-    def _summary(self) -> dict[str, str]:
-        return {"members": str(self.size)} | {name: brief(values) for name, values in self.coordinates.items()}
-
-
-@dataclass(frozen=True, repr=False)
 class Run:
     """A finished training run.
 
     Attributes:
-        members: The trained predictors, on one leading axis.
+        members: The trained predictors, on one leading axis. A run opened without a predictor has their coordinates
+            only.
         dataset: ``training_loss`` with axes member, step and position: at step ``t``, the loss on that step's own
-            prompts after ``t`` updates, NaN after a member has ended. ``held_out_loss`` and its error, if asked for.
-            ``status`` and ``ended`` for each member; ``ended`` is the number of updates it made.
-        header: How it was run: mode, member block, generator, versions, device, threads, times. In the dataset's
-            attributes as JSON too.
-        trajectory: Parameters at the steps asked for with ``Record(keep=...)``.
+            prompts after ``t`` updates, NaN after a member has ended. ``held_out_loss`` and its error, if recorded.
+            ``status`` and ``ended`` for each member; ``ended`` is its number of updates.
+        header: Mode, division over devices, generator, versions, device, threads, seconds. The dataset's attributes
+            have it as JSON.
+        trajectory: Parameters at the steps of ``Record(keep=...)``.
     """
 
-    members: Ensemble | Unopened
+    members: Ensemble
     dataset: "xr.Dataset"
     header: Mapping[str, Any]
     trajectory: Trajectory
@@ -112,15 +87,15 @@ class Run:
     @property
     def status(self) -> tuple[str, ...]:
         """``ok``, ``stopped`` (a rule was met) or ``diverged``, for each member."""
-        return tuple(str(one) for one in self.dataset["status"].values)
+        return tuple(map(str, self.dataset["status"].values))
 
     @property
     def size(self) -> int:
-        """How many members."""
+        """Number of members."""
         return self.members.size
 
     def member(self, index: int) -> Any:
-        """One trained predictor; of a diverged member, with the last parameters that were sound."""
+        """One trained predictor; a diverged member has its last finite parameters."""
         return self.members.member(index)
 
     def __repr__(self) -> str:
@@ -130,7 +105,6 @@ class Run:
         return html_fields("Training run", self._summary())
 
     def _summary(self) -> dict[str, str]:
-        """What became of it, in a few words."""
         counts = Counter(self.status)
         last = self.dataset["training_loss"].isel(step=-1).mean("position").values
         last = last[np.isfinite(last)]

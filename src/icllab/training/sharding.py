@@ -1,43 +1,105 @@
-r"""The compiled loop on several devices: members dealt out, or the prompts of every step.
+r"""The compiled loop on several devices: each takes some members, or a part of every step's prompts.
 
-Of a divided batch each device draws its own prompts, and has the gradient of their mean loss. The mean of these over
-devices is the gradient of the whole batch,
+If the batch is divided, each device draws its own prompts and takes the gradient of their mean loss. The mean of these
+over devices is the gradient of the whole batch,
 
 .. math:: g = \frac1D \sum_{j=1}^D g_j, \qquad g_j = \nabla_\theta \frac{D}{n} \sum_{i \in B_j} L_i(\theta) ,
 
-and is taken once a step, of all parameters as one vector: on a processor every exchange lets each thread wait for all
-others, and one for each array would be some thirty of them. What follows is the same on every device.
+and is taken once a step, of all parameters as one vector: on a processor every thread waits for all others at each
+exchange, and one exchange for each array would be some thirty of them. All else is the same on every device.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from icllab.core.errors import expected, require_integer
 from icllab.core.protocols import AbstractTask
-from icllab.training.devices import PART, Division
-from icllab.training.loop import Constants, Program, State, advanced
-from icllab.training.sweeps import replaced
+from icllab.training.loop import Constants, Program, State, advance
+
+PART = "part"  # the mesh's only axis
 
 
-class _Part(eqx.Module):
-    """A task of which a device draws its own part of the prompts, the same as without division."""
+@dataclass(frozen=True)
+class Division:
+    """One run on several devices.
+
+    Attributes:
+        along: ``"batch"``: each device takes a part of a step's prompts, and all take the mean gradient. ``"member"``:
+            each takes some members, and none waits for another.
+        devices: Devices of this process.
+    """
+
+    along: Literal["batch", "member"]
+    devices: tuple[Any, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of devices."""
+        return len(self.devices)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices in a row."""
+        return jax.make_mesh((self.count,), (PART,), (AxisType.Auto,), devices=self.devices)
+
+    def header(self) -> dict[str, int | str]:
+        """The division in the header of a run."""
+        return {"devices": self.count, "along": self.along}
+
+    def replicate(self, tree: Any) -> Any:
+        """Put every array on all devices; leaves that are not arrays stay."""
+        arrays, static = eqx.partition(tree, eqx.is_array)
+        return eqx.combine(jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec())), static)
+
+    def place_members(self, tree: Any) -> Any:
+        """Put what belongs to each member on the devices; members are repeated until all devices have as many."""
+        if self.along == "batch":
+            return self.replicate(tree)
+        return jax.device_put(padded(tree, self.count), NamedSharding(self.mesh, PartitionSpec(PART)))
+
+
+def divide(devices: int, *, members: int, batch: int) -> Division | None:
+    """Divide a run over the first ``devices`` devices of this process; None for one device.
+
+    Raises:
+        InputError: There are fewer devices; or they would have no member, or unequal parts of the batch.
+    """
+    require_integer("devices", devices)
+    available = jax.local_devices()
+    if devices > len(available):
+        hint = "training.split_processor() makes devices of a processor's cores"
+        raise expected("devices", f"at most {len(available)}, as this process has", devices, hint)
+    if devices == 1:
+        return None
+    if members > 1 and devices > members:
+        raise expected("devices", f"at most {members}, the number of members", devices)
+    if members == 1 and batch % devices:
+        divisor = max(count for count in range(1, devices + 1) if not batch % count)
+        raise expected("devices", f"a divisor of the batch, {batch}", devices, f"{divisor} is one")
+    return Division("batch" if members == 1 else "member", tuple(available[:devices]))
+
+
+class _TaskPart(eqx.Module):
+    """A task from which a device draws its part of the prompts: the same prompts as on one device."""
 
     task: Any
     parts: int = eqx.field(static=True)
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:
         if getattr(type(self.task), "sample_many", None) is not AbstractTask.sample_many:
-            return _own_part(self.task.sample_many(count, key=key), self.parts)
-        keys = _own_part(jax.random.split(key, count), self.parts)
+            return _device_part(self.task.sample_many(count, key=key), self.parts)
+        keys = _device_part(jax.random.split(key, count), self.parts)
         return jax.vmap(lambda k: self.task.sample(key=k))(keys)
 
 
-class _OfBatch(Program):
-    """A program as one of several devices runs it, on its part of every batch."""
+class _BatchPart(Program):
+    """The program of one of several devices: it takes its part of every batch."""
 
     parts: int = eqx.field(static=True, kw_only=True)
 
@@ -47,20 +109,19 @@ class _OfBatch(Program):
     def begin(self, constants: Constants, step: Int[Array, ""]) -> Any:
         if self.stream.kind != "fresh":
             return super().begin(constants, step)
-        return self.stream.begin(self._drawn_by(constants), constants.key, step)
+        return self.stream.begin(self._task_part(constants), constants.key, step)
 
-    def draw(self, constants: Constants, carried: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+    def draw(self, constants: Constants, stream_state: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
         if self.stream.kind == "fresh":
-            return self.stream.draw(self._drawn_by(constants), None, carried, constants.key, step)
-        prompts, carried = super().draw(constants, carried, step)
-        return _own_part(prompts, self.parts), carried
+            return self.stream.draw(self._task_part(constants), None, stream_state, constants.key, step)
+        prompts, stream_state = super().draw(constants, stream_state, step)
+        return _device_part(prompts, self.parts), stream_state
 
-    def _drawn_by(self, constants: Constants) -> _Part:
-        return _Part(replaced(self.task, "task", constants.numbers), self.parts)
+    def _task_part(self, constants: Constants) -> _TaskPart:
+        return _TaskPart(self.member_task(constants), self.parts)
 
 
-@eqx.filter_jit
-def advanced_on(
+def advance_on(
     division: Division,
     program: Program,
     mode: str,
@@ -70,21 +131,30 @@ def advanced_on(
     last: Int[Array, ""],
     limit: Int[Array, " member"],
 ) -> tuple[State, Float[Array, "capacity member position"]]:
-    """As :func:`icllab.training.loop.advanced`; of divided members there are a multiple of the devices."""
-    members = PartitionSpec(PART) if division.along == "member" else PartitionSpec()
-    losses = PartitionSpec(None, PART) if division.along == "member" else PartitionSpec()
-    if division.along == "batch":
+    """As :func:`icllab.training.loop.advance`; ``program`` and ``constants`` are on the devices already."""
+    size = limit.shape[0]
+    state, limit = division.place_members((state, limit))
+    first, last = division.replicate((first, last))
+    after, losses = _advance_on(division, program, mode, constants, state, first, last, limit)
+    if losses.shape[1] == size:
+        return after, losses
+    return jax.tree.map(lambda leaf: leaf[:size], after), losses[:, :size]
+
+
+@eqx.filter_jit
+def _advance_on(
+    division: Division, program: Program, mode: str, constants: Any, state: Any, first: Any, last: Any, limit: Any
+) -> Any:
+    """Run :func:`advance` on every device; of divided members there are a multiple of the devices."""
+    once, members, losses = PartitionSpec(), PartitionSpec(), PartitionSpec()
+    if division.along == "member":
+        members, losses = PartitionSpec(PART), PartitionSpec(None, PART)
+    else:
         shared = {name: getattr(program, name) for name in Program.__dataclass_fields__}
-        program = _OfBatch(**shared, parts=division.count)
+        program = _BatchPart(**shared, parts=division.count)
     arrays, static = eqx.partition(program, eqx.is_array)
-    once = PartitionSpec()
-
-    def run(arrays: Any, *rest: Any) -> Any:
-        constants, state, first, last, limit = rest
-        return advanced(eqx.combine(arrays, static), mode, constants, state, first, last, limit)
-
     return jax.shard_map(
-        run,
+        lambda arrays, *values: advance(eqx.combine(arrays, static), mode, *values),
         mesh=division.mesh,
         in_specs=(once, members, members, once, once, members),
         out_specs=(members, losses),
@@ -92,14 +162,8 @@ def advanced_on(
     )(arrays, constants, state, first, last, limit)
 
 
-def placed(division: Division, tree: Any) -> Any:
-    """What every member has, on the devices: of divided members the last again until every device has as many."""
-    members = division.along == "member"
-    return jax.device_put(padded(tree, division.count) if members else tree, division.sharding(divided=members))
-
-
 def padded(tree: Any, parts: int) -> Any:
-    """Members, and the last of them again until every part has as many."""
+    """Repeat the last member until every part has as many members."""
     size = jax.tree.leaves(tree)[0].shape[0]
     total = -(-size // parts) * parts
     if total == size:
@@ -108,8 +172,8 @@ def padded(tree: Any, parts: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def _own_part(tree: Any, parts: int) -> Any:
-    """This device's rows of a leading axis that every device has whole."""
+def _device_part(tree: Any, parts: int) -> Any:
+    """This device's rows of arrays that every device has whole."""
 
     def part(leaf: Array) -> Array:
         rows = leaf.shape[0] // parts
@@ -143,10 +207,10 @@ def _backward(_: None, gradient: Any) -> tuple[Any]:
     leaves, structure = jax.tree.flatten(gradient)
     means: dict[int, Array] = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
-        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        mean = jax.lax.pmean(jnp.concatenate([leaves[i].ravel() for i in places]), PART)
+        indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        mean = jax.lax.pmean(jnp.concatenate([leaves[i].ravel() for i in indices]), PART)
         start = 0
-        for i in places:
+        for i in indices:
             means[i] = mean[start : start + leaves[i].size].reshape(leaves[i].shape)
             start += leaves[i].size
     return (jax.tree.unflatten(structure, [means[i] for i in range(len(leaves))]),)

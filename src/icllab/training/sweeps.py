@@ -26,8 +26,8 @@ class Sweep:
     Attributes:
         values: Name -> values, as ``sweep`` of :func:`icllab.fit <icllab.training.fitting.fit>`. Empty: an ensemble's
             members as they are.
-        mode: ``"map"``: members one after the other; ``"vmap"``: side by side; ``"auto"``: the faster of the two in a
-            short timing.
+        mode: ``"map"``: members one after the other; ``"vmap"``: side by side; ``"auto"``: one after the other on a
+            processor, side by side on other devices.
     """
 
     values: Mapping[str, Sequence[float] | np.ndarray] = field(default_factory=dict)
