@@ -73,6 +73,7 @@ def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
     return theory(dataset.assign(limit_distance=dataset["bayes_distance"]))
 
 
+CHEAP = {"predictor": (KEYS,), "layers": (64,)}
 CASES = {"setting": ("random", "even"), "predictor": (KEYS, QUERIES, EXPONENTIAL)}
 claim = Claim(
     sentence=(
@@ -103,6 +104,8 @@ claim = Claim(
     precision="float64",
     controls={
         "hotter": Control("the attention has a higher temperature than the kernel", measure={"hotter": 1.3}),
+        "other_labels": Control("functions of another temperature", measure={"labels": 0.125}, axes=CHEAP),
+        "uneven": Control("normalisers differ at all points", measure={"even": False}, axes=CHEAP),
         "the_mean": Control("all limits are called the posterior mean", theory=called_the_mean),
     },
 )
