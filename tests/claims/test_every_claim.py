@@ -37,7 +37,6 @@ UNFALSIFIED = {
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "induction/copying_in_context": "longer_not_needed sooner time_induction width without_target",
     "induction/equal_labels_abolish": "accuracy_at_chance before learned log_rank loss_at_chance time_ratio",
-    "induction/exponentials_or_products": "networks_objective networks_strengths",
     "induction/landscape_predicts_dynamics": "free_rates",
     "induction/learning_or_recognition": "learned_from neither",
     "induction/two_of_nine": "left_without loss_without share spread third_helps third_share",

@@ -105,6 +105,11 @@ claim = Claim(
             theory={"icl": partial(slide_formula, whole_pool=True)},
             axes={"tau": (0.25, 3.0)},  # below the peak, where it is plain
         ),
+        "ridge": Control(
+            "the fit has a ridge",
+            measure={"ridge": 1.0},
+            axes={"dim": (10, 20), "tau": (0.25, 0.5, 1.0, 2.0), "seed": tuple(range(24))},
+        ),
         "shuffled_labels": Control("the labels of the pretraining contexts are permuted", measure={"shuffled": True}),
     },
 )

@@ -9,7 +9,7 @@ from icllab.tasks import LinearRegression
 VERSION = 1
 
 
-def measure(point, *, key, shuffled=False):
+def measure(point, *, key, shuffled=False, ridge=0.0):
     """Errors of Gamma, fitted once per seed; each seed has a task pool of its own."""
     prompts = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
 
@@ -21,7 +21,7 @@ def measure(point, *, key, shuffled=False):
         samples = reduced.sample(task, prompts=prompts, key=of_contexts)
         if shuffled:
             samples = samples.shuffled(key=of_shuffle)
-        found = reduced.fit_features(task, samples, ridge=0.0)
+        found = reduced.fit_features(task, samples, ridge=ridge)
         return {"icl_error": found.icl_error(), "idg_error": found.idg_error(), "converged": found.converged}
 
     return tabulated(fitted, seed=point.seed)

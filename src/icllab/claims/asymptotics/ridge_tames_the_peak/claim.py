@@ -82,6 +82,11 @@ claim = Claim(
         "bare_ridge": Control(
             "the ridge itself in place of the effective ridge, as for infinitely many contexts", theory={"tau": np.inf}
         ),
+        "more_contexts": Control(
+            "four times as many contexts: no solve is nearly singular",
+            measure={"more": 4},
+            axes={"dim": (10, 20), "tau": (1.0,)},
+        ),
         "unscaled_ridge": Control("a penalty n * ridge on Gamma instead of (n/d) * ridge", measure={"unscaled": True}),
     },
 )

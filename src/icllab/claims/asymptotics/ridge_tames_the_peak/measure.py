@@ -9,9 +9,12 @@ from icllab.tasks import LinearRegression
 VERSION = 1
 
 
-def measure(point, *, key, unscaled=False):
-    """Errors of Gamma for every seed and ridge; ``unscaled``: with a penalty of ridge n instead of ridge n/d."""
-    prompts = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
+def measure(point, *, key, unscaled=False, more=1):
+    """Errors of Gamma for every seed and ridge; ``unscaled``: with a penalty of ridge n instead of ridge n/d.
+
+    ``more``: factor of the number of contexts.
+    """
+    prompts = reduced.prompts_at(more * point.tau, point.dim, per="d(d+1)")
     factor = point.dim if unscaled else 1.0
 
     def fitted(seed):

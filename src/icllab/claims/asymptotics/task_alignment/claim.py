@@ -102,6 +102,11 @@ claim = Claim(
         "opposite": Control("matched and reversed covariances change places", theory={"order": OPPOSITE.get}),
         "traces_only": Control("only the trace of the pool's covariance is known", theory={"train": np.ones_like}),
         "endless_pool": Control("the pool is the covariance it was drawn with", theory={"kappa": np.inf}),
+        "reversed_pool": Control(
+            "the pool is drawn from tasks of the reversed covariance",
+            measure={"pool": "reversed"},
+            axes={"dim": (20,), "exponent": (1.0,)},
+        ),
         "isotropic_pool": Control("the pool is drawn from isotropic tasks", measure={"isotropic_pool": True}),
     },
 )

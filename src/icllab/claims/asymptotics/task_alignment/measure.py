@@ -13,12 +13,15 @@ from icllab.theory.sample_covariance import power_law
 VERSION = 1
 
 
-def measure(point, *, key, isotropic_pool=False):
-    """Errors of Gamma for every seed, each with a pool of its own; ``isotropic_pool``: of isotropic tasks."""
+def measure(point, *, key, isotropic_pool=False, pool="matched"):
+    """Errors of Gamma for every seed, each with a pool of its own; ``isotropic_pool``: of isotropic tasks.
+
+    ``pool``: the covariance of the pool, as of a test.
+    """
     dim, setting = point.dim, SETTINGS[point.setting]
     spectrum = power_law(dim, point.exponent)
     tests = [_gaussian(covariance(test, spectrum)) for test in point.test_covariance]
-    law = _gaussian(np.ones(dim) if isotropic_pool else spectrum)
+    law = _gaussian(np.ones(dim) if isotropic_pool else covariance(pool, spectrum))
     inputs = GaussianInputs(jnp.ones(()) / dim)
     prompts = reduced.prompts_at(setting["tau"], dim, per="d(d+1)")
 

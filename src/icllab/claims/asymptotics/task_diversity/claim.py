@@ -114,6 +114,15 @@ claim = Claim(
         "fresh_on_the_pool": Control(
             "the error on fresh tasks is measured on half of the pool", {"fresh": False}, axes=LIMIT
         ),
-        "one_pool_size": Control("pretraining sees d/2 tasks whatever kappa is", {"kappa": BEFORE}, axes=LIMIT),
+        "gaussian_prior": Control(
+            "the posterior mean is that of a normal prior with the pool's covariance",
+            {"gaussian": True},
+            axes={"dim": (20,), "kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(12))},
+        ),
+        "one_pool_size": Control(
+            "pretraining sees d/2 tasks whatever kappa is",
+            {"kappa": BEFORE},
+            axes=LIMIT | {"kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(12))},
+        ),
     },
 )

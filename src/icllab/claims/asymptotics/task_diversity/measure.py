@@ -18,10 +18,11 @@ ROWS = 6  # the pools' rows over d: one shape for every kappa, so that each dime
 DRAWS = 8  # of dMMSE for each seed
 
 
-def measure(point, *, key, fresh=True, kappa=None):
+def measure(point, *, key, fresh=True, kappa=None, gaussian=False):
     """Exact errors of Gamma and dMMSE's gap for every seed; unless ``fresh``, on half of the pool for fresh tasks.
 
-    ``kappa``: pool size over d in the place of the cell's.
+    ``kappa``: pool size over d in the place of the cell's. ``gaussian``: dMMSE gives way to the posterior mean of a
+    normal prior with the pool's covariance.
     """
     law = {"dim": point.dim, "alpha": point.alpha, "kappa": point.kappa if kappa is None else kappa, "rho": point.rho}
     prompts = reduced.prompts_at(point.alpha, point.dim, per="d(d+1)")
@@ -35,7 +36,7 @@ def measure(point, *, key, fresh=True, kappa=None):
             "icl_error": found.icl_error() if fresh else found.population_error(weights=known),
             "idg_error": found.idg_error(),
             "converged": found.converged,
-            "dmmse_gap": _dmmse_gap(law, key=of_draws),
+            "dmmse_gap": _dmmse_gap(law, key=of_draws, gaussian=gaussian),
         }
 
     return tabulated(fitted, seed=point.seed)
@@ -50,7 +51,7 @@ def _with_pool(law, *, key):
     return LinearRegression(drawn.dim, drawn.length, drawn.inputs, pool, drawn.noise_variance), tasks
 
 
-def _dmmse_gap(law, *, key):
+def _dmmse_gap(law, *, key, gaussian=False):
     """The error on a fresh task minus that on a task of the pool, the mean over pools and contexts of their own."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     dim, length = law["dim"], round(law["alpha"] * law["dim"])
@@ -59,7 +60,9 @@ def _dmmse_gap(law, *, key):
     tasks = np.stack([pools[:, 0], rng.normal(size=(DRAWS, dim))], axis=1)
     x = rng.normal(size=(DRAWS, length + 1, dim)) / np.sqrt(dim)
     y = np.einsum("sld,std->stl", x, tasks) + np.sqrt(law["rho"]) * rng.normal(size=(DRAWS, 1, length + 1))
-    found = _posterior_means(*(jnp.asarray(values, float) for values in (pools, law["rho"], x, y)))
+    found = (_gaussian_means if gaussian else _posterior_means)(
+        *(jnp.asarray(values, float) for values in (pools, law["rho"], x, y))
+    )
     of_pool, of_fresh = np.mean((np.asarray(found) - tasks) ** 2, axis=(0, 2))
     return of_fresh - of_pool
 
@@ -74,3 +77,13 @@ def _posterior_means(pool, rho, x, y):
         return DiscreteMMSE(pool, rho)(RegressionPrompt(x.at[-1].set(query), y))[-1]
 
     return jax.grad(answer)(x[-1])
+
+
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(0, None, 0, 0))
+@functools.partial(jax.vmap, in_axes=(None, None, None, 0))
+def _gaussian_means(pool, rho, x, y):
+    """The posterior mean of the task under a normal prior with the pool's covariance."""
+    x, covariance = x[:-1], pool.T @ pool / len(pool)
+    spread = x @ covariance @ x.T + rho * jnp.eye(len(x))
+    return covariance @ x.T @ jnp.linalg.solve(spread, y[:-1])

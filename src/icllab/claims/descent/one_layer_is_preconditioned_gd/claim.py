@@ -104,6 +104,11 @@ claim = Claim(
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "isotropic_training": Control("the networks are trained on isotropic inputs", {"trained_on": "isotropic"}),
+        "other_reference": Control(
+            "the step that networks are compared with lacks the terms in 1/n",
+            measure={"reference_length": 10**9},
+            axes={"setting": ("isotropic",), "rho": (0.5,), "seed": (0, 1)},
+        ),
         "without_length": Control(
             "the closed form lacks its terms in 1/n",
             theory={"formula": lambda *of, **law: preconditioners.optimal(*of, **law | {"length": 10**9})},

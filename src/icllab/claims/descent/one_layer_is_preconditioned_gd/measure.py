@@ -13,15 +13,18 @@ from icllab.theory import preconditioners
 VERSION = 1
 
 
-def measure(point, *, key, learn=True, trained_on=None):
-    """One cell: networks of all seeds under one distribution. ``trained_on``: the setting of training, if another."""
+def measure(point, *, key, learn=True, trained_on=None, reference_length=None):
+    """One cell: networks of all seeds under one distribution. ``trained_on``: the setting of training, if another.
+
+    ``reference_length``: number of examples for which the compared step is the best, if another.
+    """
     of_inputs, of_tasks = covariances(point.setting, point.dim, point.smallest)
     task = _layers.regression(point.length, of_inputs, of_tasks, point.rho)
     seen = covariances(trained_on or point.setting, point.dim, point.smallest)
     of_training, of_test = jax.random.split(key)
     training = _layers.regression(point.length, *seen, point.rho)
     networks = _layers.networks(point, training, "full", layers=1, key=of_training, learn=learn)
-    law = {"length": point.length, "task_covariance": of_tasks, "noise_variance": point.rho}
+    law = {"length": reference_length or point.length, "task_covariance": of_tasks, "noise_variance": point.rho}
     matrix = jnp.asarray(preconditioners.optimal(of_inputs, **law).matrix, jnp.float32)
     best = algorithms.PreconditionedDescent(matrix, layers=1, dim=point.dim, normalised=True, half=True)
     reference = constructions.gradient_descent(best, answers="last", form="gram")

@@ -38,13 +38,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     reached, last = Estimate(distance.isel(layers=-1), 0.0), dataset.isel(layers=-1)
     own = (last["limit_bayes"].mean("seed") / scale) ** 0.5
     keys = last.sel(predictor=KEYS, setting="random")
-    apart = estimates.mean(keys["bayes_distance"])
+    apart, least = estimates.mean(keys["bayes_distance"]), REACHED**2 * keys["limit_scale"].mean("seed")
     off = estimates.mean(keys["function_error"] - keys["function_bayes"] - keys["bayes_distance"])
     off_words = "excess error over the posterior mean's - squared distance from it"
     findings = [
         *checks.below("limit_reached", "relative distance from the limit", reached, REACHED),
         *checks.equal("limit_falls", "distance from the limit falls with depth", steps.all("layers"), 1.0),
-        *checks.above("keys_apart", "squared distance from the posterior mean", apart),
+        *checks.above("keys_apart", "squared distance from the posterior mean", apart, least),
     ]
     many = dataset.sizes["seed"] >= ENOUGH
     if many:
@@ -73,6 +73,7 @@ def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
     return theory(dataset.assign(limit_distance=dataset["bayes_distance"]))
 
 
+CHEAP = {"predictor": (KEYS,), "layers": (64,)}
 CASES = {"setting": ("random", "even"), "predictor": (KEYS, QUERIES, EXPONENTIAL)}
 claim = Claim(
     sentence=(
@@ -103,6 +104,13 @@ claim = Claim(
     precision="float64",
     controls={
         "hotter": Control("the attention has a higher temperature than the kernel", measure={"hotter": 1.3}),
+        "other_labels": Control("functions of another temperature", measure={"labels": 0.125}, axes=CHEAP),
+        "over_queries": Control(
+            "softmax is over queries",
+            measure={"keys": QUERIES},
+            axes=CHEAP | {"layers": (1024,), "seed": tuple(range(24))},
+        ),
+        "uneven": Control("normalisers differ at all points", measure={"even": False}, axes=CHEAP),
         "the_mean": Control("all limits are called the posterior mean", theory=called_the_mean),
     },
 )

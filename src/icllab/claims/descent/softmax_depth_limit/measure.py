@@ -18,15 +18,29 @@ from icllab.tasks import FunctionRegression, SphereInputs
 VERSION = 1
 
 
-def measure(point, *, key, hotter=1.0):
-    """One cell: all depths on the same prompts. ``hotter``: factor of the attention's temperature alone."""
+def measure(point, *, key, hotter=1.0, labels=1.0, even=True, keys=KEYS):
+    """One cell: all depths on the same prompts.
+
+    ``hotter``, ``labels``: factors of the temperature of attention and of labels. Not ``even``: no points are.
+    ``keys``:
+    what stands in the place of softmax over keys.
+    """
     law = {"kernel": "exponential", "temperature": point.temperature}
-    task = FunctionRegression(point.dim, 2 * point.dim - 1, SphereInputs(1.0), noise_variance=0.0, **law)
+    task = FunctionRegression(
+        point.dim,
+        2 * point.dim - 1,
+        SphereInputs(1.0),
+        noise_variance=0.0,
+        kernel="exponential",
+        temperature=labels * point.temperature,
+    )
     process, softmax = GaussianProcess(0.0, **law), SoftmaxLimit(point.temperature)
-    layers = {name: layer_of(name, point, hotter) for name in point.predictor}
+    layers = {name: layer_of(keys if name == KEYS else name, point, hotter) for name in point.predictor}
 
     def asked(setting, seed):
-        prompts = drawn(task, setting == "even", jax.random.split(jax.random.fold_in(key, seed), point.prompts))
+        prompts = drawn(
+            task, even and setting == "even", jax.random.split(jax.random.fold_in(key, seed), point.prompts)
+        )
         y, bayes = np.asarray(prompts.y[:, -1]), np.asarray(answers(process, prompts))
 
         def limited(predictor):

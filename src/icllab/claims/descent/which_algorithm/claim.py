@@ -145,7 +145,9 @@ claim = Claim(
     },
     key=2,
     controls={
-        "untrained": Control("the networks are left as they start", measure={"learn": False}),
+        "untrained": Control(
+            "the networks are left as they start", measure={"learn": False}, axes={"seed": (0, 1, 2, 3)}
+        ),
         "constructed": Control(
             "the transformers take steps of gradient descent, as many as blocks",
             measure={"constructed": True},

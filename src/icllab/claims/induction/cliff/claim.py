@@ -177,7 +177,9 @@ claim = Claim(
         "formed": Control("both attentions are formed at the start: the readout alone has to grow", {"formed": 8.0}),
         "held": Control("attention stays as it begins: the readout alone does not leave the saddle", {"held": True}),
         "leak_corrected": Control(
-            "the first layer is credited only with what it attends above chance", theory={"leak_corrected": True}
+            "the first layer is credited only with what it attends above chance",
+            theory={"leak_corrected": True},
+            axes={"pairs": (4,), "label_count": (4, 16)},
         ),
         "no_context": Control("the readout gains as much from labels in the context", theory={"context": False}),
     },

@@ -115,5 +115,11 @@ claim = Claim(
         "medium": {"layers": (2,), "updates": (1500,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=24,
-    controls={"unknown": Control("the others are not known when the program joins", measure={"known": False})},
+    controls={
+        "forgotten": Control(
+            "prompts are of the program alone once it joins",
+            measure={"forgotten": True},
+            axes={"seed": tuple(range(8))},
+        ),
+    },
 )

@@ -13,8 +13,11 @@ VERSION = 1
 BEFORE, AFTER = optax.adam(3e-3), optax.adam(1e-3)
 
 
-def measure(point, *, key, known=True):
-    """Every seed's losses from the step on at which the last program joins. ``known``: others are learned before."""
+def measure(point, *, key, known=True, forgotten=False):
+    """Every seed's losses from the step on at which the last program joins.
+
+    ``known``: others are learned before. ``forgotten``: it is trained on alone.
+    """
 
     def of_seed(seed):
         of_task, of_network, of_others, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 5)
@@ -26,7 +29,7 @@ def measure(point, *, key, known=True):
             how = {"optimizer": BEFORE, "batch": point.batch, "steps": (point.updates,), "key": of_others}
             network = _transformers.trained(others, network, **how).members.member(0)
         how = {"optimizer": AFTER, "batch": point.batch, "steps": point.step, "key": of_prompts}
-        run = _transformers.trained(task, network, **how)
+        run = _transformers.trained(task.only(len(point.program) - 1) if forgotten else task, network, **how)
         losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
         asked = jax.tree.map(lambda leaf: leaf[None], drawn(task, point.together, of_losses))
         whole = np.asarray(_transformers.kept_losses(run, task, asked))[:, 0] - task.answer_entropy()

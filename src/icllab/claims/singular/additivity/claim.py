@@ -117,6 +117,11 @@ claim = Claim(
     precision="float64",
     controls={
         "separate": Control("contexts that are to share weights have their own", measure={"separate": True}),
+        "opposed": Control(
+            "contexts that share weights ask for opposite answers",
+            measure={"opposed": True},
+            axes={"arrangement": ("repeated",), "nbeta": (10.0, 100.0)},
+        ),
         "no_sharing": Control("shared weights count as separate ones", theory={"shared": False}),
     },
 )

@@ -19,24 +19,29 @@ class Terms(eqx.Module):
 
     units: jax.Array
     h: jax.Array
+    target: jax.Array
 
     @classmethod
-    def of(cls, chosen):
-        """Contexts as the units that they use and the number of their input."""
+    def of(cls, chosen, opposed=False):
+        """Contexts as the units that they use and the number of their input; ``opposed``: their targets are +-1."""
         units, h = np.zeros((len(chosen), MOST)), np.zeros((len(chosen), MOST))
         for c, (some, which) in enumerate(chosen):
             units[c, list(some)], h[c, which] = 1.0, 1.0
-        return cls(jnp.asarray(units), jnp.asarray(h))
+        target = (-1.0) ** np.arange(len(chosen)) if opposed else np.zeros(len(chosen))
+        return cls(jnp.asarray(units), jnp.asarray(h), jnp.asarray(target))
 
     def __call__(self, w):
-        """Half the squared answer to each context."""
+        """Half the squared error of the answer to each context."""
         own = "c" if w["a"].ndim == 3 else ""
         answers = jnp.einsum(f"{own}iu,cu,{own}uj,cj->ci", w["b"], self.units, w["a"], self.h)
-        return jnp.sum(answers**2, axis=1) / 2
+        return jnp.sum((answers - self.target[:, None]) ** 2, axis=1) / 2
 
 
-def measure(point, *, key, separate=False):
-    """One cell: an arrangement at a temperature. ``separate``: contexts have weights of their own all the same."""
+def measure(point, *, key, separate=False, opposed=False):
+    """One cell: an arrangement at a temperature. ``separate``: contexts have weights of their own all the same.
+
+    ``opposed``: the targets of contexts alternate between 1 and -1.
+    """
     chosen = ARRANGEMENTS[point.arrangement]
     sampler = HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws)
 
@@ -46,7 +51,7 @@ def measure(point, *, key, separate=False):
         at = {"a": jnp.zeros((*own, MOST, MOST)), "b": jnp.zeros((*own, point.dim, MOST))}
         of_contexts = jax.random.fold_in(key, sum(map(ord, repr(contexts))))
         how = {"n": point.nbeta, "nbeta": point.nbeta, "localization": 1.0, "sampler": sampler}
-        return coefficient_at_temperature(Terms.of(contexts), at, key=of_contexts, **how)
+        return coefficient_at_temperature(Terms.of(contexts, opposed), at, key=of_contexts, **how)
 
     whole = estimated(chosen)
     alone = [estimated((((*range(len(units)),), 0),)) for units, _ in chosen]

@@ -163,6 +163,7 @@ claim = Claim(
     precision="float64",
     controls={
         "even": Control("both wells determine as many directions", measure={"even": True}),
+        "flat": Control("a quartic without wells", measure={"scale": 0.0}, axes={"split": (-0.5, 1.0)}),
         "loss_alone": Control("the right well determines no more", theory={"free": 0.0}),
         "other_temperature": Control("integrals at twice as many samples", theory={"over": 2.0}),
     },

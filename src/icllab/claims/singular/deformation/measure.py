@@ -40,13 +40,13 @@ def place(w):
     return w[0]
 
 
-def measure(point, *, key, even=False):
-    """One cell: at every tilt both halves."""
+def measure(point, *, key, even=False, scale=1.0):
+    """One cell: at every tilt both halves. ``scale``: factor of the split."""
 
     def sampled(tilt, phase):
         side = SIDES.index(phase)
         found = free_energy(
-            Wells(jnp.asarray(float(tilt)), jnp.asarray(float(point.split)), even),
+            Wells(jnp.asarray(float(tilt)), jnp.asarray(scale * point.split), even),
             (jnp.zeros(()), jnp.zeros(point.free)),
             nbeta=point.samples,
             key=jax.random.fold_in(jax.random.fold_in(key, round(1000 * (tilt + 1))), side),

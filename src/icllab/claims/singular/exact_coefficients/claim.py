@@ -143,6 +143,11 @@ claim = Claim(
     precision="float64",
     controls={
         "rank_lost": Control("the layers sampled have a product of zero", measure={"rank_lost": True}),
+        "full_rank": Control(
+            "the layers sampled have a product of full rank",
+            measure={"full_rank": True},
+            axes={"model": ("layers 2,2,2 r=0", "layers 2,2,2,2 r=0", "layers 3,2,3 r=1")},
+        ),
         "regular": Control("every parameter counts a half", theory={"coefficient": regular}),
     },
 )

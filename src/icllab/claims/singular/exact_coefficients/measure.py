@@ -17,9 +17,9 @@ SPECTRUM = (1.0, 0.5, 0.25)
 """Of E[hh^T]."""
 
 
-def measure(point, *, key, rank_lost=False):
+def measure(point, *, key, rank_lost=False, full_rank=False):
     """One cell: free energies of every repeat, and the estimate of chains where there is no region."""
-    loss, at, precision, region = loss_of(point.model, rank_lost)
+    loss, at, precision, region = loss_of(point.model, rank_lost, full_rank)
     of_annealing, of_chains = jax.random.split(key)
     energies = free_energy(
         loss,
@@ -47,10 +47,11 @@ def measure(point, *, key, rank_lost=False):
     }
 
 
-def loss_of(model, rank_lost=False):
+def loss_of(model, rank_lost=False, full_rank=False):
     """A loss, a minimum of it, one over the variance of the prior there, and a region or None.
 
-    ``rank_lost``: the product of linear layers is to be zero, whatever its rank is said to be.
+    ``rank_lost``: the product of linear layers is to be zero, whatever its rank is said to be;
+    ``full_rank``: it has the largest rank there is.
     """
 
     def product(layers):
@@ -66,7 +67,7 @@ def loss_of(model, rank_lost=False):
 
     if model in LAYERS:
         widths, rank = LAYERS[model]
-        return linear(plain(widths, 0 if rank_lost else rank))
+        return linear(plain(widths, 0 if rank_lost else min(widths) if full_rank else rank))
     if model in STRATA:
         first, second, precision = STRATA[model]
         return linear([jnp.diag(jnp.asarray(side, float)) for side in (first, second)], precision=precision)

@@ -100,6 +100,11 @@ claim = Claim(
     precision="float64",
     controls={
         "softmax": Control("the head has softmax attention", measure={"weighting": "softmax"}),
+        "wide": Control(
+            "keys are three times as wide as they are said to be",
+            measure={"wider": 2},
+            axes={"dim": (3,), "key_width": (1,), "task_rank": (1,)},
+        ),
         "regular": Control(
             "every parameter counts a half", theory={"coefficient": lambda d, k, _: exact.regular(d * k)}
         ),

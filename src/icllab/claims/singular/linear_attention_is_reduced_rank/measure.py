@@ -35,9 +35,12 @@ class Head(eqx.Module):
         return jnp.mean((answer - self.prompts.y[:, -1]) ** 2) / 2
 
 
-def measure(point, *, key, weighting="linear"):
-    """One cell: the distance of the two losses at random weights, and the sampled coefficient."""
-    dim, width = point.dim, point.key_width
+def measure(point, *, key, weighting="linear", wider=0):
+    """One cell: the distance of the two losses at random weights, and the sampled coefficient.
+
+    ``wider``: by how much the keys are wider than the axis says.
+    """
+    dim, width = point.dim, point.key_width + wider
     x, y, context, task = all_prompts(dim, point.length, point.task_rank, np.random.default_rng(point.seed_of_law))
     of_head, of_weights, of_chains = jax.random.split(key, 3)
     joined = Joined(answers="last", causal=False, query_is_key=False)
