@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from icllab.training.ensembles import Ensemble, ensemble
     from icllab.training.finished_runs import load
     from icllab.training.fitting import fit
+    from icllab.training.logs import Following, TensorBoard, WeightsAndBiases, log
     from icllab.training.records import Record
     from icllab.training.runs import Run, Trajectory
     from icllab.training.stopping import Divergence, Plateau, TargetLoss, Until
