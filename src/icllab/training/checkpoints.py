@@ -106,10 +106,10 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     Raises:
         InputError: The stored arrays have other names, types or shapes.
     """
-    stored = {name: f"{a.dtype}{list(a.shape[member:])}" for name, a in arrays.items() if name.startswith(prefix)}
+    in_file = {name: f"{a.dtype}{list(a.shape[member:])}" for name, a in arrays.items() if name.startswith(prefix)}
     present = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
-    if stored != present:
-        changes = difference(stored, present)
+    if in_file != present:
+        changes = difference(in_file, present)
         raise InputError(f"{path}: expected other arrays: {_first(changes)}; choose another store")
 
     def value(place: Any, leaf: Any) -> Any:
@@ -123,9 +123,9 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     return jax.tree_util.tree_map_with_path(value, like)
 
 
-def _first(changes: str, most: int = 3) -> str:
+def _first(changes: str, limit: int = 3) -> str:
     parts = changes.split(", ")
-    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+    return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
 
 
 def checkpoint_path(root: Path, step: int, kind: str = "checkpoint") -> Path:
@@ -179,13 +179,13 @@ class Checkpoints:
             warnings.warn(str(damage), stacklevel=2)
             return None
 
-    def latest(self, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    def latest(self, limit: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Header and arrays of the newest sound checkpoint; None if there is no checkpoint.
 
         A damaged checkpoint is skipped with a warning.
 
         Raises:
-            InputError: The checkpoint has another configuration, or all have more than ``most`` steps.
+            InputError: The checkpoint has another configuration, or all have more than ``limit`` steps.
             DamagedFile: All checkpoints are damaged.
         """
         steps = self.steps()
@@ -196,11 +196,11 @@ class Checkpoints:
                 warnings.warn(f"{damage}; the checkpoint before it is used", stacklevel=2)
                 continue
             self._require_same(header, step)
-            if most is None or step <= most:
+            if limit is None or step <= limit:
                 return header, arrays
-        if steps and most is not None and steps[0] > most:
+        if steps and limit is not None and steps[0] > limit:
             raise InputError(
-                f"{self.root}: expected a run of at most {most} steps, got one of {steps[-1]}; ask for more"
+                f"{self.root}: expected a run of at most {limit} steps, got one of {steps[-1]}; ask for more"
             )
         if steps:
             raise DamagedFile(
@@ -210,18 +210,18 @@ class Checkpoints:
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
         """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
-        stored, present = dict(header["configuration"]), self.configuration
+        in_file, present = dict(header["configuration"]), self.configuration
         changes = difference(header["versions"], environment())
         if changes:
             # The program's text differs between versions even if it does the same.
-            stored["program"] = present["program"]
+            in_file["program"] = present["program"]
             warnings.warn(
                 f"{self.path(step)}: written elsewhere ({changes}); the run goes on, not with the same bits",
                 stacklevel=4,
             )
-        if stored != present:
+        if in_file != present:
             raise InputError(
-                f"{self.root} holds a run of another configuration: {_first(difference(stored, present))}; "
+                f"{self.root} holds a run of another configuration: {_first(difference(in_file, present))}; "
                 "choose another store"
             )
 

@@ -27,8 +27,8 @@ def compile_quickly() -> None:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     if version("jaxlib").startswith("0.10."):
         flags = os.environ.get("XLA_FLAGS", "").split()
-        known = {flag.split("=")[0] for flag in flags}
-        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in known])
+        names = {flag.split("=")[0] for flag in flags}
+        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in names])
 
 
 def cache_compilations(directory: str | Path | None = None) -> Path:

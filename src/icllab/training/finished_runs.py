@@ -65,18 +65,18 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     stacked = restored(members.member(0), "members", arrays, path, member=True)
     trained = jax.tree_util.tree_map_with_path(lambda at, _: jax.tree_util.keystr(at) in header["trained"], stacked)
     params, untrained = eqx.partition(stacked, trained)
-    trajectory = {}
+    kept_params = {}
     for step in header["kept"]:
         file = checkpoint_path(root, step, "kept")
-        trajectory[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
-    kept = Trajectory(tuple(header["kept"]), trajectory, untrained, coordinates)
-    return Run(Ensemble(stacked, coordinates), dataset, run_header, kept)
+        kept_params[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
+    trajectory = Trajectory(tuple(header["kept"]), kept_params, untrained, coordinates)
+    return Run(Ensemble(stacked, coordinates), dataset, run_header, trajectory)
 
 
 def _require_size(members: Ensemble, predictor: Any, coordinates: dict[str, np.ndarray]) -> None:
     """Raise unless an ensemble has the run's number of members; one predictor stands for all."""
     size, total = members.size, len(coordinates["seed"])
-    crossed = not set(coordinates) <= set(members.coordinates)
-    if isinstance(predictor, Ensemble) and (total % size if crossed else total != size):
+    was_crossed = not set(coordinates) <= set(members.coordinates)
+    if isinstance(predictor, Ensemble) and (total % size if was_crossed else total != size):
         count = f"{total} member{'s' * (total > 1)}"
         raise expected("predictor", f"the ensemble of the run, which has {count}", size)
