@@ -128,34 +128,25 @@ def _first(changes: str, limit: int = 3) -> str:
     return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
 
 
-def checkpoint_path(root: Path, step: int, kind: str = "checkpoint") -> Path:
-    """File of the state (or ``kept`` parameters) after ``step`` steps."""
-    return root / f"{kind}-{step:012d}.icl"
-
-
-def checkpoint_steps(root: Path) -> list[int]:
-    """Steps with a checkpoint, sound or damaged."""
-    with disk_faults(f"cannot read {root}", "nothing is lost"):
-        names = [path.stem.rpartition("-")[2] for path in root.glob("checkpoint-*.icl")]
-    return sorted(int(name) for name in names if name.isdigit())
-
-
 class Checkpoints:
-    """The checkpoints of one run in a directory of its own."""
+    """The checkpoints of one run in a directory of its own; without a configuration they are only read."""
 
-    def __init__(self, root: str | Path, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, root: str | Path, configuration: Mapping[str, Any] | None = None) -> None:
         self.root = Path(root)
         self.configuration = json.loads(json.dumps(configuration))
-        with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
-            self.root.mkdir(parents=True, exist_ok=True)
+        if configuration is not None:
+            with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
+                self.root.mkdir(parents=True, exist_ok=True)
 
     def path(self, step: int, kind: str = "checkpoint") -> Path:
         """File of the state (or ``kept`` parameters) after ``step`` steps."""
-        return checkpoint_path(self.root, step, kind)
+        return self.root / f"{kind}-{step:012d}.icl"
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, sound or damaged."""
-        return checkpoint_steps(self.root)
+        with disk_faults(f"cannot read {self.root}", "nothing is lost"):
+            names = [path.stem.rpartition("-")[2] for path in self.root.glob("checkpoint-*.icl")]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def write(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Write the state after ``step`` steps, and remove all older states but the last."""
