@@ -134,7 +134,7 @@ def test_nor_is_one_of_a_task_whose_prompts_were_drawn_before():
 )
 def test_a_number_that_loss_or_drawn_prompts_depend_on_has_an_effect(kind, given, drawn, allowed):
     one = jax.tree.map(lambda leaf: leaf[0], given)
-    how = {"predictor": Slope(jnp.zeros(3)), "prompt": one, "key": jax.random.key(0), "drawn": drawn}
+    how = {"predictor": Slope(jnp.zeros(3)), "prompt": one, "key": jax.random.key(0), "draws": drawn}
     if allowed:
         require_effect(["task.noise_variance", "optimizer.rate"], task=task(kind=kind), **how)
         return

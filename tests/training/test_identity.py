@@ -1,17 +1,17 @@
-"""The digest that says whether two trees hold the same numbers."""
+"""The tree_digest that says whether two trees hold the same numbers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.training.checkpoints import digest
+from icllab.training.checkpoints import tree_digest
 
 
 def test_equal_trees_have_equal_digests_wherever_their_arrays_are():
-    assert digest({"a": jnp.arange(3.0)}) == digest({"a": np.arange(3.0, dtype=jnp.zeros(()).dtype)})
-    assert digest(jax.random.key(1)) == digest(jax.random.key(1))
-    assert digest({"a": 1, "b": "text"}) == digest({})  # what is no array is part of the program, not of the numbers
+    assert tree_digest({"a": jnp.arange(3.0)}) == tree_digest({"a": np.arange(3.0, dtype=jnp.zeros(()).dtype)})
+    assert tree_digest(jax.random.key(1)) == tree_digest(jax.random.key(1))
+    assert tree_digest({"a": 1, "b": "text"}) == tree_digest({})  # the program has the rest
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_equal_trees_have_equal_digests_wherever_their_arrays_are():
 )
 def test_another_value_type_shape_or_name_is_another_digest(other, request):
     same = request.node.callspec.id == "equal"
-    assert (digest({"a": jnp.arange(3.0)}) == digest(other)) == same
+    assert (tree_digest({"a": jnp.arange(3.0)}) == tree_digest(other)) == same
 
 
 def test_keys_differ_by_seed_and_generator():
     keys = [jax.random.key(0), jax.random.key(1), jax.random.key(0, impl="rbg")]
-    assert len({digest(key) for key in keys}) == 3
+    assert len({tree_digest(key) for key in keys}) == 3

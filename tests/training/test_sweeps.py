@@ -1,6 +1,7 @@
 """Which numbers differ between members, and where each of them goes."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax

@@ -1,7 +1,7 @@
 """Training: one compiled loop for a predictor or a whole ensemble, and runs that survive a kill.
 
-Seeds and swept numbers share one leading axis, ``member``. What a member sees depends on its seed and the step
-alone, so a run can be cut anywhere and goes on to the same bits.
+Seeds and swept numbers share one leading axis, ``member``. A member's prompts depend on its seed and the step alone,
+so a run that is cut anywhere goes on to the same bits.
 """
 
 from typing import TYPE_CHECKING

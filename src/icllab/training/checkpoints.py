@@ -107,10 +107,10 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     Raises:
         InputError: The stored arrays have other names, types or shapes.
     """
-    stored = {name: f"{a.dtype}{list(a.shape[member:])}" for name, a in arrays.items() if name.startswith(prefix)}
+    in_file = {name: f"{a.dtype}{list(a.shape[member:])}" for name, a in arrays.items() if name.startswith(prefix)}
     present = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
-    if stored != present:
-        changes = difference(stored, present)
+    if in_file != present:
+        changes = difference(in_file, present)
         raise InputError(f"{path}: expected other arrays: {_first(changes)}; choose another store")
 
     def value(place: Any, leaf: Any) -> Any:
@@ -124,39 +124,30 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     return jax.tree_util.tree_map_with_path(value, like)
 
 
-def _first(changes: str, most: int = 3) -> str:
+def _first(changes: str, limit: int = 3) -> str:
     parts = changes.split(", ")
-    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
-
-
-def checkpoint_path(root: Path, step: int, kind: str = "checkpoint") -> Path:
-    """File of the state (or ``kept`` parameters) after ``step`` steps."""
-    return root / f"{kind}-{step:012d}.icl"
-
-
-def checkpoint_steps(root: Path) -> list[int]:
-    """Steps with a checkpoint, sound or damaged."""
-    with disk_faults(f"cannot read {root}", "nothing is lost"):
-        names = [path.stem.rpartition("-")[2] for path in root.glob("checkpoint-*.icl")]
-    return sorted(int(name) for name in names if name.isdigit())
+    return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
 
 
 class Checkpoints:
-    """The checkpoints of one run in a directory of its own."""
+    """The checkpoints of one run in a directory of its own; without a configuration they are only read."""
 
-    def __init__(self, root: str | Path, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, root: str | Path, configuration: Mapping[str, Any] | None = None) -> None:
         self.root = Path(root)
         self.configuration = json.loads(json.dumps(configuration))
-        with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
-            self.root.mkdir(parents=True, exist_ok=True)
+        if configuration is not None:
+            with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
+                self.root.mkdir(parents=True, exist_ok=True)
 
     def path(self, step: int, kind: str = "checkpoint") -> Path:
         """File of the state (or ``kept`` parameters) after ``step`` steps."""
-        return checkpoint_path(self.root, step, kind)
+        return self.root / f"{kind}-{step:012d}.icl"
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, sound or damaged."""
-        return checkpoint_steps(self.root)
+        with disk_faults(f"cannot read {self.root}", "nothing is lost"):
+            names = [path.stem.rpartition("-")[2] for path in self.root.glob("checkpoint-*.icl")]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def write(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Write the state after ``step`` steps, and remove all older states but the last."""
@@ -180,13 +171,13 @@ class Checkpoints:
             warnings.warn(str(damage), stacklevel=2)
             return None
 
-    def latest(self, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    def latest(self, limit: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Header and arrays of the newest sound checkpoint; None if there is no checkpoint.
 
         A damaged checkpoint is skipped with a warning.
 
         Raises:
-            InputError: The checkpoint has another configuration, or all have more than ``most`` steps.
+            InputError: The checkpoint has another configuration, or all have more than ``limit`` steps.
             DamagedFile: All checkpoints are damaged.
         """
         steps = self.steps()
@@ -197,11 +188,11 @@ class Checkpoints:
                 warnings.warn(f"{damage}; the checkpoint before it is used", stacklevel=2)
                 continue
             self._require_same(header, step)
-            if most is None or step <= most:
+            if limit is None or step <= limit:
                 return header, arrays
-        if steps and most is not None and steps[0] > most:
+        if steps and limit is not None and steps[0] > limit:
             raise InputError(
-                f"{self.root}: expected a run of at most {most} steps, got one of {steps[-1]}; ask for more"
+                f"{self.root}: expected a run of at most {limit} steps, got one of {steps[-1]}; ask for more"
             )
         if steps:
             raise DamagedFile(
@@ -211,18 +202,18 @@ class Checkpoints:
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
         """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
-        stored, present = dict(header["configuration"]), self.configuration
+        in_file, present = dict(header["configuration"]), self.configuration
         changes = difference(header["versions"], environment())
         if changes:
             # The program's text differs between versions even if it does the same.
-            stored["program"] = present["program"]
+            in_file["program"] = present["program"]
             warnings.warn(
                 f"{self.path(step)}: written elsewhere ({changes}); the run goes on, not with the same bits",
                 stacklevel=4,
             )
-        if stored != present:
+        if in_file != present:
             raise InputError(
-                f"{self.root} holds a run of another configuration: {_first(difference(stored, present))}; "
+                f"{self.root} holds a run of another configuration: {_first(difference(in_file, present))}; "
                 "choose another store"
             )
 

@@ -1,4 +1,4 @@
-"""What compilation costs: programs kept on disk, and programs compiled in less time."""
+"""Cheaper compilation: programs kept on disk, and programs compiled in less time."""
 
 import hashlib
 import os
@@ -13,34 +13,34 @@ from icllab.core.errors import EnvironmentFault
 from icllab.core.files import disk_faults
 
 QUICK = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
-"""XLA ends the process at a flag it does not know: only versions they were tried with get these."""
+"""XLA ends the process at an unknown flag, so only versions that were tested get these."""
 
 
 def compile_quickly() -> None:
     """Compile in half the time, for this process and those it starts: for tests, and runs of seconds.
 
-    Programs are compiled for less speed: nothing is gained where they run for longer than their compilation takes.
-    Their results agree to rounding with those of other programs, not to the bit. It has an effect before the first
-    program is compiled, and in part after it. Flags that the user has set in ``XLA_FLAGS`` stay.
+    The programs run more slowly, so nothing is gained if they run for longer than their compilation takes. Their
+    results agree with those of other programs to rounding, not to the bit. Call it before the first program is
+    compiled; later it has only part of its effect. Flags that the user has set in ``XLA_FLAGS`` stay.
     """
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     if version("jaxlib").startswith("0.10."):
         flags = os.environ.get("XLA_FLAGS", "").split()
-        known = {flag.split("=")[0] for flag in flags}
-        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in known])
+        names = {flag.split("=")[0] for flag in flags}
+        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in names])
 
 
 def cache_compilations(directory: str | Path | None = None) -> Path:
-    """Keep what JAX compiles in ``directory`` from now on, for this process, those it starts and later ones.
+    """Keep compiled programs in ``directory``, for this process, processes that it starts and later ones.
 
-    Programs are found again by their own text, the compiler's version and the device: a cache never gives another
-    program's results. It may be deleted at any time. JAX sets aside all but the programs that took a second or
-    more by default; here all are kept. Who may write a cache may run code as its reader: keep it to yourself.
+    The key of a program is its text, the compiler's version and the device, so a cache never gives another program's
+    results. It may be deleted at any time. JAX keeps only programs that took a second or more by default; here all
+    are kept. Whoever may write to a cache may run code as its reader: keep it private.
 
     Args:
-        directory: Where programs are kept. None: a folder of the user's own, closed to others, under
-            ``$XDG_CACHE_HOME`` (or ``~/.cache``), one for each version of JAX and kind of processor.
+        directory: Directory of the programs. None: a private folder under ``$XDG_CACHE_HOME`` (or ``~/.cache``), one
+            for each version of JAX and kind of processor.
 
     Returns:
         The directory.

@@ -44,8 +44,8 @@ def split_processor(count: int | None = None) -> int:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error, or its cause, says that a device ran out of memory."""
-    exhausted = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
-    return exhausted or (error.__cause__ is not None and out_of_memory(error.__cause__))
+    matches = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
+    return matches or (error.__cause__ is not None and out_of_memory(error.__cause__))
 
 
 def forget() -> None:

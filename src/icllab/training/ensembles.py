@@ -23,7 +23,7 @@ class Ensemble:
 
     Attributes:
         stacked: A predictor; every array in it has a leading axis, ``member``.
-        coordinates: What tells members apart: ``seed`` and every swept name, one value for each member.
+        coordinates: ``seed`` and every swept name -> one value for each member.
     """
 
     stacked: Any
@@ -31,14 +31,14 @@ class Ensemble:
 
     @property
     def size(self) -> int:
-        """How many members."""
+        """Number of members."""
         return len(self.coordinates["seed"])
 
     def __len__(self) -> int:
         return self.size
 
     def member(self, index: int) -> Any:
-        """One member, as a predictor of its own."""
+        """One member as a predictor."""
         if self.stacked is None:
             hint = "icl.load(store, predictor) with the predictor or ensemble that was given to icl.fit"
             raise expected("members", "a run opened with its predictor", "one opened without", hint)
@@ -47,18 +47,18 @@ class Ensemble:
         return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.stacked)
 
     def crossed(self, axes: Mapping[str, np.ndarray]) -> "Ensemble":
-        """Every member once for each combination of the values of ``axes``, which vary fastest."""
+        """Repeat every member for each combination of the values of ``axes``, which vary fastest."""
         for name in axes:
             if name in self.coordinates:
                 raise expected("sweep", "each name once", name, "the ensemble sweeps it already")
-        more = product(axes)
-        times = len(next(iter(more.values()))) if more else 1
+        combinations = product(axes)
+        times = len(next(iter(combinations.values()))) if combinations else 1
         coordinates = {name: np.repeat(values, times) for name, values in self.coordinates.items()}
-        coordinates |= {name: np.tile(values, self.size) for name, values in more.items()}
-        stacked = jax.tree.map(
+        coordinates |= {name: np.tile(values, self.size) for name, values in combinations.items()}
+        predictors = jax.tree.map(
             lambda leaf: jnp.repeat(leaf, times, axis=0) if eqx.is_array(leaf) and times > 1 else leaf, self.stacked
         )
-        return Ensemble(stacked, coordinates)
+        return Ensemble(predictors, coordinates)
 
     def __repr__(self) -> str:
         return one_line("Ensemble", self._summary())
@@ -75,23 +75,23 @@ class Ensemble:
 def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNGKeyArray, **fields: Any) -> Ensemble:
     """Build one member for every seed and every combination of the swept numbers.
 
-    ``build(key=..., **fields)`` returns a predictor. A field given as a sequence of numbers is swept, any other is
-    handed on as it is. Members are ordered with the seed slowest and the last swept field fastest. A member's key
-    depends on its seed alone: members of one seed start from the same random numbers and are trained on the same
-    ones, whatever is swept, and further members change none that are there.
+    ``build(key=..., **fields)`` returns a predictor. A field that is a sequence of numbers is swept; others are passed
+    on unchanged. The seed varies slowest and the last swept field fastest. A member's key depends on its seed alone:
+    members of one seed start from the same random numbers and are trained on the same ones, whatever is swept, and
+    adding members changes no other.
 
     Args:
-        build: Makes one predictor. It is compiled once, and swept numbers reach it as arrays.
-        seeds: How many, or which.
+        build: A function that makes one predictor. It is compiled once, and swept numbers reach it as arrays.
+        seeds: Their number, or the seeds.
         key: The ensemble's key; member ``s`` is built with ``fold_in(key, s)``.
-        **fields: Fixed or swept keyword arguments of ``build``.
+        **fields: Keyword arguments of ``build``.
 
     Raises:
-        InputError: A swept field gives members different shapes, or is used as a number known beforehand.
+        InputError: A swept field gives members different shapes, or must be known before compilation.
     """
     require_key(key)
     numbers = seed_numbers(seeds)
-    swept = {
+    axes = {
         name: swept_values(name, values)
         for name, values in fields.items()
         if isinstance(values, list | tuple | range | np.ndarray) and np.ndim(values) == 1
@@ -99,48 +99,48 @@ def ensemble(build: Callable[..., Any], *, seeds: int | Iterable[int], key: PRNG
     if "seed" in fields:
         raise expected("fields", "names other than 'seed'", "seed", "use seeds=")
     _require_builder(build, ("key", *fields))
-    fixed = {name: value for name, value in fields.items() if name not in swept}
-    coordinates = product({"seed": numbers, **swept})
+    constants = {name: value for name, value in fields.items() if name not in axes}
+    coordinates = product({"seed": numbers, **axes})
 
     @eqx.filter_jit
-    def built(key: PRNGKeyArray, values: dict[str, jax.Array]) -> Any:
-        return build(key=key, **fixed, **values)
+    def build_member(key: PRNGKeyArray, values: dict[str, jax.Array]) -> Any:
+        return build(key=key, **constants, **values)
 
     members = []
     for i, seed in enumerate(coordinates["seed"]):
-        values = {name: jnp.asarray(coordinates[name][i]) for name in swept}
+        values = {name: jnp.asarray(coordinates[name][i]) for name in axes}
         try:
-            members.append(built(jax.random.fold_in(key, int(seed)), values))
+            members.append(build_member(jax.random.fold_in(key, int(seed)), values))
         except (jax.errors.JAXTypeError, TypeError, InputError) as error:
-            if not swept or not _needs_a_constant(error):
+            if not axes or not _needs_a_constant(error):
                 raise
             hint = "a shape is fixed in one ensemble; make one ensemble for each"
-            raise expected(" and ".join(swept), "swept numbers that are leaves", "a static field", hint) from error
-    stacked = jax.tree.map(
+            raise expected(" and ".join(axes), "swept numbers that are leaves", "a static field", hint) from error
+    predictors = jax.tree.map(
         lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], members[0], *members[1:]
     )
-    return Ensemble(stacked, coordinates)
+    return Ensemble(predictors, coordinates)
 
 
 def _require_builder(build: Any, names: Iterable[str]) -> None:
-    """Refuse what is not called with these keyword arguments: a predictor that is made already, for one."""
+    """Raise unless ``build`` accepts these keyword arguments."""
     expectation = f"a function of {', '.join(names)} that makes a predictor"
-    came = getattr(build, "__name__", None) or type(build).__name__
+    name = getattr(build, "__name__", None) or type(build).__name__
     hint = "lambda *, key: models.Transformer(..., key=key) is one"
     if not callable(build):
-        raise expected("build", expectation, came, hint)
+        raise expected("build", expectation, name, hint)
     try:
         signature = inspect.signature(build)
     except ValueError:
-        return  # of a function of C, which has none to be read
+        return  # a C function without a signature
     try:
         signature.bind(**dict.fromkeys(names))
     except TypeError as error:
-        raise expected("build", expectation, f"{came}, {error}", hint) from None
+        raise expected("build", expectation, f"{name}, {error}", hint) from None
 
 
 def _needs_a_constant(error: Exception) -> bool:
-    """Whether a number that is traced was used where Python or a shape needs its value."""
+    """Whether a traced number was used in a place that needs its value, such as a shape."""
     if isinstance(error, InputError):
         return any(word in str(error) for word in ("Tracer", "Traced"))
     words = ("concrete", "Tracer", "traced", "integer", "ShapedArray", "static", "Shapes must be")
@@ -148,19 +148,20 @@ def _needs_a_constant(error: Exception) -> bool:
 
 
 def ensemble_of(predictor: Any) -> Ensemble:
-    """An ensemble as it is, a single predictor as an ensemble of one, of seed 0; what cannot be trained is refused."""
-    if not callable(predictor) and not isinstance(predictor, Ensemble):
-        raise expected("predictor", "a function of a prompt, or an ensemble of them", type(predictor).__name__)
+    """Convert a single predictor to an ensemble of one; raise unless it can be trained."""
+    expectation = "a function of a prompt, or an ensemble of them"
     if isinstance(predictor, type):
-        raise expected("predictor", "a function of a prompt, or an ensemble of them", f"the class {predictor.__name__}")
+        raise expected("predictor", expectation, f"the class {predictor.__name__}")
+    if not callable(predictor) and not isinstance(predictor, Ensemble):
+        raise expected("predictor", expectation, type(predictor).__name__)
     members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
-    for what in ("traceable", "differentiable"):
-        if not declared(members.member(0), what):
-            raise expected("predictor", f"one that is {what}", type(members.member(0)).__name__)
+    for property_name in ("traceable", "differentiable"):
+        if not declared(members.member(0), property_name):
+            raise expected("predictor", f"one that is {property_name}", type(members.member(0)).__name__)
     return members
 
 
 def alone(predictor: Any) -> Ensemble:
-    """A single predictor as an ensemble of one, of seed 0."""
+    """A single predictor as an ensemble of one, with seed 0."""
     stacked = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, predictor)
     return Ensemble(stacked, {"seed": np.zeros(1, np.int64)})

@@ -11,7 +11,7 @@ import xarray as xr
 
 from icllab.core.errors import InputError, expected, require_path
 from icllab.core.files import write_atomically
-from icllab.training.checkpoints import KEPT, checkpoint_path, checkpoint_steps, named, packed, restored, unpacked
+from icllab.training.checkpoints import KEPT, Checkpoints, named, packed, restored, unpacked
 from icllab.training.ensembles import Ensemble, ensemble_of
 from icllab.training.runs import Run, Trajectory
 
@@ -43,12 +43,11 @@ def load(store: str | Path, predictor: Any = None) -> Run:
             another number of members.
     """
     require_path("store", store, "the folder that was given to icl.fit")
-    root = Path(store)
-    path = root / _FILE
+    checkpoints, path = Checkpoints(store), Path(store) / _FILE
     if not path.is_file():
-        steps = checkpoint_steps(root)
+        steps = checkpoints.steps()
         state = f"one that stands at {steps[-1]} steps" if steps else "none"
-        raise expected(str(root), "a finished training run", state, "icl.fit with this store makes or finishes it")
+        raise expected(str(store), "a finished training run", state, "icl.fit with this store makes or finishes it")
     header, arrays = unpacked(path)
     if "data_vars" not in header["dataset"]:
         raise InputError(f"{path}: written by version 0.2; icl.fit with this store writes it again")
@@ -65,18 +64,18 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     stacked = restored(members.member(0), "members", arrays, path, member=True)
     trained = jax.tree_util.tree_map_with_path(lambda at, _: jax.tree_util.keystr(at) in header["trained"], stacked)
     params, untrained = eqx.partition(stacked, trained)
-    trajectory = {}
+    kept_params = {}
     for step in header["kept"]:
-        file = checkpoint_path(root, step, "kept")
-        trajectory[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
-    kept = Trajectory(tuple(header["kept"]), trajectory, untrained, coordinates)
-    return Run(Ensemble(stacked, coordinates), dataset, run_header, kept)
+        file = checkpoints.path(step, "kept")
+        kept_params[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
+    trajectory = Trajectory(tuple(header["kept"]), kept_params, untrained, coordinates)
+    return Run(Ensemble(stacked, coordinates), dataset, run_header, trajectory)
 
 
 def _require_size(members: Ensemble, predictor: Any, coordinates: dict[str, np.ndarray]) -> None:
     """Raise unless an ensemble has the run's number of members; one predictor stands for all."""
     size, total = members.size, len(coordinates["seed"])
-    crossed = not set(coordinates) <= set(members.coordinates)
-    if isinstance(predictor, Ensemble) and (total % size if crossed else total != size):
+    was_crossed = not set(coordinates) <= set(members.coordinates)
+    if isinstance(predictor, Ensemble) and (total % size if was_crossed else total != size):
         count = f"{total} member{'s' * (total > 1)}"
         raise expected("predictor", f"the ensemble of the run, which has {count}", size)

@@ -14,7 +14,7 @@ from icllab.core.protocols import require_task
 from icllab.training.checkpoints import CheckpointStore
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
-from icllab.training.plans import Plan, held_out_prompts, member_constants, parts, prompt_of
+from icllab.training.plans import Plan, held_out_prompts, member_constants, partition, prompt_shape
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
@@ -45,31 +45,30 @@ def fit(
 
     .. math:: L(\theta) = \frac{1}{|P|} \sum_{i \in P} E\, \mathrm{loss}_i(f_\theta(\text{prompt}), \text{prompt})
 
-    with the expectation replaced by the mean over a step's prompts and P the chosen positions. A member that
-    diverges is a status, not an exception: it keeps its last sound parameters while the others go on.
+    The expectation is replaced by the mean over a step's prompts; P are the positions. A member that diverges has a
+    status and raises nothing: it keeps its last finite parameters while the others go on.
 
     Args:
         predictor: A predictor, or an :class:`Ensemble` of them. Its floating-point arrays are trained.
-        task: Samples prompts and owns the loss.
-        steps: Number of updates; or :class:`Until`: at most so many, and rules that end a member earlier. With a
-            store, a run that has made fewer goes on to this number.
-        key: Key of the prompts. Member ``s`` draws from ``fold_in(key, s)`` and the step: not from what is swept.
-            Its generator is used throughout.
-        batch: Prompts a step; None, or as many as the fixed set has: all of it.
-        optimizer: An optax optimiser; or a factory of them, whose keyword arguments are swept. Each *object* is
-            compiled once: two calls of ``optax.adam(1e-3)`` are two.
+        task: A task; it samples prompts and has the loss.
+        steps: Number of updates; or :class:`Until`, with rules that end a member earlier. With a store, a shorter run
+            goes on to this number.
+        key: Key of the prompts. Member ``s`` draws from ``fold_in(key, s)`` and the step, whatever is swept. All
+            random numbers come from its generator.
+        batch: Number of prompts a step; None: the whole fixed set.
+        optimizer: An optax optimiser; or a factory of optimisers, whose keyword arguments are swept. Each *object* is
+            compiled once: two calls of ``optax.adam(1e-3)`` make two objects.
         sweep: Name -> values; members are crossed with every combination. Names are ``optimizer.<keyword>``,
-            ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), dots lead further down. A
-            number of the task changes its prompts or its loss: where the prompts are given, only the loss can. Or
-            :class:`Sweep`: also whether members run one after the other or side by side.
+            ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), with dots for nested attributes. A
+            number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode.
         data: Prompts stacked on a leading axis, for all members; or a number of prompts that every seed draws once
-            for itself; or :class:`Fixed`: also how minibatches are drawn. None: fresh prompts at every step, or
-            :class:`Fresh`: for so many steps in a row.
+            for itself; or :class:`Fixed`, with the kind of minibatches. None: fresh prompts at every step; or
+            :class:`Fresh`, which reuses them.
         positions: ``"every"`` that the predictor answers, ``"last"``, or integers.
-        record: When losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or steps. Or
-            :class:`Record`: also losses on held-out prompts, parameters to keep, and a bar that shows progress.
-        store: A directory for checkpoints; the same call goes on from what is there, to the same bits. Or
-            :class:`CheckpointStore`: also how often one is written.
+        record: Steps at which losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or
+            a sequence. Or :class:`Record`, with losses on held-out prompts, kept parameters and a progress bar.
+        store: A directory for checkpoints; the same call goes on from the newest, to the same bits. Or
+            :class:`CheckpointStore`, with the time between checkpoints.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
         devices: Number of this process's devices (``jax.local_devices()``) that share the work. The batch of a single
             member is divided: each device draws its part of a step's prompts, and the update is that of the mean
@@ -85,29 +84,29 @@ def fit(
         EnvironmentFault: The disk refuses; the last checkpoint stands.
     """
     require_key(key)
-    require_integer("devices", devices)
     until = steps if isinstance(steps, Until) else Until(steps)
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)
     record = record if isinstance(record, Record) else Record(record)
     store = store if isinstance(store, CheckpointStore | None) else CheckpointStore(store)
+    require_integer("devices", devices)
     record.require_within(until.steps)
     require_task(task)
 
     with not_begun():
         members = ensemble_of(predictor)
-        one = members.member(0)
-        require_places(sweep.values, task=task, predictor=one, optimizer=optimizer)
+        member = members.member(0)
+        require_places(sweep.values, task=task, predictor=member, optimizer=optimizer)
         require_optimizer(optimizer, sweep.values)
         stream = stream_of(source, batch)
-        prompt = prompt_of(task, source, record, key)
-        answered = require_prediction(one, task, prompt)
-        given = isinstance(source, Fixed) and source.shared is not None
-        drawn = not given or (record.shared is None and record.held_out != 0)
-        require_effect(sweep.values, task=task, predictor=one, prompt=prompt, key=key, drawn=drawn)
+        prompt = prompt_shape(task, source, record, key)
+        answer_count = require_prediction(member, task, prompt)
+        draws = not (isinstance(source, Fixed) and source.shared is not None)
+        draws |= record.shared is None and record.held_out != 0
+        require_effect(sweep.values, task=task, predictor=member, prompt=prompt, key=key, draws=draws)
 
         members = members.crossed(sweep.arrays)
-        params, frozen, static = parts(members, sweep.values, trainable)
+        params, frozen, static = partition(members, sweep.values, trainable)
         program = Program(
             static=static,
             task=task,
@@ -115,7 +114,7 @@ def fit(
             rules=until.rules,
             stream=stream,
             data=None if isinstance(source, Fresh) else source.shared,
-            positions=chosen_positions(positions, prompt.positions, answered),
+            positions=chosen_positions(positions, prompt.positions, answer_count),
             total=prompt.positions,
         )
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)

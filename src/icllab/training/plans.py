@@ -1,4 +1,4 @@
-"""All that decides a run, put together before its first step."""
+"""Everything that decides a run, built before its first step."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from icllab.training.records import Record
 from icllab.training.streams import Fixed, Fresh
 from icllab.training.sweeps import replaced
 
-HELD_OUT = 2**31  # folded into the key: no seed's
+HELD_OUT = 2**31  # folded into the key: larger than every seed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides a run: see :func:`icllab.training.fit`.
+    """Everything that decides a run: see :func:`icllab.training.fit`.
 
     Attributes:
         program: What members share.
-        constants: What each has to itself.
+        constants: What belongs to each member.
         params: The trained arrays before the first step, with a leading member axis.
         members: The predictors before the first step, with their coordinates.
-        steps: Updates at most.
-        record: What is written down.
-        held_out: Prompts on which the loss is recorded too, with a leading member axis unless they are shared.
+        steps: Largest number of updates.
+        record: What is recorded.
+        held_out: Held-out prompts, with a leading member axis unless members share them.
         key: Key of the prompts.
     """
 
@@ -46,103 +46,100 @@ class Plan:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Members and positions."""
+        """Numbers of members and positions."""
         return self.members.size, len(self.program.positions)
 
 
-def parts(members: Ensemble, names: Iterable[str], trainable: Callable[[Any], Any] | None) -> tuple[Any, Any, Any]:
-    """The trained arrays, the other arrays and what is no array of all members, initial values put in."""
-    stacked = replaced(members.stacked, "predictor", _numbers(members, names))
-    params, rest = eqx.partition(stacked, _mask(members.stacked, trainable))
+def partition(members: Ensemble, names: Iterable[str], trainable: Callable[[Any], Any] | None) -> tuple[Any, Any, Any]:
+    """Partition members into trained arrays, frozen arrays and static parts, after applying swept initial values."""
+    predictors = replaced(members.stacked, "predictor", _numbers(members, names))
+    params, remainder = eqx.partition(predictors, _mask(members.stacked, trainable))
     if not jax.tree.leaves(params):
-        raise expected("predictor", "floating-point arrays to train", type(stacked).__name__)
-    return params, *eqx.partition(rest, eqx.is_array)
+        raise expected("predictor", "floating-point arrays to train", type(predictors).__name__)
+    return params, *eqx.partition(remainder, eqx.is_array)
 
 
-def prompt_of(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyArray) -> Any:
-    """One prompt without its numbers, of the fixed set or the task; held-out ones of other shapes are refused."""
-    fixed = source.shared if isinstance(source, Fixed) else None
-    prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key) if fixed is None else _one(fixed)
+def prompt_shape(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyArray) -> Any:
+    """The shapes of one prompt of the fixed set or the task; raise if held-out prompts have other shapes."""
+    prompts = source.shared if isinstance(source, Fixed) else None
+    prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key) if prompts is None else _first(prompts)
     try:
         _ = prompt.positions
     except IndexError as error:
-        if fixed is None:
+        if prompts is None:
             raise
-        came = [list(leaf.shape) for leaf in jax.tree.leaves(fixed)]
         hint = "task.sample_many(16, key=key) makes some"
-        raise expected("data", "prompts stacked on one leading axis", came, hint) from error
-    if record.shared is not None:
-        expectation, came = (
-            [list(leaf.shape) for leaf in jax.tree.leaves(one)] for one in (prompt, _one(record.shared))
-        )
-        if came != expectation:
-            raise expected("held_out", f"prompts of the shapes that are trained on, {expectation}", came)
+        raise expected("data", "prompts stacked on a leading axis", _shapes(prompts), hint) from error
+    if record.shared is not None and _shapes(_first(record.shared)) != _shapes(prompt):
+        expectation = f"prompts of the shapes that are trained on, {_shapes(prompt)}"
+        raise expected("held_out", expectation, _shapes(_first(record.shared)))
     return prompt
 
 
 def member_constants(
     members: Ensemble, names: Iterable[str], frozen: Any, task: Any, source: Fresh | Fixed, *, key: PRNGKeyArray
 ) -> Constants:
-    """What each member has to itself: its key, its numbers and, of a fixed set that is not shared, its prompts."""
+    """Every member's key, swept numbers and, unless the fixed set is shared, prompts."""
     seeds = jnp.asarray(members.coordinates["seed"], jnp.uint32)
     keys = _folded(jnp.broadcast_to(key, seeds.shape), seeds)
     numbers = {name: value for name, value in _numbers(members, names).items() if not name.startswith("predictor.")}
     constants = Constants(_folded(keys, jnp.zeros_like(seeds)), frozen, numbers)
     if isinstance(source, Fresh) or source.shared is not None:
         return constants
-    return Constants(
-        constants.key, frozen, numbers, _drawn(task, constants, _folded(keys, jnp.ones_like(seeds)), source.size)
-    )
+    data = _sample(task, constants, _folded(keys, jnp.ones_like(seeds)), source.size)
+    return Constants(constants.key, frozen, numbers, data)
 
 
 def held_out_prompts(record: Record, task: Any, constants: Constants, key: PRNGKeyArray) -> Any:
-    """The prompts of :class:`Record`, drawn from every member's own task where a number of them was given."""
+    """The prompts of :class:`Record`; if it has their number, they are drawn from every member's task."""
     if not isinstance(record.held_out, int | np.integer):
         return record.held_out
     if record.held_out == 0:
         return None
     keys = jnp.broadcast_to(jax.random.fold_in(key, HELD_OUT), constants.key.shape)
-    return _drawn(task, constants, keys, int(record.held_out))
+    return _sample(task, constants, keys, int(record.held_out))
 
 
-def _one(prompts: Any) -> Any:
+def _first(prompts: Any) -> Any:
     """The shapes of one prompt of a stack."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+
+
+def _shapes(tree: Any) -> list[list[int]]:
+    return [list(leaf.shape) for leaf in jax.tree.leaves(tree)]
 
 
 def _numbers(members: Ensemble, names: Iterable[str]) -> dict[str, jax.Array]:
     return {name: jnp.asarray(members.coordinates[name]) for name in names}
 
 
-def _mask(stacked: Any, trainable: Callable[[Any], Any] | None) -> Any:
-    every = jax.tree.map(eqx.is_inexact_array, stacked)
+def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
+    """Whether each leaf is trained."""
+    floats = jax.tree.map(eqx.is_inexact_array, predictors)
     if trainable is None:
-        return every
+        return floats
     if not callable(trainable):
         hint = "lambda predictor: predictor.embedding is one"
         raise expected("trainable", "a function of the predictor, as in equinox.tree_at", trainable, hint)
-    none = jax.tree.map(lambda _: False, stacked)
     try:
-        return eqx.tree_at(trainable, none, trainable(every))
+        return eqx.tree_at(trainable, jax.tree.map(lambda _: False, predictors), trainable(floats))
     except (AttributeError, ValueError) as error:
-        raise expected(
-            "trainable", "parts of the predictor, as in equinox.tree_at", str(error).split("\n")[0]
-        ) from error
+        reason = str(error).split("\n")[0]
+        raise expected("trainable", "parts of the predictor, as in equinox.tree_at", reason) from error
 
 
 @eqx.filter_jit
 def _folded(keys: jax.Array, numbers: jax.Array) -> jax.Array:
-    """The key of each member, outside ``vmap``: not every generator folds to the same key within."""
+    """The key of each member, outside ``vmap``: some generators fold to another key within."""
     return jax.lax.map(lambda member: jax.random.fold_in(*member), (keys, numbers))
 
 
 @eqx.filter_jit
-def _drawn(task: Any, constants: Constants, keys: jax.Array, count: int) -> Any:
+def _sample(task: Any, constants: Constants, keys: jax.Array, count: int) -> Any:
     """``count`` prompts of every member's own task."""
 
-    def one(member: tuple[Constants, jax.Array]) -> Any:
-        its, key = member
-        its_task = replaced(task, "task", its.numbers)
-        return jax.vmap(lambda k: its_task.sample(key=k))(jax.random.split(key, count))
+    def sample(member: tuple[Constants, jax.Array]) -> Any:
+        member_task = replaced(task, "task", member[0].numbers)
+        return jax.vmap(lambda key: member_task.sample(key=key))(jax.random.split(member[1], count))
 
-    return jax.lax.map(one, (constants, keys))
+    return jax.lax.map(sample, (constants, keys))

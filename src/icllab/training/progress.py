@@ -1,4 +1,4 @@
-"""How far a run is, on stderr and only on a terminal: steps, loss, time left."""
+"""A progress bar on stderr: steps, loss, time left."""
 
 import contextlib
 import sys
@@ -8,10 +8,10 @@ Progress = Callable[[int, float, int], None]
 
 
 @contextlib.contextmanager
-def shown(steps: int, done: int, members: int, wanted: bool | None) -> Iterator[Progress]:
-    """A function ``(steps done, loss, members running)``; silent where ``wanted`` is false or nobody looks."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda done, loss, running: None
+def shown(steps: int, step: int, members: int, visible: bool | None) -> Iterator[Progress]:
+    """Yield ``show(step, loss, members running)``; it shows nothing unless ``visible``, or stderr is a terminal."""
+    if not (sys.stderr.isatty() if visible is None else visible):
+        yield lambda step, loss, running: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -23,13 +23,13 @@ def shown(steps: int, done: int, members: int, wanted: bool | None) -> Iterator[
         MofNCompleteColumn(),
         TextColumn("steps  left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}", markup=False),
+        TextColumn("{task.fields[text]}", markup=False),
     ]
     with Bar(*columns, console=Console(stderr=True), speed_estimate_period=3600.0) as bar:
-        task = bar.add_task("training", total=steps, completed=done, what="compiling")
+        task = bar.add_task("training", total=steps, completed=step, text="compiling")
 
-        def progress(done: int, loss: float, running: int) -> None:
-            of = "" if members == 1 else f", {running} of {members} members"
-            bar.update(task, completed=done, what=f"loss {loss:.4g}{of}")
+        def progress(step: int, loss: float, running: int) -> None:
+            count = "" if members == 1 else f", {running} of {members} members"
+            bar.update(task, completed=step, text=f"loss {loss:.4g}{count}")
 
         yield progress

@@ -97,28 +97,24 @@ class _TaskPart(eqx.Module):
         keys = _device_part(jax.random.split(key, count), self.parts)
         return jax.vmap(lambda k: self.task.sample(key=k))(keys)
 
+    def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
+        return self.task.loss(prediction, prompt)
+
 
 class _BatchPart(Program):
     """The program of one of several devices: it takes its part of every batch."""
 
     parts: int = eqx.field(static=True, kw_only=True)
 
+    def member_task(self, constants: Constants) -> Any:
+        return _TaskPart(super().member_task(constants), self.parts)
+
     def losses(self, constants: Constants, params: Any, prompts: Any) -> Float[Array, " position"]:
         return _mean(super().losses(constants, _with_mean_gradient(params), prompts))
 
-    def begin(self, constants: Constants, step: Int[Array, ""]) -> Any:
-        if self.stream.kind != "fresh":
-            return super().begin(constants, step)
-        return self.stream.begin(self._task_part(constants), constants.key, step)
-
     def draw(self, constants: Constants, stream_state: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
-        if self.stream.kind == "fresh":
-            return self.stream.draw(self._task_part(constants), None, stream_state, constants.key, step)
         prompts, stream_state = super().draw(constants, stream_state, step)
-        return _device_part(prompts, self.parts), stream_state
-
-    def _task_part(self, constants: Constants) -> _TaskPart:
-        return _TaskPart(self.member_task(constants), self.parts)
+        return prompts if self.stream.kind == "fresh" else _device_part(prompts, self.parts), stream_state
 
 
 def advance_on(

@@ -1,7 +1,7 @@
-r"""When a member is done: rules on its loss, evaluated in the compiled loop, one member at a time.
+r"""Stop rules on a member's loss, evaluated in the compiled loop.
 
-A rule is data. Its numbers are leaves, so that another threshold compiles nothing. A rule looks at the loss of the
-step's own prompts, which is noisy; ``memory`` steps of exponential averaging make it less so:
+A rule's numbers are leaves, so that another threshold compiles nothing. A rule sees the loss on the step's own
+prompts, which is noisy; exponential averaging over ``memory`` steps reduces the noise:
 
 .. math:: m_t = m_{t-1} + (L_t - m_{t-1}) / \min(t + 1, \text{memory})
 """
@@ -24,22 +24,20 @@ STATUS = ("ok", "stopped", "diverged")
 
 
 def _positive(name: str, value: Any) -> Array:
-    if isinstance(value, bool) or not isinstance(value, Real | np.ndarray | jax.Array):
+    real = isinstance(value, Real | np.ndarray | jax.Array) and not isinstance(value, bool)
+    if not real or np.ndim(value) != 0 or not bool(value > 0):
         raise expected(name, "a number > 0", value)
-    number = jnp.asarray(value, float)
-    if number.ndim != 0 or not bool(number > 0):
-        raise expected(name, "a number > 0", value)
-    return number
+    return jnp.asarray(value, float)
 
 
 class AbstractRule(eqx.Module):
-    """A rule has a state for each member, looks at one loss a step, and says whether that is the last."""
+    """A stop rule: it has a state for each member, sees one loss a step, and says whether that step is the last."""
 
     outcome: ClassVar[int] = STOPPED
 
     @abc.abstractmethod
     def start(self, like: Array) -> Any:
-        """The state before the first step, in the type of ``like``."""
+        """The state before the first step, with the dtype of ``like``."""
 
     @abc.abstractmethod
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
@@ -62,16 +60,16 @@ class TargetLoss(AbstractRule):
         return jnp.zeros((), like.dtype)
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
-        """Compare, once ``memory`` losses have been seen."""
+        """Compare the average with ``value`` after ``memory`` losses."""
         mean = _average(state, loss, step, self.memory)
         enough = (step + 1).astype(loss.dtype) >= self.memory.astype(loss.dtype)
         return mean, enough & (mean <= self.value.astype(loss.dtype))
 
 
 class Divergence(AbstractRule):
-    """Give up once the loss is more than ``factor`` times what it was at the first step.
+    """Give up once the loss is more than ``factor`` times that of the first step.
 
-    A loss that is not a number, or parameters that are not, end a member under any rules.
+    A loss or parameters that are not finite end a member under any rule.
     """
 
     outcome: ClassVar[int] = DIVERGED
@@ -82,7 +80,7 @@ class Divergence(AbstractRule):
         return jnp.zeros((), like.dtype)
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
-        """Compare with the first."""
+        """Compare with the first loss."""
         first = jnp.where(step == 0, loss, state)
         return first, (first > 0) & (loss > self.factor.astype(loss.dtype) * first)
 
@@ -95,28 +93,28 @@ class Plateau(AbstractRule):
     memory: Float[Array, ""] = eqx.field(default=100.0, converter=lambda v: _positive("memory", v))
 
     def start(self, like: Array) -> Any:
-        """The average, the average that is to be improved on, and when that one was taken."""
+        """The average, the average to compare with, and its step."""
         zero = jnp.zeros((), like.dtype)
         return zero, jnp.full((), jnp.inf, like.dtype), zero
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
-        """Every ``steps`` steps, compare with the average ``steps`` before."""
+        """Compare with the average ``steps`` before, every ``steps`` steps."""
         mean, anchor, since = state
         mean, now = _average(mean, loss, step, self.memory), (step + 1).astype(loss.dtype)
         due = now - since >= self.steps.astype(loss.dtype)
         bar = (1 - self.improvement.astype(loss.dtype)) * anchor
-        ended = due & jnp.isfinite(anchor) & (mean > bar)
-        return (mean, jnp.where(due, mean, anchor), jnp.where(due, now, since)), ended
+        stop = due & jnp.isfinite(anchor) & (mean > bar)
+        return (mean, jnp.where(due, mean, anchor), jnp.where(due, now, since)), stop
 
 
 @dataclass(frozen=True, init=False)
 class Until:
-    """How long to train: at most so many updates, and for each member no longer than its rules let it.
+    """Length of training: a largest number of updates, and rules that end a member earlier.
 
     ``fit(..., steps=Until(5000, TargetLoss(0.1)))`` ends a member at the first rule that is met.
 
     Attributes:
-        steps: Updates at most, at least 1.
+        steps: Largest number of updates, at least 1.
         rules: Stop rules, such as :class:`TargetLoss`, :class:`Plateau` and :class:`Divergence`.
     """
 
@@ -130,13 +128,8 @@ class Until:
         require_integer("steps", steps)
         for rule in rules:
             if not isinstance(rule, AbstractRule):
-                raise expected("rules", "stop rules, such as TargetLoss(0.1)", kind_of(rule), _with_numbers(rule))
+                missing_call = isinstance(rule, type) and issubclass(rule, AbstractRule)
+                hint = f"{rule.__name__}({'0.1' if rule is TargetLoss else ''}) is one" if missing_call else ""
+                raise expected("rules", "stop rules, such as TargetLoss(0.1)", kind_of(rule), hint)
         object.__setattr__(self, "steps", int(steps))
         object.__setattr__(self, "rules", rules)
-
-
-def _with_numbers(rule: Any) -> str:
-    """How a rule is made of its class."""
-    if not (isinstance(rule, type) and issubclass(rule, AbstractRule)):
-        return ""
-    return f"{rule.__name__}({'0.1' if rule is TargetLoss else ''}) is one"

@@ -21,7 +21,7 @@ class Fresh:
     """Prompts drawn afresh from the task.
 
     Attributes:
-        reuse: Steps in a row that have the same prompts before others are drawn.
+        reuse: Number of consecutive steps that use the same prompts.
     """
 
     reuse: int = 1
@@ -32,20 +32,20 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed set of prompts, of which every step takes some.
+    """A fixed set of prompts, from which every step takes a minibatch.
 
     Attributes:
-        prompts: Stacked on a leading axis: one set for all members. Or how many every seed draws once for itself.
-        minibatches: ``"epochs"``: without replacement, each epoch in another order; the ``n mod batch`` prompts that
-            fill no batch at its end are not used in it. ``"replacement"``: drawn with replacement.
+        prompts: Prompts stacked on a leading axis, one set for all members; or their number, drawn once by every seed.
+        minibatches: ``"epochs"``: without replacement, each epoch in another order; it leaves out the last
+            ``n mod batch`` prompts, which fill no batch. ``"replacement"``: with replacement.
     """
 
     prompts: Prompt | int
     minibatches: str = "epochs"
 
     def __post_init__(self) -> None:
-        known = isinstance(self.prompts, int | np.integer | Prompt) or hasattr(self.prompts, "positions")
-        if isinstance(self.prompts, bool) or not known:
+        accepted = isinstance(self.prompts, int | np.integer | Prompt) or hasattr(self.prompts, "positions")
+        if isinstance(self.prompts, bool) or not accepted:
             hint = "task.sample_many(16, key=key) makes some"
             raise expected("data", "prompts, or how many", type(self.prompts).__name__, hint)
         if self.size < 1:
@@ -55,17 +55,17 @@ class Fixed:
 
     @property
     def shared(self) -> Prompt | None:
-        """The set that all members share; None where every seed has its own."""
+        """The set that all members share; None if every seed has its own."""
         return None if isinstance(self.prompts, int | np.integer) else self.prompts
 
     @property
     def size(self) -> int:
-        """Prompts of the set."""
+        """Number of prompts."""
         return int(self.prompts) if isinstance(self.prompts, int | np.integer) else set_size("data", self.prompts)
 
 
 def source_of(data: Prompt | int | Fresh | Fixed | None) -> Fresh | Fixed:
-    """What ``fit``'s ``data`` stands for: None for fresh prompts, prompts or their number for a fixed set."""
+    """Convert the argument ``data`` of ``fit``: None to fresh prompts, prompts or their number to a fixed set."""
     if data is None:
         return Fresh()
     return data if isinstance(data, Fresh | Fixed) else Fixed(data)
@@ -75,10 +75,10 @@ class Stream(eqx.Module):
     """How a step's prompts are drawn.
 
     Attributes:
-        kind: ``fresh`` ones from the task; of a fixed set all, ``full``, or as :class:`Fixed` has it.
-        batch: Prompts a step.
-        size: Prompts of the fixed set; 0 for fresh ones.
-        reuse: Steps in a row that have the same fresh prompts.
+        kind: ``fresh``: from the task; ``full``: all of a fixed set; or the ``minibatches`` of :class:`Fixed`.
+        batch: Number of prompts a step.
+        size: Number of prompts of the fixed set; 0 for fresh prompts.
+        reuse: Number of consecutive steps that use the same fresh prompts.
     """
 
     kind: Kind = eqx.field(static=True)
@@ -88,11 +88,11 @@ class Stream(eqx.Module):
 
     @property
     def name(self) -> str:
-        """The kind, and how often fresh prompts are used if that is more than once."""
+        """The kind, and the number of uses of fresh prompts if it is more than one."""
         return self.kind if self.reuse == 1 else f"{self.kind}, reused {self.reuse}"
 
     def begin(self, task: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> Any:
-        """What one step hands on to the next: the order of an epoch, prompts that are reused, or nothing."""
+        """The state before ``step``: the order of an epoch, prompts that are reused, or nothing."""
         if self.reuse > 1:
             return self._fresh(task, key, step // jnp.int32(self.reuse))
         if self.kind != "epochs":
@@ -100,30 +100,30 @@ class Stream(eqx.Module):
         epoch = step // jnp.int32(self.size // self.batch)
         return jax.random.permutation(jax.random.fold_in(key, epoch), jnp.arange(self.size, dtype=jnp.int32))
 
-    def draw(self, task: Any, data: Any, carried: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[Any, Any]:
-        """The prompts of ``step``, leading axis ``batch``, and what is handed on to the next step."""
+    def draw(self, task: Any, data: Any, stream_state: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[Any, Any]:
+        """The prompts of ``step``, leading axis ``batch``, and the state after it."""
         if self.reuse > 1:
             first = step % jnp.int32(self.reuse) == 0
-            prompts = jax.lax.cond(first, lambda: self.begin(task, key, step), lambda: carried)
+            prompts = jax.lax.cond(first, lambda: self.begin(task, key, step), lambda: stream_state)
             return prompts, prompts
         if self.kind == "fresh":
-            return self._fresh(task, key, step), carried
+            return self._fresh(task, key, step), stream_state
         if self.kind == "full":
-            return data, carried
+            return data, stream_state
         if self.kind == "replacement":
             rows = jax.random.randint(jax.random.fold_in(key, step), (self.batch,), 0, self.size, jnp.int32)
         else:
             slot = step % jnp.int32(self.size // self.batch)
-            carried = jax.lax.cond(slot == 0, lambda: self.begin(task, key, step), lambda: carried)
-            rows = jax.lax.dynamic_slice_in_dim(carried, slot * self.batch, self.batch)
-        return jax.tree.map(lambda leaf: leaf[rows], data), carried
+            stream_state = jax.lax.cond(slot == 0, lambda: self.begin(task, key, step), lambda: stream_state)
+            rows = jax.lax.dynamic_slice_in_dim(stream_state, slot * self.batch, self.batch)
+        return jax.tree.map(lambda leaf: leaf[rows], data), stream_state
 
     def _fresh(self, task: Any, key: PRNGKeyArray, number: Int[Array, ""]) -> Any:
         return task.sample_many(self.batch, key=jax.random.fold_in(key, number))
 
 
 def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
-    """The stream of so many prompts a step from a source; None: the whole fixed set."""
+    """The stream with ``batch`` prompts a step from a source; None: the whole fixed set."""
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1):
         raise expected("batch", "an integer of at least 1, or None for the whole fixed set", batch)
     if isinstance(source, Fresh):
@@ -140,7 +140,7 @@ def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
 
 
 def set_size(name: str, prompts: Any) -> int:
-    """How many prompts a stack of them holds; ``name`` is that of the argument."""
+    """Number of prompts of a stack; ``name`` is the argument's, for errors."""
     leaves = [leaf for leaf in jax.tree.leaves(prompts) if eqx.is_array(leaf)]
     sizes = {leaf.shape[0] if leaf.ndim else -1 for leaf in leaves}
     if len(sizes) != 1 or -1 in sizes:
@@ -152,23 +152,21 @@ def set_size(name: str, prompts: Any) -> int:
 Positions = str | Sequence[int]
 
 
-def chosen_positions(positions: Positions, total: int, answered: int) -> tuple[int, ...]:
-    """Which of a prompt's ``total`` positions are trained on, from 0; the predictor answers the last ``answered``."""
-    if isinstance(positions, str):
-        if positions not in ("every", "last"):
-            raise expected("positions", "'every', 'last' or integers", positions)
-        return tuple(range(total - answered, total)) if positions == "every" else (total - 1,)
-    if not isinstance(positions, Iterable):
+def chosen_positions(positions: Positions, total: int, answer_count: int) -> tuple[int, ...]:
+    """The integers from 0 that ``positions`` stands for; the predictor answers the last ``answer_count``."""
+    if isinstance(positions, str) and positions in ("every", "last"):
+        return tuple(range(total - answer_count, total)) if positions == "every" else (total - 1,)
+    if isinstance(positions, str) or not isinstance(positions, Iterable):
         raise expected("positions", "'every', 'last' or integers", positions, "positions=[3] is one of them")
-    which = tuple(positions)
-    first = total - answered
-    if not which or not all(isinstance(i, int) and first <= i < total for i in which) or len(set(which)) < len(which):
-        raise expected("positions", f"different integers from {first} to {total - 1}", list(which))
-    return which
+    numbers, first = tuple(positions), total - answer_count
+    inside = all(isinstance(i, int) and first <= i < total for i in numbers)
+    if not numbers or not inside or len(set(numbers)) < len(numbers):
+        raise expected("positions", f"different integers from {first} to {total - 1}", list(numbers))
+    return numbers
 
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
-    """How many positions ``predictor`` answers; one whose answer the task cannot judge is refused."""
+    """Number of positions that ``predictor`` answers; raise if the task cannot judge its answer."""
     total = prompt.positions
     expectation = f"a prediction with {total} positions, or 1 for the last"
     try:
@@ -176,25 +174,25 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     except IclError:
         raise
     except Exception as error:
-        fitting = "that JAX can trace" if isinstance(error, jax.errors.JAXTypeError) else "for prompts of this task"
+        condition = "that JAX can trace" if isinstance(error, jax.errors.JAXTypeError) else "for prompts of this task"
         name = getattr(predictor, "__name__", None) or type(predictor).__name__
-        first = (str(error).splitlines() or [""])[0]
-        raise expected("predictor", f"one {fitting}", f"{name}, {type(error).__name__}: {first}") from error
+        reason = (str(error).splitlines() or [""])[0]
+        raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
     if not prediction.shape or prediction.shape[0] not in (1, total):
         raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
-    answered = prediction.shape[0]
+    count = prediction.shape[0]
     try:
         loss = eqx.filter_eval_shape(task.loss, prediction, prompt)
     except IclError:
         raise
     except Exception as error:
-        came = f"{prediction.dtype}{list(prediction.shape)}"
-        raise expected("predictor", "a prediction that task.loss can judge", came) from error
-    if loss.shape != (answered,):
-        raise expected("task.loss", f"one number for each of {answered} positions", list(loss.shape))
-    return answered
+        kind = f"{prediction.dtype}{list(prediction.shape)}"
+        raise expected("predictor", "a prediction that task.loss can judge", kind) from error
+    if loss.shape != (count,):
+        raise expected("task.loss", f"one number for each of {count} positions", list(loss.shape))
+    return count
 
 
 def losses_at(
@@ -202,13 +200,13 @@ def losses_at(
 ) -> Float[Array, " position"]:
     """The mean over prompts of the loss at the chosen positions."""
 
-    def one(prompt: Any) -> Array:
-        found = task.loss(predictor(prompt), prompt)
-        first = total - found.shape[0]
+    def prompt_losses(prompt: Any) -> Array:
+        losses = task.loss(predictor(prompt), prompt)
+        first = total - losses.shape[0]
         if positions == tuple(range(first, total)):
-            return found
+            return losses
         if positions == (total - 1,):
-            return found[-1:]
-        return found[jnp.asarray([i - first for i in positions])]
+            return losses[-1:]
+        return losses[jnp.asarray([i - first for i in positions])]
 
-    return jnp.mean(jax.vmap(one)(prompts), axis=0)
+    return jnp.mean(jax.vmap(prompt_losses)(prompts), axis=0)

@@ -1,9 +1,9 @@
-"""Which numbers differ between members: names, their product, and where a number goes."""
+"""Numbers that differ between members: names, their product, and the leaves they replace."""
 
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,11 @@ MODES = ("auto", "map", "vmap")
 
 @dataclass(frozen=True)
 class Sweep:
-    """What members differ in, and how they are run.
+    """Numbers that differ between members, and the mode in which members run.
 
     Attributes:
         values: Name -> values, as ``sweep`` of :func:`icllab.fit <icllab.training.fitting.fit>`. Empty: an ensemble's
-            members as they are.
+            members stay as they are.
         mode: ``"map"``: members one after the other; ``"vmap"``: side by side; ``"auto"``: one after the other on a
             processor, side by side on other devices.
     """
@@ -47,43 +47,43 @@ class Sweep:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The values of each name in JAX's own float type."""
+        """The values of each name in JAX's float type."""
         return {name: swept_values(name, values) for name, values in self.values.items()}
 
 
 def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """``8`` means 0 to 7; a sequence is taken as it is. Each is one member's random stream, and comes once."""
+    """Different seeds: ``8`` means 0 to 7, a sequence is used unchanged. A seed is one member's random stream."""
     expectation = "at least one, different integers from 0 to 2^31 - 1"
     try:
         if isinstance(seeds, bool | str | bytes):
             raise TypeError
-        several = tuple(range(seeds)) if isinstance(seeds, int) else tuple(operator.index(seed) for seed in seeds)
+        numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(operator.index(seed) for seed in seeds)
     except TypeError:
         raise expected("seeds", expectation, seeds, "seeds=2 is 0 and 1") from None
-    if not several or len(set(several)) != len(several) or min(several) < 0 or max(several) >= 2**31:
+    if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= 2**31:
         raise expected("seeds", expectation, seeds)
-    return several
+    return numbers
 
 
 def swept_values(name: str, values: Any) -> np.ndarray:
-    """The values of one swept number as an array in JAX's own float type."""
-    found = np.asarray(values)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iuf" or not np.all(np.isfinite(found)):
+    """The values of one swept number as an array in JAX's float type."""
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
         raise expected(name, "a sequence of finite numbers to sweep", values)
-    return found.astype(jnp.zeros(()).dtype)
+    return array.astype(jnp.zeros(()).dtype)
 
 
 def product(axes: Mapping[str, Sequence[Any] | np.ndarray]) -> dict[str, np.ndarray]:
     """Every combination, the last axis fastest: name -> value of each combination."""
     combinations = list(itertools.product(*axes.values()))
     return {
-        name: np.asarray([one[i] for one in combinations], np.asarray(values).dtype)
+        name: np.asarray([combination[i] for combination in combinations], np.asarray(values).dtype)
         for i, (name, values) in enumerate(axes.items())
     }
 
 
 def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer: Any) -> None:
-    """Refuse a swept name that leads nowhere, or to something that is not a number."""
+    """Raise unless every swept name leads to a number, or to a keyword of the optimiser's factory."""
     for name in names:
         place, _, path = name.partition(".")
         if place == "optimizer":
@@ -91,45 +91,45 @@ def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer
             continue
         leaf = attribute({"task": task, "predictor": predictor}[place], path, name)
         if not eqx.is_inexact_array(leaf) or leaf.ndim != 0:
-            came = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
-            raise expected(name, "a number that is a leaf", came, "a shape or an array is not swept in one ensemble")
+            kind = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
+            raise expected(name, "a number that is a leaf", kind, "a shape or an array is not swept in one ensemble")
 
 
 def require_effect(
-    names: Iterable[str], *, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, drawn: bool
+    names: Iterable[str], *, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, draws: bool
 ) -> None:
-    """Refuse swept numbers of the task that change neither its loss nor, where some are ``drawn``, its prompts."""
+    """Raise if a swept number of the task changes neither its loss nor, if the run ``draws`` some, its prompts."""
     for name in names:
-        if name.startswith("task.") and not _has_effect(name, task, predictor, prompt, key, drawn):
-            if drawn:
+        if name.startswith("task.") and not _has_effect(name, task, predictor, prompt, key, draws):
+            if draws:
                 raise expected(name, "a number that prompts or loss depend on", "one without effect")
             hint = "data=16 has every seed draw so many from its own task"
             raise expected(name, "a number that the loss of given prompts depends on", "one that only draws them", hint)
 
 
-def _has_effect(name: str, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, drawn: bool) -> bool:
-    """Whether a result differs along an axis of values of the number, as ``vmap`` sees it without computing any."""
+def _has_effect(name: str, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, draws: bool) -> bool:
+    """Whether loss or prompts have an axis if the number has one; ``vmap`` knows without computing them."""
 
     def results(values: jax.Array, prompt: Any, prediction: jax.Array, key: PRNGKeyArray) -> Any:
-        def one(value: jax.Array) -> Any:
-            own = replaced(task, "task", {name: value})
-            made = eqx.filter(own.sample(key=key), eqx.is_array) if drawn else None
-            return own.loss(prediction, prompt), made
+        def result(value: jax.Array) -> Any:
+            member_task = replaced(task, "task", {name: value})
+            prompts = eqx.filter(member_task.sample(key=key), eqx.is_array) if draws else None
+            return member_task.loss(prediction, prompt), prompts
 
-        return jax.vmap(one, out_axes=None)(values)
+        return jax.vmap(result, out_axes=None)(values)
 
     prediction = eqx.filter_eval_shape(predictor, prompt)
     try:
         eqx.filter_eval_shape(results, jax.ShapeDtypeStruct((2,), jnp.zeros(()).dtype), prompt, prediction, key)
     except Exception:
-        return True  # vmap refuses to take as one what differs; what it cannot follow is not refused
+        return True  # vmap refuses out_axes=None for results with an axis; what it cannot trace passes
     return False
 
 
 def require_optimizer(optimizer: Any, names: Iterable[str]) -> None:
-    """Refuse what is no optimiser and is not made one by what is swept."""
+    """Raise unless ``optimizer`` is an optimiser, or a factory with swept keyword arguments."""
     if any(name.startswith("optimizer.") for name in names):
-        return  # a factory: `require_places` has seen it
+        return  # a factory: `require_places` has checked it
     if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         hint = "call it, or sweep its arguments" if callable(optimizer) else "optax has them"
         raise expected("optimizer", "an optax optimiser, or a factory that is swept", optimizer, hint)
@@ -145,7 +145,7 @@ def _require_keyword(name: str, keyword: str, optimizer: Any) -> None:
 
 
 def attribute(tree: Any, path: str, name: str) -> Any:
-    """What stands at a dotted path of attributes; an unknown one is refused with the nearest."""
+    """The attribute at a dotted path; raise with the nearest name if there is none."""
     for part in path.split("."):
         if not hasattr(tree, part):
             raise unknown(f"part of {name!r}:", part, getattr(tree, "__dataclass_fields__", {}))
@@ -154,24 +154,15 @@ def attribute(tree: Any, path: str, name: str) -> Any:
 
 
 def replaced(tree: Any, place: str, numbers: Mapping[str, jax.Array]) -> Any:
-    """``tree`` with the swept numbers that belong to ``place`` put in."""
+    """Replace the leaves of ``tree`` that the swept numbers of ``place`` name."""
     for name, value in numbers.items():
         if name.startswith(f"{place}."):
-            where = _getter(name.partition(".")[2])
-            tree = eqx.tree_at(where, tree, value.astype(where(tree).dtype))
+            leaf = operator.attrgetter(name.partition(".")[2])
+            tree = eqx.tree_at(leaf, tree, value.astype(leaf(tree).dtype))
     return tree
 
 
-def _getter(path: str) -> Callable[[Any], Any]:
-    def get(tree: Any) -> Any:
-        for part in path.split("."):
-            tree = getattr(tree, part)
-        return tree
-
-    return get
-
-
 def swept_optimizer(optimizer: Any, numbers: Mapping[str, jax.Array]) -> Any:
-    """The optimiser itself, or what its factory makes of one member's numbers."""
+    """The optimiser itself, or the one that its factory makes of a member's numbers."""
     keywords = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("optimizer.")}
     return optimizer(**keywords) if keywords else optimizer

@@ -38,12 +38,12 @@ def roll_back(replay: Callable[[jax.Array], State], after: State, first: int, la
         first: The stretch's first step, before which all parameters are finite.
         last: The step after its last.
     """
-    lost = ~np.asarray(finite_members(after))
-    if not lost.any():
+    nonfinite = ~np.asarray(finite_members(after))
+    if not nonfinite.any():
         return after
     # Parameters are finite after the steps before `low`, and not after those before `high`.
-    low = np.full(lost.shape, first, np.int32)
-    high = np.where(lost, last, first + 1).astype(np.int32)
+    low = np.full(nonfinite.shape, first, np.int32)
+    high = np.where(nonfinite, last, first + 1).astype(np.int32)
     while (high - low > 1).any():
         middle = (low + high) // 2
         finite = np.asarray(finite_members(replay(jnp.asarray(middle))))
@@ -52,7 +52,7 @@ def roll_back(replay: Callable[[jax.Array], State], after: State, first: int, la
     before = eqx.tree_at(
         lambda state: (state.status, state.ended), replay(limit), (jnp.full_like(after.status, DIVERGED), limit)
     )
-    mask = jnp.asarray(lost)
+    mask = jnp.asarray(nonfinite)
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), before, after)
 
 
@@ -168,22 +168,22 @@ class TrainingLoop:
         if checkpoints is not None and (saved_step != self.step or not checkpoints.steps()):
             self.save(checkpoints)
 
-    def finish(self, begun: int) -> Run:
+    def finish(self, start: int) -> Run:
         """The run as a value."""
         plan, history, state = self.plan, self.history, strong(self.state)  # the trained arrays are on one device
         status, ended = np.asarray(state.status), np.asarray(state.ended)
-        reached = plan.steps if self.running else int(ended.max())
-        final = np.where((ended == reached)[:, None], history.final, np.nan)
+        last = plan.steps if self.running else int(ended.max())
+        final = np.where((ended == last)[:, None], history.final, np.nan)
         if self.running:
             # The losses of the step after the last, without its update: a longer run records the same.
-            losses = np.asarray(self.advance(reached + 1)[1][0])
+            losses = np.asarray(self.advance(last + 1)[1][0])
             final = np.where((status == RUNNING)[:, None], losses, final)
-        steps = [*(step for step in self.due if step < reached), reached]
+        steps = [*(step for step in self.due if step < last), last]
         dims = ("member", "step", "position")
         variables: dict[str, Any] = {
             "training_loss": (dims, history.table("losses", steps, final)),
             "status": ("member", np.asarray(STATUS)[status]),
-            "ended": ("member", np.where(ended < 0, reached, ended)),
+            "ended": ("member", np.where(ended < 0, last, ended)),
         }
         if plan.held_out is not None:
             mean, error = self.evaluate()
@@ -197,7 +197,7 @@ class TrainingLoop:
             "batch": plan.program.stream.batch,
             "prompts": plan.program.stream.name,
             "steps": plan.steps,
-            "resumed_at": begun,
+            "resumed_at": start,
             "seconds": self.seconds,
             "versions": environment(),
         }
@@ -227,15 +227,15 @@ def train(plan: Plan, *, mode: str, devices: int, store: CheckpointStore | None)
         elif mode == "auto":
             mode = default_mode(plan.members.size)
         loop.use(mode, division)
-    begun = loop.step
+    start = loop.step
     try:
         with progress.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
             loop.drive(checkpoints, store.seconds if store else 0.0, show)
-        run = loop.finish(begun)
+        run = loop.finish(start)
         if checkpoints is not None:
             write_finished(checkpoints.root, run, loop.state.params)
     except KeyboardInterrupt:
-        raise _interrupted(loop, checkpoints, begun) from None
+        raise _interrupted(loop, checkpoints, start) from None
     return run
 
 
@@ -251,10 +251,10 @@ def _stored_mode(header: Mapping[str, Any], mode: str, devices: int, store: Any)
             f"mode: expected {header['mode']!r}, with which the run in {store.path} began, got {mode!r}; "
             "choose another store"
         )
-    begun = (header.get("division") or {"devices": 1})["devices"]
-    if devices != begun:
+    count = (header.get("division") or {"devices": 1})["devices"]
+    if devices != count:
         warnings.warn(
-            f"{store.path}: the run began on {begun} device{'s' * (begun > 1)}, and goes on with {devices}: "
+            f"{store.path}: the run began on {count} device{'s' * (count > 1)}, and goes on with {devices}: "
             "not with the same bits",
             stacklevel=4,
         )
@@ -279,12 +279,12 @@ def not_begun() -> Iterator[None]:
         raise TrainingInterrupted(message) from None
 
 
-def _interrupted(loop: TrainingLoop, checkpoints: Checkpoints | None, begun: int) -> TrainingInterrupted:
-    """Save the present state if there is a store and steps were made since ``begun``, and say so."""
+def _interrupted(loop: TrainingLoop, checkpoints: Checkpoints | None, start: int) -> TrainingInterrupted:
+    """Save the present state if there is a store and steps were made since ``start``, and say so."""
     message = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
     if checkpoints is None:
         return TrainingInterrupted(message + "nothing is kept; with store='DIR' the same call goes on where it stood")
-    if loop.step > begun:
+    if loop.step > start:
         loop.save(checkpoints)
     if not loop.step:
         return TrainingInterrupted(message + "nothing is kept yet, the same call starts again")
