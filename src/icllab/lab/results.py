@@ -251,10 +251,10 @@ class Store:
                 cells.append((cell, dataset))
         if missing:
             failures = [path for cell in missing if (path := self.failure(cell)).exists()]
-            failed = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
+            reason = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
             raise CellsMissing(
                 f"{claim.name}: expected {len(cells) + len(missing)} cells, {len(missing)} are missing (the first: "
-                f"{spelled(missing[0])}){failed}; `icl run {claim.name}` with the same --out computes them"
+                f"{spelled(missing[0])}){reason}; `icl run {claim.name}` with the same --out computes them"
             )
         return assemble(claim, grids, cells)
 
