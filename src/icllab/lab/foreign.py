@@ -76,13 +76,13 @@ def _dataset(path: Path, answer: bytes) -> "xr.Dataset":
                 raise ValueError("compressed arrays")
         with np.load(io.BytesIO(answer), allow_pickle=False) as arrays:
             content = json.loads(str(arrays["content"]))
-            parts = [*content["coords"].values(), *content["data_vars"].values()]
-            for attributes in (content["attrs"], *(part["attrs"] for part in parts)):
+            parts = {**content["data_vars"], **content["coords"]}
+            for attributes in (content["attrs"], *(part["attrs"] for part in parts.values())):
                 if not all(isinstance(value, str | int | float) for value in attributes.values()):
                     raise TypeError("an attribute that is neither a number nor text")
-            for i, part in enumerate(parts):
-                part["data"] = arrays[f"v{i}"]
-        return xr.Dataset.from_dict(content)
+            variables = {n: (tuple(part["dims"]), arrays[f"v.{n}"], part["attrs"]) for n, part in parts.items()}
+        coordinates = {name: variables.pop(name) for name in content["coords"]}
+        return xr.Dataset(variables, coordinates, content["attrs"])
     except (ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, MemoryError) as error:
         raise InputError(f"{path}: expected arrays with named axes, got {type(error).__name__}: {error}") from error
 
@@ -114,10 +114,11 @@ def _answer(path: str) -> bytes:
         if size > LARGEST:
             raise ValueError(f"{size} bytes of arrays, where {LARGEST} are allowed")
         content = dataset.to_dict(data=False)
-        values = [np.asarray(dataset[name]) for part in ("coords", "data_vars") for name in content[part]]
-    arrays = {f"v{i}": v.astype(str) if v.dtype.kind == "O" else v for i, v in enumerate(values)}
+        values = {str(name): np.asarray(variable) for name, variable in dataset.variables.items()}
+    arrays = {f"v.{name}": v.astype(str) if v.dtype.kind == "O" else v for name, v in values.items()}
+    arrays["content"] = np.asarray(json.dumps(content, default=plain))
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, content=json.dumps(content, default=plain), **arrays)
+    np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 

@@ -303,7 +303,8 @@ def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordina
             inner = target.dims[len(claim.static) :]
             target.loc[{axis: place[str(axis)] for axis in target.dims}] = variable.transpose(*inner).values
     attributes = shared_attributes([dataset.attrs for _, dataset in cells])
-    return whole.assign_attrs(attributes, names=json.dumps(claim.vocabulary.described()))
+    attributes["names"] = json.dumps(claim.vocabulary.described())
+    return xr.Dataset({name: values.variable for name, values in whole.data_vars.items()}, axes, attributes)
 
 
 def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
