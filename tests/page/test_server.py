@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_read_is_a_red_card_with_its_reason(damage, opened
 
 
 def test_a_file_that_kills_its_reader_kills_nothing_else(opened, results, monkeypatch):
-    monkeypatch.setattr("icllab.lab.foreign._asked", killed)
+    monkeypatch.setattr("icllab.lab.foreign._child_output", killed)
     (results / "hostile.nc").write_bytes(b"x")
     page = opened(results)
     assert "a file that kills its reader" in file_card(page)

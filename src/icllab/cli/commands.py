@@ -69,7 +69,7 @@ ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with c
 Control: TypeAlias = Annotated[
     str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
 ]
-Recorded: TypeAlias = Annotated[bool, _switch("Read the data of the claim's record instead.")]
+FromRecord: TypeAlias = Annotated[bool, _switch("Read the data of the claim's record instead.")]
 File: TypeAlias = Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")]
 
 
@@ -184,7 +184,7 @@ def run(
 @app.command(sort_key=4)
 def check(
     *names: Claims,
-    recorded: Recorded = False,
+    recorded: FromRecord = False,
     record: Annotated[bool, _switch("Note the verdict and its data in the claim's record.")] = False,
     options: Selection = SELECTION,
 ) -> Report:
@@ -202,7 +202,7 @@ def draw(
     to: Annotated[
         Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
     ] = None,
-    recorded: Recorded = False,
+    recorded: FromRecord = False,
     options: Selection = SELECTION,
 ) -> Report:
     """Draw the figure of results, as PNG and PDF."""

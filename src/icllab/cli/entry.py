@@ -95,8 +95,8 @@ def _explained(error: BaseException) -> tuple[int, str, str]:
     if isinstance(error, IclError):
         return error.exit_status, _KINDS[error.exit_status], _one_line(str(error))
     if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        return 4, _KINDS[4], _one_line(f"the system refused{where}: {error.strerror or error}")
+        path = f" {error.filename}" if error.filename else ""
+        return 4, _KINDS[4], _one_line(f"the system refused{path}: {error.strerror or error}")
     return 4, "internal", _one_line(f"{type(error).__name__}: {error} (a mistake in icl; --debug shows where)")
 
 
@@ -110,9 +110,9 @@ def _stdout_kept_clean() -> Iterator[None]:
     """What a claim, a library or a worker prints goes to stderr: stdout is for the answer alone."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a closed stdout has nothing to keep clean
-            saved = os.dup(1)
-            stack.callback(os.close, saved)
-            stack.callback(os.dup2, saved, 1)
+            stdout = os.dup(1)
+            stack.callback(os.close, stdout)
+            stack.callback(os.dup2, stdout, 1)
             os.dup2(2, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield

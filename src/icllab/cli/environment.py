@@ -60,13 +60,13 @@ def _guarded(part: Callable[[], Iterator[Row]]) -> Iterator[Row]:
 
 def _python() -> Iterator[Row]:
     low, high = PYTHONS
-    here = sys.version_info[:2]
-    wanted = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
+    running = sys.version_info[:2]
+    range_tested = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if here < low:
-        yield Row("python", "problem", f"{version}; expected {wanted}")
-    elif here > high:
-        yield Row("python", "note", f"{version}; tested: {wanted}")
+    if running < low:
+        yield Row("python", "problem", f"{version}; expected {range_tested}")
+    elif running > high:
+        yield Row("python", "note", f"{version}; tested: {range_tested}")
     else:
         yield Row("python", "ok", version)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -78,7 +78,7 @@ def _packages() -> Iterator[Row]:
     """Requirements must be met; pinned versions, where the checkout has them, are what was tested."""
     from packaging.requirements import Requirement
 
-    pins, optional, met = _pins(), {}, 0
+    pins, optional, count = _pins(), {}, 0
     for requirement in map(Requirement, metadata.requires(DISTRIBUTION) or []):
         extra = str(requirement.marker).partition('extra == "')[2].partition('"')[0] if requirement.marker else ""
         if requirement.name == DISTRIBUTION:
@@ -95,8 +95,8 @@ def _packages() -> Iterator[Row]:
         elif pins.get(requirement.name, version) != version:
             yield Row(requirement.name, "note", f"{version}; {pins[requirement.name]} was tested")
         else:
-            met += 1
-    yield Row("packages", "ok", f"{met} of the core as {'pinned' if pins else 'required'}")
+            count += 1
+    yield Row("packages", "ok", f"{count} of the core as {'pinned' if pins else 'required'}")
     for extra, parts in optional.items():
         lacking = [str(requirement.name) for requirement, sound in parts if not sound]
         detail = "installed" if not lacking else f"without {', '.join(lacking)}; pip install '{DISTRIBUTION}[{extra}]'"
@@ -111,8 +111,8 @@ def _pins() -> dict[str, str]:
     if not path.is_file():
         return {}
     lines = (line.strip() for line in path.read_text("utf-8").splitlines())
-    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    return {r.name: str(r.specifier).removeprefix("==") for r in pinned if r.marker is None or r.marker.evaluate()}
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {r.name: str(r.specifier).removeprefix("==") for r in pins if r.marker is None or r.marker.evaluate()}
 
 
 def _jax() -> Iterator[Row]:
@@ -141,11 +141,11 @@ def _jax() -> Iterator[Row]:
 
 def _disk(out: Path) -> Iterator[Row]:
     """Whether a file can be written, flushed and moved where results go; nothing is left behind."""
-    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     name = f"results in {out}"
     try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".icl-doctor-") as folder:
-            first, second = Path(folder, "a"), Path(folder, "b")
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".icl-doctor-") as trial:
+            first, second = Path(trial, "a"), Path(trial, "b")
             with first.open("wb") as file:
                 file.write(bytes(1 << 20))
                 file.flush()
@@ -154,5 +154,5 @@ def _disk(out: Path) -> Iterator[Row]:
     except OSError as error:
         yield Row(name, "problem", f"cannot write there: {error.strerror}; choose another --out")
         return
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(folder).free
     yield Row(name, "ok" if free > _SPACE_NEEDED else "problem", f"writable, {free / 1e9:.1f} GB free")

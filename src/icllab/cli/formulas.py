@@ -68,39 +68,38 @@ class Formula:
     @property
     def usage(self) -> str:
         """``name key=value ...`` with what may be left out in brackets."""
-        given = {p: value if value != "None" else "" for p, value in self.defaults.items()}
-        words = (f"[{p}={given[p]}]" if p in given else f"{p}=" for p in self.kinds)
+        defaults = {p: value if value != "None" else "" for p, value in self.defaults.items()}
+        words = (f"[{p}={defaults[p]}]" if p in defaults else f"{p}=" for p in self.kinds)
         return " ".join([self.name, *words])
 
 
 @functools.cache
 def listing() -> dict[str, Formula]:
     """Every formula by name. The sources are parsed, not imported."""
-    found = [
-        formula
+    return {
+        formula.name: formula
         for path in sorted(Path(icllab.__file__).with_name("theory").glob("[a-z]*.py"))
         for node in ast.parse(path.read_bytes()).body
         if (formula := _formula(path.stem, node)) is not None
-    ]
-    return {formula.name: formula for formula in found}
+    }
 
 
 def _formula(module: str, node: ast.stmt) -> Formula | None:
     if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
         return None
     a = node.args
-    written = {p.arg: ast.unparse(p.annotation) if p.annotation else "" for p in [*a.args, *a.kwonlyargs]}
-    if a.posonlyargs or a.vararg or a.kwarg or not written or not _KINDS.keys() >= set(written.values()):
+    annotations = {p.arg: ast.unparse(p.annotation) if p.annotation else "" for p in [*a.args, *a.kwonlyargs]}
+    if a.posonlyargs or a.vararg or a.kwarg or not annotations or not _KINDS.keys() >= set(annotations.values()):
         return None
-    given = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
-    defaults = {p.arg: ast.unparse(d) for p, d in [*given, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
+    pairs = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
+    defaults = {p.arg: ast.unparse(d) for p, d in [*pairs, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
     first = (ast.get_docstring(node) or "").partition("\n\n")[0]
     summary = " ".join(_ROLE.sub(r"\1", first).split())
-    kinds = {name: _KINDS[annotation] for name, annotation in written.items()}
-    found = Formula(module, node.name, kinds, defaults, summary)
+    kinds = {name: _KINDS[annotation] for name, annotation in annotations.items()}
+    formula = Formula(module, node.name, kinds, defaults, summary)
     answer = ast.unparse(node.returns) if node.returns else ""
-    asked = answer in _ANSWERS if found.pointwise else "number" in kinds.values()
-    return found if asked and kinds.keys().isdisjoint(_MATRICES) else None
+    numeric = answer in _ANSWERS if formula.pointwise else "number" in kinds.values()
+    return formula if numeric and kinds.keys().isdisjoint(_MATRICES) else None
 
 
 def overview() -> Report:
@@ -116,7 +115,7 @@ def overview() -> Report:
 
 
 def evaluate(name: str, words: Sequence[str]) -> Report:
-    """The formula's values on the grid of all combinations of the values given."""
+    """The formula's values on the grid of all combinations of the values."""
     import numpy as np
 
     formulas = listing()
@@ -128,55 +127,57 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
             raise InputError(f"unknown formula {name!r}; did you mean {' or '.join(map(repr, near))}?")
         raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
     formula = formulas[name]
-    given = _assigned(formula, words)
-    swept = [p for p, values in given.items() if len(values) > 1 and not formula.whole(p)]
-    shape = tuple(len(given[p]) for p in swept)
+    values = _assigned(formula, words)
+    swept = [p for p, numbers in values.items() if len(numbers) > 1 and not formula.whole(p)]
+    shape = tuple(len(values[p]) for p in swept)
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
     function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
     if formula.pointwise:
-        points = itertools.product(*(given[p] if p in swept else [given[p]] for p in given))
-        asked = [_arguments(formula, dict(zip(given, point, strict=True))) for point in points]
-        found = [dict(_columns(formula.function, function(**arguments))) for arguments in asked]
-        columns = {c: _table([np.asarray(one[c]).tolist() for one in found], shape) for c in found[0]}
+        points = itertools.product(*(values[p] if p in swept else [values[p]] for p in values))
+        calls = [_arguments(formula, dict(zip(values, point, strict=True))) for point in points]
+        rows = [dict(_columns(formula.function, function(**arguments))) for arguments in calls]
+        columns = {c: _table([np.asarray(row[c]).tolist() for row in rows], shape) for c in rows[0]}
     else:
         arguments = {
-            p: np.reshape(values, [-1 if q == p else 1 for q in swept]) if p in swept else _single(values)
-            for p, values in given.items()
+            p: np.reshape(numbers, [-1 if q == p else 1 for q in swept]) if p in swept else _single(numbers)
+            for p, numbers in values.items()
         }
         answer = function(**arguments)
         columns = {c: np.broadcast_to(v, shape) for c, v in _columns(formula.function, answer)}
     data = {
         "name": name,
-        "parameters": {p: values if p in swept else _single(values) for p, values in given.items()},
+        "parameters": {p: numbers if p in swept else _single(numbers) for p, numbers in values.items()},
         "axes": swept,
         "values": {c: v.tolist() for c, v in columns.items()},
     }
 
     def plain(console: "Console") -> None:
-        _write(console, formula, {p: given[p] for p in swept}, {p: given[p] for p in given if p not in swept}, columns)
+        _write(
+            console, formula, {p: values[p] for p in swept}, {p: values[p] for p in values if p not in swept}, columns
+        )
 
     return Report(data, plain)
 
 
 def _arguments(formula: Formula, point: Mapping[str, float | list[float]]) -> dict[str, Any]:
     """One point of a grid as a formula of counts takes it: whole numbers as integers, lists as lists."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in point.items():
         kind, values = formula.kinds[name], value if isinstance(value, list) else [value]
-        broken = [x for x in values if not float(x).is_integer()]
-        if kind == "count" and broken:
-            raise expected(name, "a whole number", broken[0])
+        fractions = [x for x in values if not float(x).is_integer()]
+        if kind == "count" and fractions:
+            raise expected(name, "a whole number", fractions[0])
         if kind == "flag" and values[0] not in (0, 1):
             raise expected(name, "0 or 1", values[0])
-        plain = values if kind == "number" or broken else [int(x) for x in values]
+        numbers = values if kind == "number" or fractions else [int(x) for x in values]
         if kind == "phase":
-            found[name] = _phase(name, values)
+            arguments[name] = _phase(name, values)
         elif kind == "flag":
-            found[name] = bool(values[0])
+            arguments[name] = bool(values[0])
         else:
-            found[name] = plain if kind in ("list", "spectrum") else _single(plain)
-    return found
+            arguments[name] = numbers if kind in ("list", "spectrum") else _single(numbers)
+    return arguments
 
 
 def _phase(name: str, values: Sequence[float]) -> Any:
@@ -211,29 +212,29 @@ def _columns(name: str, value: Any, within: str = "") -> Iterator[tuple[str, Any
     if not isinstance(parts, Mapping):
         yield name, value
         return
-    for part, one in parts.items():
-        named = f"{part:g}" if isinstance(part, float) else str(part)
-        yield from _columns(f"{within}{named}", one, within=f"{within}{named}.")
+    for part, content in parts.items():
+        label = f"{part:g}" if isinstance(part, float) else str(part)
+        yield from _columns(f"{within}{label}", content, within=f"{within}{label}.")
 
 
 def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
     """Parameter -> values, in the order of the formula's signature."""
-    given: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not sign:
             raise expected(formula.name, "key=value", word, f"usage: icl theory {formula.usage}")
         require_known(f"parameter of {formula.name}:", name, formula.kinds)
-        if name in given:
+        if name in values:
             raise expected(name, "each parameter once", word, "join its values with commas")
-        given[name] = numbers(name, text)
-    lacking = [p for p in formula.kinds if p not in given and p not in formula.defaults]
+        values[name] = numbers(name, text)
+    lacking = [p for p in formula.kinds if p not in values and p not in formula.defaults]
     if lacking:
         raise InputError(
-            f"{formula.name}: expected {', '.join(lacking)} too, got {', '.join(given) or 'no parameters'}; "
+            f"{formula.name}: expected {', '.join(lacking)} too, got {', '.join(values) or 'no parameters'}; "
             f"usage: icl theory {formula.usage}"
         )
-    return {p: given[p] for p in formula.kinds if p in given}
+    return {p: values[p] for p in formula.kinds if p in values}
 
 
 def numbers(name: str, text: str) -> list[float]:
@@ -255,18 +256,17 @@ def _range(name: str, part: str) -> list[float]:
             return (np.geomspace if log else np.linspace)(start, stop, count).tolist()
     except (ValueError, IndexError):
         pass
-    wanted = "a number, a list 1,2,4, a range start:stop:count or log:start:stop:count"
-    raise expected(name, wanted, part) from None
+    raise expected(name, "a number, a list 1,2,4, a range start:stop:count or log:start:stop:count", part) from None
 
 
 def _write(
     console: "Console",
     formula: Formula,
     swept: Mapping[str, Sequence[float]],
-    fixed: Mapping[str, Sequence[float]],
+    single: Mapping[str, Sequence[float]],
     columns: Mapping[str, Any],
 ) -> None:
-    at = ["at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in fixed.items())] if fixed else []
+    at = ["at " + ", ".join(f"{p} = {_spelled(v)}" for p, v in single.items())] if single else []
     _headed(console, formula.name, formula.summary, *at)
     rows = [
         [_cell(v) for v in (*point, *(c.flat[i] for c in columns.values()))]
@@ -297,9 +297,9 @@ def _cell(value: Any) -> str:
 
 def _spelled(values: Sequence[float]) -> str:
     """One number, or a spectrum by its first and last eigenvalues."""
-    shown = [f"{v:g}" for v in values]
-    shown = shown if len(shown) <= 4 else [*shown[:3], "...", shown[-1]]
-    return shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
+    texts = [f"{v:g}" for v in values]
+    texts = texts if len(texts) <= 4 else [*texts[:3], "...", texts[-1]]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -79,12 +79,19 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
 
     columns = [(row["claim"], *_recorded(row), _here(row), row["sentence"]) for row in rows]
     heading = ("claim", "record", "", "here", "about")
-    name, record, here = (max(len(column[i]) for column in [*columns, heading]) for i in (0, 1, 3))
-    console.print(Text(f"{'claim':<{name}}  {'record':<{record}}  {'here':<{here}}  about", "dim"), soft_wrap=True)
-    width = max(console.width - name - record - here - 6, 40)
+    name, record, results_width = (max(len(column[i]) for column in [*columns, heading]) for i in (0, 1, 3))
+    console.print(
+        Text(f"{'claim':<{name}}  {'record':<{record}}  {'here':<{results_width}}  about", "dim"), soft_wrap=True
+    )
+    width = max(console.width - name - record - results_width - 6, 40)
     for claim, verdict, style, results, sentence in columns:
         about = sentence if len(sentence) <= width else f"{sentence[: width - 1].rstrip()}…"
-        columns_text = (f"{claim:<{name}}  ", (f"{verdict:<{record}}", style), f"  {results:<{here}}  ", (about, "dim"))
+        columns_text = (
+            f"{claim:<{name}}  ",
+            (f"{verdict:<{record}}", style),
+            f"  {results:<{results_width}}  ",
+            (about, "dim"),
+        )
         console.print(Text.assemble(*columns_text), soft_wrap=True)
 
 

@@ -56,16 +56,16 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
     if to.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o: expected a file that ends in .html, got {str(to)!r}")
     sections = [reports.section(name, out, claims) for name in dict.fromkeys(names)]
-    stems = [f"{to.stem}-{one.card.claim.replace('/', '-')}.pdf" if one.pdf else None for one in sections]
+    stems = [f"{to.stem}-{part.card.claim.replace('/', '-')}.pdf" if part.pdf else None for part in sections]
     text = reports.html(sections, stems).encode()
     with disk_faults(f"cannot write {to}", "the results are kept"):
         to.parent.mkdir(parents=True, exist_ok=True)
-    for one, stem in zip(sections, stems, strict=True):
-        if one.pdf is not None and stem is not None:
-            write_atomically(to.with_name(stem), one.pdf, "the results are kept")
+    for part, stem in zip(sections, stems, strict=True):
+        if part.pdf is not None and stem is not None:
+            write_atomically(to.with_name(stem), part.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
-    verdicts = {one.card.claim: one.standing.verdict if one.standing else None for one in sections}
-    faults = [found.fault for one in sections for found in one.found if found.fault]
+    verdicts = {part.card.claim: part.standing.verdict if part.standing else None for part in sections}
+    faults = [evidence.fault for part in sections for evidence in part.found if evidence.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
 

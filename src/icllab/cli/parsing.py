@@ -16,11 +16,11 @@ def explained(error: CycloptsError) -> InputError:
     match error:
         case UnknownOptionError():
             name = (error.token.keyword or error.token.value).split("=", 1)[0]
-            known = [n for argument in error.argument_collection for n in argument.names if n.startswith("--")]
-            return unknown(f"option of {command}:", name, {*known, "--help"})
+            options = [n for argument in error.argument_collection for n in argument.names if n.startswith("--")]
+            return unknown(f"option of {command}:", name, {*options, "--help"})
         case UnknownCommandError() if error.app is not None and error.unused_tokens:
-            known = [n for n in error.app if not n.startswith("-")]
-            return unknown("command", error.unused_tokens[0], known)
+            commands = [n for n in error.app if not n.startswith("-")]
+            return unknown("command", error.unused_tokens[0], commands)
         case CoercionError() if error.argument is not None and error.token is not None:
             name = error.token.keyword or error.argument.name
             return _wrong_type(name, error.token.value, error.target_type)
@@ -38,5 +38,7 @@ def _wrong_type(name: str, came: str, kind: Any) -> InputError:
     choices = next((get_args(k) for k in (kind, *get_args(kind)) if get_origin(k) is Literal), None)
     if choices:
         return unknown(f"value of {name}:", came, map(str, choices))
-    named = next((_KINDS[k] for k in (kind, *get_args(kind)) if k in _KINDS), getattr(kind, "__name__", str(kind)))
-    return expected(name, named, came)
+    description = next(
+        (_KINDS[k] for k in (kind, *get_args(kind)) if k in _KINDS), getattr(kind, "__name__", str(kind))
+    )
+    return expected(name, description, came)

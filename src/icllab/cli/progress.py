@@ -13,7 +13,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Progress]:
-    """A function ``(done, total, what, seconds left)`` that shows what it is told."""
+    """A function ``(count, total, cell, seconds left)`` that shows how far a run is."""
     if sys.stderr.isatty():
         with _bar(title) as progress:
             yield progress
@@ -27,13 +27,13 @@ class _Lines:
     def __init__(self, title: str) -> None:
         self.title, self.last, self.pace = title, -math.inf, _Pace()
 
-    def __call__(self, done: int, total: int, what: str, left: float | None) -> None:
+    def __call__(self, count: int, total: int, cell: str, left: float | None) -> None:
         now = time.monotonic()
-        said = self.pace.said(now, done, total, left)
-        if done < total and now - self.last < _SECONDS_BETWEEN_LINES:
+        pace = self.pace.text(now, count, total, left)
+        if count < total and now - self.last < _SECONDS_BETWEEN_LINES:
             return
-        counts = ", ".join(filter(None, [f"{done} of {total} cells", said]))
-        print(f"{self.title}: {counts} ({what or 'the only cell'})", file=sys.stderr, flush=True)
+        counts = ", ".join(filter(None, [f"{count} of {total} cells", pace]))
+        print(f"{self.title}: {counts} ({cell or 'the only cell'})", file=sys.stderr, flush=True)
         self.last = now
 
 
@@ -50,31 +50,30 @@ def _bar(title: str) -> Iterator[Progress]:
         TextColumn("cells"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}", markup=False),
-        TextColumn("{task.fields[what]}", style="dim", markup=False),
+        TextColumn("{task.fields[cell]}", style="dim", markup=False),
     ]
     with Bar(*columns, console=Console(stderr=True)) as bar:
-        task, pace = bar.add_task(title, total=None, what="", left=""), _Pace()
+        task, pace = bar.add_task(title, total=None, cell="", left=""), _Pace()
 
-        def progress(done: int, total: int, what: str, left: float | None) -> None:
-            bar.update(
-                task, total=total, completed=done, what=what, left=pace.said(time.monotonic(), done, total, left)
-            )
+        def progress(count: int, total: int, cell: str, left: float | None) -> None:
+            text = pace.text(time.monotonic(), count, total, left)
+            bar.update(task, total=total, completed=count, cell=cell, left=text)
 
         yield progress
 
 
 class _Pace:
-    """Cells a minute since it was first told of them."""
+    """Cells a minute since the first call."""
 
     def __init__(self) -> None:
-        self._began: tuple[float, int] | None = None
+        self._start: tuple[float, int] | None = None
 
-    def said(self, now: float, done: int, total: int, left: float | None) -> str:
+    def text(self, now: float, count: int, total: int, left: float | None) -> str:
         """The rate and the time left, once there is one and as long as there is something left."""
-        self._began = since, before = self._began or (now, done)
-        if left is None or done in (before, total):
+        self._start = start, before = self._start or (now, count)
+        if left is None or count in (before, total):
             return ""
-        return f"{60 * (done - before) / max(now - since, 1e-3):.3g} a minute, {_spelled(left)} left"
+        return f"{60 * (count - before) / max(now - start, 1e-3):.3g} a minute, {_spelled(left)} left"
 
 
 def _spelled(seconds: float) -> str:

@@ -33,9 +33,9 @@ class Report:
         from rich.console import Console
 
         console = Console(highlight=False, emoji=False, markup=False)
-        with console.capture() as captured:
+        with console.capture() as capture:
             self.plain(console)
-        return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+        return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 def worst(statuses: Iterable[int]) -> int:
@@ -56,8 +56,8 @@ def write_verdict(console: "Console", sentence: str, size: str, control: str | N
     from rich.padding import Padding
     from rich.text import Text
 
-    where = f"size {size}" + (f", under the negative control {control!r}" if control else "")
-    console.print(Text.assemble((verdict.claim, "bold"), f"  ({where})"))
+    setting = f"size {size}" + (f", under the negative control {control!r}" if control else "")
+    console.print(Text.assemble((verdict.claim, "bold"), f"  ({setting})"))
     console.print(Padding(Text(sentence), (0, 0, 1, 2)))
     if verdict.findings:
         console.print(_findings(verdict.findings))

@@ -83,8 +83,8 @@ class Finding:
         return one_line("Finding", {"id": self.id} | self._summary())
 
     def _repr_html_(self) -> str:
-        more = {"tolerance": f"{self.tolerance:.4g}", "advice": self.advice or "none"}
-        return html_fields(f"{self.id}: {self.what}", self._summary() | more)
+        details = {"tolerance": f"{self.tolerance:.4g}", "advice": self.advice or "none"}
+        return html_fields(f"{self.id}: {self.what}", self._summary() | details)
 
     def _summary(self) -> dict[str, str]:
         return {
@@ -119,23 +119,17 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         columns = ("finding", "predicted", "measured", "standard error", "verdict")
-        rows = [
-            (f.what, f"{f.predicted:.4g}", f"{f.measured:.4g}", f"{f.standard_error:.2g}", f.outcome.value)
-            for f in self.findings
-        ]
+        rows = [(finding.what, *finding._summary().values()) for finding in self.findings]
         return html_table(f"{self.claim}: {self.outcome.value}, {self.counts}", columns, rows)
 
     @property
     def counts(self) -> str:
         """The number of findings that hold, and of conditions for a judgement that are met."""
         parts = []
-        for what, findings in (
-            ("findings hold", [f for f in self.findings if f.about == "claim"]),
-            ("conditions for judging are met", [f for f in self.findings if f.about != "claim"]),
-        ):
-            if findings:
-                holding = sum(f.outcome is Outcome.HOLDS for f in findings)
-                parts.append(f"{holding} of {len(findings)} {what}")
+        for about, text in (("claim", "findings hold"), ("data", "conditions for judging are met")):
+            outcomes = [finding.outcome for finding in self.findings if finding.about == about]
+            if outcomes:
+                parts.append(f"{outcomes.count(Outcome.HOLDS)} of {len(outcomes)} {text}")
         return "; ".join(parts) or "no findings"
 
     def as_dict(self) -> dict[str, Any]:
@@ -149,12 +143,14 @@ class Verdict:
 
 
 At: TypeAlias = Mapping[str, Any]
+Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
+"""Measured, allowed, compared number and limit -> outcome, tolerance and advice."""
 
 
 def agrees(
     id: str,
-    what: str,
-    measured: Estimate,
+    phrase: str,
+    estimate: Estimate,
     target: Number,
     *,
     largest_error: Number,
@@ -165,8 +161,8 @@ def agrees(
 
     Args:
         id: Stable name of the finding.
-        what: The quantity in words.
-        measured: The estimate, one finding for each of its elements.
+        phrase: The quantity in words.
+        estimate: The estimate, one finding for each of its elements.
         target: The prediction.
         largest_error: Bound of the standard error: a larger (or unknown) one leaves the finding undecided, unless
             the disagreement is plain even so. One of few samples counts as what it allows, over ``sigmas``.
@@ -174,24 +170,24 @@ def agrees(
         at: Further coordinates of the finding.
     """
 
-    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
         if not (math.isfinite(m) and math.isfinite(tolerance)):
             return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
         if math.isnan(p):
             return Outcome.UNDECIDED, tolerance, "no prediction"
         if abs(m - p) > tolerance:
             return Outcome.FAILS, tolerance, ""
-        if tolerance > sigmas * most:
-            return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {most:.3g}; more seeds would tell"
+        if tolerance > sigmas * limit:
+            return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {limit:.3g}; more seeds would tell"
         return Outcome.HOLDS, tolerance, ""
 
-    return _findings(id, what, "=", measured, target, judged, largest_error, sigmas, at)
+    return _findings(id, f"{phrase} =", estimate, target, judge, limit=largest_error, sigmas=sigmas, at=at)
 
 
 def near(
     id: str,
-    what: str,
-    measured: Estimate,
+    phrase: str,
+    estimate: Estimate,
     target: Number,
     *,
     margin: Number,
@@ -200,54 +196,66 @@ def near(
 ) -> list[Finding]:
     r"""Is an estimate nearer to a number than a margin, :math:`|m - p|` + :func:`reach` :math:`\le` margin?
 
-    It fails when it is as clearly farther; in between, the data cannot tell. Of a geometric mean the margin is one of
+    It fails when it is as clearly farther; in between, the data cannot tell. The margin of a geometric mean is one of
     the logarithm. Arguments as in :func:`agrees`.
     """
 
-    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
-        away = abs(m - p)
-        if away - tolerance > most:
-            return Outcome.FAILS, most, ""
-        if away + tolerance <= most:
-            return Outcome.HOLDS, most, ""
-        return Outcome.UNDECIDED, most, f"within {sigmas:g} standard errors of the margin; more data would tell"
+    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
+        distance = abs(m - p)
+        if distance - tolerance > limit:
+            return Outcome.FAILS, limit, ""
+        if distance + tolerance <= limit:
+            return Outcome.HOLDS, limit, ""
+        return Outcome.UNDECIDED, limit, f"within {sigmas:g} standard errors of the margin; more data would tell"
 
-    return _findings(id, what, "near", measured, target, judged, margin, sigmas, at)
+    return _findings(id, f"{phrase} within", estimate, target, judge, limit=margin, sigmas=sigmas, at=at)
 
 
 def above(
-    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+    id: str, phrase: str, estimate: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
     """Is an estimate larger than a bound, by more than :func:`reach`?
 
     It fails when it is as clearly smaller; in between, the data cannot tell. Arguments as in :func:`agrees`.
     """
-    return _findings(id, what, ">", measured, bound, _one_sided(+1, sigmas), 0.0, sigmas, at)
+    return _findings(id, f"{phrase} >", estimate, bound, _one_sided(+1, sigmas), sigmas=sigmas, at=at)
 
 
 def below(
-    id: str, what: str, measured: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+    id: str, phrase: str, estimate: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
     """Is an estimate smaller than a bound, by more than :func:`reach`? See :func:`above`."""
-    return _findings(id, what, "<", measured, bound, _one_sided(-1, sigmas), 0.0, sigmas, at)
+    return _findings(id, f"{phrase} <", estimate, bound, _one_sided(-1, sigmas), sigmas=sigmas, at=at)
+
+
+def _one_sided(sign: int, sigmas: float) -> Judge:
+    def judge(m: float, tolerance: float, bound: float, _: float) -> tuple[Outcome, float, str]:
+        excess = sign * (m - bound)
+        if excess > tolerance:
+            return Outcome.HOLDS, tolerance, ""
+        if -excess > tolerance:
+            return Outcome.FAILS, tolerance, ""
+        return Outcome.UNDECIDED, tolerance, f"within {sigmas:g} standard errors of the bound; more seeds would tell"
+
+    return judge
 
 
 def equal(
-    id: str, what: str, measured: Number, target: Number, *, otherwise: Outcome = Outcome.FAILS, at: At | None = None
+    id: str, phrase: str, value: Number, target: Number, *, otherwise: Outcome = Outcome.FAILS, at: At | None = None
 ) -> list[Finding]:
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
-    def judged(m: float, tolerance: float, p: float, most: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
-    return _findings(id, what, "=", Estimate(measured, 0.0), target, judged, 0.0, SIGMAS, at)
+    return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)
 
 
-def complete(id: str, what: str, there: bool, *, at: At | None = None) -> list[Finding]:
+def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[Finding]:
     """Do the data suffice for a judgement? Undecided where they do not; it says nothing about the claim."""
-    name, words = _named(id, what, at or {})
-    outcome = Outcome.HOLDS if there else Outcome.UNDECIDED
-    return [Finding(name, words, 1.0, float(there), 0.0, 0.0, outcome, "", "data")]
+    name, words = _with_coordinates(id, phrase, at or {})
+    outcome = Outcome.HOLDS if met else Outcome.UNDECIDED
+    return [Finding(name, words, 1.0, float(met), 0.0, 0.0, outcome, "", "data")]
 
 
 def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
@@ -273,68 +281,52 @@ def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
     return float(-special.stdtrit(freedom, float(special.ndtr(-sigmas)))) * error if freedom > 0 else math.nan
 
 
-Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
-
-
-def _one_sided(sign: int, sigmas: float) -> Judge:
-    def judged(m: float, tolerance: float, bound: float, _: float) -> tuple[Outcome, float, str]:
-        beyond = sign * (m - bound)
-        if beyond > tolerance:
-            return Outcome.HOLDS, tolerance, ""
-        if -beyond > tolerance:
-            return Outcome.FAILS, tolerance, ""
-        return Outcome.UNDECIDED, tolerance, f"within {sigmas:g} standard errors of the bound; more seeds would tell"
-
-    return judged
-
-
 def _findings(
     id: str,
-    what: str,
-    sign: str,
-    measured: Estimate,
+    phrase: str,
+    estimate: Estimate,
     target: Number,
-    judged: Judge,
-    limit: Number,
-    sigmas: float,
-    at: At | None,
+    judge: Judge,
+    *,
+    limit: Number = 0.0,
+    sigmas: float = SIGMAS,
+    at: At | None = None,
 ) -> list[Finding]:
     """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
     findings = []
-    for where, (m, s, freedom, p, most) in _elements(measured, target, limit):
-        coordinates = {**where, **(at or {})}
-        shown = p
-        if measured.logarithmic:
+    for coordinates, (m, s, freedom, p, bound) in _elements(estimate, target, limit):
+        number = p
+        if estimate.logarithmic:
             with np.errstate(divide="ignore", invalid="ignore"):
                 p = float(np.log(p))
-        outcome, tolerance, advice = judged(m, reach(s, freedom, sigmas), p, most)
-        if measured.logarithmic:
+        outcome, tolerance, advice = judge(m, reach(s, freedom, sigmas), p, bound)
+        if estimate.logarithmic:
             m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
-        phrase = f"{what} within {most:.4g} of {shown:.4g}" if sign == "near" else f"{what} {sign} {shown:.4g}"
-        name, words = _named(id, phrase, coordinates)
-        findings.append(Finding(name, words, shown, m, s, tolerance, outcome, advice))
+        margin = f" {bound:.4g} of" if phrase.endswith(" within") else ""
+        name, words = _with_coordinates(id, f"{phrase}{margin} {number:.4g}", {**coordinates, **(at or {})})
+        findings.append(Finding(name, words, number, m, s, tolerance, outcome, advice))
     return findings
 
 
-def _elements(measured: Estimate, *others: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
-    """Coordinates and numbers of each element of the estimate, with those of what goes with it."""
-    value = measured.value
-    arrays = [value, measured.error, measured.freedom]
-    for other in others:
-        if isinstance(other, xr.DataArray):
-            like, array = xr.align(value, other, join="exact")  # other coordinates are refused, not matched by place
+def _elements(estimate: Estimate, *numbers: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
+    """Coordinates and numbers of each element of the estimate, with those that it is compared with."""
+    value = estimate.value
+    arrays = [value, estimate.error, estimate.freedom]
+    for number in numbers:
+        if isinstance(number, xr.DataArray):
+            like, array = xr.align(value, number, join="exact")  # other coordinates are refused, not matched by place
             arrays.append(array.broadcast_like(like).transpose(*value.dims))
         else:
-            arrays.append(value.copy(data=np.broadcast_to(np.asarray(other, dtype=float), value.shape)))
+            arrays.append(value.copy(data=np.broadcast_to(np.asarray(number, dtype=float), value.shape)))
     names = [str(name) for name in value.coords if value[name].ndim == 0 or name in value.dims]
     for index in np.ndindex(value.shape):
-        at = dict(zip(map(str, value.dims), index, strict=True))
-        where = {
-            name: value[name].values[at[name]].item() if name in at else value[name].values.item() for name in names
-        }
-        yield where, tuple(float(array.values[index]) for array in arrays)
+        element = value[index]
+        yield (
+            {name: element[name].values.item() for name in names},
+            tuple(float(array.values[index]) for array in arrays),
+        )
 
 
-def _named(id: str, what: str, at: At) -> tuple[str, str]:
-    spelled = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in at.items()]
-    return (f"{id}[{','.join(spelled)}]", f"{what}, {', '.join(spelled)}") if spelled else (id, what)
+def _with_coordinates(id: str, phrase: str, at: At) -> tuple[str, str]:
+    texts = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in at.items()]
+    return (f"{id}[{','.join(texts)}]", f"{phrase}, {', '.join(texts)}") if texts else (id, phrase)

@@ -126,8 +126,8 @@ class Claim:
         vocabulary = self.vocabulary
         for name in self.outputs:
             vocabulary.axis(name)
-        if both := set(self.outputs) & set(self.static):
-            raise expected("outputs", "axes that are not swept", sorted(both))
+        if overlap := set(self.outputs) & set(self.static):
+            raise expected("outputs", "axes that are not swept", sorted(overlap))
         for size, axes in self.sizes.items():
             require_known("size", size, SIZES)
             for name in (*self.static, *self.outputs):
@@ -205,14 +205,14 @@ class Claim:
 
     def with_fixed(self, axes: Mapping[str, Sequence[Any]] | None) -> "Claim":
         """The claim with those of ``axes`` that are fixed values replaced: another configuration."""
-        fixed = dict(self.fixed)
+        changes = {}
         for name, values in (axes or {}).items():
-            if name in fixed:
+            if name in self.fixed:
                 if len(values) != 1:
                     raise expected(name, "one value, since it is fixed in this claim", list(values))
                 # Of the claim's own type: 16 in the place of 4.0 is 16.0, whose negative powers are no error.
-                fixed[name] = type(self.fixed[name])(like(name, self.fixed[name], values[0]))
-        return dataclasses.replace(self, fixed=fixed)
+                changes[name] = type(self.fixed[name])(like(name, self.fixed[name], values[0]))
+        return dataclasses.replace(self, fixed={**self.fixed, **changes})
 
     def under(self, control: str | None) -> "Claim":
         """The claim under one of its negative controls."""
@@ -230,9 +230,9 @@ class Claim:
             sizes={size: {**axes, **world.axes} for size, axes in self.sizes.items()},
         )
 
-    def point(self, cell: Coordinates, traced: Mapping[str, tuple[Value, ...]]) -> SimpleNamespace:
+    def point(self, cell: Coordinates, block: Mapping[str, tuple[Value, ...]]) -> SimpleNamespace:
         """What ``measure`` sees of a cell."""
-        return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **traced)
+        return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **block)
 
     def configuration(self, size: str, control: str | None) -> dict[str, Any]:
         """What a cell depends on besides its coordinates: a store holds cells of one configuration."""
@@ -321,11 +321,10 @@ def like(name: str, example: Value, value: Any) -> Value:
     kind = {int: "an integer", float: "a number", str: "a name"}[type(example)]
     if isinstance(value, bool):
         raise expected(name, kind, value)
+    if isinstance(example, str):
+        return str(value)
     try:
-        if isinstance(example, str):
-            number: Any = str(value)
-        else:
-            number = canonical(float(value)) if not isinstance(value, int) else value
+        number: Any = value if isinstance(value, int) else canonical(float(value))
     except (TypeError, ValueError):
         raise expected(name, kind, value) from None
     # A number axis takes integers too; an integer axis takes no fractions.

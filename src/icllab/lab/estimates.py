@@ -51,30 +51,30 @@ class Estimate:
         for name, part in (("value", value), ("error", error), ("logarithmic", logarithmic), ("freedom", freedom)):
             object.__setattr__(self, name, part)
 
-    def __sub__(self, other: "Estimate | Number") -> "Estimate":
+    def __sub__(self, operand: "Estimate | Number") -> "Estimate":
         """The difference of independent estimates; of geometric means it is not defined, but their ratio is."""
-        other = _estimate(other)
-        if self.logarithmic or other.logarithmic:
+        operand = _estimate(operand)
+        if self.logarithmic or operand.logarithmic:
             raise expected("difference", "estimates of numbers", "a geometric mean", "take the ratio")
-        return _joined(self.value - other.value, (self.error, self.freedom), (other.error, other.freedom))
+        return _joined(self.value - operand.value, (self.error, self.freedom), (operand.error, operand.freedom))
 
-    def __add__(self, other: "Estimate | Number") -> "Estimate":
+    def __add__(self, operand: "Estimate | Number") -> "Estimate":
         """The sum of independent estimates."""
-        other = _estimate(other)
-        return self - replace(other, value=-other.value)
+        operand = _estimate(operand)
+        return self - replace(operand, value=-operand.value)
 
-    def __truediv__(self, other: "Estimate | Number") -> "Estimate":
+    def __truediv__(self, operand: "Estimate | Number") -> "Estimate":
         """The ratio of independent estimates, to first order in the errors; exact for geometric means."""
-        other = _estimate(other)
+        operand = _estimate(operand)
         if self.logarithmic:
-            below = other if other.logarithmic else other.log()
+            below = operand if operand.logarithmic else operand.log()
             parts = (self.error, self.freedom), (below.error, below.freedom)
             return replace(_joined(self.value - below.value, *parts), logarithmic=True)
-        if other.logarithmic:
+        if operand.logarithmic:
             raise expected("ratio", "two geometric means, or none", "one")
-        ratio = self.value / other.value
-        own, others = abs(self.error / other.value), abs(ratio * other.error / other.value)
-        return _joined(ratio, (own, self.freedom), (others, other.freedom))
+        ratio = self.value / operand.value
+        numerator, denominator = abs(self.error / operand.value), abs(ratio * operand.error / operand.value)
+        return _joined(ratio, (numerator, self.freedom), (denominator, operand.freedom))
 
     def log(self) -> "Estimate":
         """The same, kept as a logarithm, to first order in the error."""
@@ -119,18 +119,17 @@ def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
 
 def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
     """The geometric mean over independent repetitions of positive numbers, with the error of its logarithm."""
-    found = mean(samples.copy(data=np.log(samples.to_numpy())), over)
-    return replace(found, logarithmic=True)
+    return replace(mean(samples.copy(data=np.log(samples.to_numpy())), over), logarithmic=True)
 
 
 def limit(finite: Estimate, along: str = "dim", *, order: int) -> Estimate:
     """What a finite-size estimate tends to, :func:`icllab.core.statistics.extrapolate` along an axis of sizes."""
-    rest = [str(name) for name in finite.value.dims if name != along]
-    like = finite.value.isel({along: 0}, drop=True).transpose(*rest)
-    values, errors = (part.transpose(*rest, along).to_numpy() for part in (finite.value, finite.error))
+    axes = [str(name) for name in finite.value.dims if name != along]
+    like = finite.value.isel({along: 0}, drop=True).transpose(*axes)
+    values, errors = (part.transpose(*axes, along).to_numpy() for part in (finite.value, finite.error))
     sizes = finite.value[along].to_numpy()
-    found = np.array([extrapolate(sizes, values[at], errors[at], order=order) for at in np.ndindex(like.shape)])
-    value, error = np.moveaxis(found.reshape(*like.shape, 2), -1, 0)
+    limits = np.array([extrapolate(sizes, values[at], errors[at], order=order) for at in np.ndindex(like.shape)])
+    value, error = np.moveaxis(limits.reshape(*like.shape, 2), -1, 0)
     least = finite.freedom.min(along)  # that of the least certain size, so that it is not overstated
     return replace(finite, value=like.copy(data=value), error=like.copy(data=error), freedom=least)
 
@@ -158,9 +157,9 @@ _Part: TypeAlias = tuple[xr.DataArray, xr.DataArray]  # an error and its degrees
 
 def _joined(value: xr.DataArray, first: _Part, second: _Part) -> Estimate:
     """A combination of two independent estimates."""
-    (one, of_one), (other, of_other) = first, second
-    squares = one**2 + other**2
-    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, one**4 / of_one + other**4 / of_other))
+    squares = first[0] ** 2 + second[0] ** 2
+    fourths = first[0] ** 4 / first[1] + second[0] ** 4 / second[1]
+    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, fourths))
 
 
 def _satterthwaite(squares: xr.DataArray, fourths: xr.DataArray) -> xr.DataArray:

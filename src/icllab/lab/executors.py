@@ -89,8 +89,7 @@ class Processes(Executor):
         return executor
 
     def _release(self, executor: Any, future: Future[Any]) -> None:
-        broken = not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
-        if not broken:
+        if future.cancelled() or not isinstance(future.exception(), BrokenExecutor):
             self._free.append(executor)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -125,8 +124,8 @@ def _live_as_worker(parent: int) -> None:
 
 @contextlib.contextmanager
 def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
-    transport, apart, _ = address.partition("://")
-    if not address or (apart and transport not in _TRANSPORTS):
+    transport, separator, _ = address.partition("://")
+    if not address or (separator and transport not in _TRANSPORTS):
         raise expected("scheduler", "an address such as tcp://127.0.0.1:8786, or slurm", address)
     kind, _, parameters = address.partition(":")
     if kind in (_SLURM, "local"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _ORIGIN = {"inference_library": "icl-lab", "inference_library_version": icllab.__version__}
+_SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}
 
 
 def table(dataset: "xr.Dataset") -> "pd.DataFrame":
@@ -27,76 +28,43 @@ def table(dataset: "xr.Dataset") -> "pd.DataFrame":
     """
     import pandas as pd
 
+    sizes, names = list(map(str, dataset.sizes)), list(map(str, dataset.variables))
     axes = {frozenset(map(str, variable.dims)) for variable in dataset.variables.values() if variable.size}
-    blocks = [block for block in axes if not any(block < larger for larger in axes)]
-    names = [str(name) for name in dataset.variables]
     frames = []
-    for block in sorted(blocks, key=lambda block: sorted(map(list(dataset.sizes).index, block))):
+    for block in sorted(axes, key=lambda block: sorted(map(sizes.index, block))):
+        if any(block < larger for larger in axes):
+            continue
         part = dataset[[name for name in names if set(dataset[name].dims) <= block]]
         if block:
-            frames.append(part.to_dataframe(dim_order=[axis for axis in dataset.sizes if axis in block]).reset_index())
+            frames.append(part.to_dataframe(dim_order=[axis for axis in sizes if axis in block]).reset_index())
         else:
             frames.append(pd.DataFrame([{name: part[name].item() for name in part.variables}]))
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
-    order = [
-        *(axis for axis in map(str, dataset.sizes) if axis in frame),
-        *(n for n in names if n not in dataset.sizes),
-    ]
+    order = [*(axis for axis in sizes if axis in frame), *(name for name in names if name not in sizes)]
     frame = frame.reindex(columns=order)
-    frame.attrs = {
-        **_plain(dataset.attrs),
-        "columns": {name: attributes for name in order if (attributes := _plain(dataset[name].attrs))},
-    }
+    columns = {name: attributes for name in order if (attributes := _plain(dataset[name].attrs))}
+    frame.attrs = {**_plain(dataset.attrs), "columns": columns}
     return frame
-
-
-def _csv(dataset: "xr.Dataset") -> bytes:
-    """Comments (``#``) with provenance and units, then the table; ``pandas.read_csv(file, comment="#")`` reads it."""
-    frame = table(dataset)
-    comments = "".join(f"# {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in frame.attrs.items())
-    return (comments + frame.to_csv(index=False, lineterminator="\n")).encode()
-
-
-def _parquet(dataset: "xr.Dataset") -> bytes:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
-    return table(dataset).to_parquet(engine="pyarrow", index=False)
-
-
-def _netcdf(dataset: "xr.Dataset") -> bytes:
-    from icllab.lab.results import netcdf_bytes
-
-    return netcdf_bytes(dataset.assign_attrs(_text(dataset.attrs)))
-
-
-def _arviz(dataset: "xr.Dataset") -> bytes:
-    target = io.BytesIO()
-    tree(dataset).to_netcdf(target, engine="h5netcdf")
-    return target.getvalue()
 
 
 def tree(dataset: "xr.Dataset") -> "xr.DataTree":
     """A Dataset as a DataTree with the groups of ArviZ; its attributes are those of the root.
 
-    Of chains of a sampler, ``posterior`` has what was drawn, over ``chain`` and ``draw``, and ``sample_stats`` the
-    other quantities. Of results of a claim, ``observed_data`` has what was measured, with its errors, and
+    For chains of a sampler, ``posterior`` has the draws, over ``chain`` and ``draw``, and ``sample_stats`` the
+    other quantities. For results of a claim, ``observed_data`` has the measurements, with their errors, and
     ``predictions`` closed forms and lines.
     """
     import xarray as xr
 
-    sampled = any({"chain", "draw"} <= set(variable.dims) for variable in dataset.data_vars.values())
+    draws = {str(name) for name, v in dataset.data_vars.items() if {"chain", "draw"} <= set(v.dims)}
     groups: dict[str, list[str]] = {}
-    for name, variable in dataset.data_vars.items():
-        if sampled:
-            group = "posterior" if {"chain", "draw"} <= set(variable.dims) else "sample_stats"
+    for name in map(str, dataset.data_vars):
+        if draws:
+            group = "posterior" if name in draws else "sample_stats"
         else:
-            group = "predictions" if "_theory" in str(name) or str(name).endswith("_line") else "observed_data"
-        groups.setdefault(group, []).append(str(name))
-    nodes = {
-        f"/{group}": dataset[names].drop_attrs(deep=False).assign_attrs(_ORIGIN) for group, names in groups.items()
-    }
+            group = "predictions" if "_theory" in name or name.endswith("_line") else "observed_data"
+        groups.setdefault(group, []).append(name)
+    nodes = {group: dataset[names].drop_attrs(deep=False).assign_attrs(_ORIGIN) for group, names in groups.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=_text(dataset.attrs)), **nodes})
 
 
@@ -120,6 +88,32 @@ def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
+def _csv(dataset: "xr.Dataset") -> bytes:
+    """Comments (``#``) with provenance and units, then the table; ``pandas.read_csv(file, comment="#")`` reads it."""
+    frame = table(dataset)
+    comments = "".join(f"# {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in frame.attrs.items())
+    return (comments + frame.to_csv(index=False, lineterminator="\n")).encode()
+
+
+def _parquet(dataset: "xr.Dataset") -> bytes:
+    try:
+        return table(dataset).to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
+
+
+def _netcdf(dataset: "xr.Dataset") -> bytes:
+    from icllab.lab.results import netcdf_bytes
+
+    return netcdf_bytes(dataset.assign_attrs(_text(dataset.attrs)))
+
+
+def _arviz(dataset: "xr.Dataset") -> bytes:
+    target = io.BytesIO()
+    tree(dataset).to_netcdf(target, engine="h5netcdf")
+    return target.getvalue()
+
+
 FORMATS: dict[str, Callable[["xr.Dataset"], bytes]] = {
     "csv": _csv,
     "parquet": _parquet,
@@ -127,7 +121,6 @@ FORMATS: dict[str, Callable[["xr.Dataset"], bytes]] = {
     "arviz": _arviz,
 }
 """Name -> the bytes of a file."""
-_SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}
 
 
 def export(
@@ -141,7 +134,7 @@ def export(
     control: str | None = None,
     claims: str | Path | None = None,
 ) -> Path:
-    """Write results as a file for other programs.
+    """Write results as a file for other programs and return its path.
 
     ``csv`` and ``parquet`` are one :func:`table`. ``netcdf`` is the Dataset as it is. ``arviz`` is a :func:`tree` of
     Datasets in the groups of ArviZ, in a netCDF file.
@@ -156,9 +149,6 @@ def export(
         out: Where a claim's results are.
         control: One of the claim's negative controls.
         claims: A folder with claims of your own.
-
-    Returns:
-        The file.
 
     Raises:
         InputError: The file is there, the format unknown, or it cannot hold the results.

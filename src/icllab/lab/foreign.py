@@ -1,8 +1,8 @@
 """Files from elsewhere: opened by a child process, which hands over plain arrays or dies alone.
 
-HDF5 is C, and a file may be made to crash or mislead it. The child has limits on memory, time and
-files, and writes nothing but its answer: one line of JSON, then the arrays as an uncompressed npz.
-The parent takes from it only names, numbers and text.
+HDF5 is C, and a file may be made to crash or mislead it. The child has limits on memory, time and files, and writes
+nothing but its answer: an uncompressed npz of the arrays and of a JSON description. The parent takes from it only
+names, numbers and text.
 """
 
 import io
@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,112 +47,88 @@ def read_foreign(path: Path) -> "xr.Dataset":
     if ours:
         with disk_faults(f"cannot read {path}"):
             payload(path.read_bytes(), path)
-    return _assembled(path, _asked(path))
+    return _dataset(path, _child_output(path))
 
 
-def _asked(path: Path) -> bytes:
-    """What the child said."""
+def _child_output(path: Path) -> bytes:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "icllab.lab.foreign", str(path.resolve())]
     try:
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        child = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise InputError(f"{path}: expected a netCDF file that opens in {SECONDS} s, this one does not") from None
-    if done.returncode == 0:
-        return done.stdout
-    if done.returncode < 0:
-        reason = f"a file that kills its reader (signal {-done.returncode})"
-    else:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = said[-1][:200] if said else f"a reader that ended with {done.returncode}"
+    if child.returncode == 0:
+        return child.stdout
+    reason = f"a file that kills its reader (signal {-child.returncode})"
+    if child.returncode > 0:
+        message = child.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = message[-1][:200] if message else f"a reader that ended with {child.returncode}"
     raise InputError(f"{path}: expected a netCDF file of results, got {reason}")
 
 
-def _assembled(path: Path, answer: bytes) -> "xr.Dataset":
+def _dataset(path: Path, answer: bytes) -> "xr.Dataset":
     """The Dataset of an answer, nothing of which is trusted."""
     import xarray as xr
 
     try:
-        line, _, arrays = answer.partition(b"\n")
-        header = json.loads(line)
-        with zipfile.ZipFile(io.BytesIO(arrays)) as archive:
+        with zipfile.ZipFile(io.BytesIO(answer)) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("compressed arrays")
-        with np.load(io.BytesIO(arrays), allow_pickle=False) as loaded:
-            values = {name: loaded[f"v{i}"] for i, name in enumerate(header["dims"])}
-        dims = {str(name): tuple(map(str, d)) for name, d in header["dims"].items()}
-        labels = {str(name): {str(k): _plain(v) for k, v in own.items()} for name, own in header["labels"].items()}
-        variables = {name: (dims[name], values[name], labels[name]) for name in dims}
-        coords = {name: variables.pop(name) for name in map(str, header["coords"])}
-        attributes = {str(name): _plain(value) for name, value in header["attrs"].items()}
-        return xr.Dataset(variables, coords, attributes)
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, MemoryError) as error:
+        with np.load(io.BytesIO(answer), allow_pickle=False) as arrays:
+            content = json.loads(str(arrays["content"]))
+            parts = {**content["data_vars"], **content["coords"]}
+            for attributes in (content["attrs"], *(part["attrs"] for part in parts.values())):
+                if not all(isinstance(value, str | int | float) for value in attributes.values()):
+                    raise TypeError("an attribute that is neither a number nor text")
+            variables = {n: (tuple(part["dims"]), arrays[f"v.{n}"], part["attrs"]) for n, part in parts.items()}
+        coordinates = {name: variables.pop(name) for name in content["coords"]}
+        return xr.Dataset(variables, coordinates, content["attrs"])
+    except (ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, MemoryError) as error:
         raise InputError(f"{path}: expected arrays with named axes, got {type(error).__name__}: {error}") from error
 
 
-def _plain(value: Any) -> str | int | float:
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"an attribute of type {type(value).__name__}")
-    return value
-
-
 def _limit() -> None:
-    """What the child may use: it writes to its pipe, and nothing else."""
+    """Limit what the child may use: it writes to its pipe, and nothing else."""
     import resource
 
-    for what, most in (
+    for kind, amount in (
         (resource.RLIMIT_AS, _MEMORY),
         (resource.RLIMIT_CPU, SECONDS),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 64),
     ):
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+        hard = resource.getrlimit(kind)[1]
+        amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(kind, (amount, amount))
 
 
 def _answer(path: str) -> bytes:
     import xarray as xr
 
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else str(value)
+
     with xr.open_dataset(path, engine="h5netcdf", decode_times=False) as dataset:
-        names = [str(name) for name in dataset.variables]
         size = sum(v.size * max(v.dtype.itemsize, 8) for v in dataset.variables.values())
         if size > LARGEST:
             raise ValueError(f"{size} bytes of arrays, where {LARGEST} are allowed")
-        arrays = {f"v{i}": _array(dataset.variables[name]) for i, name in enumerate(dataset.variables)}
-        header = {
-            "dims": {name: list(map(str, dataset.variables[name].dims)) for name in names},
-            "coords": [str(name) for name in dataset.coords],
-            "attrs": _items(dataset.attrs),
-            "labels": {str(name): _items(variable.attrs) for name, variable in dataset.variables.items()},
-        }
+        content = dataset.to_dict(data=False)
+        values = {str(name): np.asarray(variable) for name, variable in dataset.variables.items()}
+    arrays = {f"v.{name}": v.astype(str) if v.dtype.kind == "O" else v for name, v in values.items()}
+    arrays["content"] = np.asarray(json.dumps(content, default=plain))
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    return json.dumps(header, default=str).encode() + b"\n" + buffer.getvalue()
-
-
-def _items(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attributes.items()}
-
-
-def _array(variable: Any) -> np.ndarray:
-    values = np.asarray(variable.values)
-    return values.astype(str) if values.dtype.kind == "O" else values
-
-
-def _child() -> None:
-    try:
-        _limit()
-        answer = _answer(sys.argv[1])
-    except BaseException as error:  # one line on stderr, whatever a library raises
-        said = " ".join(str(error).split())
-        print(f"{type(error).__name__}: {said}", file=sys.stderr)
-        os._exit(1)
-    sys.stdout.buffer.write(answer)
-    sys.stdout.buffer.flush()
-    os._exit(0)  # HDF5 has nothing more to say
+    return buffer.getvalue()
 
 
 if __name__ == "__main__":
-    _child()
+    try:
+        _limit()
+        output = _answer(sys.argv[1])
+    except BaseException as error:  # one line on stderr, whatever a library raises
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        os._exit(1)
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # HDF5 has nothing more to say

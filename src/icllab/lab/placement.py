@@ -73,8 +73,8 @@ def _device(name: str) -> Any:
     except RuntimeError:
         devices = []
     if int(number or 0) >= len(devices):
-        here = ", ".join(f"{one.platform}:{i}" for i, one in enumerate(jax.local_devices()))
-        raise expected("device", f"one of {here}", name, "icl doctor lists them")
+        names = ", ".join(f"{device.platform}:{i}" for i, device in enumerate(jax.local_devices()))
+        raise expected("device", f"one of {names}", name, "icl doctor lists them")
     return devices[int(number or 0)]
 
 
@@ -107,14 +107,14 @@ def measured_in_blocks(
     except Exception as error:
         if not out_of_memory(error):
             raise
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
     forget()  # outside of the handler, whose traceback holds the arrays
     if len(seeds) < 2:
-        raise EnvironmentFault(f"device: expected memory for one seed at a time, got {said}; try another --device")
-    half = len(seeds) // 2
-    first, some = measured_in_blocks(measure, {**block, SEED: seeds[:half]})
-    second, others = measured_in_blocks(measure, {**block, SEED: seeds[half:]})
-    return {name: _joined(name, first[name], second[name]) for name in first}, max(some, others)
+        raise EnvironmentFault(f"device: expected memory for one seed at a time, got {reason}; try another --device")
+    middle = len(seeds) // 2
+    first, first_count = measured_in_blocks(measure, {**block, SEED: seeds[:middle]})
+    second, second_count = measured_in_blocks(measure, {**block, SEED: seeds[middle:]})
+    return {name: _joined(name, first[name], second[name]) for name in first}, max(first_count, second_count)
 
 
 def _joined(name: str, first: "Named", second: "Named") -> "Named":
@@ -131,7 +131,7 @@ def _joined(name: str, first: "Named", second: "Named") -> "Named":
     return axes, values[0]
 
 
-def distributed(where: str) -> None:
+def distributed(address: str) -> None:
     """Join the processes of one computation in JAX: ``auto`` where the environment tells, or ``COORDINATOR,N,I``.
 
     Each has its own devices from then on. ``COORDINATOR`` is an address and port of the process that is number 0, the
@@ -143,16 +143,13 @@ def distributed(where: str) -> None:
     """
     import jax
 
-    match = re.fullmatch(r"([^,\s]+:\d+),(\d+),(\d+)", where)
-    if where != "auto" and (match is None or not int(match[3]) < int(match[2])):
-        raise expected("distributed", "auto, or HOST:PORT,N,I with I from 0 to N - 1", where)
+    match = re.fullmatch(r"([^,\s]+:\d+),(\d+),(\d+)", address)
+    if address != "auto" and (match is None or not int(match[3]) < int(match[2])):
+        raise expected("distributed", "auto, or HOST:PORT,N,I with I from 0 to N - 1", address)
     try:
-        if match is None:
-            jax.distributed.initialize()
-        else:
-            jax.distributed.initialize(match[1], int(match[2]), int(match[3]))
+        jax.distributed.initialize(*(() if match is None else (match[1], int(match[2]), int(match[3]))))
     except (RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        if "must be called before" in said or "only be called once" in said:
-            raise InputError(f"distributed: expected to be called before JAX is first used, got {said}") from None
-        raise EnvironmentFault(f"distributed: expected the processes of {where!r} to meet, got {said}") from error
+        reason = " ".join(str(error).split())
+        if "must be called before" in reason or "only be called once" in reason:
+            raise InputError(f"distributed: expected to be called before JAX is first used, got {reason}") from None
+        raise EnvironmentFault(f"distributed: expected the processes of {address!r} to meet, got {reason}") from error

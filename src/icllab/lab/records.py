@@ -193,8 +193,8 @@ def judge_again(claim: Claim, folder: Any = None) -> None:
             if not (control.simulated or control.axes) or group(size, name) in present:
                 under = _verdict(claim, size, name, folder)
                 failing = [finding.id for finding in under.findings if finding.outcome == "fails"]
-                kept = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}
-                controls[name] = {"verdict": under.outcome.value, **kept, "fails": failing}
+                entry_origin = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}
+                controls[name] = {"verdict": under.outcome.value, **entry_origin, "fails": failing}
         findings = [_plain(finding) for finding in verdict.findings]
         record[size] = {"verdict": verdict.outcome.value, **origin, "findings": findings, "controls": controls}
     _write_entries(claim, record, folder)
@@ -288,7 +288,7 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
     coordinates, the names and the places of what is not finite are equal.
     """
     lines = []
-    names = [set(map(str, some.data_vars)) for some in (golden, dataset)]
+    names = [set(map(str, data.data_vars)) for data in (golden, dataset)]
     lines += [f"{name}: measured once, now missing" for name in sorted(names[0] - names[1])]
     lines += [f"{name}: measured now, not in the record" for name in sorted(names[1] - names[0])]
     for axis in golden.dims:
@@ -304,14 +304,14 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
             continue
         over = [axis for axis in before.dims if axis == "seed"]
         bounds = _bounds(name, golden).transpose(*(axis for axis in before.dims if axis not in over)).values
-        mean, moved = (values.mean(over, skipna=False).values for values in (before, now))
+        mean, new_mean = (values.mean(over, skipna=False).values for values in (before, now))
         finite = np.isfinite(mean)
-        excess = np.abs(moved[finite] - mean[finite]) - bounds[finite]
+        excess = np.abs(new_mean[finite] - mean[finite]) - bounds[finite]
         if (excess > 0).any():
-            worst = int(np.argmax(excess))
+            i = int(np.argmax(excess))
             lines.append(
                 f"{name}: {(excess > 0).sum()} of {excess.size} numbers moved, the worst from "
-                f"{mean[finite][worst]:.6g} to {moved[finite][worst]:.6g}, where {bounds[finite][worst]:.2g} is allowed"
+                f"{mean[finite][i]:.6g} to {new_mean[finite][i]:.6g}, where {bounds[finite][i]:.2g} is allowed"
             )
     return lines
 
@@ -329,9 +329,9 @@ def _bounds(name: str, golden: "xr.Dataset") -> "xr.DataArray":
             errors = values.std("seed", ddof=1, skipna=False) / np.sqrt(seeds)
     for suffix in _ERRORS:
         if f"{name}{suffix}" in golden:
-            stated = golden[f"{name}{suffix}"] ** 2
-            stated = (stated.mean("seed") if "seed" in stated.dims else stated) / seeds
-            errors = xr.where(errors > stated.fillna(0.0) ** 0.5, errors, stated.fillna(0.0) ** 0.5)
+            squares = golden[f"{name}{suffix}"] ** 2
+            squares = (squares.mean("seed") if "seed" in squares.dims else squares) / seeds
+            errors = np.maximum(errors.fillna(0.0), squares.fillna(0.0) ** 0.5)
     scale = float(np.abs(mean.where(np.isfinite(mean))).max().fillna(0.0))
     least = RHAT if name.endswith("_rhat") else max(SCALE * scale, ROUNDING)
     bounds = (SIGMAS * errors.fillna(0.0)).clip(min=least)
@@ -400,12 +400,12 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
         content = content | {"claim": about(registry.load(claim, folder))}
     statement = content["claim"]
     version = registry.version(registry.claims(folder)[claim])
-    known = {**references(), **parsed(statement["references"], "references")}
+    entries = {**references(), **parsed(statement["references"], "references")}
     return Card(
         claim,
         statement["sentence"],
         statement["conditions"],
-        tuple(known[key] for key in statement["sources"]),
+        tuple(entries[key] for key in statement["sources"]),
         tuple(statement["sizes"]),
         statement["controls"],
         {

@@ -251,10 +251,10 @@ class Store:
                 cells.append((cell, dataset))
         if missing:
             failures = [path for cell in missing if (path := self.failure(cell)).exists()]
-            failed = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
+            reason = f"; {len(failures)} have failed, and {failures[0]} tells why of one" if failures else ""
             raise CellsMissing(
                 f"{claim.name}: expected {len(cells) + len(missing)} cells, {len(missing)} are missing (the first: "
-                f"{spelled(missing[0])}){failed}; `icl run {claim.name}` with the same --out computes them"
+                f"{spelled(missing[0])}){reason}; `icl run {claim.name}` with the same --out computes them"
             )
         return assemble(claim, grids, cells)
 
@@ -303,7 +303,8 @@ def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordina
             inner = target.dims[len(claim.static) :]
             target.loc[{axis: place[str(axis)] for axis in target.dims}] = variable.transpose(*inner).values
     attributes = shared_attributes([dataset.attrs for _, dataset in cells])
-    return whole.assign_attrs(attributes, names=json.dumps(claim.vocabulary.described()))
+    attributes["names"] = json.dumps(claim.vocabulary.described())
+    return xr.Dataset({name: values.variable for name, values in whole.data_vars.items()}, axes, attributes)
 
 
 def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

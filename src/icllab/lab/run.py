@@ -69,7 +69,7 @@ def compute(
     limit: float | None = None,
     shard: tuple[int, int] | None = None,
     fresh: bool = False,
-    progress: Progress = lambda finished, total, what, left: None,
+    progress: Progress = lambda count, total, cell, left: None,
 ) -> Counts:
     """Compute the cells that a store lacks: all that ``request`` asks for, or one shard of them.
 
@@ -114,23 +114,24 @@ def compute(
     part = cells if shard is None else share(cells, *shard)
     if shard is not None and not part:
         notes.append(f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}")
-    damaged = {path.name for path in store.root.glob("cells/*.damaged")}
+    damaged_before = set(store.root.glob("cells/*.damaged"))
     with executor_for(workers, scheduler, executor, limit, store.root / "jobs") as (pool, ahead):
         sweep = _Sweep(request, grid, store, part, pool, ahead, limit, progress)
         try:
             sweep.run()
         except KeyboardInterrupt:
-            done = len(part) - sum(1 for cell in part if not store.path(cell).exists())
+            count = sum(store.path(cell).exists() for cell in part)
             raise RunInterrupted(
-                f"{request.name}: interrupted; {done} of {len(part)} cells are kept, the same command goes on"
+                f"{request.name}: interrupted; {count} of {len(part)} cells are kept, the same command goes on"
             ) from None
-    for path in sorted(store.root.glob("cells/*.damaged")):
-        if path.name not in damaged:
-            notes.append(f"{path.with_suffix('')} was damaged, or another cell's; it was set aside and computed again")
+    for path in sorted(set(store.root.glob("cells/*.damaged")) - damaged_before):
+        notes.append(f"{path.with_suffix('')} was damaged, or another cell's; it was set aside and computed again")
     if sweep.failures:
         failures = sorted(sweep.failures, key=lambda failure: cells.index(failure[0]))
         withdraw = shard is None or not any(store.root.glob("cells/*.nc"))
-        raise _failure(request, store, grid, failures, len(part), withdraw=withdraw)
+        if withdraw and len(failures) == len(part):  # no cell of this request can be computed
+            store.withdraw(grid)
+        raise _failure(request, store, failures, len(part))
     missing = [cell for cell in cells if not store.path(cell).exists()]
     failures = [path for cell in missing if (path := store.failure(cell)).exists()]
     if failures:
@@ -154,10 +155,9 @@ class _Sweep:
     ) -> None:
         self.request, self.grid, self.store, self.pool = request, grid, store, pool
         self.ahead, self.limit, self.progress = ahead, limit, progress
-        self.total, self.finished, self.computed = len(cells), 0, 0
+        self.total, self.ended, self.computed = len(cells), 0, 0
         self.failures: list[tuple[Coordinates, IclError]] = []
-        self._start = time.monotonic()
-        self._versions = provenance.versions()
+        self._start, self._versions = time.monotonic(), provenance.versions()
         self._tries: Counter[Path] = Counter()
         # In random order, times are those of the whole grid, and two runs seldom measure the same cell. The order is
         # the system's, since two processes may have seeded Python's generator alike.
@@ -187,13 +187,11 @@ class _Sweep:
         """Write a cell's file; of one that failed try again, or note why."""
         try:
             content = future.result()
-        except (UnfitWorker, CancelledError) as error:
-            raise (
-                error
-                if isinstance(error, UnfitWorker)
-                else EnvironmentFault(
-                    f"{self.request.name}: the executor has gone; every finished cell is kept, the same command goes on"
-                )
+        except UnfitWorker:
+            raise
+        except CancelledError as error:
+            raise EnvironmentFault(
+                f"{self.request.name}: the executor has gone; every finished cell is kept, the same command goes on"
             ) from error
         except InputError as error:
             self.failures.append((cell, error))
@@ -216,24 +214,21 @@ class _Sweep:
         if self._tries[path] < TRIES:
             self._waiting.append(cell)
             return
-        if isinstance(error, CellFault):
-            fault = error
-        else:
-            lost = f" (the limit is {self.limit:g} s)" if self.limit is not None else ""
+        if not isinstance(error, CellFault):
             kind = "its worker process ended" if isinstance(error, BrokenExecutor) else type(error).__name__
-            fault = CellFault(" ".join(f"{kind}{lost}: {error}".split()))
+            limit = f" (the limit is {self.limit:g} s)" if self.limit is not None else ""
+            error = CellFault(" ".join(f"{kind}{limit}: {error}".split()))
         origin = {"claim": self.request.name, "cell": spelled(cell), "commit": provenance.commit(), **self._versions}
         lines = [f"{name}: {value}" for name, value in origin.items()]
-        self.store.note_failure(cell, "\n".join([*lines, "", str(fault), "", fault.details]))
-        self.failures.append((cell, fault))
+        self.store.note_failure(cell, "\n".join([*lines, "", str(error), "", error.details]))
+        self.failures.append((cell, error))
         self._end(cell)
 
     def _end(self, cell: Coordinates) -> None:
-        self.finished += 1
-        left = None
-        if self.computed:
-            left = (time.monotonic() - self._start) / self.computed * (self.total - self.finished)
-        self.progress(self.finished, self.total, spelled(cell), left)
+        self.ended += 1
+        pace = (time.monotonic() - self._start) / self.computed if self.computed else None
+        left = None if pace is None else pace * (self.total - self.ended)
+        self.progress(self.ended, self.total, spelled(cell), left)
 
 
 def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordinates]:
@@ -274,12 +269,12 @@ def read(request: Request, root: Path | None = None, *, theory: bool = True) -> 
 
     claim = request.claim()
     store = Store.existing(request.root if root is None else root)
-    stored = store.configuration()
-    if "fixed" not in stored or stored.get("schema") != SCHEMA:
-        raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {stored.get('schema')!r}")
-    version = stored["version"]
-    claim = claim.with_fixed({name: (value,) for name, value in stored["fixed"].items()})
-    claim = dataclasses.replace(claim, precision=stored.get("precision", claim.precision), version=version)
+    configuration = store.configuration()
+    if "fixed" not in configuration or configuration.get("schema") != SCHEMA:
+        raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {configuration.get('schema')!r}")
+    version = configuration["version"]
+    claim = claim.with_fixed({name: (value,) for name, value in configuration["fixed"].items()})
+    claim = dataclasses.replace(claim, precision=configuration.get("precision", claim.precision), version=version)
     store = Store.open(store.root, claim.configuration(request.size, request.control))
     dataset = store.collect(claim, store.requests())
     return predicted(claim, dataset) if theory else dataset, _notes(request, dataset, version)
@@ -295,17 +290,8 @@ def write_results(root: Path, dataset: "xr.Dataset") -> Path:
 
 
 def _failure(
-    request: Request,
-    store: "Store",
-    grid: Grid,
-    failures: Sequence[tuple[Coordinates, IclError]],
-    total: int,
-    *,
-    withdraw: bool,
+    request: Request, store: "Store", failures: Sequence[tuple[Coordinates, IclError]], total: int
 ) -> IclError:
-    """The error for cells that failed; a request of which no cell can be computed is withdrawn."""
-    if withdraw and len(failures) == total:
-        store.withdraw(grid)
     cell, first = failures[0]
     message = (
         f"{request.name}: {len(failures)} of {total} cells failed, {total - len(failures)} are kept; "
