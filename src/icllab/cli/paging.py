@@ -35,7 +35,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         if browser and sys.stderr.isatty() and _has_display():
             webbrowser.open(address)
 
-    address = server.serve(out, claims=claims, host=host, port=port, guarded=token, opened=opened)
+    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, on_ready=opened)
     return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
 
 
@@ -65,7 +65,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
             write_atomically(to.with_name(stem), one.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
     verdicts = {one.card.claim: one.standing.verdict if one.standing else None for one in sections}
-    faults = [found.fault for one in sections for found in one.found if found.fault]
+    faults = [found.fault for one in sections for found in one.runs if found.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
 
