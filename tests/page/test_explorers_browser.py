@@ -219,8 +219,8 @@ def test_the_path_and_the_mark_are_where_they_are(tab, address):
     distances = np.hypot(rows[:, None] - path_rows, columns[:, None] - path_columns).min(axis=1)
     assert np.quantile(distances, 0.95) < 6
     (row, column), (rows, columns) = at(found["mark"]["x"], found["mark"]["y"]), place((240, 228, 66))
-    assert np.mean(rows) == pytest.approx(row, abs=2)
-    assert np.mean(columns) == pytest.approx(column, abs=2)
+    assert np.median(rows) == pytest.approx(row, abs=2)  # a map has this colour at single pixels too
+    assert np.median(columns) == pytest.approx(column, abs=2)
 
 
 def test_the_value_under_the_pointer_is_that_of_the_nearest_point(tab, address):

@@ -9,11 +9,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from icllab.core.errors import EnvironmentFault, IclError, expected
-from icllab.lab.claim import SIZES
+from icllab.core.errors import EnvironmentFault, IclError, expected, require_known
 from icllab.page import cards, catalogue, results
 from icllab.page.catalogue import Entry
-from icllab.page.endpoints import Endpoint, NotFound, Parameter, json_response
+from icllab.page.endpoints import Endpoint, NotFound, json_response
 from icllab.page.explorers import EXPLORERS
 from icllab.page.markup import joined, tag
 from icllab.page.results import Result, Results
@@ -33,21 +32,16 @@ class Api:
         self._claims: dict[str, Entry] = {}
         self._fault: IclError | None = None
         self._ready = threading.Event()
-        run = {
-            "claim": Parameter(),
-            "size": Parameter(options=SIZES, required=False),
-            "workers": Parameter(kind="integer", low=1, high=MOST_WORKERS, required=False),
-        }
         self.endpoints = [
             Endpoint(path="/api/claims", answer=self.gallery),
             Endpoint(path="/api/claims/{subject}/{finding}", answer=self.claim),
             Endpoint(path="/api/claims/{subject}/{finding}/figure.png", answer=self.recorded_figure),
             Endpoint(path="/api/claims/{subject}/{finding}/report.html", answer=self.report),
-            Endpoint(path="/api/results/{subject}/{finding}/{name}/{file}", answer=self.download, controls=True),
+            Endpoint(path="/api/results/{subject}/{finding}/{name}/{file}", answer=self.download, query=True),
             Endpoint(path="/api/explorers", answer=self.explorers),
-            Endpoint(path="/api/explorers/{id}", answer=self.explore, controls=True),
+            Endpoint(path="/api/explorers/{id}", answer=self.explore, query=True),
             Endpoint(path="/api/runs", answer=self.run_states),
-            Endpoint(path="/api/runs", answer=self.start, method="POST", body=run),
+            Endpoint(path="/api/runs", answer=self.start, method="POST"),
             Endpoint(path="/api/runs/{id}/log", answer=self.log),
             Endpoint(path="/api/runs/{id}/stop", answer=self.stop, method="POST"),
         ]
@@ -166,8 +160,8 @@ class Api:
             content = path.read_bytes()
         return Response(content, media_type="text/html", headers=_attachment(f"{claim}.html"))
 
-    def download(self, subject: str, finding: str, name: str, file: str, values: dict[str, str]) -> Response:
-        """A figure or the data of a result; ``values`` only tells one state of a file from the next."""
+    def download(self, subject: str, finding: str, name: str, file: str, query: dict[str, str]) -> Response:
+        """A figure or the data of a result; the query only tells one state of a file from the next."""
         local = {result.path.name: result for result in self.results.of(self.entry(f"{subject}/{finding}"))}
         if name not in local or file not in local[name].files or not results.is_regular(local[name].path / file):
             raise NotFound("result: expected a figure or data of a result in this directory")
@@ -180,11 +174,11 @@ class Api:
         """Every explorer with its controls."""
         return json_response({"explorers": [explorer.declaration() for explorer in EXPLORERS.values()]})
 
-    def explore(self, id: str, values: dict[str, str]) -> Response:
+    def explore(self, id: str, query: dict[str, str]) -> Response:
         """The closed form of an explorer at the values of its controls."""
         if id not in EXPLORERS:
             raise NotFound(f"explorer: expected one of {', '.join(EXPLORERS)}")
-        return json_response(EXPLORERS[id].answer(**values))
+        return json_response(EXPLORERS[id].answer(**query))
 
     # Runs.
 
@@ -199,15 +193,20 @@ class Api:
         progress = {"done": result.cells if result else 0, "total": result.total if result else 0}
         return job.as_dict() | progress
 
-    def start(self, claim: str, size: str = "small", workers: int = 1) -> Response:
-        """Queue a run."""
-        entry = self.entry(claim)
-        if size not in entry.card.sizes:
-            raise expected("size", f"one of {', '.join(entry.card.sizes)}", size)
+    def start(self, body: dict[str, Any]) -> Response:
+        """Queue a run; the body has a claim, a size and a number of worker processes."""
+        for name in body:
+            require_known("name in the body:", name, ("claim", "size", "workers"))
+        claim, size, workers = body.get("claim"), body.get("size", "small"), body.get("workers", 1)
+        if not isinstance(claim, str):
+            raise expected("claim", "the name of a claim", claim)
+        require_known("size", size, self.entry(claim).card.sizes)
+        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
+            raise expected("workers", f"an integer from 1 to {MOST_WORKERS}", workers)
         return json_response({"id": self.runs.start(claim, size, workers).id})
 
-    def stop(self, id: str) -> Response:
-        """Stop a run; its finished cells are kept."""
+    def stop(self, id: str, body: dict[str, Any]) -> Response:
+        """Stop a run, whatever the body; its finished cells are kept."""
         return json_response({"id": id, "state": self.runs.stop(id).state})
 
     def log(self, id: str) -> Response:

@@ -1,8 +1,8 @@
-"""Endpoints of the server: each address with its parameters, which are checked before a function answers."""
+"""Endpoints of the server: each address with the function that answers it, and errors as one line of JSON."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from starlette.concurrency import run_in_threadpool
@@ -21,50 +21,20 @@ class NotFound(InputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A value in the JSON body of a request.
-
-    Attributes:
-        kind: ``"text"`` of at most ``high`` characters, or an ``"integer"`` from ``low`` to ``high``.
-        options: The admissible values; empty: any of the kind.
-        required: Whether a request must have it.
-    """
-
-    kind: Literal["text", "integer"] = "text"
-    low: int = 0
-    high: int = 200
-    options: tuple[str, ...] = ()
-    required: bool = True
-
-    def read(self, name: str, value: object) -> str | int:
-        """Return the value; raise unless it has this kind and range."""
-        if self.kind == "integer":
-            if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-                raise expected(name, f"an integer from {self.low} to {self.high}", _shortened(value))
-        elif not isinstance(value, str) or len(value) > self.high:
-            raise expected(name, f"text of at most {self.high} characters", _shortened(value))
-        elif self.options and value not in self.options:
-            raise unknown(name, value, self.options)
-        return value
-
-
-@dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """An address and the function that answers it.
 
     Attributes:
         path: The address, with its ids in braces.
-        answer: Function of the ids, of ``values`` if there are controls, and of the parameters of the body.
+        answer: Function of the ids, of ``query`` if there is one, and for POST of ``body``, a JSON object.
         method: GET reads, POST changes something.
-        body: Name -> parameter in a JSON object.
-        controls: Whether the query holds values of controls, which ``answer`` checks; otherwise it must be empty.
+        query: Whether a query is allowed; ``answer`` checks it.
     """
 
     path: str
     answer: Callable[..., Response]
     method: Literal["GET", "POST"] = "GET"
-    body: Mapping[str, Parameter] = field(default_factory=dict)
-    controls: bool = False
+    query: bool = False
 
     def route(self) -> Route:
         """The route for Starlette."""
@@ -73,10 +43,10 @@ class Endpoint:
             try:
                 values: dict[str, Any] = dict(request.path_params)
                 query = self._query(request)
-                if self.controls:
-                    values["values"] = query
+                if self.query:
+                    values["query"] = query
                 if self.method == "POST":
-                    values |= _read(self.body, await _json_body(request))
+                    values["body"] = await _json_body(request)
                 return await run_in_threadpool(self.answer, **values)
             except ClientDisconnect:
                 return Response(status_code=400)
@@ -92,10 +62,10 @@ class Endpoint:
     def _query(self, request: Request) -> dict[str, str]:
         values: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
-            if not self.controls:
-                raise unknown("name in the query:", _shortened(name), ())
+            if not self.query:
+                raise unknown("name in the query:", name[:60], ())
             if name in values:
-                raise expected(_shortened(name), "one value", "several")
+                raise expected(name[:60], "one value", "several")
             values[name] = value
         return values
 
@@ -125,18 +95,3 @@ async def _json_body(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError("body: expected a JSON object")
     return value
-
-
-def _read(parameters: Mapping[str, Parameter], body: Mapping[str, Any]) -> dict[str, str | int]:
-    for name in body:
-        if name not in parameters:
-            raise unknown("name in the body:", _shortened(name), parameters)
-    for name, parameter in parameters.items():
-        if parameter.required and name not in body:
-            raise expected("body", f"a value of {name}", sorted(map(_shortened, body)))
-    return {name: parameters[name].read(name, value) for name, value in body.items()}
-
-
-def _shortened(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"

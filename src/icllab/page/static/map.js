@@ -1,6 +1,6 @@
 // A map of values over two parameters: colours and contour lines, a path and a mark over them, on uPlot's axes.
 
-import { along, spelled, ticks } from "./scales.js";
+import { along, spelled } from "./scales.js";
 import { element, table } from "./numbers.js";
 import { viridis } from "./viridis.js";
 
@@ -84,8 +84,7 @@ function positions(values, scale, count) {
 function paint({ ctx, bbox }, { x, y, axes, heights, low, high }) {
   const ratio = window.devicePixelRatio || 1, width = Math.round(bbox.width / ratio), height = Math.round(bbox.height / ratio);
   const colours = Array.from({ length: 256 }, (_, i) => viridis(i / 255).map((part) => Math.round(part * 255)));
-  const levels = axes.z.scale === "log" ? [0, (high - low) / 12] : ticks(low, high, "linear", 12);
-  const step = levels.length > 1 ? levels[1] - levels[0] : high - low;
+  const step = (high - low) / 12;
   const columns = positions(x, axes.x.scale, width), rows = positions(y, axes.y.scale, height);
   const image = new ImageData(width, height), above = new Float64Array(width).fill(NaN);
   for (let row = 0; row < height; row++) {
