@@ -2,7 +2,7 @@
 
 A page that is opened from a disk may load no modules and ask no server. So the modules become one script, and what a
 server would answer is a script of data for each explorer: its answers at all points of a grid, from the same code.
-Curves and surfaces are thinned, heights are float32, and what occurs more than once is kept once.
+Curves and maps are thinned, values are float32, and equal arrays are kept once.
 """
 
 import base64
@@ -23,15 +23,9 @@ from icllab.page.explorers.declaration import Explorer
 
 HERE = Path(__file__).parent
 STATIC = Path(icllab.page.__file__).parent / "static"
-MODULES = (
-    *("scales", "viridis", "camera", "numbers", "box", "mesh", "controls"),
-    *("vendor", "source", "plot", "surface", "grid", "explore"),
-)
-# What only the page has: where it finds the plotting library, and its server.
-INSTEAD = {
-    "vendor": "const uPlotLibrary = () => Promise.resolve(window.uPlot);\nexport { uPlotLibrary };",
-    "source": "const server = null;\nexport { server };",
-}
+MODULES = ("scales", "viridis", "numbers", "controls", "server", "plot", "map", "grid", "explore")
+INSTEAD = {"server": "const explorers = null;\nexport { explorers };"}
+"""Replacements of modules; only the page has a server."""
 COPIED = ("explore.css", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css", "vendor/uPlot.LICENSE")
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "linear_attention": {
@@ -43,7 +37,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
         "ridge": (0, 0.01, 0.3),
     },
     "induction_landscape": {
-        "surface": ("beta_alpha", "beta_xi", "alpha_xi"),
+        "plane": ("beta_alpha", "beta_xi", "alpha_xi"),
         "third": ("flow", "fixed"),
         "level": (2, 4, 8),
         "moment": (0.05, 0.1, 0.2, 0.25, 0.3, 0.65, 1),
@@ -74,7 +68,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     },
     "free_energies": {
         "model": ("expansion", "cusp"),
-        "shown": ("energies", "difference", "weights"),
+        "quantity": ("energies", "difference", "weights"),
         "gap": (0.001, 0.01, 0.1),
         "rich": (1, 2.5, 5),
         "rich_m": (1, 5),
@@ -117,16 +111,16 @@ class Pool:
 
 
 def thinned(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Every second point of long curves, of paths and of both axes of a surface; ends are kept."""
+    """Every second point of long curves, of paths and of both axes of a map; ends are kept."""
     found = dict(answer)
     found["curves"] = [{**one, **_every_second(one, ("x", "y"))} for one in answer["curves"]]
-    if surface := answer.get("surface"):
-        rows, columns = (_kept(len(surface[name]), 0) for name in ("x", "y"))
-        less = {"x": [surface["x"][i] for i in rows], "y": [surface["y"][j] for j in columns]}
-        less["z"] = [[surface["z"][i][j] for j in columns] for i in rows]
-        if path := surface.get("path"):
+    if content := answer.get("map"):
+        rows, columns = (_kept(len(content[name]), 0) for name in ("x", "y"))
+        less = {"x": [content["x"][i] for i in rows], "y": [content["y"][j] for j in columns]}
+        less["z"] = [[content["z"][i][j] for j in columns] for i in rows]
+        if path := content.get("path"):
             less["path"] = {**path, **_every_second(path, ("x", "y", "z"))}
-        found["surface"] = {**surface, **less}
+        found["map"] = {**content, **less}
     return found
 
 
@@ -166,7 +160,7 @@ def data(explorer: Explorer, grid: Mapping[str, Sequence[Any]]) -> dict[str, Any
 
     An answer is the number of its template, or why there is none, and its leaves; of equal ones there is one.
     """
-    controls = {control.name: control for control in explorer.sliders}
+    controls = {control.name: control for control in explorer.controls}
     starts = {name: control.start for name, control in controls.items()}
     pool, templates, answers, order = Pool(), {}, {}, []
     for point in itertools.product(*grid.values()):
@@ -184,7 +178,7 @@ def data(explorer: Explorer, grid: Mapping[str, Sequence[Any]]) -> dict[str, Any
             answers[known] = (len(answers), [made, leaves])
         order.append(answers[known][0])
     declaration = explorer.declaration()
-    for control in declaration["sliders"]:
+    for control in declaration["controls"]:
         control["start"] = STARTS.get(explorer.id, {}).get(control["name"], control["start"])
     return {
         "declaration": declaration,

@@ -12,7 +12,7 @@ from pathlib import Path
 from icllab.core.sources import Reference
 from icllab.lab import records, registry
 from icllab.lab.records import Card
-from icllab.page.cards import Evidence, Picture, card_html, of_record, standing_badge, words_of
+from icllab.page.cards import Evidence, Picture, alternative_text, card_html, from_record, standing_badge
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -65,8 +65,8 @@ def page(found: Sequence[Card], figures: Path) -> str:
 
 def _card(card: Card, figures: Path) -> str:
     path = figures / f"{card.claim.split('/')[1]}.png"
-    picture = Picture(f"_static/{path.name}", words_of(card)) if path.is_file() else None
-    html = card_html(card, of_record(card), picture, linked=_paper, command=command(card), opened=False)
+    picture = Picture(f"_static/{path.name}", alternative_text(card)) if path.is_file() else None
+    html = card_html(card, from_record(card), picture, source_address=_paper, command=command(card), expand=False)
     fence = "`" * (3 + max(map(len, re.findall("`+", html)), default=0))
     return f"### `{card.claim}`\n\n{fence}{{raw}} html\n{html}\n{fence}"
 

@@ -73,7 +73,7 @@ GRIDS = {
         "k1": (1, 2),
         "against": ("hidden", "n"),
     },
-    "free_energies": {"shown": ("energies", "difference"), "gap": (0.001, 0.1)},
+    "free_energies": {"quantity": ("energies", "difference"), "gap": (0.001, 0.1)},
 }
 
 
@@ -104,7 +104,7 @@ def test_a_thinned_answer_has_every_second_point_and_both_ends():
         assert set(zip(one["x"], one["y"], strict=True)) <= set(zip(other["x"], other["y"], strict=True))
         assert (one["x"][0], one["x"][-1]) == (other["x"][0], other["x"][-1])
         assert len(one["x"]) <= len(other["x"]) / 2 + 1
-    whole, part = answer["surface"], less["surface"]
+    whole, part = answer["map"], less["map"]
     for i, x in enumerate(part["x"]):
         row = whole["z"][whole["x"].index(x)]
         assert part["z"][i] == [row[whole["y"].index(y)] for y in part["y"]]
@@ -113,7 +113,7 @@ def test_a_thinned_answer_has_every_second_point_and_both_ends():
 def test_the_grids_of_the_documentation_are_of_every_explorer_within_its_ranges():
     assert set(make_explorers.GRIDS) == set(EXPLORERS)
     for id, grid in make_explorers.GRIDS.items():
-        controls = {control.name: control for control in EXPLORERS[id].sliders}
+        controls = {control.name: control for control in EXPLORERS[id].controls}
         for name, values in grid.items():
             assert [controls[name].read(value) for value in values] == list(values)
             assert isinstance(values[0], str) or list(values) == sorted(values)

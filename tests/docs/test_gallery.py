@@ -68,7 +68,7 @@ def test_the_cards_are_those_of_the_page():
     claim = "asymptotics/double_descent"
     card = records.card(claim)
     made = page_cards.card_html(
-        card, page_cards.of_record(card), None, command=make_gallery.command(card), opened=False
+        card, page_cards.from_record(card), None, command=make_gallery.command(card), expand=False
     )
     (inside,) = re.findall(r"\{raw\} html\n(.*)\n```", page(card))
     assert re.sub(r'<a href="papers.html#[^"]*"( title="[^"]*")>([^<]*)</a>', r"<span\1>\2</span>", inside) == made

@@ -1,7 +1,6 @@
 """The page over a directory of results of the toy claim, with a few of the built-in claims."""
 
 import shutil
-import threading
 import time
 
 import pytest
@@ -10,7 +9,7 @@ from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
 from icllab.lab import registry
-from icllab.page import catalogue, server
+from icllab.page import server
 
 ADDRESS = "http://127.0.0.1:8765"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -20,18 +19,9 @@ _all = registry.claims
 
 
 def few(folder=None):
-    """Two of the built-in claims, and those of the folder: reading all takes seconds."""
+    """Two of the built-in claims, and those of the folder."""
     found = _all(folder)
     return {name: path for name, path in found.items() if name in BUILT_IN or name not in _all()}
-
-
-_reading = threading.Lock()
-
-
-def apart(folder):
-    """In this process, and one at a time: Python 3.11 parses in one thread only."""
-    with _reading:
-        return catalogue.entries(folder)
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +37,10 @@ def results(finished, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    """Few claims, and a cache of the tests' own."""
+def quick():
+    """Few claims: reading all takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "claims", few)
-        patch.setattr(catalogue, "apart", apart)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -15,19 +15,17 @@ STATIC = Path(icllab.page.__file__).parent / "static"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>explorers</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/static/vendor/uPlot.min.css">
 <link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/explore.css">
+<script src="/static/vendor/uPlot.iife.min.js" defer></script>
 <script type="module" src="/start.js"></script><main id="main"></main></html>"""
 START = """import { list, show } from "/static/explore.js";
 const root = document.getElementById("main"), id = location.hash.split("?")[0].split("/")[2];
 window.left = await (id ? show(root, id) : list(root));"""
-STORED = {"id": "a", "claim": "asymptotics/double_descent", "label": "double_descent/small", "fault": False}
-STORED |= {"control": None, "cells": 4, "of": 4}
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     """The page's files, and answers as its server gives them."""
-
-    points: dict = {}  # noqa: RUF012
 
     def do_GET(self):
         address = urlsplit(self.path)
@@ -41,10 +39,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return super().do_GET()
         if parts == ["api", "explorers"]:
             return self.json({"explorers": [one.declaration() for one in EXPLORERS.values()]})
-        if parts == ["api", "results"]:
-            return self.json({"results": [STORED]})
-        if parts[:2] == ["api", "results"]:
-            return self.json(self.points)
         if parts[:2] == ["api", "explorers"]:
             try:
                 return self.json(EXPLORERS[parts[2]].answer(**values))

@@ -41,8 +41,9 @@ def curves(page, root="#main"):
     return x, dict(zip(drawn["labels"], y, strict=True))
 
 
-def surface(page, root="#main"):
-    return page.evaluate("(root) => document.querySelector(root + ' figure.surface').drawn", root)
+def drawn_map(page, root="#main"):
+    """The map, with its path and its mark."""
+    return page.evaluate("(root) => document.querySelector(root + ' figure.map').drawn", root)
 
 
 def close(found, wanted):

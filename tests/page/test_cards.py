@@ -9,7 +9,6 @@ from icllab.lab.records import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence
 from icllab.page.markup import Html, joined, table, tag
-from icllab.page.prose import prose
 
 FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", "standard_error": 0.5, "tolerance": 0.0}
 
@@ -26,7 +25,7 @@ def entry(verdict, *, stale=False, controls=None):
 
 
 def shown(one, *more, picture=None):
-    return cards.card_html(one, [*cards.of_record(one), *more], picture)
+    return cards.card_html(one, [*cards.from_record(one), *more], picture)
 
 
 @pytest.mark.parametrize("verdict", ["holds", "fails", "undecided"])
@@ -40,10 +39,10 @@ def test_the_badge_is_the_verdict_at_the_largest_size(verdict):
 def test_results_here_come_before_the_record_and_controls_never():
     record = card({"medium": entry("holds")})
     assert "medium, recorded" in shown(record)
-    here = Evidence(size="smoke", verdict="fails", here=True)
+    here = Evidence(size="smoke", verdict="fails", local=True)
     assert 'fails</span> <span class="where">smoke, run here' in shown(record, here)
-    assert "medium, recorded" in shown(record, Evidence(size="full", verdict="fails", here=True, control="wrong"))
-    assert "medium, recorded" in shown(record, Evidence(size="full", here=True))  # not judged
+    assert "medium, recorded" in shown(record, Evidence(size="full", verdict="fails", local=True, control="wrong"))
+    assert "medium, recorded" in shown(record, Evidence(size="full", local=True))  # not judged
 
 
 def test_a_stale_record_is_marked_and_none_is_said_to_be_none():
@@ -55,7 +54,7 @@ def test_a_stale_record_is_marked_and_none_is_said_to_be_none():
 def test_a_control_has_its_verdict_from_the_record_and_from_here():
     known = {"small": entry("holds", controls={"a": {"verdict": "fails"}, "b": {"verdict": "holds"}})}
     one = card(known, controls={"a": "first", "b": "second", "c": "third", "d": "fourth"})
-    text = shown(one, Evidence(size="smoke", verdict="fails", here=True, control="d"))
+    text = shown(one, Evidence(size="smoke", verdict="fails", local=True, control="d"))
     assert '<code>a</code>: first. <span class="verdict refuted">fails</span> small' in text
     assert '<code>b</code>: second. <span class="verdict holds">holds</span> small' in text
     assert '<code>c</code>: third. <span class="verdict none">not yet run</span>' in text
@@ -86,8 +85,8 @@ def test_all_that_a_claim_says_is_text():
     said = "<b>\"x\" & 'y'</b> <script>"
     picture = cards.Picture("/a.png", said, said)
     one = card(sentence=said, conditions=said, controls={said: said})
-    text = shown(one, Evidence(size="small", here=True, notes=[said], links=[(said, "/b")], fault=""), picture=picture)
-    text += shown(one, Evidence(size="small", here=True, fault=said)) + cards.tile(one, [], picture, "/c")
+    text = shown(one, Evidence(size="small", local=True, notes=[said], links=[(said, "/b")], fault=""), picture=picture)
+    text += shown(one, Evidence(size="small", local=True, fault=said)) + cards.tile(one, [], picture, "/c")
     assert "<script>" not in text
     assert "<b>" not in text
     assert text.count("&lt;script&gt;") >= 12
@@ -104,20 +103,12 @@ def test_markup_is_text_unless_it_was_made_here():
     assert '<th scope="col">&lt;a&gt;</th>' in table({"<a>": ""}, [["<b>"]])
 
 
-def test_prose_is_paragraphs_code_and_formulas():
-    text = prose("A ``<code>`` and :math:`x < y`, :func:`~a.b`.\n\n.. math:: a\n    b\n\n    c\n\nNext *one*.")
-    assert text == (
-        '<p>A <code>&lt;code&gt;</code> and <code class="math">x &lt; y</code>, <code>a.b</code>.</p>'
-        '<pre class="formula">a\nb\n\nc</pre><p>Next <em>one</em>.</p>'
-    )
-
-
 def test_every_figure_of_the_library_belongs_to_a_claim_and_has_words():
     path = cards.recorded_figure("asymptotics/double_descent")
     assert path is not None
     assert path.read_bytes().startswith(b"\x89PNG")
     assert cards.recorded_figure("asymptotics/none") is None
-    assert "Things fall." in cards.words_of(card())
+    assert "Things fall." in cards.alternative_text(card())
     assert math.isnan(cards._float("x"))
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import icllab.page
 from icllab.core.errors import InputError
-from icllab.lab import registry
 from icllab.page.explorers import EXPLORERS
-from icllab.page.explorers.declaration import Choice, listed
+from icllab.page.explorers.declaration import Choice, plain
 
 VENDOR = Path(icllab.page.__file__).parent / "static" / "vendor"
 
@@ -25,25 +23,25 @@ def test_a_declaration_and_an_answer_are_ready_for_json(id):
     explorer = EXPLORERS[id]
     declared = json.loads(json.dumps(explorer.declaration(), allow_nan=False))
     assert declared["id"] == id == explorer.id
-    assert [control["name"] for control in declared["sliders"]] == [control.name for control in explorer.sliders]
+    assert [control["name"] for control in declared["controls"]] == [control.name for control in explorer.controls]
     answer = explorer.answer()
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
     for curve in answer["curves"]:
         assert len(curve["x"]) == len(curve["y"]) > 1
         assert (np.diff(curve["x"]) > 0).all()
-    if "surface" in answer:
-        surface = answer["surface"]
-        assert np.shape(surface["z"]) == (len(surface["x"]), len(surface["y"]))
-        assert (np.diff(surface["x"]) > 0).all()
-        assert (np.diff(surface["y"]) > 0).all()
-    assert explorer.view in answer or explorer.view + "s" in answer
+    if "map" in answer:
+        content = answer["map"]
+        assert np.shape(content["z"]) == (len(content["x"]), len(content["y"]))
+        assert (np.diff(content["x"]) > 0).all()
+        assert (np.diff(content["y"]) > 0).all()
+    assert explorer.view in answer
 
 
 @pytest.mark.parametrize("id", EXPLORERS)
 def test_every_control_changes_the_answer_where_it_is_shown(id):
     explorer = EXPLORERS[id]
-    for control in explorer.sliders:
-        values = {other.name: other.start for other in explorer.sliders}
+    for control in explorer.controls:
+        values = {other.name: other.start for other in explorer.controls}
         values |= {name: options[0] for name, options in control.when.items()}
         others = control.options if isinstance(control, Choice) else (control.low, control.high)
         before = explorer.answer(**values)
@@ -61,11 +59,11 @@ def test_every_control_changes_the_answer_where_it_is_shown(id):
 @pytest.mark.parametrize("id", EXPLORERS)
 def test_values_may_be_text_and_others_are_refused_in_one_line(id):
     explorer = EXPLORERS[id]
-    starts = {control.name: control.start for control in explorer.sliders}
+    starts = {control.name: control.start for control in explorer.controls}
     assert explorer.answer(**{name: str(value) for name, value in starts.items()}) == explorer.answer()
     with pytest.raises(ValueError, match=f"unknown control of {id} 'nothing'"):
         explorer.answer(nothing=1)
-    for control in explorer.sliders:
+    for control in explorer.controls:
         wrong = ["", "nothing", None, [1]]
         if not isinstance(control, Choice):
             outside = (control.low - 1, control.high + 1, control.high * (1 + 1e-9))
@@ -92,7 +90,7 @@ def test_marks_stand_where_the_controls_are():
     assert EXPLORERS["linear_attention"].answer(x="ridge")["axes"]["mark"] is None  # zero is not on the axis
     answer = EXPLORERS["free_energies"].answer()
     assert answer["axes"]["mark"] == answer["numbers"]["crossing 1 at n"]
-    assert EXPLORERS["free_energies"].answer(most=100)["axes"]["mark"] is None
+    assert EXPLORERS["free_energies"].answer(largest_n=100)["axes"]["mark"] is None
 
 
 @pytest.mark.parametrize("id", EXPLORERS)
@@ -100,18 +98,9 @@ def test_the_page_of_the_theory_is_there(id):
     assert (Path(__file__).parents[2] / "docs" / f"{EXPLORERS[id].more}.md").is_file()
 
 
-def test_claims_that_are_laid_over_are_there_and_measure_what_is_placed():
-    for explorer in EXPLORERS.values():
-        for claim in explorer.overlay:
-            names = {getattr(one, "name", one) for one in registry.load(claim).quantities}
-            assert names >= {"icl_error", "converged"}
-    with pytest.raises(ValueError, match="stored results to lay over"):
-        EXPLORERS["free_energies"].points(xr.Dataset())
-
-
 def test_what_is_not_finite_is_none_throughout():
     given = {"a": np.array([[1.0, np.inf]]), "b": (np.float64(np.nan), 2), "c": "text"}
-    assert listed(given) == {"a": [[1.0, None]], "b": [None, 2], "c": "text"}
+    assert plain(given) == {"a": [[1.0, None]], "b": [None, 2], "c": "text"}
 
 
 def test_explorers_never_import_jax():

@@ -1,11 +1,9 @@
 """Explorers answer with the numbers of `icllab.theory`."""
 
-import json
 import math
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from icllab.page.explorers import EXPLORERS
 from icllab.page.explorers.declaration import Choice
@@ -34,7 +32,7 @@ def drawn(rng, control):
 
 def setting(id, seed, **fixed):
     rng = np.random.default_rng(seed)
-    return {control.name: drawn(rng, control) for control in EXPLORERS[id].sliders} | fixed
+    return {control.name: drawn(rng, control) for control in EXPLORERS[id].controls} | fixed
 
 
 def by_label(answer):
@@ -62,13 +60,13 @@ def test_errors_of_linear_attention(seed):
     assert answer["numbers"]["ICL error"] == pytest.approx(formulas["icl"](**law), rel=1e-12)
     assert answer["numbers"]["IDG error"] == pytest.approx(formulas["idg"](**law), rel=1e-12)
     assert answer["numbers"]["effective ridge ξ"] == pytest.approx(linear_attention.effective_ridge(**law), rel=1e-12)
-    assert ("surface" in answer) == (x != values["second"]) == ("note" not in answer)
-    if "surface" in answer:
-        surface = answer["surface"]
+    assert ("map" in answer) == (x != values["second"]) == ("note" not in answer)
+    if "map" in answer:
+        content = answer["map"]
         for i, j in np.random.default_rng(seed).integers(0, 45, (12, 2)):
-            here = {**law, x: surface["x"][i], values["second"]: surface["y"][j]}
-            np.testing.assert_allclose(surface["z"][i][j], formulas[values["error"]](**here), rtol=1e-12)
-        assert surface["mark"]["z"] == pytest.approx(formulas[values["error"]](**law), rel=1e-12)
+            here = {**law, x: content["x"][i], values["second"]: content["y"][j]}
+            np.testing.assert_allclose(content["z"][i][j], formulas[values["error"]](**here), rtol=1e-12)
+        assert content["mark"]["z"] == pytest.approx(formulas[values["error"]](**law), rel=1e-12)
 
 
 def test_without_a_ridge_the_error_at_the_peak_is_none_and_its_neighbours_are_high():
@@ -77,61 +75,6 @@ def test_without_a_ridge_the_error_at_the_peak_is_none_and_its_neighbours_are_hi
     tau, error = by_label(answer)["ICL error, fresh tasks"]
     assert abs(tau[error.argmax()] - 1) <= 1.001e-3
     assert error.max() > 100 * np.median(error)
-
-
-def stored(claim, seeds, **grid):
-    """A result whose errors are the closed forms times the exponential of ``seeds`` about zero."""
-    shape = tuple(len(values) for values in grid.values())
-    axes = dict(zip(grid, np.meshgrid(*grid.values(), indexing="ij"), strict=True))
-    fixed = {"alpha": 10.0, "kappa": 0.5, "rho": 0.01}
-    law = {**fixed, **axes} | ({"tau": axes["alpha"]} if "tau" not in axes else {})
-    law.pop("dim")
-    spread = np.exp(np.array(seeds) - np.mean(seeds))
-    data = {
-        f"{kind}_error": ((*grid, "seed"), formula(**law)[..., None] * spread)
-        for kind, formula in (("icl", linear_attention.icl_error), ("idg", linear_attention.idg_error))
-    }
-    data["converged"] = ((*grid, "seed"), np.ones((*shape, len(seeds))))
-    attrs = {"claim": claim, "configuration": json.dumps({"fixed": fixed})}
-    return xr.Dataset(data, coords={name: list(values) for name, values in grid.items()}, attrs=attrs)
-
-
-def test_stored_results_lie_on_the_curve_where_their_parameters_are_those_of_the_controls():
-    explorer = EXPLORERS["linear_attention"]
-    seeds = [-0.3, 0.1, 0.2]
-    dataset = stored("asymptotics/double_descent", seeds, dim=(10, 20), tau=(0.5, 2.0, 3.0))
-    dataset["converged"][0, 0, :] = 0
-    found = explorer.points(dataset, rho="0.01")
-    points = {one["label"]: one for one in found["curves"]}
-    assert set(points) == {f"{kind}, d = {d}" for d in (10, 20) for kind in _labels()}
-    one = points["ICL error, fresh tasks, d = 20"]
-    assert one["x"] == [0.5, 2.0, 3.0]
-    curve = linear_attention.icl_error(tau=np.array(one["x"]), alpha=10, kappa=0.5, rho=0.01)
-    np.testing.assert_allclose(one["y"], curve, rtol=1e-12)
-    error = np.std(seeds, ddof=1) / math.sqrt(3)
-    np.testing.assert_allclose(one["error"], error * curve, rtol=1e-12)
-    assert points["ICL error, fresh tasks, d = 10"]["x"] == [2.0, 3.0]  # where nothing converged there is no point
-    assert found["settings"] == [{"alpha": 10.0, "kappa": 0.5, "rho": 0.01, "ridge": 0.0}]
-    assert explorer.points(dataset, kappa=2)["curves"] == []
-    assert explorer.points(dataset, x="alpha", tau=2, second="kappa")["surface"]["x"] == [10.0]
-
-
-def _labels():
-    return ("ICL error, fresh tasks", "IDG error, pretraining tasks")
-
-
-def test_of_a_ridge_the_points_with_that_ridge_and_of_as_many_contexts_as_pairs_the_diagonal():
-    explorer = EXPLORERS["linear_attention"]
-    ridged = stored("asymptotics/ridge_tames_the_peak", [0.0, 0.1], dim=(10,), tau=(1.0, 2.0), ridge=(0.01, 0.1))
-    (one, _) = explorer.points(ridged, ridge=0.1)["curves"]
-    np.testing.assert_allclose(one["y"][1], linear_attention.icl_error(tau=2, alpha=10, kappa=0.5, rho=0.01, ridge=0.1))
-    surface = explorer.points(ridged, ridge=0.1, second="ridge")["surface"]
-    assert sorted(zip(surface["x"], surface["y"], strict=True)) == [(1, 0.01), (1, 0.1), (2, 0.01), (2, 0.1)]
-    diverse = stored("asymptotics/task_diversity", [0.0, 0.1], dim=(10,), alpha=(4.0, 8.0), kappa=(0.5, 2.0))
-    (one, _) = explorer.points(diverse, x="kappa", tau=8, alpha=8)["curves"]
-    assert one["x"] == [0.5, 2.0]
-    np.testing.assert_allclose(one["y"], linear_attention.icl_error(tau=8, alpha=8, kappa=np.array(one["x"]), rho=0.01))
-    assert explorer.points(diverse, x="kappa", tau=4, alpha=8)["curves"] == []
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -144,24 +87,24 @@ def test_the_landscape(seed, third):
     sizes = {"pairs": values["pairs"], "labels": values["labels"]}
     start = [values[name] for name in ("beta", "alpha", "xi")]
     flow = induction_landscape.flow(start, time=values["time"], levels=(0.5,), **sizes)
-    first, other = values["surface"].split("_")
+    first, other = values["plane"].split("_")
     order = ["beta", "alpha", "xi"]
     (left,) = set(order) - {first, other}
     answer = EXPLORERS["induction_landscape"].answer(**values)
-    surface, path = answer["surface"], answer["surface"]["path"]
+    content, path = answer["map"], answer["map"]["path"]
     columns = dict(zip(order, flow.parameters.T, strict=True))
     np.testing.assert_allclose(path["x"], columns[first], **NEAR)
     np.testing.assert_allclose(path["y"], columns[other], **NEAR)
     np.testing.assert_allclose(path["z"], flow.loss, **NEAR)
     now = {name: np.interp(values["moment"] * values["time"], flow.time, columns[name]) for name in order}
     for i, j in np.random.default_rng(seed).integers(0, 61, (12, 2)):
-        at = {first: surface["x"][i], other: surface["y"][j]}
+        at = {first: content["x"][i], other: content["y"][j]}
         grows = (np.diff(columns[first]) > 0).all()
         leader = np.interp(at[first], columns[first], columns[left]) if grows else None
         at[left] = {"flow": leader, "moment": now[left], "fixed": values["level"]}[third]
         if at[left] is not None:
-            np.testing.assert_allclose(surface["z"][i][j], induction_landscape.loss(**at, **sizes), **NEAR)
-    assert surface["mark"]["z"] == pytest.approx(induction_landscape.loss(**now, **sizes), rel=1e-12)
+            np.testing.assert_allclose(content["z"][i][j], induction_landscape.loss(**at, **sizes), **NEAR)
+    assert content["mark"]["z"] == pytest.approx(induction_landscape.loss(**now, **sizes), rel=1e-12)
     when, said = flow.crossings[0.5], answer["numbers"]["time of the cliff, at ln N / 2"]
     assert said == ("not in this time" if math.isnan(when) else pytest.approx(when, rel=1e-9))
     curves = by_label(answer)
@@ -172,30 +115,30 @@ def test_the_landscape(seed, third):
             np.testing.assert_allclose(found, columns[name], **NEAR)
 
 
-def test_on_the_flow_the_surface_has_the_path():
-    """Where the third parameter follows the flow, the flow's loss is the surface's."""
+def test_on_the_flow_the_map_has_the_loss_of_the_path():
+    """Where the third parameter follows the flow, the map has the flow's loss."""
     answer = EXPLORERS["induction_landscape"].answer()
-    surface, path = answer["surface"], answer["surface"]["path"]
-    rows = [i for i, x in enumerate(surface["x"]) if path["x"][0] <= x <= path["x"][-1]]
+    content, path = answer["map"], answer["map"]["path"]
+    rows = [i for i, x in enumerate(content["x"]) if path["x"][0] <= x <= path["x"][-1]]
     assert len(rows) > 20
     for i in rows:
-        y, z = (np.interp(surface["x"][i], path["x"], path[name]) for name in ("y", "z"))
-        around = np.interp(y, surface["y"], surface["z"][i])
+        y, z = (np.interp(content["x"][i], path["x"], path[name]) for name in ("y", "z"))
+        around = np.interp(y, content["y"], content["z"][i])
         assert around == pytest.approx(z, abs=0.05)
 
 
 def test_where_the_first_parameter_turns_back_the_third_follows_its_longest_way():
-    """From beta = 0.5 and a negative alpha beta falls first; the surface is of the flow after that."""
+    """From beta = 0.5 and a negative alpha beta falls first; the map is of the flow after that."""
     start, sizes = (0.5, -1.0, 1.0), {"pairs": 8, "labels": 32}
     flow = induction_landscape.flow(start, time=200, **sizes)
     beta, _, xi = flow.parameters.T
     turn = beta.argmin()
     assert 0 < turn < len(beta) - 1
     assert (np.diff(beta[turn:]) > 0).all()
-    surface = EXPLORERS["induction_landscape"].answer(beta=0.5, alpha=-1, xi=1)["surface"]
+    content = EXPLORERS["induction_landscape"].answer(beta=0.5, alpha=-1, xi=1)["map"]
     for i in range(0, 61, 6):
-        at = (surface["x"][i], surface["y"][30], np.interp(surface["x"][i], beta[turn:], xi[turn:]))
-        assert surface["z"][i][30] == pytest.approx(induction_landscape.loss(*at, **sizes), rel=1e-12)
+        at = (content["x"][i], content["y"][30], np.interp(content["x"][i], beta[turn:], xi[turn:]))
+        assert content["z"][i][30] == pytest.approx(induction_landscape.loss(*at, **sizes), rel=1e-12)
 
 
 def test_fewer_labels_than_pairs_are_refused_and_the_saddle_is_drawn():
@@ -204,7 +147,7 @@ def test_fewer_labels_than_pairs_are_refused_and_the_saddle_is_drawn():
         explorer.answer(labels=4)
     saddle = explorer.answer(labels=8)
     assert saddle["numbers"]["time of the cliff, at ln N / 2"] == "not in this time"
-    np.testing.assert_allclose(saddle["surface"]["path"]["z"], math.log(8), rtol=1e-12)
+    np.testing.assert_allclose(saddle["map"]["path"]["z"], math.log(8), rtol=1e-12)
 
 
 def _least(sigma, shape, length, law):
@@ -293,10 +236,10 @@ def test_an_impossible_rank_and_a_constant_are_refused():
     assert half["y"] == [(6 + 5) * h / 2 for h in half["x"]]
 
 
-@pytest.mark.parametrize("shown", ["energies", "difference", "weights"])
+@pytest.mark.parametrize("quantity", ["energies", "difference", "weights"])
 @pytest.mark.parametrize("seed", range(3))
-def test_free_energies_of_the_expansion(seed, shown):
-    values = setting("free_energies", seed, model="expansion", shown=shown)
+def test_free_energies_of_the_expansion(seed, quantity):
+    values = setting("free_energies", seed, model="expansion", quantity=quantity)
     simple = learning_coefficients.LearningCoefficient(values["simple"], values["simple_m"])
     rich = learning_coefficients.LearningCoefficient(values["rich"], values["rich_m"])
     phases = [free_energy.Phase(values["gap"], simple), free_energy.Phase(0.0, rich, values["constant"])]
@@ -308,23 +251,23 @@ def test_free_energies_of_the_expansion(seed, shown):
         "energies": energies,
         "difference": [energies[1] - energies[0], 0 * n],
         "weights": free_energy.posterior_weights(phases, n),
-    }[shown]
+    }[quantity]
     np.testing.assert_allclose(found, wanted, **NEAR)
     crossings = free_energy.crossings(*phases)
     said = [value for name, value in answer["numbers"].items() if name.startswith("crossing ")]
     np.testing.assert_allclose(said, crossings, rtol=1e-12)
 
 
-@pytest.mark.parametrize("shown", ["energies", "difference", "weights"])
-def test_free_energies_of_the_cusp(shown):
+@pytest.mark.parametrize("quantity", ["energies", "difference", "weights"])
+def test_free_energies_of_the_cusp(quantity):
     law = {"split": 0.8, "tilt": 0.05, "free": 3}
-    answer = EXPLORERS["free_energies"].answer(model="cusp", shown=shown, **law)
+    answer = EXPLORERS["free_energies"].answer(model="cusp", quantity=quantity, **law)
     curves = [np.array(curve["y"]) for curve in answer["curves"]]
     for i in (0, 20, 69):
         n = answer["curves"][0]["x"][i]
         left, right = (posterior_integrals.cusp(side, n, **law).free_energy for side in ("left", "right"))
         share = 1 / (1 + math.exp(right - left))
-        wanted = {"energies": (left, right), "difference": (right - left, 0), "weights": (1 - share, share)}[shown]
+        wanted = {"energies": (left, right), "difference": (right - left, 0), "weights": (1 - share, share)}[quantity]
         np.testing.assert_allclose([curve[i] for curve in curves], wanted, **NEAR)
     line = posterior_integrals.cusp_line(100.0, split=0.8, free=3)
     assert answer["numbers"]["tilt of equal shares at n = 100"] == pytest.approx(line, rel=1e-12)

@@ -3,13 +3,12 @@
 # ruff: noqa: RUF001 (Greek letters are meant)
 
 import io
-import itertools
 
 import matplotlib
 import numpy as np
 import pytest
-from page.explorer_server import Handler, served
-from page.explorer_tab import close, curves, move, surface
+from page.explorer_server import served
+from page.explorer_tab import close, curves, drawn_map, move
 
 from icllab.page.explorers import EXPLORERS
 from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention, preconditioners
@@ -37,7 +36,7 @@ def settle(page):
     page.wait_for_function("() => window.painted", polling=20)
 
 
-def painted(page, selector="#main .stage"):
+def painted(page, selector):
     """The colours of a picture of an element, as an array [pixel, channel]."""
     settle(page)
     return image(page.locator(selector)).reshape(-1, 3)
@@ -55,8 +54,6 @@ def test_the_list_has_every_explorer(tab, address):
     tab.wait_for_selector(".explorer-card")
     links = tab.locator(".explorer-card a").evaluate_all("(all) => all.map((one) => one.getAttribute('href'))")
     assert links == [f"#/explore/{id}" for id in EXPLORERS]
-    tab.evaluate("() => left()")
-    assert tab.locator("#main").inner_text() == ""
 
 
 def test_errors_of_linear_attention_are_drawn_as_theory_has_them_while_controls_move(tab, address):
@@ -69,12 +66,12 @@ def test_errors_of_linear_attention_are_drawn_as_theory_has_them_while_controls_
         x, drawn = curves(tab)
         close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
         close(drawn["IDG error, pretraining tasks"], linear_attention.idg_error(**{**law, "tau": x}))
-        found = surface(tab)
+        found = drawn_map(tab)
         grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
         close(found["z"], linear_attention.icl_error(**grid))
     tab.select_option("[name=x]", "alpha")
-    tab.get_by_text("A surface needs a second axis").wait_for()
-    assert tab.locator("#main figure.surface").count() == 0
+    tab.get_by_text("A map needs two different axes").wait_for()
+    assert tab.locator("#main figure.map").count() == 0
     tab.select_option("[name=x]", "rho")
     tab.wait_for_function("() => document.querySelector('figure.curves').drawn.axes.x.label.startsWith('ρ')")
     x, drawn = curves(tab)
@@ -87,16 +84,16 @@ def test_the_landscape_is_drawn_with_the_flow_and_its_loss(tab, address):
     opened(tab, address, "induction_landscape", "pairs=4&labels=64&time=150&third=fixed&level=3")
     sizes = {"pairs": 4, "labels": 64}
     flow = induction_landscape.flow((0, 0, 0), time=150, levels=(0.5,), **sizes)
-    found = surface(tab)
+    found = drawn_map(tab)
     beta, alpha = np.array(found["x"])[:, None], np.array(found["y"])
     close(found["z"], induction_landscape.loss(beta, alpha, 3.0, **sizes))
     close([found["path"][name] for name in "xyz"], [*flow.parameters.T[:2], flow.loss])
     x, drawn = curves(tab)
     close(x, flow.time)
     close(drawn["loss along the flow"], flow.loss)
-    tab.select_option("[name=surface]", "alpha_xi")
-    tab.wait_for_function("() => document.querySelector('figure.surface').drawn.axes.y.label.startsWith('ξ')")
-    found = surface(tab)
+    tab.select_option("[name=plane]", "alpha_xi")
+    tab.wait_for_function("() => document.querySelector('figure.map').drawn.axes.y.label.startsWith('ξ')")
+    found = drawn_map(tab)
     alpha, xi = np.array(found["x"])[:, None], np.array(found["y"])
     close(found["z"], induction_landscape.loss(3.0, alpha, xi, **sizes))
 
@@ -111,7 +108,7 @@ def test_preconditioners_coefficients_and_free_energies_are_drawn_as_theory_has_
     found = [learning_coefficients.reduced_rank_regression(7, int(hidden), 5, 2) for hidden in x]
     close(drawn["λ  learning coefficient"], [one.value for one in found])
     close(drawn["m  multiplicity"], [one.multiplicity for one in found])
-    opened(tab, address, "free_energies", "shown=energies&gap=0.1&rich=4&rich_m=2")
+    opened(tab, address, "free_energies", "quantity=energies&gap=0.1&rich=4&rich_m=2")
     n, drawn = curves(tab)
     simple = free_energy.Phase(0.1, learning_coefficients.LearningCoefficient(0.5, 1))
     rich = free_energy.Phase(0.0, learning_coefficients.LearningCoefficient(4, 2))
@@ -173,120 +170,87 @@ def test_what_is_refused_is_said_and_the_next_answer_takes_it_back(tab, address)
     assert not problem.is_visible()
 
 
-def test_the_surface_turns_by_drag_keys_and_buttons_and_the_view_is_in_the_address(tab, address):
+def pixels(page):
+    """The picture of a map without its frame, as integers, and pixels for values of its axes."""
+    settle(page)
+    found, picture = drawn_map(page), image(page.locator("#main figure.map .u-over")).astype(int)
+    height, width = picture.shape[:2]
+
+    def place(name, values):
+        ends, values = np.array(found[name])[[0, -1]], np.array(values, float)
+        if found["axes"][name]["scale"] == "log":
+            ends, values = np.log(ends), np.log(values)
+        return (values - ends[0]) / (ends[1] - ends[0])
+
+    def at(x, y):
+        column, row = place("x", x) * (width - 1), (1 - place("y", y)) * (height - 1)
+        return np.round(row).astype(int), np.round(column).astype(int)
+
+    return found, picture, at
+
+
+def test_the_map_has_the_colours_of_its_values_with_the_first_axis_to_the_right_and_the_second_up(tab, address):
+    for id, query in (("linear_attention", "kappa=0.2"), ("induction_landscape", "time=20&third=fixed&level=8")):
+        opened(tab, address, id, query)
+        found, picture, at = pixels(tab)
+        z = np.log(np.array(found["z"])) if found["axes"]["z"]["scale"] == "log" else np.array(found["z"])
+        inside = np.ix_(range(2, len(found["x"]) - 2), range(2, len(found["y"]) - 2))
+        x, y = np.meshgrid(found["x"], found["y"], indexing="ij")
+        wanted = matplotlib.colormaps["viridis"]((z - z.min()) / np.ptp(z))[inside][..., :3] * 255
+        off = np.abs(picture[at(x[inside], y[inside])] - wanted).max(axis=-1)
+        assert np.median(off) < 6, id
+        assert (off < 25).mean() > 0.8, id  # contour lines, the path and the mark hide the others
+        shuffled = np.abs(picture[at(x[inside], y[inside][:, ::-1])] - wanted).max(axis=-1)
+        assert np.median(shuffled) > np.median(off) + 3, id
+
+
+def test_the_path_and_the_mark_are_where_they_are(tab, address):
+    opened(tab, address, "induction_landscape", "time=150&moment=0.64")
+    found, picture, at = pixels(tab)
+
+    def place(colour):
+        """The pixels of a colour."""
+        return np.nonzero(np.abs(picture - colour).sum(axis=2) < 12)
+
+    rows, columns = place((213, 94, 0))
+    path_rows, path_columns = at(found["path"]["x"], found["path"]["y"])
+    assert columns.max() == pytest.approx(path_columns.max(), abs=4)
+    assert rows.min() == pytest.approx(path_rows.min(), abs=4)
+    distances = np.hypot(rows[:, None] - path_rows, columns[:, None] - path_columns).min(axis=1)
+    assert np.quantile(distances, 0.95) < 6
+    (row, column), (rows, columns) = at(found["mark"]["x"], found["mark"]["y"]), place((240, 228, 66))
+    assert np.median(rows) == pytest.approx(row, abs=2)  # a map has this colour at single pixels too
+    assert np.median(columns) == pytest.approx(column, abs=2)
+
+
+def test_the_value_under_the_pointer_is_that_of_the_nearest_point(tab, address):
     opened(tab, address, "induction_landscape", "time=20")
-    assert tab.get_attribute("#main .stage", "data-renderer") == "webgl"
-    stage = tab.locator("#main .stage")
-    pictures = [painted(tab)]
-    box = stage.bounding_box()
-    tab.mouse.move(box["x"] + 200, box["y"] + 150)
-    tab.mouse.down()
-    tab.mouse.move(box["x"] + 320, box["y"] + 190, steps=4)
-    tab.mouse.up()
-    pictures.append(painted(tab))
-    tab.wait_for_function("() => location.hash.includes('view=10%2C42')")
-    stage.press("ArrowLeft")
-    stage.press("ArrowDown")
-    pictures.append(painted(tab))
-    tab.wait_for_function("() => location.hash.includes('view=5%2C37')")
-    tab.get_by_role("button", name="from above").click()
-    pictures.append(painted(tab))
-    tab.wait_for_function("() => location.hash.includes('view=0%2C90')")
-    tab.get_by_role("button", name="reset view").click()
-    tab.wait_for_function("() => !location.hash.includes('view')")
-    for one, other in itertools.pairwise(pictures):
-        assert (one != other).any(axis=1).mean() > 0.05
-    assert (painted(tab) == pictures[0]).all(axis=1).mean() > 0.99
+    found, _, at = pixels(tab)
+    row, column = at(found["x"][40], found["y"][10])
+    tab.locator("#main figure.map .u-over").hover(position={"x": int(column), "y": int(row)})
+    said = tab.locator("#main figure.map .readout").inner_text()
+    assert said.startswith("β = 5, α = 0.5: loss in nats ")
+    assert float(said.split()[-1]) == pytest.approx(found["z"][40][10], rel=1e-3)
 
 
-def test_the_surface_has_the_colours_of_its_heights(tab, address):
-    """Low is dark violet and high yellow; without WebGL they are at the same places."""
-    query = "time=20&third=fixed&level=8&view=35,50"
-    opened(tab, address, "induction_landscape", query)
-    seen = []
-    for renderer in ("webgl", "canvas"):
-        if renderer == "canvas":
-            tab.add_init_script(
-                "const get = HTMLCanvasElement.prototype.getContext;"
-                "HTMLCanvasElement.prototype.getContext = function (kind, ...rest)"
-                " { return kind === 'webgl2' ? null : get.call(this, kind, ...rest); };"
-            )
-            tab.reload()
-            tab.wait_for_selector("#main[data-answered]")
-        assert tab.get_attribute("#main .stage", "data-renderer") == renderer
-        assert tab.get_by_text("This browser has no WebGL 2").count() == (renderer == "canvas")
-        colours = painted(tab).astype(int)
-        violet = np.abs(colours - (68, 1, 84)).sum(axis=1) < 60
-        yellow = np.abs(colours - (253, 231, 37)).sum(axis=1) < 90
-        assert violet.mean() > 0.02
-        assert yellow.mean() > 0.002
-        seen.append(np.stack([violet, np.ptp(colours, axis=1) > 40]))
-    both, either = (seen[0] & seen[1]).sum(axis=1), (seen[0] | seen[1]).sum(axis=1)
-    assert (both > 0.85 * either).all()
-
-
-def test_from_above_the_first_axis_goes_to_the_right_and_the_second_up(tab, address):
-    """The ridge of high errors at tau = 1 is a vertical line at its place, and grows with alpha."""
-    opened(tab, address, "linear_attention", "view=0,90&kappa=0.2")
-    settle(tab)
-    picture = image(tab.locator("#main .stage")).astype(int)
-    coloured = (np.ptp(picture, axis=2) > 40) & (np.arange(picture.shape[1]) < picture.shape[1] * 0.85)
-    rows, columns = np.flatnonzero(coloured.sum(axis=1) > 50), np.flatnonzero(coloured.sum(axis=0) > 50)
-    (top, bottom), (left, right) = rows[[0, -1]], columns[[0, -1]]
-    assert (bottom - top) / (right - left) == pytest.approx(1, abs=0.05)
-    high = coloured & (picture[..., 1] > 130)  # green is large from the middle of the colours on
-    _, at_column = np.nonzero(high[top : bottom + 1, left : right + 1])
-    wanted = np.log(1 / 0.05) / np.log(50 / 0.05)
-    assert np.median(at_column) / (right - left) == pytest.approx(wanted, abs=0.02)
-    assert np.std(at_column) < 0.1 * (right - left)
-    ridge = left + round(wanted * (right - left))
-    upper, lower = (picture[rows, ridge - 2 : ridge + 3, 1].mean() for rows in _ends(top, bottom))
-    assert upper > lower + 20
-
-    found = surface(tab)
-    x, y, z = (np.log(np.array(found[name])) for name in "xyz")
-    i, j = np.nonzero((np.abs(x) < 0.4)[:, None] & (np.abs(y) < 6))  # beside the ridge, where it is steep
-    across, up = ((v - v[0]) / (v[-1] - v[0]) for v in (x, y))
-    fractions = (z[i, j] - z.min()) / (z.max() - z.min())
-    wanted = matplotlib.colormaps["viridis"](fractions)[:, :3] * 255
-    pixels = picture[
-        np.round(bottom - up[j] * (bottom - top)).astype(int), np.round(left + across[i] * (right - left)).astype(int)
+def test_a_value_without_a_logarithm_is_a_gap_in_the_map(tab, address):
+    tab.goto(address)
+    tab.evaluate(
+        """async () => {
+          const [{ figure }, { map }] = await Promise.all([import("/static/plot.js"), import("/static/map.js")]);
+          const axis = { label: "a", scale: "linear" }, axes = { x: axis, y: axis, z: { label: "z", scale: "log" } };
+          const plot = figure(document.getElementById("main"), "gap", map);
+          plot.draw({ x: [0, 1, 2], y: [0, 1, 2], z: [[0, 1, 10], [1, 1, 10], [1, null, 10]], axes });
+        }"""
+    )
+    _, picture, at = pixels(tab)
+    grey = np.ptp(picture, axis=2) < 20
+    assert [bool(grey[at(x, y)]) for x, y in ((0.4, 0.4), (1.5, 0.5), (1.5, 1.6), (0.5, 1.5))] == [
+        True,
+        True,
+        True,
+        False,
     ]
-    shades = (pixels * wanted).sum(axis=1) / (wanted**2).sum(axis=1)  # a face is the darker the less it faces the light
-    off = np.abs(pixels - shades[:, None] * wanted).max(axis=1)
-    assert np.median(off) < 5
-
-
-def test_from_above_the_path_and_the_mark_are_where_they_are(tab, address):
-    opened(tab, address, "induction_landscape", "time=150&moment=0.64&view=0,90")
-    settle(tab)
-    found, picture = surface(tab), image(tab.locator("#main .stage")).astype(int)
-    inside = np.arange(picture.shape[1]) < picture.shape[1] * 0.85
-    coloured = (np.ptp(picture, axis=2) > 40) & inside
-    rows, columns = np.flatnonzero(coloured.sum(axis=1) > 50), np.flatnonzero(coloured.sum(axis=0) > 50)
-    (top, bottom), (left, right) = rows[[0, -1]], columns[[0, -1]]
-
-    def placed(colour):
-        """Values of both axes at the pixels of a colour."""
-        row, column = np.nonzero((np.abs(picture - colour).sum(axis=2) < 12) & inside)
-        (x0, x1), (y0, y1) = (np.array(found[name])[[0, -1]] for name in "xy")
-        return x0 + (column - left) / (right - left) * (x1 - x0), y0 + (bottom - row) / (bottom - top) * (y1 - y0)
-
-    near = 0.15  # a line's width
-    beta, alpha = placed((213, 94, 0))
-    path = found["path"]
-    assert beta.max() == pytest.approx(max(path["x"]), abs=near)
-    assert alpha.max() == pytest.approx(max(path["y"]), abs=near)
-    assert alpha.max() > beta.max() + 1
-    beta, alpha = placed((240, 228, 66))
-    assert np.mean(beta) == pytest.approx(found["mark"]["x"], abs=near)
-    assert np.mean(alpha) == pytest.approx(found["mark"]["y"], abs=near)
-
-
-def _ends(top, bottom):
-    """The upper and the lower fifth."""
-    share = (bottom - top) // 5
-    return slice(top + 5, top + share), slice(bottom - share, bottom - 5)
 
 
 def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
@@ -308,28 +272,10 @@ def test_every_figure_has_its_numbers_in_words_and_as_a_table(tab, address):
     move(tab, "kappa", 3)
     changed = tab.locator("#main figure.curves details tbody tr").first.inner_text().split("\t")
     assert float(changed[1]) == pytest.approx(curves(tab)[1]["ICL error, fresh tasks"][0], rel=1e-6)
-    tab.locator("#main figure.surface summary").click()
-    lines = tab.locator("#main figure.surface details tbody tr")
+    tab.locator("#main figure.map summary").click()
+    lines = tab.locator("#main figure.map details tbody tr")
     lines.first.wait_for()
-    assert lines.count() == len(surface(tab)["x"])
-
-
-def test_stored_results_are_laid_over_and_the_controls_go_to_where_they_are(tab, address, monkeypatch):
-    points = {
-        "curves": [{"label": "ICL error, fresh tasks, d = 20", "x": [0.5, 2.0], "y": [0.9, 0.8], "error": [0.1, 0.2]}]
-    }
-    points |= {"surface": {"x": [2.0], "y": [10.0], "z": [0.8]}, "settings": [{"alpha": 10.0, "kappa": 2.0}]}
-    monkeypatch.setattr(Handler, "points", points)
-    opened(tab, address, "linear_attention")
-    tab.get_by_label("double_descent/small").check()
-    tab.wait_for_function("() => document.querySelector('figure.curves').drawn.points.length === 1")
-    (one,) = tab.evaluate("() => document.querySelector('figure.curves').drawn.points")
-    assert (one["x"], one["y"], one["series"], one["kind"]) == ([0.5, 2.0], [0.9, 0.8], 0, "d = 20")
-    assert surface(tab)["points"] == points["surface"]
-    assert "○ d = 20" in tab.locator("#main .shapes").inner_text()
-    assert "2 points are on this view." in tab.locator("#main .settings").inner_text()
-    tab.get_by_role("button", name="α = 10, κ = 2").click()
-    tab.wait_for_function("() => document.getElementById('main').explorer.values.kappa === 2")
+    assert lines.count() == len(drawn_map(tab)["x"])
 
 
 def test_nothing_is_wider_than_the_page(tab, address):
@@ -337,7 +283,7 @@ def test_nothing_is_wider_than_the_page(tab, address):
     for id in EXPLORERS:
         tab.set_viewport_size({"width": 400, "height": 800})
         opened(tab, address, id, "time=20" if id == "induction_landscape" else "")
-        kinds = ("curves", "surface") if "surface" in EXPLORERS[id].answer() else ("curves",)
+        kinds = ("curves", "map") if "map" in EXPLORERS[id].answer() else ("curves",)
         for width in (400, 1280):
             tab.set_viewport_size({"width": width, "height": 800})
             settle(tab)
@@ -353,14 +299,14 @@ def test_curves_of_different_x_are_drawn_on_one_axis_and_what_has_no_logarithm_i
     tab.goto(address)
     drawn = tab.evaluate(
         """async () => {
-          const { curvePlot } = await import("/static/plot.js");
-          const plot = await curvePlot(document.getElementById("main"), "two");
+          const { curves, figure } = await import("/static/plot.js");
+          const plot = figure(document.getElementById("main"), "two", curves);
           const y = { label: "y", scale: "log" };
           plot.draw({
             curves: [{ label: "a", x: [1, 2, 4], y: [1, 0, 3] }, { label: "b", x: [2, 3], y: [5, null] }],
             axes: { x: { label: "x", scale: "linear" }, y, mark: null },
           });
-          return plot.drawn.data.map((one) => Array.from(one, (value) => value ?? null));
+          return document.querySelector("figure").drawn.data.map((one) => Array.from(one, (value) => value ?? null));
         }"""
     )
     assert drawn == [[1, 2, 3, 4], [1, None, None, 3], [None, 5, None, None]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page.explorer_server import STATIC
-from page.explorer_tab import answers, close, curves, move, surface, watched
+from page.explorer_tab import answers, close, curves, drawn_map, move, watched
 
 from icllab.page.explorers import EXPLORERS
 from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention
@@ -30,7 +30,7 @@ def documentation(tmp_path_factory):
         "induction_landscape": {"third": ("fixed",), "level": (2, 4), "pairs": (4,), "time": (20, 60)},
         "preconditioner": {"length": (5, 20), "spectrum": ("power", "levels"), "ratio": (10, 100)},
         "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
-        "free_energies": {"gap": (0.001, 0.01), "shown": ("difference", "energies")},
+        "free_energies": {"gap": (0.001, 0.01), "quantity": ("difference", "energies")},
     }
     make_explorers.write(folder, grids)
     raw = re.findall(
@@ -63,20 +63,20 @@ def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theor
     law["kappa"] = 2.0
     x, drawn = curves(page, root)
     close(drawn["ICL error, fresh tasks"], linear_attention.icl_error(**{**law, "tau": x}))
-    found = surface(page, root)
+    found = drawn_map(page, root)
     grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
     close(found["z"], linear_attention.icl_error(**grid))
     assert page.locator(f"{root} .control:has-text('ρ') .fixed").inner_text() == "0.01"
 
     root = "[data-explorer=induction_landscape]"
     move(page, "time", 25, root)
-    found, sizes = surface(page, root), {"pairs": 4, "labels": 32}
+    found, sizes = drawn_map(page, root), {"pairs": 4, "labels": 32}
     flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.5,), **sizes)
     close(found["path"]["z"][-1], flow.loss[-1])
     close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), 4.0, **sizes))
 
     root = "[data-explorer=free_energies]"
-    page.select_option(f"{root} [name=shown]", "energies")
+    page.select_option(f"{root} [name=quantity]", "energies")
     page.wait_for_function(
         "(root) => document.querySelector(root + ' figure.curves').drawn.labels[0] === 'simple phase'", arg=root
     )

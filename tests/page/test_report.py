@@ -119,7 +119,7 @@ def test_what_a_claim_says_is_text():
 
     said = "</style><script>alert(1)</script>"
     card = Card(said, said, said, (), ("small",), {said: said}, {})
-    text = report.html([report.Section(card, (Evidence(size="small", here=True, fault=said),))] * 2, [said, None])
+    text = report.html([report.Section(card, (Evidence(size="small", local=True, fault=said),))] * 2, [said, None])
     assert "<script>" not in text
     assert text.count("</style>") == 1
 

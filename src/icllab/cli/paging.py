@@ -35,7 +35,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         if browser and sys.stderr.isatty() and _has_display():
             webbrowser.open(address)
 
-    address = server.serve(out, claims=claims, host=host, port=port, guarded=token, opened=opened)
+    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, on_ready=opened)
     return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
 
 
@@ -65,7 +65,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
             write_atomically(to.with_name(stem), part.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
     verdicts = {part.card.claim: part.standing.verdict if part.standing else None for part in sections}
-    faults = [evidence.fault for part in sections for evidence in part.found if evidence.fault]
+    faults = [evidence.fault for part in sections for evidence in part.runs if evidence.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
 

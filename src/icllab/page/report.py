@@ -1,4 +1,4 @@
-"""A report of claims as one file: cards, their figures and numbers, and nothing that is fetched from anywhere."""
+"""A report of claims as one HTML file, with cards, figures and numbers; it loads nothing from anywhere."""
 
 import base64
 import contextlib
@@ -43,30 +43,30 @@ class Section:
     """One claim of a report.
 
     Attributes:
-        card: What it says, and its record.
-        found: What runs found: its record, and the results on this machine, judged again.
-        png: Its figure; None where there is none. ``pdf`` is the same, of results on this machine.
-        here: The size of which the figure is drawn; None where it is the library's.
+        card: Its statement and its record.
+        runs: Its record, and the results on this machine, judged again.
+        png: Its figure, or None; ``pdf`` is the same figure if it shows results on this machine.
+        size: Size of the results in the figure; None for the library's figure.
     """
 
     card: Card
-    found: tuple[Evidence, ...]
+    runs: tuple[Evidence, ...]
     png: bytes | None = None
     pdf: bytes | None = None
-    here: str | None = None
+    size: str | None = None
 
     @property
     def standing(self) -> Evidence | None:
-        """What the claim's badge goes by."""
-        return cards.standing(self.found)
+        """The run behind the claim's badge."""
+        return cards.standing(self.runs)
 
 
 def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Section:
-    """A claim with its results under ``out``: each size is read and judged anew; nothing is computed."""
+    """A claim with its results under ``out``: each size is read and judged again, without a computation."""
     from icllab.lab.results import judge, picture
 
     card = records.card(claim, folder)
-    found, figure, here = cards.of_record(card), None, None
+    runs, figure, figure_size = cards.from_record(card), None, None
     for size in sizes_present(out, claim):
         if size == SIZES[0]:  # which gets no verdict
             continue
@@ -75,35 +75,35 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
             dataset, notes = read(request)
             verdict = judge(request.claim(), dataset, notes)
         except IclError as error:
-            found.append(Evidence(size=size, here=True, fault=" ".join(str(error).split())))
+            runs.append(Evidence(size=size, local=True, fault=" ".join(str(error).split())))
             continue
         figure = None
-        with contextlib.suppress(Exception):  # whatever a claim's figure raises; `icl draw` says what
-            figure, here = picture(request.claim(), dataset), size
-        said = verdict.as_dict()
+        with contextlib.suppress(Exception):  # whatever a claim's figure raises; `icl draw` shows it
+            figure, figure_size = picture(request.claim(), dataset), size
+        judgement = verdict.as_dict()
         names = ("git_commit", "created", "machine")
         commit, created, machine = (str(dataset.attrs.get(name, "")) for name in names)
-        found.append(
+        runs.append(
             Evidence(
                 size=size,
                 verdict=verdict.outcome.value,
-                findings=said["findings"],
+                findings=judgement["findings"],
                 stale=any(note.startswith("stale") for note in notes),
-                here=True,
+                local=True,
                 origin=cards.origin(commit, created, machine, float(dataset.attrs["seconds"])),
-                notes=said["notes"],
+                notes=judgement["notes"],
             )
         )
     if figure is not None:
         from icllab.figures import pdf_bytes, png_bytes
 
-        return Section(card, tuple(found), png_bytes(figure), pdf_bytes(figure), here)
+        return Section(card, tuple(runs), png_bytes(figure), pdf_bytes(figure), figure_size)
     path = cards.recorded_figure(claim) if claim in registry.claims() else None
-    return Section(card, tuple(found), path.read_bytes() if path else None)
+    return Section(card, tuple(runs), path.read_bytes() if path else None)
 
 
 def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
-    """The whole file; ``pdfs`` are the names of the figures that lie beside it."""
+    """The text of the file; ``pdfs`` are the names of the figures beside it."""
     style = Html((_STATIC / "cards.css").read_text("utf-8") + _COLOURS)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -115,15 +115,15 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
         tag("title", f"icl-lab: {title}"),
         tag("style", style),
     ]
-    beside = [*pdfs, *[None] * len(sections)]
+    names = [*pdfs, *[None] * len(sections)]
     day, commit = datetime.datetime.now(datetime.UTC).date().isoformat(), provenance.commit()
-    made = f"Made on {day} by icl-lab {icllab.__version__}" + (f", commit {commit[:12]}." if commit else ".")
-    body: list[str] = [tag("h1", f"Report: {title}"), tag("p", made, class_="origin")]
+    origin = f"Made on {day} by icl-lab {icllab.__version__}" + (f", commit {commit[:12]}." if commit else ".")
+    body: list[str] = [tag("h1", f"Report: {title}"), tag("p", origin, class_="origin")]
     if len(sections) > 1:
         body.append(_overview(sections))
-    body += [_shown(one, pdf) for one, pdf in zip(sections, beside, strict=False)]
+    body += [_card(section, pdf) for section, pdf in zip(sections, names, strict=False)]
     body.append(tag("h2", "References"))
-    sources = {source.key: source for one in sections for source in one.card.sources}
+    sources = {source.key: source for section in sections for source in section.card.sources}
     body.append(tag("ul", *(tag("li", sources[key].text) for key in sorted(sources))))
     page = tag("html", tag("head", *head), tag("body", *body), lang="en")
     return f"<!doctype html>\n{page}\n"
@@ -131,9 +131,9 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
 
 def _overview(sections: Sequence[Section]) -> Html:
     rows = []
-    for one in sections:
-        name = tag("a", one.card.sentence, href=f"#{_anchor(one.card.claim)}")
-        rows.append(tag("li", cards.standing_badge(one.standing), tag("br"), name))
+    for section in sections:
+        name = tag("a", section.card.sentence, href=f"#{_anchor(section.card.claim)}")
+        rows.append(tag("li", cards.standing_badge(section.standing), tag("br"), name))
     return tag("ol", *rows, class_="overview")
 
 
@@ -141,14 +141,15 @@ def _anchor(claim: str) -> str:
     return claim.replace("/", "-")
 
 
-def _shown(one: Section, pdf: str | None) -> Html:
+def _card(section: Section, pdf: str | None) -> Html:
     picture = None
-    if one.png is not None:
-        caption = f"Drawn from the results at size {one.here}." if one.here else "The figure of the library."
-        address = f"data:image/png;base64,{base64.b64encode(one.png).decode()}"
-        picture = Picture(address, cards.words_of(one.card), caption)
-    parts: list[str] = [tag("h2", tag("code", one.card.claim), id=_anchor(one.card.claim))]
-    parts.append(cards.card_html(one.card, one.found, picture))
+    if section.png is not None:
+        size = section.size
+        caption = f"Drawn from the results at size {size}." if size else "The figure of the library."
+        address = f"data:image/png;base64,{base64.b64encode(section.png).decode()}"
+        picture = Picture(address, cards.alternative_text(section.card), caption)
+    parts: list[str] = [tag("h2", tag("code", section.card.claim), id=_anchor(section.card.claim))]
+    parts.append(cards.card_html(section.card, section.runs, picture))
     if pdf is not None:
         parts.append(tag("p", "The figure for print: ", tag("a", pdf, href=pdf), "."))
     return joined(*parts)

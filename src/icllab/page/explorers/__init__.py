@@ -1,8 +1,8 @@
 """Explorers: closed forms that answer while a control is moved.
 
-Each file declares one: its controls with their ranges, and an answer that :mod:`icllab.theory` computes in float64.
-Nothing here draws or serves: the page and the documentation show what :mod:`icllab.page.explorers.declaration`
-describes. Importing it loads no JAX.
+Each file declares one: its controls with their ranges, and an answer that :mod:`icllab.theory` computes in float64, in
+the form that :mod:`icllab.page.explorers.declaration` describes. The page and the documentation draw it. Importing it
+loads no JAX.
 """
 
 from icllab.page.explorers import (
@@ -18,4 +18,4 @@ EXPLORERS: dict[str, Explorer] = {
     module.EXPLORER.id: module.EXPLORER
     for module in (linear_attention, induction_landscape, preconditioner, learning_coefficients, free_energies)
 }
-"""Explorers by id, in the order in which they are listed."""
+"""Explorers by id, in the order of the list."""

@@ -14,52 +14,58 @@ from icllab.theory import free_energy, posterior_integrals
 from icllab.theory.free_energy import Phase
 from icllab.theory.learning_coefficients import LearningCoefficient
 
-_LEAST = 3.0
-_CUSP_N = np.geomspace(_LEAST, 1e4, 70)  # the quadrature's step resolves the wells up to here
+_SMALLEST_N = 3.0
+_CUSP_N = np.geomspace(_SMALLEST_N, 1e4, 70)  # the quadrature's step resolves the wells up to here
 _MODELS = {"expansion": "the expansion, two phases", "cusp": "a tilted cusp, exact integrals"}
-_SHOWN = {"energies": "both free energies", "difference": "their difference", "weights": "shares of the posterior"}
+_QUANTITIES = {"energies": "both free energies", "difference": "their difference", "weights": "shares of the posterior"}
 _EXPANSION, _CUSP = {"model": ("expansion",)}, {"model": ("cusp",)}
 
 
-def compute(*, model: str, shown: str, **values: Any) -> dict[str, Any]:
-    """Free energies, their difference or the phases' shares, by the expansion or by integrals."""
-    if model == "expansion":
-        return _expansion(shown, **{name: values[name] for name in _PHASES})
-    return _cusp(shown, **{name: values[name] for name in ("split", "tilt", "free")})
-
-
-_PHASES = ("most", "gap", "simple", "simple_m", "rich", "rich_m", "constant")
-
-
-def _expansion(
-    shown: str, *, most: float, gap: float, simple: float, simple_m: int, rich: float, rich_m: int, constant: float
+def compute(
+    *,
+    model: str,
+    quantity: str,
+    largest_n: float,
+    gap: float,
+    simple: float,
+    simple_m: int,
+    rich: float,
+    rich_m: int,
+    constant: float,
+    split: float,
+    tilt: float,
+    free: int,
 ) -> dict[str, Any]:
+    """Free energies, their difference or the phases' shares, by the expansion or by integrals."""
+    if model == "cusp":
+        return _cusp(quantity, split=split, tilt=tilt, free=free)
     phases = {
         "simple phase": Phase(gap, LearningCoefficient(simple, simple_m)),
         "rich phase": Phase(0.0, LearningCoefficient(rich, rich_m), constant),
     }
-    n = np.geomspace(_LEAST, most, 140)
+    n = np.geomspace(_SMALLEST_N, largest_n, 140)
     energies = {name: np.asarray(free_energy.asymptotic(phase, n)) for name, phase in phases.items()}
     shares = free_energy.posterior_weights(list(phases.values()), n)
     try:
         crossings = free_energy.crossings(*phases.values()).tolist()
-    except InputError:  # twice the same phase
+    except InputError:  # both phases are equal
         crossings = []
-    numbers = {f"crossing {i} at n": one for i, one in enumerate(crossings, 1)} or {"crossing": "at no n"}
-    inside = [one for one in crossings if _LEAST <= one <= most]
-    return _figure(shown, n, energies, shares, inside[-1] if inside else None) | {"numbers": numbers}
+    numbers = {f"crossing {i} at n": crossing for i, crossing in enumerate(crossings, 1)} or {"crossing": "at no n"}
+    inside = [crossing for crossing in crossings if _SMALLEST_N <= crossing <= largest_n]
+    return _figure(quantity, n, energies, shares, inside[-1] if inside else None) | {"numbers": numbers}
 
 
-def _cusp(shown: str, *, split: float, tilt: float, free: int) -> dict[str, Any]:
-    setting = {"split": split, "tilt": tilt, "free": free}
+def _cusp(quantity: str, *, split: float, tilt: float, free: int) -> dict[str, Any]:
     halves = {
-        f"{side} well": np.array([posterior_integrals.cusp(side, n, **setting).free_energy for n in _CUSP_N])
+        f"{side} well": np.array(
+            [posterior_integrals.cusp(side, n, split=split, tilt=tilt, free=free).free_energy for n in _CUSP_N]
+        )
         for side in ("left", "right")
     }
     left, right = halves.values()
     share = expit(right - left)
     numbers = {f"tilt of equal shares at n = {n:g}": _line(n, split, free) for n in (100.0, 1000.0)}
-    return _figure(shown, _CUSP_N, halves, np.stack([share, 1 - share]), None) | {"numbers": numbers}
+    return _figure(quantity, _CUSP_N, halves, np.stack([share, 1 - share]), None) | {"numbers": numbers}
 
 
 @functools.lru_cache(maxsize=256)
@@ -71,16 +77,16 @@ def _line(n: float, split: float, free: int) -> float | str:
 
 
 def _figure(
-    shown: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray, mark: float | None
+    quantity: str, n: np.ndarray, energies: dict[str, np.ndarray], shares: np.ndarray, mark: float | None
 ) -> dict[str, Any]:
-    (first, second), (one, other) = energies, energies.values()
-    label, drawn = {
+    (first, second), (first_energy, second_energy) = energies, energies.values()
+    label, lines = {
         "energies": ("free energy in nats", energies),
-        "difference": ("difference in nats", {f"{second} minus {first}": other - one, "equal": 0.0}),
+        "difference": ("difference in nats", {f"{second} minus {first}": second_energy - first_energy, "equal": 0.0}),
         "weights": ("share of the posterior", dict(zip(energies, shares, strict=True))),
-    }[shown]
+    }[quantity]
     axes = {"x": axis("n  samples", "log"), "y": axis(label), "mark": mark}
-    return {"curves": [curve(name, n, values) for name, values in drawn.items()], "axes": axes}
+    return {"curves": [curve(name, n, values) for name, values in lines.items()], "axes": axes}
 
 
 EXPLORER = Explorer(
@@ -91,10 +97,10 @@ EXPLORER = Explorer(
         "the simpler one, with many the one that fits better. The expansion, or the exact integrals of a tilted cusp "
         "of which one well determines more directions than the other."
     ),
-    sliders=(
+    controls=(
         Choice("model", "model", _MODELS, "expansion"),
-        Choice("shown", "shown", _SHOWN, "difference"),
-        Slider("most", "n  largest shown", 100, 1e8, 3000, scale="log", when=_EXPANSION),
+        Choice("quantity", "quantity", _QUANTITIES, "difference"),
+        Slider("largest_n", "n  largest", 100, 1e8, 3000, scale="log", when=_EXPANSION),
         Slider(
             "gap",
             "loss of the simple phase above the rich one",

@@ -1,4 +1,4 @@
-"""The landscape of an induction head with three parameters: a surface, the flow's path on it, and its loss in time."""
+"""The landscape of an induction head with three parameters: a map of the loss, and gradient flow in it."""
 
 # ruff: noqa: RUF001 (Greek letters and minus signs are meant)
 
@@ -18,24 +18,24 @@ _SYMBOLS = {
     "xi": "ξ  readout",
 }
 _ORDER = tuple(_SYMBOLS)
-_SURFACES = {
+_PLANES = {
     "beta_alpha": "β and α; ξ is the third",
     "beta_xi": "β and ξ; α is the third",
     "alpha_xi": "α and ξ; β is the third",
 }
-_THIRD = {
+_THIRD_OPTIONS = {
     "flow": "follows the flow along the first axis",
     "moment": "is the flow's at the moment",
     "fixed": "is fixed",
 }
-_HALF = 0.5  # of ln N, on the cliff: each level that is timed makes the flow slower by a third
+_HALF = 0.5  # level of the loss on the cliff, in units of ln N
 _POINTS = 61
-_LEAST, _MOST = -1.0, 8.0  # of an axis, unless the flow goes farther
+_LOW, _HIGH = -1.0, 8.0  # ends of an axis, unless the flow goes farther
 
 
 def compute(
     *,
-    surface: str,
+    plane: str,
     third: str,
     level: float,
     pairs: int,
@@ -43,28 +43,30 @@ def compute(
     time: float,
     moment: float,
     against: str,
-    **start: float,
+    beta: float,
+    alpha: float,
+    xi: float,
 ) -> dict[str, Any]:
     """The loss over two parameters, and along the flow."""
     if labels < pairs:
         raise expected("labels", f"at least {pairs}, one for each pair", labels)
-    flow = _flow(tuple(start[name] for name in _ORDER), pairs, labels, time)
+    flow = _flow((beta, alpha, xi), pairs, labels, time)
     sizes = {"pairs": pairs, "labels": labels}
     now = np.array([np.interp(moment * time, flow.time, values) for values in flow.parameters.T])
     height = theory.loss(*now, **sizes)
-    first, other = (_ORDER.index(name) for name in surface.split("_"))
-    left = 3 - first - other
-    x, y = (_range(flow.parameters[:, i]) for i in (first, other))
-    at: list[Any] = [level if third == "fixed" else value for value in now]
+    first, second = (_ORDER.index(name) for name in plane.split("_"))
+    remaining = 3 - first - second
+    x, y = (_range(flow.parameters[:, i]) for i in (first, second))
+    point: list[Any] = [level if third == "fixed" else value for value in now]
     if third == "flow":
-        at[left] = _along(flow.parameters[:, first], flow.parameters[:, left], x)[:, None]
-    at[first], at[other] = x[:, None], y
-    path = {"label": "gradient flow", "x": flow.parameters[:, first], "y": flow.parameters[:, other], "z": flow.loss}
-    axes = {"x": axis(_SYMBOLS[_ORDER[first]]), "y": axis(_SYMBOLS[_ORDER[other]]), "z": axis("loss in nats")}
-    mark = {"x": now[first], "y": now[other], "z": height}
+        point[remaining] = _along(flow.parameters[:, first], flow.parameters[:, remaining], x)[:, None]
+    point[first], point[second] = x[:, None], y
+    path = {"label": "gradient flow", "x": flow.parameters[:, first], "y": flow.parameters[:, second], "z": flow.loss}
+    axes = {"x": axis(_SYMBOLS[_ORDER[first]]), "y": axis(_SYMBOLS[_ORDER[second]]), "z": axis("loss in nats")}
+    mark = {"x": now[first], "y": now[second], "z": height}
     cliff = flow.crossings[_HALF]
     return {
-        "surface": {"x": x, "y": y, "z": theory.loss(*at, **sizes), "axes": axes, "path": path, "mark": mark},
+        "map": {"x": x, "y": y, "z": theory.loss(*point, **sizes), "axes": axes, "path": path, "mark": mark},
         "curves": _curves(flow, against, pairs),
         "axes": {
             "x": axis("time"),
@@ -87,14 +89,14 @@ def _flow(start: tuple[float, ...], pairs: int, labels: int, time: float) -> the
 
 
 def _range(path: np.ndarray) -> np.ndarray:
-    """An axis of the surface, of whole numbers at its ends, that has the path inside."""
-    return np.linspace(min(_LEAST, np.floor(path.min())), max(_MOST, np.ceil(path.max())), _POINTS)
+    """Values of an axis that contains the path, with integers at its ends."""
+    return np.linspace(min(_LOW, np.floor(path.min())), max(_HIGH, np.ceil(path.max())), _POINTS)
 
 
 def _along(leader: np.ndarray, follower: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """What the third parameter is on the flow where the first is x; beyond the ends, what it is there.
+    """The third parameter on the flow where the first is x; constant beyond the ends of the flow.
 
-    Where the first turns back, it is that of the longest way which it goes in one direction.
+    If the first parameter turns back, its longest monotone stretch counts.
     """
     turns = np.flatnonzero(np.diff(np.sign(np.diff(leader)))) + 1
     ends = [0, *turns.tolist(), len(leader) - 1]
@@ -104,10 +106,10 @@ def _along(leader: np.ndarray, follower: np.ndarray, x: np.ndarray) -> np.ndarra
 
 
 def _curves(flow: theory.Flow, against: str, pairs: int) -> list[dict[str, Any]]:
-    drawn = dict(zip(_SYMBOLS.values(), flow.parameters.T, strict=True))
+    lines = dict(zip(_SYMBOLS.values(), flow.parameters.T, strict=True))
     if against == "loss":
-        drawn = {"loss along the flow": flow.loss, "ln N, a guess among the context's labels": np.log(pairs)}
-    return [curve(label, flow.time, values) for label, values in drawn.items()]
+        lines = {"loss along the flow": flow.loss, "ln N, a guess among the context's labels": np.log(pairs)}
+    return [curve(label, flow.time, values) for label, values in lines.items()]
 
 
 EXPLORER = Explorer(
@@ -118,9 +120,9 @@ EXPLORER = Explorer(
         "item matches, ξ reads that label out. Gradient flow from near zero lingers on a plateau, where ξ grows alone, "
         "until all three are large enough to help each other, and then falls off the cliff."
     ),
-    sliders=(
-        Choice("surface", "surface over", _SURFACES, "beta_alpha"),
-        Choice("third", "the third parameter", _THIRD, "flow"),
+    controls=(
+        Choice("plane", "map over", _PLANES, "beta_alpha"),
+        Choice("third", "the third parameter", _THIRD_OPTIONS, "flow"),
         Slider("level", "its fixed value", -2, 20, 4, when={"third": ("fixed",)}),
         Slider("moment", "moment, as a fraction of the time", 0, 1, 0.5),
         Slider("pairs", "N  pairs in the context", 2, 64, 8, scale="log integer"),
@@ -131,7 +133,7 @@ EXPLORER = Explorer(
         Slider("time", "time of the flow", 10, 1e5, 200, scale="log"),
         Choice("against", "against time", {"loss": "the loss", "parameters": "the parameters"}, "loss"),
     ),
-    view="surface",
+    view="map",
     compute=compute,
     more="abrupt-learning",
 )

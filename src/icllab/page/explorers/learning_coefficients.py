@@ -18,45 +18,45 @@ _N = np.geomspace(10, 1e8, 120)
 
 
 def compute(*, model: str, against: str, crossing_against: str, **values: Any) -> dict[str, Any]:
-    """The coefficient against a size or a power, or what an estimate at a finite temperature has for its target."""
+    """The coefficient against a size or a power, or the target of an estimate at a finite temperature."""
     powers, weights = [values[f"k{i}"] for i in (1, 2, 3)], [values[f"h{i}"] for i in (1, 2, 3)]
     if model == "layers":
         sizes = {name: values[name] for name in _SIZES}
-        own, half = _layers(**sizes), (sizes["inputs"] + sizes["outputs"]) * sizes["hidden"] / 2
-        numbers = {"λ": own.value, "m": own.multiplicity, "half the number of parameters": half}
+        exact, half = _layers(**sizes), (sizes["inputs"] + sizes["outputs"]) * sizes["hidden"] / 2
+        numbers = {"λ": exact.value, "m": exact.multiplicity, "half the number of parameters": half}
         if against != "n":
             return _against_size(sizes, against) | {"numbers": numbers}
     else:
-        own = _crossing(powers, weights)
-        numbers = {"λ": own.value, "m": own.multiplicity, "half the number of parameters": 1.5}
+        exact = _crossing(powers, weights)
+        numbers = {"λ": exact.value, "m": exact.multiplicity, "half the number of parameters": 1.5}
         if crossing_against != "n":
             first = np.arange(0 if powers[1] or powers[2] else 1, 13)
-            found = [_crossing([int(k), *powers[1:]], weights) for k in first]
+            coefficients = [_crossing([int(k), *powers[1:]], weights) for k in first]
             axes = {"x": axis("k₁  power of w₁"), "y": axis("learning coefficient"), "mark": powers[0]}
-            return {"curves": _both(first, found), "axes": axes, "numbers": numbers}
+            return {"curves": _both(first, coefficients), "axes": axes, "numbers": numbers}
     curves = [
-        curve("target of an estimate, λ − (m − 1) / ln nβ", _N, own.at(_N)),
-        curve("λ", _N, own.value),
+        curve("target of an estimate, λ − (m − 1) / ln nβ", _N, exact.at(_N)),
+        curve("λ", _N, exact.value),
     ]
     axes = {"x": axis("nβ  inverse temperature", "log"), "y": axis("learning coefficient"), "mark": None}
     return {"curves": curves, "axes": axes, "numbers": numbers}
 
 
 def _against_size(sizes: dict[str, int], against: str) -> dict[str, Any]:
-    """Over all sizes at which the rank is possible."""
-    others = [value for name, value in sizes.items() if name not in (against, "rank")]
-    least, most = (0, min(others)) if against == "rank" else (max(1, sizes["rank"]), _LARGEST)
-    x = np.arange(least, most + 1)
-    found = [_layers(**{**sizes, against: int(value)}) for value in x]
+    """The coefficients at all sizes that admit the rank."""
+    fixed_sizes = [value for name, value in sizes.items() if name not in (against, "rank")]
+    low, high = (0, min(fixed_sizes)) if against == "rank" else (max(1, sizes["rank"]), _LARGEST)
+    x = np.arange(low, high + 1)
+    coefficients = [_layers(**{**sizes, against: int(value)}) for value in x]
     swept = {**sizes, against: x}
     half = (swept["inputs"] + swept["outputs"]) * swept["hidden"] / 2
     axes = {"x": axis(_SIZES[against]), "y": axis("learning coefficient"), "mark": sizes[against]}
-    return {"curves": [*_both(x, found), curve("half the number of parameters", x, half)], "axes": axes}
+    return {"curves": [*_both(x, coefficients), curve("half the number of parameters", x, half)], "axes": axes}
 
 
-def _both(x: np.ndarray, found: list[LearningCoefficient]) -> list[dict[str, Any]]:
+def _both(x: np.ndarray, coefficients: list[LearningCoefficient]) -> list[dict[str, Any]]:
     names = (("λ  learning coefficient", "value"), ("m  multiplicity", "multiplicity"))
-    return [curve(label, x, np.array([float(getattr(one, name)) for one in found])) for label, name in names]
+    return [curve(label, x, np.array([float(getattr(exact, name)) for exact in coefficients])) for label, name in names]
 
 
 def _layers(*, hidden: int, inputs: int, outputs: int, rank: int) -> LearningCoefficient:
@@ -67,7 +67,7 @@ def _layers(*, hidden: int, inputs: int, outputs: int, rank: int) -> LearningCoe
 
 def _crossing(powers: list[int], weights: list[float]) -> LearningCoefficient:
     if not any(powers):
-        raise expected("k1", "one power above 0: otherwise K is constant", powers[0])
+        raise expected("k1", "one power above 0; otherwise K is constant", powers[0])
     return theory.normal_crossing(powers, weights)
 
 
@@ -79,7 +79,7 @@ EXPLORER = Explorer(
         "and its multiplicity m, of two linear layers y = BAx over all parameters, and of a normal crossing "
         "K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ."
     ),
-    sliders=(
+    controls=(
         Choice("model", "model", {"layers": "two linear layers", "crossing": "normal crossing"}, "layers"),
         Choice("against", "against", {**_SIZES, "n": "nβ  inverse temperature"}, "hidden", when=_LAYERS),
         Slider("inputs", _SIZES["inputs"], 1, _LARGEST, 6, scale="integer", when=_LAYERS),

@@ -24,7 +24,7 @@ def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any
     distribution = {"task_covariance": of_tasks, "noise_variance": noise}
     total = float(np.sum(sigma * (1.0 if of_tasks is None else of_tasks)))
     errors, scales, matrix = _errors(sigma, length, distribution)
-    numbers = {f"error of the {what}, relative": value / total for what, value in errors.items()}
+    numbers = {f"error of the {name}, relative": value / total for name, value in errors.items()}
     numbers |= {"condition number of Σ": sigma[0] / sigma[-1], "error of zero, tr ΣW": total}
     if against == "spectrum":
         x = sigma[::-1]
@@ -36,7 +36,7 @@ def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any
         axes = {"x": axis("eigenvalue of Σ", "log"), "y": axis("eigenvalue of the preconditioner", "log")}
         return {"curves": curves, "axes": {**axes, "mark": None}, "numbers": numbers}
     rows = [_errors(sigma, int(n), distribution)[0] for n in _LENGTHS]
-    curves = [curve(what, _LENGTHS, np.array([row[what] for row in rows]) / total) for what in errors]
+    curves = [curve(name, _LENGTHS, np.array([row[name] for row in rows]) / total) for name in errors]
     axes = {"x": axis("n  examples in the context", "log"), "y": axis("error relative to that of zero", "log")}
     return {"curves": curves, "axes": {**axes, "mark": length}, "numbers": numbers}
 
@@ -44,26 +44,26 @@ def compute(*, against: str, tasks: str, length: int, noise: float, **shape: Any
 def _errors(
     sigma: np.ndarray, length: int, distribution: dict[str, Any]
 ) -> tuple[dict[str, float], dict[str, float], Any]:
-    """Error of each preconditioner, the scale of the scaled ones, and the best matrix."""
+    """Error of each preconditioner, factors of the multiples, and the best matrix."""
     best = theory.optimal(sigma, length=length, **distribution)
     errors, scales = {_BEST: best.loss}, {}
-    for what, shape in ((_STEP, np.ones_like(sigma)), (_INVERSE, 1 / sigma)):
-        errors[what], scales[what] = _scaled(np.diag(shape / shape.max() / sigma.max()), sigma, length, distribution)
-        scales[what] /= shape.max() * sigma.max()
+    for name, shape in ((_STEP, np.ones_like(sigma)), (_INVERSE, 1 / sigma)):
+        errors[name], scales[name] = _scaled(np.diag(shape / shape.max() / sigma.max()), sigma, length, distribution)
+        scales[name] /= shape.max() * sigma.max()
     return errors, scales, best.matrix
 
 
 def _scaled(shape: np.ndarray, sigma: np.ndarray, length: int, distribution: dict[str, Any]) -> tuple[float, float]:
-    """The error of the best multiple of a matrix, and the factor: the error is a parabola in it."""
-    before, at, after = (
+    """The error of the best multiple of a matrix, and the factor, in which the error is quadratic."""
+    before, zero, after = (
         theory.loss(factor * shape, sigma, length=length, **distribution) for factor in (-1.0, 0.0, 1.0)
     )
-    factor = (before - after) / (2 * (before - 2 * at + after))
+    factor = (before - after) / (2 * (before - 2 * zero + after))
     return theory.loss(factor * shape, sigma, length=length, **distribution), factor
 
 
 def _spectrum(*, spectrum: str, dim: int, exponent: float, raised: int, ratio: float) -> np.ndarray:
-    """Eigenvalues in falling order, of mean 1."""
+    """Eigenvalues in decreasing order, with mean 1."""
     if spectrum == "levels" and raised >= dim:
         raise expected("raised", f"fewer than the {dim} dimensions", raised)
     order = np.arange(1, dim + 1)
@@ -79,7 +79,7 @@ EXPLORER = Explorer(
         "inverts the covariance Σ of the inputs along directions that the context determines, and is nearly flat along "
         "those where it is too short: longer contexts bring it nearer to Σ⁻¹."
     ),
-    sliders=(
+    controls=(
         Choice("against", "against", _AGAINST, "spectrum"),
         Choice("spectrum", "spectrum of Σ", _SPECTRA, "power"),
         Slider("dim", "d  dimensions", 2, 32, 16, scale="integer"),

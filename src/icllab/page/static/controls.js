@@ -1,22 +1,22 @@
-// Controls of an explorer: sliders with their value beside them, choices, and the values they stand at.
+// Controls of an explorer: sliders with a field for their value, and choices.
 
 import { element } from "./numbers.js";
 import { spelled } from "./scales.js";
 
 const STEPS = 1000;
 
-// `grid` names the only values there are, of the controls that can be moved; null: all can, and have their whole range.
+// `grid` has the values of controls that can be moved; null: all can, over their whole range.
 export function controls(declaration, values, grid, changed) {
-  const made = declaration.sliders.map((control) => {
+  const widgets = declaration.controls.map((control) => {
     const fixed = grid && !(grid[control.name]?.length > 1);
     if (fixed) return standing(declaration, control, values);
     return control.kind === "choice" ? choice(declaration, control, values, grid, changed) : slider(declaration, control, values, grid, changed);
   });
-  const root = element("div", { class: "controls" }, ...made.map((one) => one.root));
+  const root = element("div", { class: "controls" }, ...widgets.map((widget) => widget.root));
   const refresh = () => {
-    for (const [i, control] of declaration.sliders.entries()) {
-      made[i].root.hidden = Object.entries(control.when).some(([name, options]) => !options.includes(values[name]));
-      made[i].refresh();
+    for (const [i, control] of declaration.controls.entries()) {
+      widgets[i].root.hidden = Object.entries(control.when).some(([name, options]) => !options.includes(values[name]));
+      widgets[i].refresh();
     }
   };
   refresh();
@@ -85,7 +85,7 @@ function ofList(list) {
 // What an address says of the values; what does not fit is left at the start.
 export function fromAddress(declaration, parameters) {
   const values = {};
-  for (const control of declaration.sliders) {
+  for (const control of declaration.controls) {
     values[control.name] = control.start;
     const given = parameters.get(control.name);
     if (given === null) continue;
@@ -99,7 +99,7 @@ export function fromAddress(declaration, parameters) {
 // What the address has to say: values that are not those at the start.
 export function toAddress(declaration, values) {
   const parameters = new URLSearchParams();
-  for (const control of declaration.sliders) {
+  for (const control of declaration.controls) {
     if (values[control.name] !== control.start) parameters.set(control.name, String(values[control.name]));
   }
   return parameters;

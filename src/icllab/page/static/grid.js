@@ -1,11 +1,11 @@
-// Where the documentation's explorers have their answers from: grids that were computed when it was built, since a page
-// opened from a disk can ask nobody. Of what is asked for, the nearest point of the grid is answered, and shown as such.
+// Answers of the documentation's explorers: grids that were computed when it was built, since a page that is opened from
+// a disk has no server. The answer is that at the nearest point of the grid, and the controls move there.
 
 export function precomputed(data) {
   const { declaration, grid, answers, templates, pool } = data, decoded = new Map();
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
   const order = new Uint16Array(bytes(data.order));
-  const scales = new Map(declaration.sliders.map((control) => [control.name, control.scale]));
+  const scales = new Map(declaration.controls.map((control) => [control.name, control.scale]));
 
   function array(index, exact) {
     if (!decoded.has(index)) {
@@ -36,7 +36,7 @@ export function precomputed(data) {
   }
 
   return {
-    moved: "here",
+    inAddress: false,
     grid: () => grid,
     declaration: async () => declaration,
     async answer(id, values) {
@@ -51,7 +51,5 @@ export function precomputed(data) {
       if (typeof template === "string") throw new Error(template);
       return { answer: filled(templates[template], leaves), values: found };
     },
-    results: async () => [],
-    points: async () => ({ curves: [], surface: null, settings: [] }),
   };
 }

@@ -1,10 +1,11 @@
-// What the server is asked: answers as JSON, refusals as errors of one line, and what goes on as it changes.
+// The server's API: answers as JSON, refusals as errors of one line, and the runs as they change.
 
 export async function ask(address, options = {}) {
   let response;
   try {
     response = await fetch(address, options);
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer: `icl page` has ended, or the connection is broken.");
   }
   const kind = response.headers.get("content-type") ?? "";
@@ -14,24 +15,42 @@ export async function ask(address, options = {}) {
   return answer;
 }
 
-export const tell = (address, value = {}) =>
+export const post = (address, value = {}) =>
   ask(address, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(value) });
 
-// One stream of events for the whole page: `follow(f)` calls f with every state, at once with the last one.
-const followers = new Set();
-let source = null, last = null;
-
+// `follow(listener)` calls the listener with all runs, every second or two, until the function that it returns is called.
 export function follow(listener) {
-  followers.add(listener);
-  if (last) listener(last);
-  if (!source) {
-    source = new EventSource("/api/events");
-    source.addEventListener("message", (event) => {
-      last = JSON.parse(event.data);
+  let timer = 0, ended = false;
+  const look = async () => {
+    let runs = null;
+    try {
+      runs = (await ask("/api/runs")).runs;
       document.documentElement.dataset.live = "true";
-      for (const one of followers) one(last);
-    });
-    source.addEventListener("error", () => delete document.documentElement.dataset.live);
-  }
-  return () => followers.delete(listener);
+    } catch {
+      delete document.documentElement.dataset.live;
+    }
+    if (ended) return;
+    if (runs) listener(runs);
+    timer = setTimeout(look, runs?.some((run) => run.ended === null) ? 1000 : 2500);
+  };
+  look();
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+  };
 }
+
+// Answers of explorers; the documentation has precomputed ones in their place.
+export const explorers = {
+  inAddress: true, // whether the page's address has the values of the controls
+  grid: () => null,
+  list: async () => (await ask("/api/explorers")).explorers,
+  async declaration(id) {
+    const declaration = (await this.list()).find((explorer) => explorer.id === id);
+    if (!declaration) throw new Error("expected an explorer, got " + id);
+    return declaration;
+  },
+  async answer(id, values, signal) {
+    return { answer: await ask("/api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values), { signal }), values };
+  },
+};
