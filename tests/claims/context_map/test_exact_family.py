@@ -11,7 +11,7 @@ from judging import judged
 
 from icllab.claims.context_map.exact_family import claim
 from icllab.claims.context_map.exact_family import measure as measuring
-from icllab.claims.context_map.exact_family.measure import drawn, measure
+from icllab.claims.context_map.exact_family.measure import measure, sample_model
 from icllab.lab.checks import Outcome
 
 OUTCOMES, FAILING, OUTCOME = judged(claim.check)
@@ -55,7 +55,7 @@ def test_a_cell_has_the_numbers_of_the_formula():
         found = {
             name: float(values[0]) for name, (_, values) in measure(point, key=jax.random.key(0), kind="mean").items()
         }
-        model, context, queries = drawn(np.random.default_rng(0), point, "sum")
+        model, context, queries = sample_model(np.random.default_rng(0), point, "sum")
         assert queries.x.shape == (16, 1, 2)
         np.testing.assert_allclose(np.asarray(queries.x[:8]).mean(0), 0.0, atol=1e-15)
         assert context.length == 2
@@ -78,7 +78,7 @@ def test_softmax_attends_to_the_examples_before_a_query_and_to_nothing():
     """Every example and nothing have a share of the attention, and the shares are one."""
     point = SimpleNamespace(dim=3, hidden=2, length=4, queries=4)
     with jax.enable_x64(True):
-        model, context, _ = drawn(np.random.default_rng(0), point, "softmax")
+        model, context, _ = sample_model(np.random.default_rng(0), point, "softmax")
         found = np.asarray(model(context))
     x, y, down, up, slow = (np.asarray(a) for a in (context.x, context.y, model.down, model.up, model.slow))
     for i, answer in enumerate(found):
@@ -94,7 +94,7 @@ def test_a_seed_has_a_key_of_its_own_whatever_the_others(monkeypatch):
         keys.setdefault(seed, set()).add(tuple(jax.random.key_data(key).tolist()))
         return {"map_gap": 0.0}
 
-    monkeypatch.setattr(measuring, "one", noted)
+    monkeypatch.setattr(measuring, "measure_seed", noted)
     for seeds in ((0, 1, 2), (2, 1)):
         measure(SimpleNamespace(seed=seeds), key=jax.random.key(0))
     assert [len(own) for own in keys.values()] == [1, 1, 1]

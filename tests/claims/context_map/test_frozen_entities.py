@@ -28,7 +28,7 @@ def measured():
     (network,) = shared.networks(1, (0,), POINT, key=of_networks)
     rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(of_prompts))])
     with jax.enable_x64(True):
-        prompts = shared.asked(rng, 2, 6, dim=2, length=FROZEN, own=2)
+        prompts = shared.sample_prompts(rng, 2, 6, dim=2, length=FROZEN, examples=2)
     return found, repeated, network, prompts
 
 

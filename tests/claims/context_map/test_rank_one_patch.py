@@ -39,7 +39,7 @@ def test_errors_are_those_of_answers_at_the_queries_that_were_not_fitted():
     (network,) = shared.networks(1, (0,), POINT, key=of_networks)
     rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(of_prompts))])
     with jax.enable_x64(True):
-        prompts = shared.asked(rng, 2, 17, dim=2, length=3, own=0)
+        prompts = shared.sample_prompts(rng, 2, 17, dim=2, length=3, examples=0)
         alone = jax.vmap(jax.vmap(lambda prompt: prompt.alone(3)))(prompts)
         each = [
             answers(shared.double(network), *(jax.tree.map(lambda x, i=i: x[i], p) for p in (prompts, alone)))
@@ -55,7 +55,7 @@ def test_errors_are_those_of_answers_at_the_queries_that_were_not_fitted():
 def test_prompts_of_a_context_share_its_examples_and_its_task():
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        prompts = shared.asked(rng, 40, 6, dim=2, length=30, own=1)
+        prompts = shared.sample_prompts(rng, 40, 6, dim=2, length=30, examples=1)
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
     assert (x.shape, y.shape) == ((40, 6, 32, 2), (40, 6, 32))
     np.testing.assert_array_equal(x[:, :1, :30] - x[:, :, :30], 0)

@@ -36,7 +36,7 @@ def family():
 @pytest.fixture(scope="module")
 def at_the_end(family):
     how = {"subspace": lambda network: network.slow, "key": jax.random.key(2)}
-    return {name: values for name, (_, values) in _laws.mapped(family, 1, POINT, **how).items()}
+    return {name: values for name, (_, values) in _laws.measure_maps(family, 1, POINT, **how).items()}
 
 
 def written(network, context):
@@ -48,8 +48,8 @@ def written(network, context):
 
 def test_scores_are_those_of_the_closed_form_on_held_out_queries(family, at_the_end):
     network = family.networks[1]
-    weights = [written(network, asked.context) for asked in family.asked]
-    for i, (_, queries) in enumerate(family.asked):
+    weights = [written(network, asked.context) for asked in family.tests]
+    for i, (_, queries) in enumerate(family.tests):
         x, y = (np.asarray(part, np.float64)[COUNT:, -1] for part in (queries.x, queries.y))
         answered = (weights[i], weights[i], weights[1 - i], np.asarray(network.slow))
         expected = [1 - np.mean((x @ w - y) ** 2) / np.mean(y**2) for w in answered]
@@ -61,20 +61,20 @@ def test_exact_weights_pass_both_tests_and_move_as_the_closed_form_does(family, 
     for name in ("gap", "derivative", "composition"):
         assert (at_the_end[f"map_{name}"] < 1e-8).all()
     slow = np.asarray(network.slow, np.float64)
-    moved = [np.linalg.norm(written(network, asked.context) - slow) for asked in family.asked]
+    moved = [np.linalg.norm(written(network, asked.context) - slow) for asked in family.tests]
     np.testing.assert_allclose(at_the_end["map_norm"], moved / np.linalg.norm(slow), rtol=1e-4)
 
 
 def test_the_jump_is_the_first_score_that_is_half_of_the_last(family):
     steps = (0, 10, 20, 30, 40, 60)
     along = family._replace(steps=steps, scores=np.array([-0.4, 0.1, 0.3, 0.2, 0.5, 0.8]))
-    assert _laws.staged(along) == {"start": 0, "before": 2, "jump": 4, "end": 5}
-    assert _laws.staged(family) == {"start": 0, "before": 0, "jump": 1, "end": 1}
+    assert _laws.stage_indices(along) == {"start": 0, "before": 2, "jump": 4, "end": 5}
+    assert _laws.stage_indices(family) == {"start": 0, "before": 0, "jump": 1, "end": 1}
 
 
 def test_a_context_and_the_end_of_a_prompt_are_the_prompt():
-    drawn = regression.asked(np.random.default_rng(0), 1, 3, dim=2, length=5, own=2)
-    context, prompts = _laws._divided(jax.tree.map(lambda leaf: leaf[0], drawn), 2)
+    drawn = regression.sample_prompts(np.random.default_rng(0), 1, 3, dim=2, length=5, examples=2)
+    context, prompts = _laws._split_context(jax.tree.map(lambda leaf: leaf[0], drawn), 2)
     assert context.length == 5
     for i in range(3):
         one = jax.tree.map(lambda leaf, i=i: leaf[i], prompts)
@@ -101,7 +101,7 @@ def items():
 
 
 def test_queries_are_other_items_of_the_contexts_classes(items):
-    for context, queries in items[0].asked:
+    for context, queries in items[0].tests:
         shown, asked = np.asarray(context.items[:-1]), np.asarray(queries.items[:, 0])
         assert asked.shape == (2 * COUNT, 7)
         assert len(np.unique(asked, axis=0)) == 2 * COUNT
@@ -114,13 +114,13 @@ def test_queries_are_other_items_of_the_contexts_classes(items):
 
 def test_a_seed_has_its_own_network_and_contexts(items):
     def numbers(family):
-        kept = eqx.filter((family.networks, family.asked), eqx.is_array)
+        kept = eqx.filter((family.networks, family.tests), eqx.is_array)
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(kept)])
 
     first, again, other = map(numbers, items)
     np.testing.assert_array_equal(first, again)
     assert np.mean(first == other) < 0.1
-    one, another = (np.asarray(asked.context.items) for asked in items[0].asked)
+    one, another = (np.asarray(asked.context.items) for asked in items[0].tests)
     assert (one != another).all()
 
 

@@ -35,17 +35,17 @@ class FlaggedRegression(AbstractRegression):
         of_task, of_flag, of_inputs = jax.random.split(key, 3)
         w = self.base + jax.random.normal(of_task, self.base.shape)
         x = jax.random.normal(of_inputs, (self.length + 1, len(w)))
-        y, first, flagged = x @ w, jnp.arange(self.length + 1) == 0, jax.random.bernoulli(of_flag)
-        turned = jnp.where(first, FLAG_LABEL, self.factor * y)
-        is_flag = (first & flagged).astype(x.dtype)[:, None]
+        y, first, has_flag = x @ w, jnp.arange(self.length + 1) == 0, jax.random.bernoulli(of_flag)
+        flag_labels = jnp.where(first, FLAG_LABEL, self.factor * y)
+        is_flag = (first & has_flag).astype(x.dtype)[:, None]
         x = jnp.concatenate([(1 - is_flag) * x, is_flag], axis=1)
-        return RegressionPrompt(x, jnp.where(flagged, turned, y))
+        return RegressionPrompt(x, jnp.where(has_flag, flag_labels, y))
 
 
 def base_task(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     """A vector of a random direction with squared norm d."""
-    drawn = rng.normal(size=dim)
-    return dim**0.5 * drawn / np.linalg.norm(drawn)
+    direction = rng.normal(size=dim)
+    return dim**0.5 * direction / np.linalg.norm(direction)
 
 
 def transformer(task: FlaggedRegression, point: Any, *, key: PRNGKeyArray) -> Transformer:
@@ -53,12 +53,26 @@ def transformer(task: FlaggedRegression, point: Any, *, key: PRNGKeyArray) -> Tr
     of_weights, of_prompts = jax.random.split(key)
     block = BlockOptions(heads=point.heads, mlp=(2 * point.width,), norm="pre")
     every = Joined(answers="every", causal=True, query_is_key=True)
-    sizes = {"dim": len(task.base) + 1, "width": point.width, "layers": point.layers, "positions": "none"}
-    network = Transformer(every, **sizes, block=block, key=of_weights)
-    how = {"batch": point.batch, "optimizer": OPTIMIZER, "record": Record([0], progress=False)}
-    trained = icl.fit(network, task, steps=point.updates, key=of_prompts, **how).predictor
+    network = Transformer(
+        every,
+        dim=len(task.base) + 1,
+        width=point.width,
+        layers=point.layers,
+        positions="none",
+        block=block,
+        key=of_weights,
+    )
+    network_every = icl.fit(
+        network,
+        task,
+        steps=point.updates,
+        key=of_prompts,
+        batch=point.batch,
+        optimizer=OPTIMIZER,
+        record=Record([0], progress=False),
+    ).predictor
     last = Joined(answers="last", causal=True, query_is_key=True)
-    return eqx.tree_at(lambda m: m.embedding.arrangement, trained, last)
+    return eqx.tree_at(lambda m: m.embedding.arrangement, network_every, last)
 
 
 def fast_weights(task: FlaggedRegression) -> FastWeights:

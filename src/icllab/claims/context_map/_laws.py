@@ -27,7 +27,7 @@ SCORED = 512  # prompts by which a network along training is scored
 TESTS = ("gap", "derivative", "composition", "norm")
 
 
-class Asked(NamedTuple):
+class ContextQueries(NamedTuple):
     """A context, and queries stacked: half of them are fitted, half are held out."""
 
     context: Any
@@ -41,7 +41,7 @@ class Family(NamedTuple):
     networks: Sequence[Any]
     steps: Sequence[int]
     scores: np.ndarray
-    asked: Sequence[Asked]
+    tests: Sequence[ContextQueries]
     query_length: int
 
 
@@ -53,52 +53,68 @@ def item_labels(seed: int, point: Any, *, key: Any, trained: bool) -> Family:
     steps, networks = [0], [network]
     if trained:
         keep = range(0, point.updates + 1, point.every)
-        how = {"batch": BATCH, "optimizer": optax.sgd(RATE), "record": Record([0], keep=keep, progress=False)}
         until = Until(point.updates, TargetLoss(point.loss, memory=100.0))
-        run = icl.fit(network, task, steps=until, key=of_prompts, **how)
+        run = icl.fit(
+            network,
+            task,
+            steps=until,
+            key=of_prompts,
+            batch=BATCH,
+            optimizer=optax.sgd(RATE),
+            record=Record([0], keep=keep, progress=False),
+        )
         steps = [step for step in keep if step in run.trajectory]
         networks = [run.trajectory.at(step).member(0) for step in steps]
     prompts = task.sample_many(SCORED, key=of_tests)
     right = np.asarray(prompts.labels[:, -1])
-    scores = np.array([np.mean(answers(one, prompts).argmax(axis=1) == right) for one in networks])
-    asked = []
+    scores = np.array([np.mean(answers(network, prompts).argmax(axis=1) == right) for network in networks])
+    tests = []
     for i in range(len(point.context)):
         of_context, of_queries = jax.random.split(jax.random.fold_in(of_tests, i))
         context, noise = task.sample(key=of_context), float(task.within_class_noise)
-        asked.append(Asked(context, queries_near(context, noise=noise, count=2 * point.queries, key=of_queries)))
-    return Family(task, networks, steps, scores, asked, 1)
+        tests.append(
+            ContextQueries(context, queries_near(context, noise=noise, count=2 * point.queries, key=of_queries))
+        )
+    return Family(task, networks, steps, scores, tests, 1)
 
 
-def regressions(seed: int, point: Any, *, key: Any, steps: Sequence[int], own: int) -> Family:
-    """Regression transformers along Adam; queries of the context's task, after ``own`` examples of their own."""
+def regressions(seed: int, point: Any, *, key: Any, steps: Sequence[int], examples: int) -> Family:
+    """Regression transformers along Adam; queries of the context's task, after ``examples`` examples of their own."""
     of_networks, of_prompts = jax.random.split(key)
     networks = regression.networks(seed, steps, point, key=of_networks)
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
-    return _asked_regression(networks, steps, rng, point, own)
+    return _regression_family(networks, steps, rng, point, examples)
 
 
-def _asked_regression(networks: Sequence[Any], steps: Sequence[int], rng: Any, point: Any, own: int) -> Family:
-    sizes = {"dim": point.dim, "length": point.length - own, "own": own}
-    test = jax.tree.map(lambda leaf: leaf[:, 0], regression.asked(rng, SCORED, 1, **sizes))
+def _regression_family(networks: Sequence[Any], steps: Sequence[int], rng: Any, point: Any, examples: int) -> Family:
+    sizes = {"dim": point.dim, "length": point.length - examples, "examples": examples}
+    test = jax.tree.map(lambda leaf: leaf[:, 0], regression.sample_prompts(rng, SCORED, 1, **sizes))
     scores = np.array([explained(answers(network, test), test.y[:, -1]) for network in networks])
-    drawn = regression.asked(rng, len(point.context), 2 * point.queries, **sizes)
-    asked = [_divided(jax.tree.map(lambda leaf, i=i: leaf[i], drawn), own) for i in range(len(point.context))]
+    prompts = regression.sample_prompts(rng, len(point.context), 2 * point.queries, **sizes)
+    tests = [
+        _split_context(jax.tree.map(lambda leaf, i=i: leaf[i], prompts), examples) for i in range(len(point.context))
+    ]
     task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
-    return Family(task, networks, steps, scores, asked, own + 1)
+    return Family(task, networks, steps, scores, tests, examples + 1)
 
 
-def _divided(prompts: RegressionPrompt, own: int) -> Asked:
+def _split_context(prompts: RegressionPrompt, examples: int) -> ContextQueries:
     """The examples that prompts share as a context, and the prompts."""
-    shared = prompts.x.shape[1] - own
-    return Asked(RegressionPrompt(prompts.x[0, :shared], prompts.y[0, :shared]), prompts)
+    length = prompts.x.shape[1] - examples
+    return ContextQueries(RegressionPrompt(prompts.x[0, :length], prompts.y[0, :length]), prompts)
 
 
 def fast_weights(seed: int, point: Any, *, key: Any, normalised: bool) -> Family:
     """Fast weights that the context writes by a sum, for which the law is exact; or by a mean. Nothing is trained."""
     of_network, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
-    how = {"dim": point.dim, "hidden": point.dim, "std": 0.5, "normalised": normalised, "key": of_network}
-    return _asked_regression([FastWeights.drawn(**how)], [0], rng, point, 0)
+    return _regression_family(
+        [FastWeights.drawn(dim=point.dim, hidden=point.dim, std=0.5, normalised=normalised, key=of_network)],
+        [0],
+        rng,
+        point,
+        0,
+    )
 
 
 @eqx.filter_jit
@@ -111,58 +127,61 @@ def answers(network: Any, prompts: Any) -> np.ndarray:
     return np.asarray(_answers(network, prompts), np.float64)
 
 
-def explained(given: np.ndarray, right: Any) -> float:
+def explained(answers: np.ndarray, right: Any) -> float:
     """The fraction of the answers' mean square that is explained."""
     right = np.asarray(right, np.float64).reshape(-1, 1)
-    return float(1 - np.mean((given - right) ** 2) / np.mean(right**2))
+    return float(1 - np.mean((answers - right) ** 2) / np.mean(right**2))
 
 
-def staged(family: Family) -> dict[str, int]:
+def stage_indices(family: Family) -> dict[str, int]:
     """Which network is which stage: the jump is the first whose score is half of that at the end."""
     jump = int(np.argmax(family.scores >= family.scores[-1] / 2))
     halfway = int(np.argmin(np.abs(np.asarray(family.steps) - family.steps[jump] / 2)))
     return {"start": 0, "before": halfway, "jump": jump, "end": len(family.steps) - 1}
 
 
-def mapped(family: Family, stage: int, point: Any, *, subspace: Callable[[Any], Any], key: Any) -> dict[str, Named]:
+def measure_maps(
+    family: Family, stage: int, point: Any, *, subspace: Callable[[Any], Any], key: Any
+) -> dict[str, Named]:
     """The maps of all contexts in one network: tests beside their nulls, and what the maps know of the contexts."""
     network, held_out = family.networks[stage], []
-    how = {"subspace": subspace, "directions": point.directions, "draws": point.draws}
-    how |= {"query_length": family.query_length, "solver": MapSolver(method="gauss_newton", steps=15, products=30)}
+    settings = {"subspace": subspace, "directions": point.directions, "draws": point.draws}
+    settings |= {"query_length": family.query_length, "solver": MapSolver(method="gauss_newton", steps=15, products=30)}
     rows, maps = [], []
-    for i, (context, queries) in enumerate(family.asked):
+    for i, (context, queries) in enumerate(family.tests):
         of_context = jax.random.fold_in(key, i)
-        found = context_map(network, family.task, context, queries=queries, key=of_context, **how)
-        maps.append(found.weights)
-        rows.append(_numbers(found))
-        same = {"count": queries, "size": family.query_length, "key": of_context}
-        held_out.append(queries_for(context, family.task, **same).held_out)
+        result = context_map(network, family.task, context, queries=queries, key=of_context, **settings)
+        maps.append(result.weights)
+        rows.append(_numbers(result))
+        held_out.append(
+            queries_for(context, family.task, count=queries, size=family.query_length, key=of_context).held_out
+        )
     for i, row in enumerate(rows):
-        context, queries = family.asked[i].context, held_out[i]
-        given = {
+        context, queries = family.tests[i].context, held_out[i]
+        answers = {
             "context": answers_after(network, context, queries),
             "map": answers_alone(maps[i], queries),
             "other map": answers_alone(maps[i - 1], queries),
             "neither": answers_alone(network, queries),
         }
-        row["score"] = np.array([_score(answer, queries) for answer in given.values()])
+        row["score"] = np.array([_score(answer, queries) for answer in answers.values()])
     axes = {"score": ("context", "answered_by")}
     return {name: (axes.get(name, ("context",)), np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
-def _numbers(found: Any) -> dict[str, Any]:
+def _numbers(result: Any) -> dict[str, Any]:
     """A map's tests, and the least of each null's (of the norm the largest)."""
-    data, row = found.dataset, {}
+    data, row = result.dataset, {}
     for name in TESTS:
         row[f"map_{name}"] = float(data[name])
         ends = data[f"null_{name}"].max() if name == "norm" else data[f"null_{name}"].min()
         row[f"null_{name}"] = float(ends)
     row["unmoved"] = float(data["unmoved"])
-    return row | {"law": float(found.outcome is MapOutcome.LAW), "unconverged": float(not found.converged)}
+    return row | {"law": float(result.outcome is MapOutcome.LAW), "unconverged": float(not result.converged)}
 
 
-def _score(given: Any, queries: Any) -> float:
-    given = np.asarray(given, np.float64)
+def _score(answers: Any, queries: Any) -> float:
+    answers = np.asarray(answers, np.float64)
     if isinstance(queries, RegressionPrompt):
-        return explained(given, queries.y[:, -1])
-    return float(np.mean(given.argmax(axis=1) == np.asarray(queries.labels[:, -1])))
+        return explained(answers, queries.y[:, -1])
+    return float(np.mean(answers.argmax(axis=1) == np.asarray(queries.labels[:, -1])))

@@ -27,15 +27,22 @@ def networks(seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray) 
     last query only: a prompt of n examples is n + 1 tokens.
     """
     of_weights, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
-    found = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
+    stages = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
     if max(steps) > 0:
         task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
         task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
-        how = {"batch": point.batch, "optimizer": optax.adam(RATE), "record": Record([0], keep=steps, progress=False)}
-        run = icl.fit(found[0], task, steps=max(steps), key=of_prompts, **how)
-        found = [run.trajectory.at(step).member(0) for step in steps]
+        run = icl.fit(
+            stages[0],
+            task,
+            steps=max(steps),
+            key=of_prompts,
+            batch=point.batch,
+            optimizer=optax.adam(RATE),
+            record=Record([0], keep=steps, progress=False),
+        )
+        stages = [run.trajectory.at(step).member(0) for step in steps]
     last = Joined(answers="last", causal=True, query_is_key=True)
-    return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in found]
+    return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in stages]
 
 
 @eqx.filter_jit
@@ -50,17 +57,17 @@ def double(network: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype("float64") if eqx.is_inexact_array(leaf) else leaf, network)
 
 
-def asked(
-    rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, own: int
+def sample_prompts(
+    rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, examples: int
 ) -> RegressionPrompt:
-    """Prompts [context, query]: of ``length`` shared examples, ``own`` more and a query whose label has no noise."""
-    w, shared = rng.normal(size=(contexts, 1, 1, dim)), rng.normal(size=(contexts, 1, length, dim))
-    x = np.concatenate([_repeated(shared, queries), rng.normal(size=(contexts, queries, own + 1, dim))], axis=2)
-    noise = [_repeated(rng.normal(size=(contexts, 1, length)), queries), rng.normal(size=(contexts, queries, own))]
+    """Prompts [context, query]: of ``length`` shared examples, ``examples`` more and a query without label noise."""
+    w, context = rng.normal(size=(contexts, 1, 1, dim)), rng.normal(size=(contexts, 1, length, dim))
+    x = np.concatenate([_repeated(context, queries), rng.normal(size=(contexts, queries, examples + 1, dim))], axis=2)
+    noise = [_repeated(rng.normal(size=(contexts, 1, length)), queries), rng.normal(size=(contexts, queries, examples))]
     noise = np.concatenate([*noise, np.zeros((contexts, queries, 1))], axis=2)
     y = np.sum(x * w, axis=3) + NOISE**0.5 * noise
     return jax.vmap(jax.vmap(lambda x, y: RegressionPrompt(x=x, y=y)))(jnp.asarray(x), jnp.asarray(y))
 
 
-def _repeated(shared: np.ndarray, queries: int) -> np.ndarray:
-    return np.repeat(shared, queries, axis=1)
+def _repeated(values: np.ndarray, queries: int) -> np.ndarray:
+    return np.repeat(values, queries, axis=1)

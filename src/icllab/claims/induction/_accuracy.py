@@ -17,7 +17,7 @@ RATE, BATCH = 0.1, 128
 
 
 def trained_until(
-    task: Any, network: Any, *, loss: float, memory: int, steps: int, key: Any, keep: Sequence[int] = (), **how: Any
+    task: Any, network: Any, *, loss: float, memory: int, steps: int, key: Any, keep: Sequence[int] = (), **options: Any
 ) -> Any:
     """The run of one network by SGD until its loss, averaged over ``memory`` steps, is at most ``loss`` nats."""
     return icl.fit(
@@ -29,7 +29,7 @@ def trained_until(
         optimizer=_networks.descent(),
         sweep={"optimizer.rate": [RATE]},
         record=Record([0], keep=keep, progress=False),
-        **how,
+        **options,
     )
 
 
@@ -47,22 +47,22 @@ def drawn(task: Any, *, key: Any, prompts: int) -> Any:
 def accuracy_curve(run: Any, task: Any, *, key: Any, prompts: int, steps: Sequence[int]) -> np.ndarray:
     """The accuracy of a run's one network on the same prompts after each kept step; once ended, it stays as it was."""
     networks = [(run.trajectory.at(step) if step in run.trajectory else run.members).member(0) for step in steps]
-    arrays, rest = zip(*(eqx.partition(network, eqx.is_array) for network in networks), strict=True)
+    arrays, static = zip(*(eqx.partition(network, eqx.is_array) for network in networks), strict=True)
     # One shape however soon a run has ended, so that this is compiled once.
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
-    return np.asarray(_curve(stacked, rest[0], task, key, prompts), float)
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+    return np.asarray(_curve(stack, static[0], task, key, prompts), float)
 
 
 @eqx.filter_jit
 def _accuracy(network: Any, task: Any, key: Any, prompts: int) -> Any:
-    asked = task.sample_many(prompts, key=key)
+    batch = task.sample_many(prompts, key=key)
 
-    def one(prompt: Any) -> Any:
+    def correct(prompt: Any) -> Any:
         return task.accuracy(network(prompt), prompt)[-1]
 
-    return jnp.mean(jax.lax.map(one, asked, batch_size=min(TOGETHER, prompts)))
+    return jnp.mean(jax.lax.map(correct, batch, batch_size=min(TOGETHER, prompts)))
 
 
 @eqx.filter_jit
-def _curve(arrays: Any, rest: Any, task: Any, key: Any, prompts: int) -> Any:
-    return jax.lax.map(lambda step: _accuracy(eqx.combine(step, rest), task, key, prompts), arrays)
+def _curve(arrays: Any, static: Any, task: Any, key: Any, prompts: int) -> Any:
+    return jax.lax.map(lambda step: _accuracy(eqx.combine(step, static), task, key, prompts), arrays)

@@ -25,7 +25,7 @@ def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Es
 
     Of few seeds the scatter may be small by chance; that of the prompts is known.
     """
-    found = estimates.mean(samples, over)
-    least = (found.value * (1 - found.value) / (prompts * samples.sizes[over])) ** 0.5
-    freedom = found.freedom.where(found.error >= least, np.inf)
-    return Estimate(found.value, np.maximum(found.error, least), freedom=freedom)
+    estimate = estimates.mean(samples, over)
+    least = (estimate.value * (1 - estimate.value) / (prompts * samples.sizes[over])) ** 0.5
+    freedom = estimate.freedom.where(estimate.error >= least, np.inf)
+    return Estimate(estimate.value, np.maximum(estimate.error, least), freedom=freedom)

@@ -35,8 +35,8 @@ class MatrixHead(AbstractPredictor):
         sizes = [(task.width, task.width), (task.width, task.width), (task.dim, task.labels)]
         matrices = []
         for i, (rows, columns) in enumerate(sizes):
-            one, two = jax.random.split(jax.random.fold_in(key, i))
-            pair = (jax.random.normal(one, (rows, rows)), jax.random.normal(two, (rows, columns)))
+            first_key, second_key = jax.random.split(jax.random.fold_in(key, i))
+            pair = (jax.random.normal(first_key, (rows, rows)), jax.random.normal(second_key, (rows, columns)))
             pair = tuple(scale * factor / rows**0.5 for factor in pair)
             matrices.append(pair if factors == 2 else (pair[0] @ pair[1],))
         return cls(*matrices, attention)  # pyright: ignore[reportCallIssue]
@@ -44,17 +44,17 @@ class MatrixHead(AbstractPredictor):
     def __call__(self, prompt: Any) -> Any:
         """The logits of the query's label."""
         x, content = prompt.tokens(), prompt.content()
-        first, second, readout = (multiplied(one) for one in (self.previous, self.match, self.readout))
-        seen = np.tri(len(x), dtype=bool)
-        collected = self.attends(x @ first @ x.T, seen) @ x
-        pattern = self.attends((collected @ (second.T @ x[-1]))[None], seen[-1:])
+        first, second, readout = (multiplied(factors) for factors in (self.previous, self.match, self.readout))
+        visible = np.tri(len(x), dtype=bool)
+        buffer = self.attends(x @ first @ x.T, visible) @ x
+        pattern = self.attends((buffer @ (second.T @ x[-1]))[None], visible[-1:])
         return pattern @ content @ readout
 
-    def attends(self, scores: Any, seen: np.ndarray) -> Any:
+    def attends(self, scores: Any, visible: np.ndarray) -> Any:
         """The pattern of scores, among the tokens that are seen."""
         if self.attention == SOFTMAX:
-            return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=1)
-        return (1 + scores) * jnp.asarray(seen / seen.sum(axis=1, keepdims=True), scores.dtype)
+            return jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=1)
+        return (1 + scores) * jnp.asarray(visible / visible.sum(axis=1, keepdims=True), scores.dtype)
 
 
 class SquaredError(AbstractTask):

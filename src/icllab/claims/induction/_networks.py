@@ -96,7 +96,7 @@ def trained(
     key: Any,
     rates: Sequence[float] = (0.1,),
     batch: int = 128,
-    **how: Any,
+    **options: Any,
 ) -> Any:
     """The run of a network, a member for each learning rate, with parameters kept at ``steps``."""
     return icl.fit(
@@ -108,7 +108,7 @@ def trained(
         optimizer=descent(),
         sweep=Sweep({"optimizer.rate": list(rates)}, mode="map"),
         record=Record([0], keep=steps, progress=False),
-        **how,
+        **options,
     )
 
 
@@ -116,9 +116,9 @@ def measured(
     run: Any, test: ItemLabel, *, key: Any, prompts: int = 1024, progress: bool = False
 ) -> dict[str, np.ndarray]:
     """Means over the same fresh prompts, [member, step]: accuracy, loss and, with ``progress``, :data:`PROGRESS`."""
-    asked = test.sample_many(prompts, key=key)
-    found = [_measured(*_member(run, m), test, asked, progress) for m in range(run.size)]
-    return {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
+    batch = test.sample_many(prompts, key=key)
+    members = [_measured(*_member(run, m), test, batch, progress) for m in range(run.size)]
+    return {name: np.stack([np.asarray(member[name]) for member in members]) for name in members[0]}
 
 
 def learning_curves(
@@ -126,47 +126,46 @@ def learning_curves(
     *,
     key: Any,
     rates: Sequence[float],
-    prepared: Callable[[ItemLabelNetwork], Any] | None = None,
+    prepare: Callable[[ItemLabelNetwork], Any] | None = None,
     fields: Mapping[str, Any] | None = None,
     labels: int | None = None,
 ) -> dict[str, Named]:
     """Training of every seed at every learning rate, tested on novel classes after every kept step.
 
-    Each seed has label vectors, weights, prompts and tests of its own, the same ones at every rate; ``prepared`` is
+    Each seed has label vectors, weights, prompts and tests of its own, the same ones at every rate; ``prepare`` is
     what is trained in the network's place, ``fields`` are the network's, ``labels`` another number of labels.
     """
     count = point.label_count if labels is None else labels
 
     def curves(seed: int) -> dict[str, Named]:
         begin = start(seed, key=key, fields=fields, labels=count, pairs=point.pairs, dim=point.dim)
-        how = {"steps": point.step, "key": begin.of_prompts, "rates": rates, "batch": point.batch}
-        network = begin.network if prepared is None else prepared(begin.network)
-        run = trained(begin.task, network, **how)
-        found = measured(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
-        return {name: (("rate", "step"), values) for name, values in found.items()}
+        network = begin.network if prepare is None else prepare(begin.network)
+        run = trained(begin.task, network, steps=point.step, key=begin.of_prompts, rates=rates, batch=point.batch)
+        means = measured(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
+        return {name: (("rate", "step"), values) for name, values in means.items()}
 
     return tabulated(curves, seed=point.seed)
 
 
-def at_one_rate(found: Mapping[str, Named]) -> dict[str, Named]:
+def at_one_rate(curves: Mapping[str, Named]) -> dict[str, Named]:
     """Curves at one learning rate, without the axis of rates."""
-    return {name: (("seed", "step"), values[:, 0]) for name, (_, values) in found.items()}
+    return {name: (("seed", "step"), values[:, 0]) for name, (_, values) in curves.items()}
 
 
 def _member(run: Any, index: int) -> tuple[Any, Any]:
     """One member's trained arrays at all kept steps, and the rest of it."""
-    rest = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
-    return jax.tree.map(jnp.asarray, run.trajectory.stacked(index)), rest
+    static = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
+    return jax.tree.map(jnp.asarray, run.trajectory.stacked(index)), static
 
 
 @eqx.filter_jit
-def _measured(params: Any, rest: Any, test: ItemLabel, asked: Any, progress: bool) -> dict[str, Any]:
-    """Means over the prompts ``asked``, one for every step."""
+def _measured(params: Any, static: Any, test: ItemLabel, batch: Any, progress: bool) -> dict[str, Any]:
+    """Means over the prompts ``batch``, one for every step."""
 
     def at(step: Any) -> dict[str, Any]:
-        network = eqx.combine(step, rest)
+        network = eqx.combine(step, static)
 
-        def one(prompt: Any) -> dict[str, Any]:
+        def measures_of(prompt: Any) -> dict[str, Any]:
             trace = network.trace(prompt)
             row = {
                 "accuracy": test.accuracy(trace.prediction, prompt)[-1],
@@ -177,8 +176,8 @@ def _measured(params: Any, rest: Any, test: ItemLabel, asked: Any, progress: boo
                 row |= {name: measures[heads.MEASURES.index(name)] for name in PROGRESS}
             return row
 
-        count = asked.labels.shape[0]
-        rows = jax.lax.map(one, asked, batch_size=min(TOGETHER, count))
+        count = batch.labels.shape[0]
+        rows = jax.lax.map(measures_of, batch, batch_size=min(TOGETHER, count))
         return {name: jnp.mean(values) for name, values in rows.items()}
 
     return jax.lax.map(at, params)

@@ -21,17 +21,17 @@ OF_MEMBERS = (
 LARGEST_P = 0.01  # of a log-rank test that tells
 
 
-def risen(curves: xr.DataArray, **how: Any) -> xr.Dataset:
+def risen(curves: xr.DataArray, **options: Any) -> xr.Dataset:
     """:data:`OF_MEMBERS` of curves over seed, step and any other axes, each combination of the others by itself."""
-    others = [name for name in curves.dims if name not in ("seed", "step")]
-    if not others:
-        return transitions(curves, **how).rename(crossed="transitioned")[list(OF_MEMBERS)].drop_attrs()
-    first = curves[others[0]]
-    parts = [risen(curves.sel({others[0]: value}, drop=True), **how) for value in first.values]
-    found = xr.concat(parts, dim=first)
+    axes = [name for name in curves.dims if name not in ("seed", "step")]
+    if not axes:
+        return transitions(curves, **options).rename(crossed="transitioned")[list(OF_MEMBERS)].drop_attrs()
+    first = curves[axes[0]]
+    parts = [risen(curves.sel({axes[0]: value}, drop=True), **options) for value in first.values]
+    joint = xr.concat(parts, dim=first)
     # Findings name coordinates in the order in which the curves have them.
-    variables = {name: found[name].variable for name in OF_MEMBERS}
-    return xr.Dataset(variables, coords={name: curves[name] for name in curves.dims if name in found.dims})
+    variables = {name: joint[name].variable for name in OF_MEMBERS}
+    return xr.Dataset(variables, coords={name: curves[name] for name in curves.dims if name in joint.dims})
 
 
 def guessing(dataset: xr.Dataset) -> xr.Dataset:
@@ -40,7 +40,7 @@ def guessing(dataset: xr.Dataset) -> xr.Dataset:
     return dataset.assign(accuracy_line=flat + 1 / pairs, chance_loss=flat + np.log(pairs))
 
 
-def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:
+def delayed(id: str, event: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:
     """Does it come later in the second group than in the first, by the exact log-rank test?
 
     It fails where it comes as clearly earlier. Censored runs are counted as what they are, missing ones left out.
@@ -48,10 +48,10 @@ def delayed(id: str, what: str, first: xr.Dataset, second: xr.Dataset) -> list[F
     groups = [group[["observed_time", "transitioned"]].dropna("seed") for group in (first, second)]
     if not all(group.sizes["seed"] for group in groups):
         return []
-    found = delay(*(group.assign(crossed=group["transitioned"].astype(bool)) for group in groups))
-    p, later = float(found["exact_p_value"].fillna(1.0)), float(found["log_rank"]) < 0  # without events nothing tells
+    test = delay(*(group.assign(crossed=group["transitioned"].astype(bool)) for group in groups))
+    p, later = float(test["exact_p_value"].fillna(1.0)), float(test["log_rank"]) < 0  # without events nothing tells
     if p > LARGEST_P:
         outcome, advice = Outcome.UNDECIDED, "more seeds would tell"
     else:
         outcome, advice = Outcome.HOLDS if later else Outcome.FAILS, ""
-    return [Finding(id, f"{what}, exact p of the log-rank test", 0.0, p, 0.0, LARGEST_P, outcome, advice)]
+    return [Finding(id, f"{event}, exact p of the log-rank test", 0.0, p, 0.0, LARGEST_P, outcome, advice)]

@@ -36,11 +36,11 @@ QUANTITIES = (
 
 def scores(series: np.ndarray) -> np.ndarray:
     """How far each logarithm is from the mean of those before it, in their standard deviations; [..., step]."""
-    logs, found = np.log(series), np.zeros(series.shape)
+    logs, values = np.log(series), np.zeros(series.shape)
     for i in range(MEMORY, series.shape[-1]):
         before = logs[..., i - MEMORY : i]
-        found[..., i] = np.abs(logs[..., i] - before.mean(-1)) / np.maximum(before.std(-1, ddof=1), FLOOR)
-    return found
+        values[..., i] = np.abs(logs[..., i] - before.mean(-1)) / np.maximum(before.std(-1, ddof=1), FLOOR)
+    return values
 
 
 def scored(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
@@ -50,26 +50,28 @@ def scored(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
     """
     steps, even = dataset["step"].values, dataset["seed"].values % 2 == 0
     values = dataset["monitored"].transpose("kind", "detector", "seed", "step")
-    found = np.where(steps >= QUIET * steps[-1], scores(values.values), 0.0)
+    series_scores = np.where(steps >= QUIET * steps[-1], scores(values.values), 0.0)
     kinds = [str(name) for name in dataset["kind"].values]
     nulls = [kinds.index(name) for name in NULLS if name in kinds]
-    highest = found[nulls].max(-1).swapaxes(0, 1)[..., even].reshape(found.shape[1], -1)  # [detector, run]
+    highest = (
+        series_scores[nulls].max(-1).swapaxes(0, 1)[..., even].reshape(series_scores.shape[1], -1)
+    )  # [detector, run]
     levels = np.quantile(highest, 1 - RATE, axis=1, method="higher")
-    beyond = found > calibrated * levels[None, :, None, None]
+    beyond = series_scores > calibrated * levels[None, :, None, None]
     alarms = values.isel(step=0, drop=True).copy(data=np.where(beyond.any(-1), steps[beyond.argmax(-1)], np.nan))
     onset = dataset["onset"].sel(kind="planted", drop=True)
     late = steps - onset.values[:, None]
-    after = np.where((late >= 0) & (late <= WINDOW * steps[-1]), found[kinds.index("planted")], 0.0).max(-1)
+    after = np.where((late >= 0) & (late <= WINDOW * steps[-1]), series_scores[kinds.index("planted")], 0.0).max(-1)
     ratio = alarms.sel(kind="planted", drop=True).copy(data=after / levels[:, None])
     return xr.Dataset({"alarm_step": alarms, "score_ratio": ratio, "begun": onset}).sel(seed=~even)
 
 
 def theory(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
     """With the alarms of the seeds that have set no threshold; not ``calibrated``: with a threshold of zero."""
-    found = scored(dataset, calibrated).rename(seed="judged")
-    late = (found["alarm_step"].sel(kind="planted", drop=True) - found["begun"]).transpose("detector", "judged")
+    alarms = scored(dataset, calibrated).rename(seed="judged")
+    late = (alarms["alarm_step"].sel(kind="planted", drop=True) - alarms["begun"]).transpose("detector", "judged")
     hit = (late >= 0) & (late <= WINDOW * float(dataset["step"].max()))
-    return dataset.assign(found.drop_vars("begun")).assign(hit=hit.astype(float), detection_delay=late.where(hit))
+    return dataset.assign(alarms.drop_vars("begun")).assign(hit=hit.astype(float), detection_delay=late.where(hit))
 
 
 def share(of: xr.DataArray, *dims: str) -> Estimate:

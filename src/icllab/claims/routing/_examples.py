@@ -91,8 +91,16 @@ def _whole(u: Array, count: Any) -> Int[Array, ""]:
 def transformer(task: ShownFunctions, *, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
     """Pre-norm blocks, learned positions."""
     block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
-    sizes = {"dim": task.vocabulary, "width": width, "layers": layers, "length": task.length}
-    return Transformer(Tokens(task.vocabulary), **sizes, positions="learned", block=block, key=key)
+    return Transformer(
+        Tokens(task.vocabulary),
+        dim=task.vocabulary,
+        width=width,
+        layers=layers,
+        length=task.length,
+        positions="learned",
+        block=block,
+        key=key,
+    )
 
 
 @eqx.filter_jit
@@ -101,38 +109,38 @@ def drawn(task: ShownFunctions, count: int, key: PRNGKeyArray) -> TokenPrompt:
     return task.sample_many(count, key=key)
 
 
-def accuracies(run: Any, asked: TokenPrompt) -> Float[np.ndarray, "step test"]:
+def accuracies(run: Any, prompts: TokenPrompt) -> Float[np.ndarray, "step test"]:
     """Of prompts [test, prompt], the fraction that a run's one network answers rightly, after each kept step."""
-    params, rest = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
-    rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, rest)
-    return np.asarray(_accuracies(params, rest, asked), float)
+    params, static = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
+    static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
+    return np.asarray(_accuracies(params, static, prompts), float)
 
 
 @eqx.filter_jit
-def _accuracies(params: Any, rest: Any, asked: TokenPrompt) -> Float[Array, "step test"]:
+def _accuracies(params: Any, static: Any, prompts: TokenPrompt) -> Float[Array, "step test"]:
     def at(step: Any) -> Array:
-        network = eqx.combine(step, rest)
+        network = eqx.combine(step, static)
 
-        def one(prompt: TokenPrompt) -> Array:
+        def correct(prompt: TokenPrompt) -> Array:
             return jnp.argmax(network(prompt)[-1]) == prompt.tokens[-1]
 
-        return jnp.mean(jax.vmap(jax.vmap(one))(asked), axis=1)
+        return jnp.mean(jax.vmap(jax.vmap(correct))(prompts), axis=1)
 
     return jax.lax.map(at, params)
 
 
-def recalled(task: ShownFunctions, asked: TokenPrompt) -> float:
+def recalled(task: ShownFunctions, prompts: TokenPrompt) -> float:
     """The accuracy on stacked prompts of N pairs of recall, the best answer to those that a function of the pool made.
 
     Of the functions that agree with the most pairs, weighted by their frequencies, it takes the label that most have.
     """
     assert task.table is not None
-    tokens, table, weights = np.asarray(asked.tokens), np.asarray(task.table), np.asarray(task.frequencies, float)
+    tokens, table, weights = np.asarray(prompts.tokens), np.asarray(task.table), np.asarray(task.frequencies, float)
     right = []
     for row in tokens:
         items, labels = row[:-2:2], row[1:-2:2] - task.items
-        agreed = np.where(weights > 0, (table[:, items] == labels).sum(axis=1), -1)
-        best = agreed == agreed.max()
+        matches = np.where(weights > 0, (table[:, items] == labels).sum(axis=1), -1)
+        best = matches == matches.max()
         votes = np.bincount(table[best, row[-2]], weights=weights[best], minlength=task.labels)
         right.append(votes.argmax() == row[-1] - task.items)
     return float(np.mean(right))

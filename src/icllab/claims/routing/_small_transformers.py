@@ -37,8 +37,8 @@ class Family(eqx.Module):
 
     def network(self, w: Float[Array, " parameter"]) -> Any:
         """The network of these weights."""
-        params, rest = eqx.partition(self.like, eqx.is_inexact_array)
-        return eqx.combine(ravel_pytree(params)[1](w), rest)
+        params, static = eqx.partition(self.like, eqx.is_inexact_array)
+        return eqx.combine(ravel_pytree(params)[1](w), static)
 
     def logits(self, w: Float[Array, " parameter"], tokens: Int[Array, " token"]) -> Float[Array, "answer logit"]:
         """Of the symbols of the answer to one prompt."""
@@ -49,13 +49,13 @@ class Family(eqx.Module):
     ) -> Float[Array, " context"]:
         """The expected loss of each program's answers, in nats a symbol, over all strings and labels."""
 
-        def one(tokens: Array) -> Array:
+        def loss(tokens: Array) -> Array:
             ends = jax.nn.log_softmax(self.logits(w, tokens))
             right = jnp.take_along_axis(ends, tokens[-self.answers :, None], axis=1)
             any_symbol = jnp.mean(ends[:, : self.symbols], axis=1, keepdims=True)
             return -jnp.mean((1 - self.noise) * right + self.noise * any_symbol)
 
-        return jnp.mean(jax.vmap(jax.vmap(one))(prompts), axis=1)
+        return jnp.mean(jax.vmap(jax.vmap(loss))(prompts), axis=1)
 
 
 def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[StringPrograms], Family]:
@@ -66,12 +66,13 @@ def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[
         # A generator whose programs compile in a third of the time.
         of_network = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(of_network), 2), impl="rbg")
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
-        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
         tasks.append(task)
-        networks.append(_transformers.transformer(task, **sizes, key=of_network))
+        networks.append(
+            _transformers.transformer(task, width=point.width, layers=point.layers, heads=point.heads, key=of_network)
+        )
     params = [eqx.filter(network, eqx.is_inexact_array) for network in networks]
     family = Family(
-        weights=jnp.stack([ravel_pytree(one)[0] for one in params]),
+        weights=jnp.stack([ravel_pytree(leaves)[0] for leaves in params]),
         prompts=jnp.asarray(np.stack([every_prompt(task) for task in tasks])),
         noise=jnp.asarray(getattr(point, "noise", 0.0), float),
         like=networks[0],
@@ -112,12 +113,12 @@ class Batches(eqx.Module):
         size = len(frequencies), batch
         ends = np.cumsum(frequencies, axis=1)[:, None, :-1]
         strings = family.prompts.shape[2]
-        given = rng.integers(family.symbols, size=(*size, family.answers))
-        kept = rng.random(given.shape) >= float(family.noise)
+        symbols = rng.integers(family.symbols, size=(*size, family.answers))
+        right = rng.random(symbols.shape) >= float(family.noise)
         return cls(
             jnp.asarray((rng.random(size)[:, :, None] > ends).sum(2), jnp.int32),
             jnp.asarray(rng.integers(strings, size=size), jnp.int32),
-            jnp.asarray(np.where(kept, -1, given), jnp.int32),
+            jnp.asarray(np.where(right, -1, symbols), jnp.int32),
         )
 
 
@@ -125,35 +126,35 @@ def descended(
     family: Family, batches: Sequence[Batches], *, optimizer: Any, every: int
 ) -> Float[Array, "seed record parameter"]:
     """The weights after every so many steps on a seed's batches."""
-    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *batches)
-    return _descended(family, stacked, optimizer, every)
+    stack = jax.tree.map(lambda *rows: jnp.stack(rows), *batches)
+    return _descended(family, stack, optimizer, every)
 
 
 @eqx.filter_jit
 def _descended(family: Family, batches: Batches, optimizer: Any, every: int) -> Array:
-    def of_seed(start: Array, prompts: Array, seen: Batches) -> Array:
-        def loss(w: Array, some: Batches) -> Array:
-            tokens = prompts[some.contexts, some.strings]
+    def of_seed(start: Array, prompts: Array, batches: Batches) -> Array:
+        def loss(w: Array, batch: Batches) -> Array:
+            tokens = prompts[batch.contexts, batch.strings]
 
-            def one(tokens: Array, wrong: Array) -> Array:
+            def prompt_loss(tokens: Array, wrong: Array) -> Array:
                 ends = jax.nn.log_softmax(family.logits(w, tokens))
                 labels = jnp.where(wrong < 0, tokens[-family.answers :], wrong)
                 return -jnp.mean(jnp.take_along_axis(ends, labels[:, None], axis=1))
 
-            return jnp.mean(jax.vmap(one)(tokens, some.wrong))
+            return jnp.mean(jax.vmap(prompt_loss)(tokens, batch.wrong))
 
-        def step(state: Any, some: Batches) -> tuple[Any, None]:
+        def step(state: Any, batch: Batches) -> tuple[Any, None]:
             w, memory = state
-            slope = jax.grad(loss)(w, some)
+            slope = jax.grad(loss)(w, batch)
             with jax.numpy_dtype_promotion("standard"):
                 move, memory = optimizer.update(slope, memory)
             return (w + move, memory), None
 
-        def record(state: Any, some: Batches) -> tuple[Any, Array]:
-            state, _ = jax.lax.scan(step, state, some)
+        def record(state: Any, batch: Batches) -> tuple[Any, Array]:
+            state, _ = jax.lax.scan(step, state, batch)
             return state, state[0]
 
-        records = jax.tree.map(lambda row: row.reshape(-1, every, *row.shape[1:]), seen)
+        records = jax.tree.map(lambda row: row.reshape(-1, every, *row.shape[1:]), batches)
         return jax.lax.scan(record, (start, optimizer.init(start)), records)[1]
 
     return jax.vmap(of_seed)(family.weights, family.prompts, batches)
@@ -203,12 +204,12 @@ def seen(
         losses = family.context_losses(w, prompts)
         slopes = jax.jacrev(lambda w: family.context_losses(w, prompts))(w)
         b = _fisher_rows(family, w, prompts, frequencies)
-        h, turned = jnp.linalg.eigh(b @ b.T)
+        h, vectors = jnp.linalg.eigh(b @ b.T)
         h = jnp.maximum(h, 0)
-        along = slopes @ b.T @ turned
+        along = slopes @ b.T @ vectors
         tilts = slopes - (frequencies @ slopes)[None]
-        tilted = tilts @ b.T @ turned
-        inside = jnp.einsum("om,tm->ot", along / (h + resolution)[None], tilted)
+        along_tilts = tilts @ b.T @ vectors
+        inside = jnp.einsum("om,tm->ot", along / (h + resolution)[None], along_tilts)
         return losses, jnp.sum(h / (h + resolution)), -(slopes @ tilts.T - inside) / resolution
 
     return Seen(*jax.lax.map(at, ways))
@@ -225,5 +226,5 @@ def _fisher_rows(family: Family, w: Array, prompts: Array, frequencies: Array) -
         return jnp.sqrt(share * p)[:, :, None] * centred
 
     shares = jnp.repeat(frequencies / (strings * family.answers), strings)
-    found = jax.vmap(rows)(prompts.reshape(-1, prompts.shape[-1]), shares)
-    return found.reshape(-1, w.size)
+    blocks = jax.vmap(rows)(prompts.reshape(-1, prompts.shape[-1]), shares)
+    return blocks.reshape(-1, w.size)

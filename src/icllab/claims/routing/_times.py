@@ -13,27 +13,31 @@ def times(losses: xr.DataArray, *, plateau: float, level: float = 0.5) -> xr.Dat
 
     A program that is not learned is censored at the last step.
     """
-    how = {"plateau": plateau, "end": 0.0, "level": level, "scale": "log"}
-    parts = [transitions(losses.sel(seed=seed, drop=True), **how) for seed in losses.seed.values]
+    parts = [
+        transitions(losses.sel(seed=seed, drop=True), plateau=plateau, end=0.0, level=level, scale="log")
+        for seed in losses.seed.values
+    ]
     parts = [part.rename(crossed="transitioned")[list(OF_PROGRAMS)].drop_attrs() for part in parts]
     return xr.concat(parts, dim=losses.seed)
 
 
-def concordance(found: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:
+def concordance(times: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:
     """Of the pairs of programs of which one is known to come first, the fraction where it is the more frequent one.
 
     A censored program comes after those that were learned by then; two of them are no pair, nor are two that are
     equally frequent. NaN of a seed without any pair.
     """
-    first = found["transitioned"] & (found["observed_time"] < found["observed_time"].rename(program="other"))
-    more = frequency > frequency.rename(program="other")
+    first = times["transitioned"] & (times["observed_time"] < times["observed_time"].rename(program="other"))
+    frequent = frequency > frequency.rename(program="other")
     unequal = frequency != frequency.rename(program="other")
-    return (first & more).sum(("program", "other")) / (first & unequal).sum(("program", "other")).where(lambda n: n > 0)
+    return (first & frequent).sum(("program", "other")) / (first & unequal).sum(("program", "other")).where(
+        lambda n: n > 0
+    )
 
 
-def slope(found: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
+def slope(times: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
     r"""The line :math:`\ln T = a + b \ln \pi` by least squares for each seed, over the programs that are learned."""
-    x, y = xr.broadcast(*(xr.DataArray(np.log(one)) for one in (frequency, found["transition_time"])))
+    x, y = xr.broadcast(*(xr.DataArray(np.log(values)) for values in (frequency, times["transition_time"])))
     x = x.where(y.notnull())
     away = x - x.mean("program")
     b = (away * y).sum("program") / (away**2).sum("program")

@@ -35,21 +35,31 @@ class Counted(AbstractTask):
 def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray) -> StringPrograms:
     """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b."""
     programs = [[ord(letter) - ord("a") for letter in name] for name in names]
-    sizes = {
-        "functions": 1 + max(map(max, programs)),
-        "symbols": point.symbols,
-        "lengths": (point.length,),
-        "turned": True,
-    }
-    return StringPrograms.drawn(**sizes, programs=programs, exponent=exponent, key=key)
+    return StringPrograms.drawn(
+        functions=1 + max(map(max, programs)),
+        symbols=point.symbols,
+        lengths=(point.length,),
+        turned=True,
+        programs=programs,
+        exponent=exponent,
+        key=key,
+    )
 
 
 @eqx.filter_jit
 def transformer(task: StringPrograms, *, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
     """Pre-norm blocks, learned positions."""
     block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
-    sizes = {"dim": task.vocabulary, "width": width, "layers": layers, "length": task.length}
-    return Transformer(Tokens(task.vocabulary), **sizes, positions="learned", block=block, key=key)
+    return Transformer(
+        Tokens(task.vocabulary),
+        dim=task.vocabulary,
+        width=width,
+        layers=layers,
+        length=task.length,
+        positions="learned",
+        block=block,
+        key=key,
+    )
 
 
 def trained(
@@ -74,11 +84,11 @@ def held_out(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenProm
     return jax.tree.map(lambda *parts: jnp.stack(parts), *of_each)
 
 
-def kept_losses(run: Any, task: StringPrograms, asked: TokenPrompt) -> Float[Array, "step context"]:
+def kept_losses(run: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[Array, "step context"]:
     """The mean loss of a symbol of the answer after each kept step of a run of one network."""
-    params, rest = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
-    rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, rest)
-    return _losses(params, rest, task, asked)
+    params, static = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
+    static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
+    return _losses(params, static, task, prompts)
 
 
 @eqx.filter_jit
@@ -87,16 +97,16 @@ def _drawn(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenPrompt
 
 
 @eqx.filter_jit
-def _losses(params: Any, rest: Any, task: StringPrograms, asked: TokenPrompt) -> Float[Array, "step context"]:
+def _losses(params: Any, static: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[Array, "step context"]:
     def at(step: Any) -> Array:
-        network = eqx.combine(step, rest)
+        network = eqx.combine(step, static)
 
-        def one(prompt: TokenPrompt) -> tuple[Array, Array]:
+        def sums(prompt: TokenPrompt) -> tuple[Array, Array]:
             answers = task.answers(prompt)
             losses = task.loss(network(prompt), prompt)
             return jnp.sum(jnp.where(answers, losses, 0)), jnp.sum(answers, dtype=losses.dtype)
 
-        total, count = jax.vmap(jax.vmap(one))(asked)
+        total, count = jax.vmap(jax.vmap(sums))(prompts)
         return jnp.sum(total, axis=1) / jnp.sum(count, axis=1)
 
     return jax.lax.map(at, params)

@@ -40,12 +40,12 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """What is exact vanishes for the worst seed, an unrelated target does not compose, and ranks are whole numbers."""
     findings = []
-    for name, what in VANISH.items():
+    for name, quantity in VANISH.items():
         worst = dataset[name].fillna(np.inf).max("seed")
-        findings += checks.below(name, f"{what}, largest of all seeds", Estimate(worst, 0.0), EXACT)
+        findings += checks.below(name, f"{quantity}, largest of all seeds", Estimate(worst, 0.0), EXACT)
     least = dataset["unrelated_composition_gap"].min("seed")
-    what = "an unrelated target's weights and the later half against the whole, smallest of all seeds"
-    findings += checks.above("unrelated_composition_gap", what, Estimate(least, 0.0), PLAIN)
+    quantity = "an unrelated target's weights and the later half against the whole, smallest of all seeds"
+    findings += checks.above("unrelated_composition_gap", quantity, Estimate(least, 0.0), PLAIN)
     away = abs(dataset["step_cosine"] - 1).max("seed")
     findings += checks.below(
         "step_cosine", "1 - cosine with the gradient that a model takes", Estimate(away, 0.0), EXACT
@@ -57,7 +57,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """The ranks, and the composition gaps of the context and of an unrelated target."""
     floor = 1e-34  # exact zeros are drawn here
-    shown = dataset.assign(
+    part = dataset.assign(
         {name: dataset[name].clip(min=floor) for name in ("composition_gap", "unrelated_composition_gap")}
     )
     rows = [
@@ -65,7 +65,7 @@ def figure(dataset: xr.Dataset):
         Panel("composition_gap", yscale="log"),
         Panel("unrelated_composition_gap", yscale="log"),
     ]
-    return panels(shown.isel(length=-1), rows, x="hidden", line_name="min(k, d)")
+    return panels(part.isel(length=-1), rows, x="hidden", line_name="min(k, d)")
 
 
 claim = Claim(

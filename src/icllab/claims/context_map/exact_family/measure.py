@@ -29,8 +29,8 @@ class SoftmaxContext(AbstractPredictor):
     def __call__(self, prompt):
         """The answers at every position."""
         scores = jnp.exp((prompt.x @ self.up) @ (prompt.x @ self.down.T).T)
-        seen = jnp.tril(scores, -1)
-        return prompt.x @ self.slow + (seen @ prompt.y) / (1 + jnp.sum(seen, axis=1))
+        weights = jnp.tril(scores, -1)
+        return prompt.x @ self.slow + (weights @ prompt.y) / (1 + jnp.sum(weights, axis=1))
 
 
 class LastExample(AbstractPredictor):
@@ -42,8 +42,8 @@ class LastExample(AbstractPredictor):
 
     def __call__(self, prompt):
         """The answers at every position."""
-        written = (prompt.y[:, None] * prompt.x) @ self.down.T @ self.up.T
-        weights = jnp.concatenate([self.slow[None], written[:-1]])
+        updates = (prompt.y[:, None] * prompt.x) @ self.down.T @ self.up.T
+        weights = jnp.concatenate([self.slow[None], updates[:-1]])
         return jnp.sum(prompt.x * weights, axis=1)
 
 
@@ -60,46 +60,47 @@ class SignStep(AbstractPredictor):
         return prompt.x @ self.start + self.rate * jnp.sum(prompt.x * steps, axis=1)
 
 
-def drawn(rng, point, kind):
+def sample_model(rng, point, kind):
     """A model with random weights, a context, and queries whose halves have mean zero."""
     dim, count = point.dim, point.queries
     shapes = (point.hidden, dim), (dim, point.hidden), (dim,)
     weights = [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
-    other = {"softmax": SoftmaxContext, "last": LastExample}
-    model = other[kind](*weights) if kind in other else FastWeights(*weights, normalised=kind == "mean")
+    kinds = {"softmax": SoftmaxContext, "last": LastExample}
+    model = kinds[kind](*weights) if kind in kinds else FastWeights(*weights, normalised=kind == "mean")
     x, y = rng.normal(size=(point.length + 1, dim)), rng.normal(size=point.length + 1)
-    some = rng.normal(size=(2, count // 2, 1, dim))
-    asked = jnp.asarray(np.concatenate([half for one in some for half in (one, -one)]))
-    queries = jax.vmap(RegressionPrompt)(asked, jnp.asarray(np.zeros((2 * count, 1))))
+    halves = rng.normal(size=(2, count // 2, 1, dim))
+    inputs = jnp.asarray(np.concatenate([half for half_inputs in halves for half in (half_inputs, -half_inputs)]))
+    queries = jax.vmap(RegressionPrompt)(inputs, jnp.asarray(np.zeros((2 * count, 1))))
     return model, RegressionPrompt(jnp.asarray(x), jnp.asarray(y)), queries
 
 
 def measure(point, *, key, kind="sum", signs=False):
     """Numbers of every seed. ``kind``: how the context is written; ``signs``: steps go along signs of the gradient."""
-    rows = [one(point, seed, jax.random.fold_in(key, seed), kind, signs) for seed in point.seed]
+    rows = [measure_seed(point, seed, jax.random.fold_in(key, seed), kind, signs) for seed in point.seed]
     return {name: (("seed",), np.array([row[name] for row in rows])) for name in rows[0]}
 
 
-def one(point, seed, key, kind, signs):
+def measure_seed(point, seed, key, kind, signs):
     """The numbers of one seed."""
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel().tolist()])
-    model, context, queries = drawn(rng, point, kind)
+    model, context, queries = sample_model(rng, point, kind)
     task = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
-    how = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
-    found = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **how)
-    where = {"subspace": lambda m: m.slow, "weights": lambda m: m.down}
-    rank = context_rank(model, task, context, threshold=ZERO, **where, **how)
+    settings = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
+    result = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **settings)
+    rank = context_rank(
+        model, task, context, threshold=ZERO, subspace=lambda m: m.slow, weights=lambda m: m.down, **settings
+    )
     step = (SignStep if signs else GradientStep)(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
-    taken = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, draws=2, **how)
-    taken = taken.sel(gradient="examples")
-    unrelated = found.dataset.sel(null="unrelated")
+    step_result = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, draws=2, **settings)
+    step_result = step_result.sel(gradient="examples")
+    null = result.dataset.sel(null="unrelated")
     return {
-        "map_gap": found.gap,
-        "derivative_gap": found.derivative,
-        "composition_gap": found.composition,
-        "unrelated_gap": float(unrelated["null_gap"].max()),
-        "unrelated_composition_gap": float(unrelated["null_composition"].min()),
-        "step_gap": float(taken["best_step_gap"]),
-        "step_cosine": float(taken["cosine"]),
+        "map_gap": result.gap,
+        "derivative_gap": result.derivative,
+        "composition_gap": result.composition,
+        "unrelated_gap": float(null["null_gap"].max()),
+        "unrelated_composition_gap": float(null["null_composition"].min()),
+        "step_gap": float(step_result["best_step_gap"]),
+        "step_cosine": float(step_result["cosine"]),
         "map_rank": float(rank.rank),
     }

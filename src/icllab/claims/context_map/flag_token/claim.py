@@ -35,21 +35,21 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The flag flips; its norm is not above that of the flipped task's examples, nor per effect that of others."""
-    flipped, gap = (estimates.mean(dataset[name]) for name in ("flipped", "map_gap"))
-    findings = checks.above("flips", "explained by the flipped task after the flag", flipped, FLIPPED)
+    fraction, gap = (estimates.mean(dataset[name]) for name in ("flipped", "map_gap"))
+    findings = checks.above("flips", "explained by the flipped task after the flag", fraction, FLIPPED)
     findings += checks.below("gap", "gap of the context's weights", gap, LEFT)
-    learned = bool((dataset["zero_shot"] > LEARNED).all())
-    findings += checks.complete("learned", f"the task explains more than {LEARNED:g} without a context", learned)
+    converged = bool((dataset["zero_shot"] > LEARNED).all())
+    findings += checks.complete("learned", f"the task explains more than {LEARNED:g} without a context", converged)
     if EXACT in dataset.family:
         exact = estimates.mean(dataset["moved"].sel(family=[EXACT], kind="flag"))
         findings += checks.near("exact", "norm of the flag in fast weights", exact, 2.0, margin=ROUNDING)
     if NETWORK in dataset.family:
-        seen = dataset.sel(family=NETWORK, drop=True)
-        flag, others = seen.sel(kind="flag", drop=True), seen.sel(kind=["one example", "ordinary"])
-        ratio = estimates.geometric_mean(flag["moved"] / seen["moved"].sel(kind="flipped", drop=True))
-        what = "norm of the flag / of examples of the flipped task"
-        findings += checks.below("no_further", what, ratio, NO_FURTHER)
-        ratio = estimates.geometric_mean((flag["per_effect"] / others["per_effect"]).transpose("kind", ...))
+        networks = dataset.sel(family=NETWORK, drop=True)
+        flag, ordinary = networks.sel(kind="flag", drop=True), networks.sel(kind=["one example", "ordinary"])
+        ratio = estimates.geometric_mean(flag["moved"] / networks["moved"].sel(kind="flipped", drop=True))
+        quantity = "norm of the flag / of examples of the flipped task"
+        findings += checks.below("no_further", quantity, ratio, NO_FURTHER)
+        ratio = estimates.geometric_mean((flag["per_effect"] / ordinary["per_effect"]).transpose("kind", ...))
         findings += checks.below("per_effect", "norm per effect of the flag / of ordinary contexts", ratio, 1.0)
     return findings
 
@@ -57,14 +57,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """How far contexts move the weights, that per effect, the gap and the derivative test beside their nulls."""
     family = NETWORK if NETWORK in dataset.family else EXACT
-    shown = dataset.isel(dim=0, drop=True).sel(family=family, drop=True)
+    part = dataset.isel(dim=0, drop=True).sel(family=family, drop=True)
     rows = [
         Panel("moved", hollow="unconverged"),
         Panel("per_effect", hollow="unconverged"),
         Panel("map_gap", "map_gap_line", yscale="log", hollow="unconverged"),
         Panel("map_derivative", "map_derivative_line", yscale="log", hollow="unconverged"),
     ]
-    return panels(shown, rows, x="kind", line_name="least of nulls", columns=2)
+    return panels(part, rows, x="kind", line_name="least of nulls", columns=2)
 
 
 claim = Claim(

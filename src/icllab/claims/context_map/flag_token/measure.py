@@ -30,16 +30,16 @@ def measure(point, *, key, factor=-1.0):
         exact = point.family == "fast_weights"
         network = _flagged.fast_weights(task) if exact else _flagged.transformer(task, point, key=of_network)
         x = _flagged.padded(rng.normal(size=(2 * point.queries, 1, point.dim)))
-        asked = jax.vmap(RegressionPrompt)(jnp.asarray(x), jnp.asarray(np.zeros(x.shape[:2], np.float32)))
-        how = {"queries": asked, "subspace": SUBSPACES[point.family], "solver": SOLVER, "key": of_maps}
-        how |= {"directions": point.directions, "draws": point.draws}
+        queries = jax.vmap(RegressionPrompt)(jnp.asarray(x), jnp.asarray(np.zeros(x.shape[:2], np.float32)))
+        settings = {"queries": queries, "subspace": SUBSPACES[point.family], "solver": SOLVER, "key": of_maps}
+        settings |= {"directions": point.directions, "draws": point.draws}
         contexts, right = contexts_of(rng, base, point), x[:, 0, :-1] @ base
 
         def of_kind(kind):
-            return summary([context_map(network, task, one, **how) for one in contexts[kind]])
+            return summary([context_map(network, task, context, **settings) for context in contexts[kind]])
 
-        flipped = explained(answers_after(network, contexts["flag"][0], asked), -right)
-        scores = {"zero_shot": explained(answers_alone(network, asked), right), "flipped": flipped}
+        explained_flipped = explained(answers_after(network, contexts["flag"][0], queries), -right)
+        scores = {"zero_shot": explained(answers_alone(network, queries), right), "flipped": explained_flipped}
         return scores | tabulated(of_kind, kind=point.kind)
 
     return tabulated(of_seed, seed=point.seed)
@@ -47,34 +47,34 @@ def measure(point, *, key, factor=-1.0):
 
 def contexts_of(rng, base, point):
     """The flag alone; contexts of one and of several examples of ordinary tasks; and of the task that is flipped."""
-    drawn = [base + rng.normal(size=point.dim) for _ in range(point.contexts)]
+    tasks = [base + rng.normal(size=point.dim) for _ in range(point.contexts)]
     return {
         "flag": [_flagged.flag(point.dim)],
-        "one example": [_flagged.examples(rng, w, 1) for w in drawn],
-        "ordinary": [_flagged.examples(rng, w, point.length) for w in drawn],
-        "flipped": [_flagged.examples(rng, -base, point.length) for _ in drawn],
+        "one example": [_flagged.examples(rng, w, 1) for w in tasks],
+        "ordinary": [_flagged.examples(rng, w, point.length) for w in tasks],
+        "flipped": [_flagged.examples(rng, -base, point.length) for _ in tasks],
     }
 
 
 def summary(maps):
     """Root mean squares over contexts of norm and effect; means of the tests, and of the least of their nulls."""
-    data = [found.dataset for found in maps]
+    data = [result.dataset for result in maps]
 
-    def over(name, how=np.mean):
-        return float(np.mean([how(one[name].values) for one in data]))
+    def over(name, reduce=np.mean):
+        return float(np.mean([reduce(row[name].values) for row in data]))
 
     return {
-        "moved": float(np.sqrt(np.mean([found.norm**2 for found in maps]))),
+        "moved": float(np.sqrt(np.mean([result.norm**2 for result in maps]))),
         "effect": float(np.sqrt(2 * over("divergence"))),
         "map_gap": over("gap"),
         "null_gap": over("null_gap", np.min),
         "map_derivative": over("derivative"),
         "null_derivative": over("null_derivative", np.min),
-        "null_norm": float(np.sqrt(np.mean([one["null_norm"].sel(null="unrelated") ** 2 for one in data]))),
+        "null_norm": float(np.sqrt(np.mean([row["null_norm"].sel(null="unrelated") ** 2 for row in data]))),
         "unconverged": 1 - over("converged"),
     }
 
 
-def explained(given, right):
+def explained(answers, right):
     """The fraction of the mean square that is explained."""
-    return float(1 - np.mean((np.asarray(given)[:, 0] - right) ** 2) / np.mean(right**2))
+    return float(1 - np.mean((np.asarray(answers)[:, 0] - right) ** 2) / np.mean(right**2))

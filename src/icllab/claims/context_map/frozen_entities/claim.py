@@ -26,20 +26,20 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     error, bound = dataset["reduction_error"], dataset["reduction_bound"]
     effect = estimates.mean(dataset["context_effect"])
     findings = checks.above("effect", "error of leaving the context out / what heads write", effect, LARGE)
-    others = error.sel(reduction=[name for name in REDUCTIONS if name != LEFT_OUT])
-    findings += checks.above("left", "error / error of leaving the context out", estimates.mean(others), LARGE)
+    reductions = error.sel(reduction=[name for name in REDUCTIONS if name != LEFT_OUT])
+    findings += checks.above("left", "error / error of leaving the context out", estimates.mean(reductions), LARGE)
     beyond = Estimate((error - bound).max(["seed", "step", "layer"]).dropna("reduction"), 0.0)
     return findings + checks.below("bounds", "largest error - its bound", beyond, ROUNDING)
 
 
 def figure(dataset: xr.Dataset):
     """Errors and bounds of every reduction in each layer, before and after training."""
-    shown = dataset.isel(dim=0, length=0, drop=True).sel(reduction=list(REDUCTIONS))
-    steps = [f"{step} updates" for step in shown.step.values]
-    shown = shown.assign_coords(step=steps)
-    of = {"reduction_error": (0.0, 1.1), "reduction_bound": (0.0, 2.0)}
-    rows = [Panel(name, at={"layer": layer}, ylim=limits) for name, limits in of.items() for layer in (1, 2)]
-    return panels(shown, rows, x="reduction", hue="step", columns=2)
+    part = dataset.isel(dim=0, length=0, drop=True).sel(reduction=list(REDUCTIONS))
+    steps = [f"{step} updates" for step in part.step.values]
+    part = part.assign_coords(step=steps)
+    limits_of = {"reduction_error": (0.0, 1.1), "reduction_bound": (0.0, 2.0)}
+    rows = [Panel(name, at={"layer": layer}, ylim=limits) for name, limits in limits_of.items() for layer in (1, 2)]
+    return panels(part, rows, x="reduction", hue="step", columns=2)
 
 
 claim = Claim(

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.claims.context_map._regression_transformers import asked, double, networks
+from icllab.claims.context_map._regression_transformers import double, networks, sample_prompts
 from icllab.core.grid import tabulated
 from icllab.models import FrozenEntities
 from icllab.models.contexts.weight_changes import best_change
@@ -21,16 +21,17 @@ def measure(point, *, key, repeated=False):
     of_networks, of_prompts = jax.random.split(key)
 
     def of_seed(seed):
-        found = networks(seed, point.step, point, key=of_networks)
+        stages = networks(seed, point.step, point, key=of_networks)
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
         with jax.enable_x64(True):
-            sizes = {"dim": point.dim, "length": point.length - OWN, "own": OWN}
-            prompts = asked(rng, point.contexts, 2 * point.queries, **sizes)
+            prompts = sample_prompts(
+                rng, point.contexts, 2 * point.queries, dim=point.dim, length=point.length - OWN, examples=OWN
+            )
             if repeated:
                 at = np.maximum(np.arange(point.length + 1), point.length - OWN)
                 prompts = jax.tree.map(lambda leaf: leaf[:, :, at], prompts)
-            each = [_errors(double(network), prompts, point.length - OWN) for network in found]
-            error, bound, effect, mass = (np.stack([np.asarray(one[i]) for one in each]) for i in range(4))
+            rows = [_errors(double(network), prompts, point.length - OWN) for network in stages]
+            error, bound, effect, mass = (np.stack([np.asarray(row[i]) for row in rows]) for i in range(4))
         by_layer, by_reduction = ("step", "layer"), ("step", "layer", "reduction")
         return {
             "reduction_error": (by_reduction, error),
@@ -45,15 +46,17 @@ def measure(point, *, key, repeated=False):
 @eqx.filter_jit
 def _errors(model, prompts, frozen):
     """In every layer: root mean squares of errors and bounds over that of leaving the context out; its effect."""
-    found = []
+    rows = []
     for layer in range(len(model.blocks)):
-        of_prompt = jax.vmap(jax.vmap(lambda one, i=layer: FrozenEntities.heads(model, one, frozen=frozen, layer=i)))
-        heads = jax.tree.map(lambda *each: jnp.stack(each), *of_prompt(prompts))
+        of_prompt = jax.vmap(
+            jax.vmap(lambda prompt, i=layer: FrozenEntities.heads(model, prompt, frozen=frozen, layer=i))
+        )
+        heads = jax.tree.map(lambda *parts: jnp.stack(parts), *of_prompt(prompts))
         squares, mass = jax.lax.map(jax.vmap(_of_head), heads)
         squares = jnp.sum(squares, axis=(0, 1))  # of heads and contexts
         error, bound = jnp.sqrt(squares[:-1] / squares[0, 0]).T
-        found.append((error, bound, jnp.sqrt(squares[0, 0] / squares[-1, 0]), jnp.mean(mass)))
-    return [jnp.stack(each) for each in zip(*found, strict=True)]
+        rows.append((error, bound, jnp.sqrt(squares[0, 0] / squares[-1, 0]), jnp.mean(mass)))
+    return [jnp.stack(parts) for parts in zip(*rows, strict=True)]
 
 
 def _of_head(heads):
@@ -62,23 +65,25 @@ def _of_head(heads):
     The key matrix is fitted to the first half of the prompts; all errors are on the rest.
     """
     half = len(heads.keys) // 2
-    without, shared, winners = (jax.vmap(reduction)(heads) for reduction in REDUCTIONS)
-    seen = jnp.isfinite(winners.scores)[..., None]
-    own = heads.keys[:, heads.frozen :]
-    modified = jax.vmap(lambda keys, which: keys[which])(heads.keys, winners.winners)  # pyright: ignore[reportAttributeAccessIssue]
-    inputs = jnp.where(seen, heads.entities[:, None], 0)
-    wanted = jnp.where(seen, modified - own[:, None], 0)
-    rows = [part[:half].reshape(-1, part.shape[-1]) for part in (inputs, wanted)]
+    without, same_value, winners = (jax.vmap(reduction)(heads) for reduction in REDUCTIONS)
+    visible = jnp.isfinite(winners.scores)[..., None]
+    unfrozen = heads.keys[:, heads.frozen :]
+    winning_keys = jax.vmap(lambda keys, indices: keys[indices])(heads.keys, winners.winners)  # pyright: ignore[reportAttributeAccessIssue]
+    inputs = jnp.where(visible, heads.entities[:, None], 0)
+    targets = jnp.where(visible, winning_keys - unfrozen[:, None], 0)
+    rows = [part[:half].reshape(-1, part.shape[-1]) for part in (inputs, targets)]
     change = best_change(*rows, affine=False)
 
     def with_matrix(head):
         keys = head.keys.at[head.frozen :].add(change(head.entities))
-        return eqx.tree_at(lambda one: one.keys, head, keys).without()
+        return eqx.tree_at(lambda update: update.keys, head, keys).without()
 
     matrix = jax.vmap(with_matrix)(heads)
     whole = jax.vmap(lambda head: head.updates)(heads)
-    errors = [jnp.sum((whole - one.updates)[half:] ** 2, axis=2) for one in (without, shared, winners, matrix)]
-    bounds = [one.bound[half:] ** 2 for one in (without, shared, winners)]
+    errors = [
+        jnp.sum((whole - update.updates)[half:] ** 2, axis=2) for update in (without, same_value, winners, matrix)
+    ]
+    bounds = [update.bound[half:] ** 2 for update in (without, same_value, winners)]
     unknown = jnp.full_like(bounds[0], jnp.nan)
     pairs = [*zip(errors, [*bounds, unknown], strict=True), (jnp.sum(whole[half:] ** 2, axis=2), unknown)]
     squares = jnp.stack([jnp.stack([jnp.mean(error), jnp.mean(bound)]) for error, bound in pairs])

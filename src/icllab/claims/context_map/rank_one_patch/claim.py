@@ -25,10 +25,10 @@ RANK = 1.5  # participation ratio
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Exact at its own query, of no use at others; and the best patch for all queries has not rank one."""
     error = dataset["patch_error"]
-    own = Estimate(error.sel(patch=OWN, drop=True).max("seed"), 0.0)
-    findings = checks.below("own", "largest relative error at its own query", own, EXACT)
-    other = estimates.mean(error.sel(patch=OTHER, drop=True))
-    findings += checks.above("other", "error at other queries / error without a patch", other, USELESS)
+    at_query = Estimate(error.sel(patch=OWN, drop=True).max("seed"), 0.0)
+    findings = checks.below("own", "largest relative error at its own query", at_query, EXACT)
+    elsewhere = estimates.mean(error.sel(patch=OTHER, drop=True))
+    findings += checks.above("other", "error at other queries / error without a patch", elsewhere, USELESS)
     findings += checks.above("rank", "participation ratio of the best", estimates.mean(dataset["participation"]), RANK)
     better = estimates.mean(error.sel(patch=OTHER, drop=True) - error.sel(patch=AFFINE, drop=True))
     return findings + checks.above("best", "error at other queries - that of the best affine patch", better)
@@ -36,10 +36,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Errors of the four patches, and the rank of the best, before and after training."""
-    shown = dataset.isel(layers=0, dim=0, drop=True)
-    shown = shown.assign_coords(step=[f"{step} updates" for step in shown.step.values]).sel(patch=list(PATCHES))
+    part = dataset.isel(layers=0, dim=0, drop=True)
+    part = part.assign_coords(step=[f"{step} updates" for step in part.step.values]).sel(patch=list(PATCHES))
     rows = [Panel("patch_error", hue="step"), Panel("participation", x="step")]
-    return panels(shown, rows, x="patch", columns=2)
+    return panels(part, rows, x="patch", columns=2)
 
 
 claim = Claim(

@@ -44,11 +44,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Both tests over their nulls against the width, for the fewest layers and heads."""
-    shown = dataset.isel(layers=0, heads=0, drop=True)
-    shown = shown.assign({name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")})
+    part = dataset.isel(layers=0, heads=0, drop=True)
+    part = part.assign({name: of_contexts(part[name]) for name in ("derivative_ratio", "composition_ratio")})
     ratios = ("derivative_ratio", "composition_ratio")
     rows = [Panel(name, "ratio_line", yscale="log", hollow="unconverged") for name in ratios]
-    return panels(shown, rows, x="width", hue="family", line_name="least null")
+    return panels(part, rows, x="width", hue="family", line_name="least null")
 
 
 ASKED = {"context": (0, 1, 2, 3), "answered_by": ANSWERED}

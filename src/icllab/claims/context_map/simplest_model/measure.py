@@ -23,9 +23,18 @@ def measure(point, *, key, exact=False):
         if name == "fast_weights":
             family = _laws.fast_weights(seed, point, key=of_networks, normalised=False)
         else:
-            how = {"steps": (0, point.transformer_updates), "own": _laws.OWN if name == "three_tokens" else 0}
-            family = _laws.regressions(seed, point, key=of_networks, **how)
-        where = {"subspace": SUBSPACES[name], "key": jax.random.fold_in(of_maps, seed)}
-        return {"training_score": family.scores[-1], **_laws.mapped(family, len(family.steps) - 1, point, **where)}
+            family = _laws.regressions(
+                seed,
+                point,
+                key=of_networks,
+                steps=(0, point.transformer_updates),
+                examples=_laws.OWN if name == "three_tokens" else 0,
+            )
+        return {
+            "training_score": family.scores[-1],
+            **_laws.measure_maps(
+                family, len(family.steps) - 1, point, subspace=SUBSPACES[name], key=jax.random.fold_in(of_maps, seed)
+            ),
+        }
 
     return tabulated(of_seed, seed=point.seed)

@@ -39,8 +39,8 @@ TRAINED = 0.6  # score at the end
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Each test over the least of its nulls, the larger of both, and the score with the context."""
-    one, shown = xr.ones_like(dataset.stage, dtype=float), dataset["score"].sel(answered_by="context", drop=True)
-    return with_ratios(dataset).assign(ratio_line=one, score_line=shown.mean(["seed", "context"]))
+    line, score = xr.ones_like(dataset.stage, dtype=float), dataset["score"].sel(answered_by="context", drop=True)
+    return with_ratios(dataset).assign(ratio_line=line, score_line=score.mean(["seed", "context"]))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -62,17 +62,17 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Both tests over their nulls, the gap, and the score of the context's weights, along training."""
     networks = [name for name in FAMILIES if name in dataset.family] or [EXACT]
-    shown = dataset.sel(family=networks, stage=[stage for stage in STAGES if stage in dataset.stage])
-    ratios = {name: of_contexts(shown[name]) for name in ("derivative_ratio", "composition_ratio")}
-    score = shown["score"].sel(answered_by="map", drop=True).mean("context")
-    shown = shown.assign(ratios).assign(map_gap=shown["map_gap"].mean("context"), score=score)
+    part = dataset.sel(family=networks, stage=[stage for stage in STAGES if stage in dataset.stage])
+    ratios = {name: of_contexts(part[name]) for name in ("derivative_ratio", "composition_ratio")}
+    score = part["score"].sel(answered_by="map", drop=True).mean("context")
+    part = part.assign(ratios).assign(map_gap=part["map_gap"].mean("context"), score=score)
     rows = [
         Panel("derivative_ratio", "ratio_line", yscale="log", hollow="unconverged"),
         Panel("composition_ratio", "ratio_line", yscale="log", hollow="unconverged"),
         Panel("map_gap", yscale="log", hollow="unconverged"),
         Panel("score", "score_line", ylim=(-1.05, 1.05), hollow="unconverged"),
     ]
-    return panels(shown, rows, x="stage", hue="family", line_name="least null; with the context", columns=2)
+    return panels(part, rows, x="stage", hue="family", line_name="least null; with the context", columns=2)
 
 
 ASKED = {"stage": STAGES, "context": (0, 1, 2), "answered_by": ANSWERED}

@@ -26,12 +26,12 @@ def measure(point, *, key, exact=False, mean=False):
 
     def of_seed(seed):
         family = _networks(name, seed, point, of_networks, mean)
-        numbers = _laws.staged(family)
+        numbers = _laws.stage_indices(family)
 
         def at(stage):
-            i, how = numbers[stage], {"subspace": SUBSPACES[name], "key": jax.random.fold_in(of_maps, seed)}
-            mapped = _laws.mapped(family, i, point, **how)
-            return {"stage_step": family.steps[i], "training_score": family.scores[i], **mapped}
+            i, settings = numbers[stage], {"subspace": SUBSPACES[name], "key": jax.random.fold_in(of_maps, seed)}
+            maps = _laws.measure_maps(family, i, point, **settings)
+            return {"stage_step": family.steps[i], "training_score": family.scores[i], **maps}
 
         return tabulated(at, stage=point.stage)
 
@@ -46,4 +46,4 @@ def _networks(name, seed, point, key, mean):
     if name == "item_label":
         return _laws.item_labels(seed, point, key=key, trained=trained)
     steps = (*KEPT, point.transformer_updates) if trained else (0,)
-    return _laws.regressions(seed, point, key=key, steps=steps, own=_laws.OWN if name == "three_tokens" else 0)
+    return _laws.regressions(seed, point, key=key, steps=steps, examples=_laws.OWN if name == "three_tokens" else 0)

@@ -33,8 +33,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Every network waits at 1/N and then jumps, and both steps of the head jump with it."""
     guess = 1 / fixed_values(dataset)["pairs"]
     jump = _transitions.risen(dataset["accuracy"], plateau=guess, end=1.0)
-    missed = (~jump["transitioned"]).sum("seed")
-    findings = checks.equal("missed", "networks that do not jump", missed, 0)
+    failures = (~jump["transitioned"]).sum("seed")
+    findings = checks.equal("missed", "networks that do not jump", failures, 0)
     before = dataset.step < jump["transition_time"] - jump["transition_width"]
     waiting = before & (dataset["context_label_accuracy"] >= GUESSED)
     level = estimates.mean(dataset["accuracy"].where(waiting).mean("step"))
@@ -47,35 +47,42 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def _as_elsewhere(dataset: xr.Dataset) -> list[Finding]:
     """The steps to nine tenths, beside those of another program."""
     part = dataset.sel(dim=dataset.dim == REFERENCE_DIM)
-    there = (part["accuracy"] > NINE_TENTHS) & (part.step > 0)
-    ours = estimates.geometric_mean(part.step.where(there).min("step"))
+    above = (part["accuracy"] > NINE_TENTHS) & (part.step > 0)
+    ours = estimates.geometric_mean(part.step.where(above).min("step"))
     ratio = ours / estimates.geometric_mean(xr.DataArray(list(REFERENCE), dims="seed"))
-    what = f"first tested step with accuracy {NINE_TENTHS:g} / another program's"
-    return checks.agrees("steps_elsewhere", what, ratio, 1.0, largest_error=0.25)
+    quantity = f"first tested step with accuracy {NINE_TENTHS:g} / another program's"
+    return checks.agrees("steps_elsewhere", quantity, ratio, 1.0, largest_error=0.25)
 
 
 def _events(dataset: xr.Dataset, jump: xr.Dataset) -> list[Finding]:
     """Both steps of the head come with the jump, more abruptly than guessing, which has come before."""
-    own = {name: _transitions.risen(dataset[name]) for name in (*JUMPING, *GUESSING)}
-    times = {name: one["transition_time"].where(one["transition_time"] > 0) for name, one in own.items()}
+    rises = {name: _transitions.risen(dataset[name]) for name in (*JUMPING, *GUESSING)}
+    times = {name: rise["transition_time"].where(rise["transition_time"] > 0) for name, rise in rises.items()}
     findings = []
-    for name, called in JUMPING.items():
-        ratio, what = estimates.geometric_mean(times[name] / jump["transition_time"]), f"time of {called}"
-        findings += checks.near(f"time_{called.lower()}", f"{what} / the accuracy's", ratio, 1.0, margin=TOGETHER)
-        wider = own["label_attention"]["relative_width"] / own[name]["relative_width"]
-        wider, what = estimates.geometric_mean(wider.where(jump["transitioned"])), "relative width of TLA2 / that of"
-        findings += checks.above(f"width_{called.lower()}", f"{what} {called}", wider, EARLIER)
-    for name, called in GUESSING.items():
+    for name, abbreviation in JUMPING.items():
+        ratio, quantity = estimates.geometric_mean(times[name] / jump["transition_time"]), f"time of {abbreviation}"
+        findings += checks.near(
+            f"time_{abbreviation.lower()}", f"{quantity} / the accuracy's", ratio, 1.0, margin=TOGETHER
+        )
+        wider = rises["label_attention"]["relative_width"] / rises[name]["relative_width"]
+        wider, quantity = (
+            estimates.geometric_mean(wider.where(jump["transitioned"])),
+            "relative width of TLA2 / that of",
+        )
+        findings += checks.above(f"width_{abbreviation.lower()}", f"{quantity} {abbreviation}", wider, EARLIER)
+    for name, abbreviation in GUESSING.items():
         later = estimates.geometric_mean(jump["transition_time"] / times[name])
-        findings += checks.above(f"before_{called.lower()}", f"time of the accuracy / that of {called}", later, EARLIER)
+        findings += checks.above(
+            f"before_{abbreviation.lower()}", f"time of the accuracy / that of {abbreviation}", later, EARLIER
+        )
     return findings
 
 
 def figure(dataset: xr.Dataset):
     """Accuracy, loss, and both steps of the head against training, a line for each network."""
     names = ("accuracy", "label_loss", *JUMPING)
-    shown = dataset.isel(dim=0, drop=True)[list(names)]
-    return panels(shown, [Panel(None, line=name) for name in names], x="step", hue="seed", line_x="step")
+    part = dataset.isel(dim=0, drop=True)[list(names)]
+    return panels(part, [Panel(None, line=name) for name in names], x="step", hue="seed", line_x="step")
 
 
 claim = Claim(

@@ -17,17 +17,20 @@ def measure(point, *, key, given=False, without_first=False, made_up=None):
     """
     if made_up is not None:
         return tabulated(lambda seed: curves_of(made_up, point, seed), seed=point.seed)
-    sizes = {"labels": point.label_count, "pairs": point.pairs, "dim": point.dim, "position_dim": point.position_dim}
-    how = {"steps": point.step, "rates": [point.learning_rate], "batch": point.batch}
 
     def curves(seed):
-        begin = _networks.start(seed, key=key, **sizes)
+        begin = _networks.start(
+            seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim, position_dim=point.position_dim
+        )
         network = _networks.patterns_given(begin.network) if given else begin.network
         network = ablated(network, 1) if without_first else network
-        run = _networks.trained(begin.task, network, key=begin.of_prompts, **how)
-        asked = {"key": begin.of_tests, "prompts": point.prompts, "progress": True}
-        found = _networks.measured(run, begin.task.in_context(), **asked)
-        return {name: (("step",), values[0]) for name, values in found.items()}
+        run = _networks.trained(
+            begin.task, network, key=begin.of_prompts, steps=point.step, rates=[point.learning_rate], batch=point.batch
+        )
+        means = _networks.measured(
+            run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True
+        )
+        return {name: (("step",), values[0]) for name, values in means.items()}
 
     return tabulated(curves, seed=point.seed)
 

@@ -26,7 +26,7 @@ HORIZONS = ("saddle_horizon", "horizon")  # with as many labels as pairs, and wi
 
 def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = True) -> xr.Dataset:
     """Times of the flow from every start, its path, and the gradient at the origin."""
-    fixed, levels, times = fixed_values(dataset), dataset.loss_level.values.tolist(), dataset.time.values
+    constants, levels, times = fixed_values(dataset), dataset.loss_level.values.tolist(), dataset.time.values
     order = [STRENGTHS.index(str(name)) for name in dataset.strength.values]
 
     def of_flow(pairs: np.integer, labels: np.integer, start: np.floating) -> tuple[np.ndarray, ...]:
@@ -34,28 +34,28 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
         if labels < pairs:
             return tuple(np.full(shape, np.nan) for shape in (len(levels), (len(times), 3), len(times), 3))
         sizes: dict[str, Any] = {"pairs": int(pairs), "labels": int(labels)}
-        until = fixed[HORIZONS[int(labels > pairs)]]
-        found = landscape.flow((float(start),) * 3, time=until, levels=levels, leak_corrected=leak_corrected, **sizes)
-        curves = [np.interp(times, found.time, curve) for curve in (*found.parameters.T[order], found.loss)]
+        until = constants[HORIZONS[int(labels > pairs)]]
+        flow = landscape.flow((float(start),) * 3, time=until, levels=levels, leak_corrected=leak_corrected, **sizes)
+        curves = [np.interp(times, flow.time, curve) for curve in (*flow.parameters.T[order], flow.loss)]
         path = np.where(times <= until, curves, np.nan)
         slope = landscape.gradient(0.0, 0.0, 0.0, **sizes)[order]
-        gained = slope if context else slope * labels / max(labels - pairs, 1)
-        return np.array(list(found.crossings.values())), path[:3].T, path[3], gained
+        gradient = slope if context else slope * labels / max(labels - pairs, 1)
+        return np.array(list(flow.crossings.values())), path[:3].T, path[3], gradient
 
     dims = [["loss_level"], ["time", "strength"], ["time"], ["strength"]]
     swept = (dataset.pairs, dataset.label_count, dataset.start)
     *lines, slopes = xr.apply_ufunc(of_flow, *swept, output_core_dims=dims, vectorize=True, keep_attrs=False)
     names = ("crossing_time_theory", "strength_curve_line", "label_loss_line")
-    found = dict(zip(names, lines, strict=True)) | {"origin_gradient_theory": slopes.isel(start=0, drop=True)}
-    return dataset.assign(found)
+    variables = dict(zip(names, lines, strict=True)) | {"origin_gradient_theory": slopes.isel(start=0, drop=True)}
+    return dataset.assign(variables)
 
 
 def at_rate_zero(times: xr.DataArray) -> Estimate:
     """Times at step size zero, from the three smallest; the error is what the largest of them changes them by."""
-    some = times.sortby("rate").isel(rate=slice(3))
-    if some.sizes["rate"] < 3:
-        return Estimate(some.isel(rate=0, drop=True) * np.nan, np.nan)
-    (a, b, c), (at_a, at_b, at_c) = some.rate.values, (some.isel(rate=i, drop=True) for i in range(3))
+    smallest = times.sortby("rate").isel(rate=slice(3))
+    if smallest.sizes["rate"] < 3:
+        return Estimate(smallest.isel(rate=0, drop=True) * np.nan, np.nan)
+    (a, b, c), (at_a, at_b, at_c) = smallest.rate.values, (smallest.isel(rate=i, drop=True) for i in range(3))
     two = (at_a * b - at_b * a) / (b - a)
     three = (two * c - (at_b * c - at_c * b) / (c - b) * a) / (c - a)  # Neville's scheme
     return Estimate(three, np.abs(three - two))
@@ -87,10 +87,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += _cliff(part.sel(label_count=counts[counts > pairs])) if cliff else []
         if saddle and cliff:  # the same start with as many labels as pairs, and with more
             first = _finest(part).sel(loss_level=TOP, start=part.start.max(), drop=True)
-            few, many = (first.sel(label_count=count, drop=True) for count in (pairs, part.label_count.max()))
-            findings += checks.above("delay", "plateau at L=N / at the most labels", Estimate(few / many, 0.0), 2.0)
-        both = saddle and cliff
-        findings += checks.complete("counts", "as many labels as pairs, and more", both, at={"pairs": int(pairs)})
+            equal, many = (first.sel(label_count=count, drop=True) for count in (pairs, part.label_count.max()))
+            findings += checks.above("delay", "plateau at L=N / at the most labels", Estimate(equal / many, 0.0), 2.0)
+        complete = saddle and cliff
+        findings += checks.complete("counts", "as many labels as pairs, and more", complete, at={"pairs": int(pairs)})
     return findings
 
 
@@ -123,11 +123,11 @@ def _saddle(part: xr.Dataset, pairs: int) -> list[Finding]:
     if len(small) < 2:
         return findings
     times = at_rate_zero(part["crossing_time"].sel(loss_level=TOP, drop=True).sel(attention="even", start=small))
-    gained, line = float(np.log(small[1] / small[0])), 1 / float(landscape.escape_rate(pairs=pairs))
-    rate = -times.value.diff("start").squeeze("start", drop=True) / gained
-    slower = Estimate(rate, times.error.sum("start", skipna=False) / gained + 0.01 * line)
-    what = "time for a start e times nearer to the saddle"
-    return findings + checks.agrees("escape", what, slower, line, largest_error=0.03 * line)
+    gain, line = float(np.log(small[1] / small[0])), 1 / float(landscape.escape_rate(pairs=pairs))
+    rate = -times.value.diff("start").squeeze("start", drop=True) / gain
+    slower = Estimate(rate, times.error.sum("start", skipna=False) / gain + 0.01 * line)
+    quantity = "time for a start e times nearer to the saddle"
+    return findings + checks.agrees("escape", quantity, slower, line, largest_error=0.03 * line)
 
 
 def figure(dataset: xr.Dataset):

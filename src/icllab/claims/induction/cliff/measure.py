@@ -24,7 +24,7 @@ def measure(point, *, key, formed=0.0, held=False):
     kind = (point.attention == "causal", float(point.label_count))
     until = point.horizon if point.label_count > pairs else point.saddle_horizon
     starts = np.asarray(point.start)[:, None] + formed * np.array([1.0, 1.0, 0.0])
-    crossed, curves = descended(
+    crossings, curves = descended(
         starts,
         np.asarray(point.rate),
         np.asarray(point.time, float),
@@ -37,7 +37,7 @@ def measure(point, *, key, formed=0.0, held=False):
     columns = np.array([STRENGTHS.index(name) for name in point.strength])
     return {
         "origin_gradient": (("strength",), jax.grad(loss)(jnp.zeros(3), *kind, pairs=pairs)[columns]),
-        "crossing_time": (("start", "rate", "loss_level"), crossed),
+        "crossing_time": (("start", "rate", "loss_level"), crossings),
         "strength_curve": (("start", "time", "strength"), curves[:, finest][..., columns]),
         "label_loss": (("start", "time"), curves[:, finest, :, 3]),
     }
@@ -49,12 +49,12 @@ def loss(w, causal, labels, *, pairs):
     beta, alpha, xi = w
     tokens, query = 2 * pairs + 1, np.arange(pairs)
     # Of each query: the tokens whose content it is, the last among them; and the token of its label.
-    same, right = np.zeros((2, pairs, tokens))
-    same[query, 2 * query], same[:, -1], right[query, 2 * query + 1] = 1.0, 1.0, 1.0
+    matches, right = np.zeros((2, pairs, tokens))
+    matches[query, 2 * query], matches[:, -1], right[query, 2 * query + 1] = 1.0, 1.0, 1.0
     sees = np.tril(np.ones((tokens, tokens))) > 0
     pattern = jax.nn.softmax(jnp.where(sees, beta * np.eye(tokens, k=-1), -jnp.inf), axis=1)
     even = jax.nn.softmax(beta * np.eye(1, pairs + 1)[0])[0] * right
-    buffers = jnp.where(causal, same @ pattern.T, even)  # what tokens have stored of each query
+    buffers = jnp.where(causal, matches @ pattern.T, even)  # what tokens have stored of each query
     attention = jax.nn.softmax(alpha * buffers, axis=1)
     logits = jnp.pad(xi * attention[:, 1::2], ((0, 0), (0, 1)))
     counts = jnp.append(jnp.ones(pairs), labels - pairs)
@@ -69,23 +69,23 @@ def descended(starts, rates, grid, levels, until, free, causal, labels, *, pairs
 
     def one(start, rate):
         def goes_on(state):
-            i, _, here, moved, _, _ = state
-            return (i.astype(float) * rate < until) & (here > FLOOR * np.log(pairs)) & (moved > STILL)
+            i, _, value, slope_size, _, _ = state
+            return (i.astype(float) * rate < until) & (value > FLOOR * np.log(pairs)) & (slope_size > STILL)
 
         def step(state):
-            i, w, before, _, crossed, curve = state
-            here, slope = jax.value_and_grad(loss)(w, causal, labels, pairs=pairs)
+            i, w, before, _, crossings, curve = state
+            value, slope = jax.value_and_grad(loss)(w, causal, labels, pairs=pairs)
             t = i.astype(float) * rate
-            at = t - rate * (heights - here) / (before - here)
-            crossed = jnp.where((before > heights) & (here <= heights) & jnp.isnan(crossed), at, crossed)
+            at = t - rate * (heights - value) / (before - value)
+            crossings = jnp.where((before > heights) & (value <= heights) & jnp.isnan(crossings), at, crossings)
             place = jnp.round(t / spacing).astype(int)
             place = jnp.where(jnp.abs(t - place.astype(float) * spacing) < rate / 2, place, len(grid))
-            curve = curve.at[place].set(jnp.append(w, here), mode="drop")
-            return i + 1, w - rate * free * slope, here, jnp.max(jnp.abs(slope)), crossed, curve
+            curve = curve.at[place].set(jnp.append(w, value), mode="drop")
+            return i + 1, w - rate * free * slope, value, jnp.max(jnp.abs(slope)), crossings, curve
 
         missing = jnp.full((len(grid), 4), jnp.nan), jnp.full(len(levels), jnp.nan)
         state = (jnp.asarray(0), start, jnp.inf, jnp.inf, missing[1], missing[0])
-        *_, crossed, curve = jax.lax.while_loop(goes_on, step, state)
-        return crossed, curve
+        *_, crossings, curve = jax.lax.while_loop(goes_on, step, state)
+        return crossings, curve
 
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(starts, rates)

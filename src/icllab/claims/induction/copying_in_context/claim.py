@@ -37,18 +37,18 @@ TOGETHER = 0.4  # of the logarithms of times
 def guessing(*, shortest: int, longest: int, tokens: int) -> float:
     """The accuracy of copying from the best distance at every position, over the positions that can be copied."""
     periods = np.arange(shortest, longest + 1)
-    right, asked = 0, 0
+    right, total = 0, 0
     for i in range(shortest, tokens - 1):
         possible = periods[periods <= i]
         right += max(int(np.sum(d % possible == 0)) for d in range(1, i + 2))
-        asked += len(possible)
-    return right / asked
+        total += len(possible)
+    return right / total
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """With the accuracy of copying from a fixed distance."""
-    fixed = fixed_values(dataset)
-    level = guessing(**{name: fixed[name] for name in ("shortest", "longest", "tokens")})
+    constants = fixed_values(dataset)
+    level = guessing(**{name: constants[name] for name in ("shortest", "longest", "tokens")})
     return dataset.assign(accuracy_line=xr.zeros_like(dataset.step, dtype=float) + level)
 
 
@@ -66,10 +66,12 @@ def _two_layers(part: xr.Dataset, level: float) -> list[Finding]:
     """All of them; and both kinds beside each other."""
     end = part["accuracy"].isel(step=-1, drop=True)
     findings = checks.above("learned", "accuracy of two layers", estimates.mean(end), LEARNED)
-    ablated = part["ablation_accuracy"]
-    without, alone = (estimates.mean(ablated.sel(ablation=name, drop=True)) for name in (TARGET, TARGET_ALONE))
+    accuracies = part["ablation_accuracy"]
+    without, target_alone = (
+        estimates.mean(accuracies.sel(ablation=name, drop=True)) for name in (TARGET, TARGET_ALONE)
+    )
     findings += checks.below("without_target", f"accuracy without attention to the {TARGET}", without, level + NEAR)
-    findings += checks.above("target_alone", f"accuracy without attention to {TARGET_ALONE}", alone, ALONE)
+    findings += checks.above("target_alone", f"accuracy without attention to {TARGET_ALONE}", target_alone, ALONE)
     kind = kinds(part, level)
     rise = _transitions.risen(part["accuracy"], plateau=level, end=1.0)
     return [*findings, *_generalisation(part, kind), *_times(part, kind, rise)]
@@ -84,27 +86,27 @@ def kinds(part: xr.Dataset, level: float) -> dict[str, xr.DataArray]:
 def _generalisation(part: xr.Dataset, kind: dict[str, xr.DataArray]) -> list[Finding]:
     """Periods longer than those of training, and pairs of tokens that are held out of it."""
     longer = part["period_accuracy"].sel(period=part.period > fixed_values(part)["longest"]).mean("period")
-    by, without = (estimates.mean(longer.where(which)) for which in kind.values())
-    what = "accuracy at longer periods, previous-token attention"
-    findings = checks.above("longer_needed", f"{what} needed", by, LONGER["needed"])
-    findings += checks.below("longer_not_needed", f"{what} not needed", without, LONGER["not needed"])
+    by, without = (estimates.mean(longer.where(members)) for members in kind.values())
+    quantity = "accuracy at longer periods, previous-token attention"
+    findings = checks.above("longer_needed", f"{quantity} needed", by, LONGER["needed"])
+    findings += checks.below("longer_not_needed", f"{quantity} not needed", without, LONGER["not needed"])
     held_out = estimates.mean(part["held_out_accuracy"].isel(step=-1, drop=True).where(kind["needed"]))
-    what = "accuracy of held-out pairs, previous-token attention needed"
-    return findings + checks.above("held_out", what, held_out, HELD_OUT)
+    quantity = "accuracy of held-out pairs, previous-token attention needed"
+    return findings + checks.above("held_out", quantity, held_out, HELD_OUT)
 
 
 def _times(part: xr.Dataset, kind: dict[str, xr.DataArray], rise: xr.Dataset) -> list[Finding]:
     """The networks that need it learn sooner, in a transition in which the induction score has its own."""
     time = rise["transition_time"].where(rise["transition_time"] > 0)
-    by, without = (estimates.geometric_mean(time.where(which)) for which in kind.values())
-    what = "time of the transition, previous-token attention not needed / needed"
-    findings = checks.above("sooner", what, without / by, 1.0)
+    by, without = (estimates.geometric_mean(time.where(members)) for members in kind.values())
+    quantity = "time of the transition, previous-token attention not needed / needed"
+    findings = checks.above("sooner", quantity, without / by, 1.0)
     width = estimates.mean(rise["relative_width"].where(kind["needed"]))
     findings += checks.below("width", "width of the transition / its time, needed", width, WAITS)
-    own = _transitions.risen(part["induction_score"])["transition_time"]
-    ratio = estimates.geometric_mean((own.where(own > 0) / time).where(kind["needed"]))
-    what = "time of the induction score / the accuracy's, needed"
-    return findings + checks.near("time_induction", what, ratio, 1.0, margin=TOGETHER)
+    induction_time = _transitions.risen(part["induction_score"])["transition_time"]
+    ratio = estimates.geometric_mean((induction_time.where(induction_time > 0) / time).where(kind["needed"]))
+    quantity = "time of the induction score / the accuracy's, needed"
+    return findings + checks.near("time_induction", quantity, ratio, 1.0, margin=TOGETHER)
 
 
 def figure(dataset: xr.Dataset):
@@ -113,10 +115,10 @@ def figure(dataset: xr.Dataset):
     kind = kinds(deep, float(deep["accuracy_line"][-1]))
     names = xr.DataArray(list(kind), dims="previous_token", name="previous_token")
     curves = deep[["accuracy", *SCORES, "period_accuracy"]]
-    shown = xr.concat([curves.where(which) for which in kind.values()], dim=names)
-    shown = shown.assign(accuracy_line=deep["accuracy_line"])
+    groups = xr.concat([curves.where(members) for members in kind.values()], dim=names)
+    groups = groups.assign(accuracy_line=deep["accuracy_line"])
     rows = [Panel("accuracy", "accuracy_line"), *(Panel(name) for name in SCORES), Panel("period_accuracy", x="period")]
-    return panels(shown, rows, x="step", hue="previous_token", line_x="step", line_name="fixed distance", columns=2)
+    return panels(groups, rows, x="step", hue="previous_token", line_x="step", line_name="fixed distance", columns=2)
 
 
 COMMON = {"period": tuple(range(2, 13)), "ablation": ABLATIONS}

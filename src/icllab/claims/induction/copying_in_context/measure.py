@@ -45,12 +45,12 @@ def measure(point, *, key, shuffled=False, layers=None):
             record=Record([0], keep=point.step, progress=False),
         )
         params = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
-        rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
-        asked = test.sample_many(point.prompts, key=of_tests)
-        curves, by_period, ablated = _copied(params, rest, task, asked, jnp.asarray(point.period))
-        found = {name: (("step",), values) for name, values in zip(CURVES, curves, strict=True)}
-        found |= {"period_accuracy": (("period",), by_period), "ablation_accuracy": (("ablation",), ablated)}
-        return {name: (axes, np.asarray(values, float)) for name, (axes, values) in found.items()}
+        static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
+        batch = test.sample_many(point.prompts, key=of_tests)
+        curves, by_period, by_ablation = _copied(params, static, task, batch, jnp.asarray(point.period))
+        columns = {name: (("step",), values) for name, values in zip(CURVES, curves, strict=True)}
+        columns |= {"period_accuracy": (("period",), by_period), "ablation_accuracy": (("ablation",), by_ablation)}
+        return {name: (axes, np.asarray(values, float)) for name, (axes, values) in columns.items()}
 
     return tabulated(at, seed=point.seed)
 
@@ -84,66 +84,72 @@ def adam(rate):
 @eqx.filter_jit
 def _network(task, *, layers, width, key):
     """One head a layer and nothing but attention."""
-    shape = {"dim": task.vocabulary, "width": width, "layers": layers}
     block = models.BlockOptions(heads=1, mlp=None, norm="none")
     return models.Transformer(
-        models.Tokens(task.vocabulary), block=block, positions="learned", length=task.length, key=key, **shape
+        models.Tokens(task.vocabulary),
+        block=block,
+        positions="learned",
+        length=task.length,
+        key=key,
+        dim=task.vocabulary,
+        width=width,
+        layers=layers,
     )
 
 
 @eqx.filter_jit
-def _copied(params, rest, task, asked, periods):
+def _copied(params, static, task, batch, periods):
     """Curves of :data:`CURVES`, [curve, step]; after the last step accuracies by period, and under each ablation."""
-    names = [f"block{i}.attention.pattern" for i in (0, len(rest.blocks) - 1)]
-    every = jax.vmap(task.period)(asked)
-    seen, held_out = jax.vmap(task.copied)(asked), jax.vmap(task.of_held_out_pairs)(asked)
+    names = [f"block{i}.attention.pattern" for i in (0, len(static.blocks) - 1)]
+    every = jax.vmap(task.period)(batch)
+    copies, held_out = jax.vmap(task.copied)(batch), jax.vmap(task.of_held_out_pairs)(batch)
     trained = ((every >= task.shortest) & (every <= task.longest))[:, None]
-    parts = seen & ~held_out & trained, seen & held_out & trained
+    parts = copies & ~held_out & trained, copies & held_out & trained
 
     def at(step):
-        def one(prompt):
-            trace = eqx.combine(step, rest).trace(prompt)
+        def answer(prompt):
+            trace = eqx.combine(step, static).trace(prompt)
             first, last = (trace.activations[name][0] for name in names)
             scores = heads.previous_token_score(first), heads.induction_score(last, prompt.tokens[:-1])
             return task.accuracy(trace.prediction, prompt), jnp.stack(scores)
 
-        correct, scores = jax.vmap(one)(asked)
+        correct, scores = jax.vmap(answer)(batch)
         return jnp.stack([*(_mean(correct, part) for part in parts), *jnp.mean(scores, axis=0)])
 
     def under(ablation):
-        def one(prompt):
-            kept = _kept(prompt.tokens[:-1])[ablation]
+        def answer(prompt):
+            masks = _kept(prompt.tokens[:-1])[ablation]
 
             def edit(name, value):
-                for i, called in enumerate(names):  # of one layer both are the same pattern
-                    value = value * kept[i][None] if name == called else value
+                for i, label in enumerate(names):  # of one layer both are the same pattern
+                    value = value * masks[i][None] if name == label else value
                 return value
 
             return task.accuracy(network.trace(prompt, edit).prediction, prompt)
 
-        return jax.vmap(one)(asked)
+        return jax.vmap(answer)(batch)
 
-    network = eqx.combine(jax.tree.map(lambda leaf: leaf[-1], params), rest)
-    whole, *ablated = jax.lax.map(under, jnp.arange(1 + len(ABLATIONS)))
-    by_period = [_mean(whole, seen & ~held_out & (every == period)[:, None]) for period in periods]
-    without = [_mean(correct, parts[0]) for correct in ablated]
+    network = eqx.combine(jax.tree.map(lambda leaf: leaf[-1], params), static)
+    whole, *by_ablation = jax.lax.map(under, jnp.arange(1 + len(ABLATIONS)))
+    by_period = [_mean(whole, copies & ~held_out & (every == period)[:, None]) for period in periods]
+    without = [_mean(correct, parts[0]) for correct in by_ablation]
     return jnp.moveaxis(jax.lax.map(at, params), -1, 0), jnp.stack(by_period), jnp.stack(without)
 
 
 def _kept(tokens):
     """Entries of the first pattern and of the last that are kept: of nothing set to zero, and under each ablation."""
-    same = tokens[:, None] == tokens[None]
-    previous, repeated = jnp.eye(len(tokens), k=-1, dtype=bool), jnp.tril(same, -1)
-    target = jnp.pad(repeated[:, :-1], ((0, 0), (1, 0)))
-    every = jnp.ones_like(same)
-    kept = {
+    equal = tokens[:, None] == tokens[None]
+    previous, repeats = jnp.eye(len(tokens), k=-1, dtype=bool), jnp.tril(equal, -1)
+    target = jnp.pad(repeats[:, :-1], ((0, 0), (1, 0)))
+    every = jnp.ones_like(equal)
+    masks = {
         "previous token": (~previous, every),
-        "same token": (~repeated, every),
+        "same token": (~repeats, every),
         "induction target": (every, ~target),
         "all but induction target": (every, target),
     }
-    return jnp.array([(every, every), *(kept[name] for name in ABLATIONS)], float)
+    return jnp.array([(every, every), *(masks[name] for name in ABLATIONS)], float)
 
 
-def _mean(values, where):
-    return jnp.sum(jnp.where(where, values, 0)) / jnp.sum(where).astype(values.dtype)
+def _mean(values, mask):
+    return jnp.sum(jnp.where(mask, values, 0)) / jnp.sum(mask).astype(values.dtype)

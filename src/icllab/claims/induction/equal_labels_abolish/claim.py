@@ -26,9 +26,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """One label more is learned from every start before any run learns where L = N, which waits at chance."""
     pairs, counts = fixed_values(dataset)["pairs"], dataset.label_count
     times = _transitions.risen(dataset["accuracy"], plateau=1 / pairs, end=1.0)
-    learned = times["transitioned"].sum("seed").sel(label_count=counts != pairs)
+    learners = times["transitioned"].sum("seed").sel(label_count=counts != pairs)
     findings = _at_chance(dataset.sel(label_count=counts == pairs))
-    findings += checks.equal("learned", "runs that learn", learned, dataset.sizes["seed"])
+    findings += checks.equal("learned", "runs that learn", learners, dataset.sizes["seed"])
     if {pairs, pairs + 1} <= set(counts.values):
         findings += _later(*(times.sel(label_count=count, drop=True) for count in (pairs + 1, pairs)))
     return findings
@@ -38,7 +38,7 @@ def _later(one_more: xr.Dataset, equal: xr.Dataset) -> list[Finding]:
     """When runs learn where L = N, after those with one label more."""
     before = (equal["transition_time"] < one_more["observed_time"].max()).sum()
     # All are censored at one time, so that the means of what was observed are restricted means.
-    ours, theirs = (estimates.geometric_mean(one["observed_time"]) for one in (equal, one_more))
+    ours, theirs = (estimates.geometric_mean(group["observed_time"]) for group in (equal, one_more))
     return [
         *checks.equal("before", "runs that learn with L = N before the last with one label more", before, 0),
         *_transitions.delayed("log_rank", "learning with L = N comes later than with one label more", one_more, equal),
@@ -61,13 +61,13 @@ def _at_chance(equal: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Accuracy and loss against training, panels for each number of labels, a line for each network."""
-    shown = dataset[["accuracy", "label_loss"]]
+    curves = dataset[["accuracy", "label_loss"]]
     rows = [
         Panel(None, line=name, at={"label_count": int(count)}, ylim=(0.0, top))
         for name, top in (("accuracy", 1.05), ("label_loss", float(np.log(dataset.label_count.max())) + 0.3))
         for count in dataset.label_count.values
     ]
-    return panels(shown, rows, x="step", hue="seed", line_x="step")
+    return panels(curves, rows, x="step", hue="seed", line_x="step")
 
 
 claim = Claim(

@@ -8,5 +8,4 @@ VERSION = 1
 def measure(point, *, key, exchanged=False):
     """Test curves of every seed. ``exchanged``: as many labels as pairs where one more is asked for, and conversely."""
     labels = 2 * point.pairs + 1 - point.label_count if exchanged else point.label_count
-    how = {"rates": [point.learning_rate], "labels": labels}
-    return _networks.at_one_rate(_networks.learning_curves(point, key=key, **how))
+    return _networks.at_one_rate(_networks.learning_curves(point, key=key, rates=[point.learning_rate], labels=labels))

@@ -36,15 +36,17 @@ START, HORIZON = 0.01, 1000.0  # of the flow
 
 def theory(dataset: xr.Dataset, start: float = START) -> xr.Dataset:
     """The relative widths of the flow from a start of all strengths, for all eight, and those of the networks."""
-    fixed = fixed_values(dataset)
-    widths = _flow_widths(fixed["pairs"], fixed["label_count"], start)
-    guess = [induction_factors.guessing_loss(pairs=fixed["pairs"], objective=str(o)) for o in dataset.objective.values]
+    constants = fixed_values(dataset)
+    widths = _flow_widths(constants["pairs"], constants["label_count"], start)
+    guess = [
+        induction_factors.guessing_loss(pairs=constants["pairs"], objective=str(o)) for o in dataset.objective.values
+    ]
     over = dataset["label_loss"] / xr.DataArray(guess, dims="objective")
-    measured = _transitions.risen(over, plateau=1.0, end=0.0, edges=EDGES)["relative_width"]
+    network_widths = _transitions.risen(over, plateau=1.0, end=0.0, edges=EDGES)["relative_width"]
     flow = {f"flow_{name}": list(kinds) for name, kinds in FACTORS.items()}
     return dataset.assign(
         loss_over_guessing=over.transpose(*dataset["label_loss"].dims),
-        drop_width=measured,
+        drop_width=network_widths,
         drop_width_theory=widths.sel({name: dataset[name] for name in FACTORS}),
         flow_width=(tuple(flow), widths.values),
     ).assign_coords(flow)
@@ -56,9 +58,16 @@ def _flow_widths(pairs: int, labels: int, start: float) -> xr.DataArray:
     widths = xr.DataArray(np.empty((2, 2, 2)), {name: list(kinds) for name, kinds in FACTORS.items()}, list(FACTORS))
     levels = (1 - EDGES[0], 0.5, 1 - EDGES[1])
     for attention, objective, strengths in itertools.product(*FACTORS.values()):
-        kind = {"attention": attention, "objective": objective, "factors": 1 + (strengths == "products")}
-        where = {"time": HORIZON, "levels": levels, "pairs": pairs, "labels": labels}
-        top, half, foot = induction_factors.flow((start,) * 3, **kind, **where).crossings.values()
+        top, half, foot = induction_factors.flow(
+            (start,) * 3,
+            attention=attention,
+            objective=objective,
+            factors=1 + (strengths == "products"),
+            time=HORIZON,
+            levels=levels,
+            pairs=pairs,
+            labels=labels,
+        ).crossings.values()
         widths.loc[attention, objective, strengths] = (foot - top) / half
     return widths
 
@@ -69,22 +78,24 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     widths = dataset["drop_width"]
     findings = checks.complete("dropped", "every loss drops", bool(widths.notnull().all()))
     for name, (having, lacking) in FACTORS.items():
-        what = f"relative width with {having} / with {lacking}"
+        quantity = f"relative width with {having} / with {lacking}"
         ratio = flow.sel({name: having}, drop=True) / flow.sel({name: lacking}, drop=True)
-        findings += checks.below(f"flow_{name}", f"{what}, on the flow", Estimate(ratio, 0.0), SHORTER)
-        both = widths.reindex({name: [having, lacking]})
-        ratio = estimates.geometric_mean(both.isel({name: 0}, drop=True) / both.isel({name: 1}, drop=True))
-        findings += checks.below(f"networks_{name}", f"{what}, in networks", ratio, SHORTER)
+        findings += checks.below(f"flow_{name}", f"{quantity}, on the flow", Estimate(ratio, 0.0), SHORTER)
+        pair = widths.reindex({name: [having, lacking]})
+        ratio = estimates.geometric_mean(pair.isel({name: 0}, drop=True) / pair.isel({name: 1}, drop=True))
+        findings += checks.below(f"networks_{name}", f"{quantity}, in networks", ratio, SHORTER)
     return findings
 
 
 def figure(dataset: xr.Dataset):
     """The loss over that of guessing against training, a panel for each kind, a line for each network."""
-    shown = dataset[["loss_over_guessing"]].isel(dim=0, drop=True)
+    part = dataset[["loss_over_guessing"]].isel(dim=0, drop=True)
     kinds = itertools.product(*(dataset[name].values for name in FACTORS))
-    looks = {"line": "loss_over_guessing", "ylim": (0.0, 2.1)}
-    rows = [Panel(None, at=dict(zip(FACTORS, kind, strict=True)), **looks) for kind in kinds]
-    return panels(shown, rows, x="step", hue="seed", line_x="step", columns=2)
+    rows = [
+        Panel(None, at=dict(zip(FACTORS, kind, strict=True)), line="loss_over_guessing", ylim=(0.0, 2.1))
+        for kind in kinds
+    ]
+    return panels(part, rows, x="step", hue="seed", line_x="step", columns=2)
 
 
 claim = Claim(

@@ -30,27 +30,28 @@ def measure(point, *, key, given=False, slower=""):
     def losses(seed, attention, objective, strengths):
         of_task, of_head, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
         task = _networks.task(key=of_task, labels=point.label_count, pairs=point.pairs, dim=point.dim)
-        squared, products = objective == "squared error", strengths == "products"
+        is_squared, products = objective == "squared error", strengths == "products"
         factors = 2 if products and slower != "strengths" else 1
         head = MatrixHead.drawn(task, attention=attention, factors=factors, scale=point.scale, key=of_head)
-        replaced = slower == "objective" and not squared
+        is_replaced = slower == "objective" and not is_squared
         guesses = np.log(point.pairs), (1 - 1 / point.pairs) / 2
-        guess, scale = guesses[squared or replaced], guesses[0] / guesses[1] if replaced else 1.0
+        guess, scale = guesses[is_squared or is_replaced], guesses[0] / guesses[1] if is_replaced else 1.0
         run = icl.fit(
             Formed(head) if given else head,
-            SquaredError(task) if squared or replaced else task,
+            SquaredError(task) if is_squared or is_replaced else task,
             steps=Until(max(point.step), TargetLoss(DONE * guess, memory=MEMORY)),
             key=of_prompts,
             batch=point.batch,
             optimizer=descent(),
-            sweep={"optimizer.rate": [point.rate * (FASTER if squared else 1.0) * (1.0 if products else FASTER)]},
+            sweep={"optimizer.rate": [point.rate * (FASTER if is_squared else 1.0) * (1.0 if products else FASTER)]},
             record=Record(point.step, held_out=task.sample_many(point.prompts, key=of_tests), progress=False),
         )
-        found = run.dataset["held_out_loss"].isel(member=0, position=-1)
-        return {"label_loss": (("step",), scale * found.reindex(step=list(point.step)).values)}
+        losses_out = run.dataset["held_out_loss"].isel(member=0, position=-1)
+        return {"label_loss": (("step",), scale * losses_out.reindex(step=list(point.step)).values)}
 
-    kinds = {"attention": point.attention, "objective": point.objective, "strengths": point.strengths}
-    return tabulated(losses, seed=point.seed, **kinds)
+    return tabulated(
+        losses, seed=point.seed, attention=point.attention, objective=point.objective, strengths=point.strengths
+    )
 
 
 class Formed(AbstractPredictor):
@@ -61,8 +62,8 @@ class Formed(AbstractPredictor):
 
     def __call__(self, prompt: Any) -> Any:
         """The logits of the query's label."""
-        found = prompt.matches.astype(prompt.label_vectors.dtype)
-        return found[None] @ prompt.label_vectors @ multiplied(self.head.readout)
+        match = prompt.matches.astype(prompt.label_vectors.dtype)
+        return match[None] @ prompt.label_vectors @ multiplied(self.head.readout)
 
 
 @functools.cache

@@ -24,30 +24,30 @@ LONGER, MORE = 2.0, 3.0  # times with a quarter of the scale of the second layer
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Smaller weights of the second layer delay, ever more, and more than smaller ones of the first."""
     off = [abs(dataset[f"{layer}_strength"] / dataset[f"{layer}_scale"] ** 2 - 1).max() for layer in LAYERS]
-    what = "strengths of attention at the start over squares of the scales, largest distance from 1"
-    findings = checks.equal("scaled", what, max(off).round(4), 0.0)
+    quantity = "strengths of attention at the start over squares of the scales, largest distance from 1"
+    findings = checks.equal("scaled", quantity, max(off).round(4), 0.0)
     times = _transitions.risen(dataset["accuracy"], plateau=1 / fixed_values(dataset)["pairs"], end=1.0)
     return findings + _compared(times.astype(float).reindex(first_scale=[SCALES[0], 1.0], second_scale=SCALES))
 
 
 def _compared(times: xr.Dataset) -> list[Finding]:
     """Times of networks of one seed of which one layer is scaled, or none."""
-    small, half, one = (times.sel(second_scale=scale, first_scale=1.0, drop=True) for scale in SCALES)
+    small, half, full = (times.sel(second_scale=scale, first_scale=1.0, drop=True) for scale in SCALES)
     first = times.sel(first_scale=SCALES[0], second_scale=1.0, drop=True)
-    findings = checks.complete("learned", "every run with s₁ = s₂ = 1 learns", bool((one["transitioned"] == 1).all()))
-    for id, other, said, bound in (("second", one, "1", LONGER), ("layers", first, "1, s₁ = 1/4", MORE)):
-        ratio = estimates.geometric_mean(small["observed_time"] / other["transition_time"])
-        found = checks.above(id, f"time (or that of the end), s₂ = 1/4 / s₂ = {said}", ratio, bound)
-        findings += _of_lower_bounds(found, small)
-    findings += _transitions.delayed("log_rank", "later with s₂ = 1/4 than with 1", one, small)
-    bend = small["observed_time"] - 2 * half["transition_time"] + one["transition_time"]
-    what = "time that the second halving of s₂ adds - that of the first, in steps"
-    return findings + _of_lower_bounds(checks.above("not_logarithmic", what, estimates.mean(bend), 0.0), small)
+    findings = checks.complete("learned", "every run with s₁ = s₂ = 1 learns", bool((full["transitioned"] == 1).all()))
+    for id, reference, words, bound in (("second", full, "1", LONGER), ("layers", first, "1, s₁ = 1/4", MORE)):
+        ratio = estimates.geometric_mean(small["observed_time"] / reference["transition_time"])
+        comparison = checks.above(id, f"time (or that of the end), s₂ = 1/4 / s₂ = {words}", ratio, bound)
+        findings += _of_lower_bounds(comparison, small)
+    findings += _transitions.delayed("log_rank", "later with s₂ = 1/4 than with 1", full, small)
+    bend = small["observed_time"] - 2 * half["transition_time"] + full["transition_time"]
+    quantity = "time that the second halving of s₂ adds - that of the first, in steps"
+    return findings + _of_lower_bounds(checks.above("not_logarithmic", quantity, estimates.mean(bend), 0.0), small)
 
 
 def _of_lower_bounds(findings: list[Finding], times: xr.Dataset) -> list[Finding]:
     """Where runs have ended before they learned, what their times are not above they may be above all the same."""
-    if all(one.outcome is not Outcome.FAILS for one in findings) or bool((times["transitioned"] == 1).all()):
+    if all(finding.outcome is not Outcome.FAILS for finding in findings) or bool((times["transitioned"] == 1).all()):
         return findings
     return checks.withheld(findings, "some runs have not learned; longer training would tell")
 

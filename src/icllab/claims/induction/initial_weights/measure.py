@@ -23,12 +23,12 @@ def measure(point, *, key, scaled=True, least=0.0, reverse=False):
     def start(network):
         return with_attention_scaled(network, scales)
 
-    curves = _networks.learning_curves(point, key=key, rates=[point.learning_rate], prepared=start)
+    curves = _networks.learning_curves(point, key=key, rates=[point.learning_rate], prepare=start)
 
     def strengths(seed):
         network = _networks.start(seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim).network
-        found = attention_strengths(start(network)) / attention_strengths(network)
-        return dict(zip(("first_strength", "second_strength"), found, strict=True))
+        ratios = attention_strengths(start(network)) / attention_strengths(network)
+        return dict(zip(("first_strength", "second_strength"), ratios, strict=True))
 
     accuracy = {"accuracy": _networks.at_one_rate(curves)["accuracy"]}
     return accuracy | tabulated(strengths, seed=point.seed)  # pyright: ignore[reportArgumentType]

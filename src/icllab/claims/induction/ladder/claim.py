@@ -37,13 +37,17 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     ends = xr.apply_ufunc(
         lambda t, v: _falls(t, v, level), times, losses, input_core_dims=[["record"]] * 2, vectorize=True
     )
-    found = dataset.assign(plateau_time=ends)
+    result = dataset.assign(plateau_time=ends)
     if MANY not in dataset.label_count.values or "network" not in dataset.rung.values:
-        return found
-    curve, when = (one.sel(label_count=MANY, drop=True) for one in (losses, times))
-    network, clock = (one.sel(rung="network", drop=True).roll(seed=1, roll_coords=False) for one in (curve, when))
-    apart = xr.apply_ufunc(_misfit, when, curve, clock, network, input_core_dims=[["record"]] * 4, vectorize=True)
-    return found.assign(misfit=apart)
+        return result
+    curve, clock_times = (part.sel(label_count=MANY, drop=True) for part in (losses, times))
+    network, clock = (
+        part.sel(rung="network", drop=True).roll(seed=1, roll_coords=False) for part in (curve, clock_times)
+    )
+    misfit = xr.apply_ufunc(
+        _misfit, clock_times, curve, clock, network, input_core_dims=[["record"]] * 4, vectorize=True
+    )
+    return result.assign(misfit=misfit)
 
 
 def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
@@ -57,27 +61,27 @@ def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
 
 def _misfit(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.ndarray) -> float:
     """The least root mean square over scales of time; a curve ends where it ends."""
-    stretched = np.interp(SCALES[:, None] * clock, times, losses)
-    return float(np.sqrt(((stretched - target) ** 2).mean(1)).min())
+    curves = np.interp(SCALES[:, None] * clock, times, losses)
+    return float(np.sqrt(((curves - target) ** 2).mean(1)).min())
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Which change brings the landscape nearer to a network, and how long plateaus are."""
-    there = dataset.rung.values.tolist()
+    rungs = dataset.rung.values.tolist()
     ends = dataset["plateau_time"]
-    few, many = (ends.sel(label_count=count, drop=True) for count in (dataset.label_count.min(), MANY))
-    longer = [name for name in there if name != "buffers"]
-    ratio = estimates.geometric_mean((few / many).sel(rung=longer))
+    five, many = (ends.sel(label_count=count, drop=True) for count in (dataset.label_count.min(), MANY))
+    longer = [name for name in rungs if name != "buffers"]
+    ratio = estimates.geometric_mean((five / many).sel(rung=longer))
     findings = checks.above("ratio", "plateau with five labels / with sixteen", ratio, 1.0)
-    ended = bool(ends.sel(rung=longer).notnull().all())
-    findings += checks.complete("ended", "every plateau ends that is compared", ended)
-    both = [
+    complete_plateaus = bool(ends.sel(rung=longer).notnull().all())
+    findings += checks.complete("ended", "every plateau ends that is compared", complete_plateaus)
+    pair = [
         dataset[name].sel(label_count=MANY, drop=True).reindex(rung=RUNGS) for name in ("record_time", "label_loss")
     ]
-    known, found = ([one.sel(rung=name, drop=True) for one in both] for name in ("landscape", "even"))
-    apart = xr.apply_ufunc(_apart, *known, *found, input_core_dims=[["record"]] * 4, vectorize=True)
-    what = "misfit of the simulated landscape to its flow, time as it is [nats]"
-    findings += checks.below("same", what, Estimate(apart.max("seed"), 0.0), SAME)
+    flow, simulation = ([part.sel(rung=name, drop=True) for part in pair] for name in ("landscape", "even"))
+    distance = xr.apply_ufunc(_apart, *flow, *simulation, input_core_dims=[["record"]] * 4, vectorize=True)
+    quantity = "misfit of the simulated landscape to its flow, time as it is [nats]"
+    findings += checks.below("same", quantity, Estimate(distance.max("seed"), 0.0), SAME)
     return findings + (_fits(dataset["misfit"]) if "misfit" in dataset else [])
 
 
@@ -88,14 +92,14 @@ def _apart(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.
 def _fits(misfit: xr.DataArray) -> list[Finding]:
     """Misfits in nats; and the fraction of the landscape's, above that of another network, that a change removes."""
     far = [name for name in misfit.rung.values if name not in ("network", "reader")]
-    own = misfit.sel(rung="network", drop=True)
+    between_networks = misfit.sel(rung="network", drop=True)
     findings = checks.above("misfit", "misfit to a network [nats]", estimates.mean(misfit.sel(rung=far)), FIT)
-    findings += checks.below("network", "misfit of another network [nats]", estimates.mean(own), FIT)
+    findings += checks.below("network", "misfit of another network [nats]", estimates.mean(between_networks), FIT)
     landscape = misfit.sel(rung="landscape", drop=True)
-    removed = (landscape - misfit) / (landscape - own).mean("seed")
-    what = "fraction of the landscape's misfit that is removed"
-    findings += checks.below("little", what, estimates.mean(removed.sel(rung=removed.rung.isin(SIMPLER))), 0.5)
-    return findings + checks.above("most", what, estimates.mean(removed.sel(rung="reader")), 0.5)
+    fraction = (landscape - misfit) / (landscape - between_networks).mean("seed")
+    quantity = "fraction of the landscape's misfit that is removed"
+    findings += checks.below("little", quantity, estimates.mean(fraction.sel(rung=fraction.rung.isin(SIMPLER))), 0.5)
+    return findings + checks.above("most", quantity, estimates.mean(fraction.sel(rung="reader")), 0.5)
 
 
 def figure(dataset: xr.Dataset):
@@ -104,14 +108,16 @@ def figure(dataset: xr.Dataset):
     names = [name for name in RUNGS if name in part.rung.values]
     grid, curves = np.linspace(0, 2, 41), []
     for name in names:
-        one = part.sel(rung=name, drop=True)
-        unit = float(one["plateau_time"]) if np.isfinite(one["plateau_time"]) else float(one["record_time"].max())
-        curves.append(np.interp(grid, one["record_time"] / unit, one["label_loss"], right=np.nan))
+        curve = part.sel(rung=name, drop=True)
+        unit = float(curve["plateau_time"]) if np.isfinite(curve["plateau_time"]) else float(curve["record_time"].max())
+        curves.append(np.interp(grid, curve["record_time"] / unit, curve["label_loss"], right=np.nan))
     coords = {"rung": names, "relative_time": grid}
-    drawn = xr.Dataset({"label_loss": (("rung", "relative_time"), np.array(curves))}, coords, dataset.attrs)
-    shown = drawn.isel(rung=slice(0, -1)).assign(label_loss_line=drawn["label_loss"].isel(rung=-1, drop=True))
+    grid_curves = xr.Dataset({"label_loss": (("rung", "relative_time"), np.array(curves))}, coords, dataset.attrs)
+    lower = grid_curves.isel(rung=slice(0, -1)).assign(
+        label_loss_line=grid_curves["label_loss"].isel(rung=-1, drop=True)
+    )
     row = Panel("label_loss", "label_loss_line")
-    return panels(shown, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=names[-1])
+    return panels(lower, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=names[-1])
 
 
 COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}

@@ -21,17 +21,17 @@ def measure(point, *, key, formed=0.0, faster=None):
     """One rung; heads of strengths begin with both attentions ``formed``, and ``faster`` is the reader in its rung."""
 
     def curves(seed, label_count):
-        own = jax.random.fold_in(jax.random.fold_in(key, seed), label_count)
+        cell_key = jax.random.fold_in(jax.random.fold_in(key, seed), label_count)
         until = HORIZONS.get(point.rung, OF_FLOW)[label_count > min(point.label_count)]
         times = np.linspace(0.0, until, len(point.record))
         # The same strengths on every rung: the landscape and its simulation are one curve.
         start = np.random.default_rng(seed).normal(0, STARTED, 3) + formed * np.array([1.0, 1.0, 0.0])
         if point.rung in HORIZONS:
             times = np.round(times)
-            losses = trained(point, own, label_count, times, start)
+            losses = trained(point, cell_key, label_count, times, start)
         else:
-            how = point.faster if faster is None else faster
-            losses = descended(point, start, label_count, times, how)
+            ratio = point.faster if faster is None else faster
+            losses = descended(point, start, label_count, times, ratio)
         return {"label_loss": (("record",), losses), "record_time": (("record",), times)}
 
     return tabulated(curves, seed=point.seed, label_count=point.label_count)
@@ -46,15 +46,15 @@ def descended(point, start, labels, times, faster):
         path = [np.interp(times, flow.time, row) for row in flow.parameters.T]
         return np.asarray(induction_landscape.loss(*path, **sizes))
     between = max(round(float(times[1]) / STEP), 1)
-    how = {"kind": point.rung, "records": len(times), "between": between} | sizes
-    return np.asarray(rungs.descended(jnp.asarray(start, jnp.float32), float(times[1]) / between, **how))
+    schedule = {"kind": point.rung, "records": len(times), "between": between} | sizes
+    return np.asarray(rungs.descended(jnp.asarray(start, jnp.float32), float(times[1]) / between, **schedule))
 
 
 def trained(point, key, labels, times, start):
     """Of what is trained by SGD on prompts with random items."""
     of_task, of_network, of_prompts, of_tests = jax.random.split(key, 4)
     task = _networks.task(key=of_task, labels=labels, pairs=point.pairs)
-    how = {"trainable": without_labels} if point.rung == "items" else {}
+    options = {"trainable": without_labels} if point.rung == "items" else {}
     if point.rung == "buffers":
         model = rungs.SeparateBuffers.of(task, key=of_network)
     elif point.rung == "network":
@@ -62,11 +62,11 @@ def trained(point, key, labels, times, start):
     else:
         model = MinimalHead.reading(labels=labels, beta1=start[0], alpha=start[1], xi=start[2])
     steps = [int(time) for time in times]
-    run = _networks.trained(task, model, steps=steps, key=of_prompts, batch=point.batch, **how)  # pyright: ignore[reportArgumentType]
-    asked = task.sample_many(point.prompts, key=of_tests)
-    kept = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
-    rest = jax.tree.map(lambda leaf: leaf[0] if hasattr(leaf, "shape") else leaf, run.trajectory.rest)
-    return np.asarray(rungs.losses(kept, rest, task, asked), float)
+    run = _networks.trained(task, model, steps=steps, key=of_prompts, batch=point.batch, **options)  # pyright: ignore[reportArgumentType]
+    batch = task.sample_many(point.prompts, key=of_tests)
+    params = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
+    static = jax.tree.map(lambda leaf: leaf[0] if hasattr(leaf, "shape") else leaf, run.trajectory.rest)
+    return np.asarray(rungs.losses(params, static, task, batch), float)
 
 
 def without_labels(head):

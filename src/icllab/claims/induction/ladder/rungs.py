@@ -23,14 +23,14 @@ def strengths_loss(w: Float[Array, "3"], kind: str, pairs: int, labels: int) -> 
     """
     tokens, query = 2 * pairs + 1, np.arange(pairs)
     if kind == "even":
-        stored = jax.nn.softmax(jnp.zeros(pairs + 1).at[0].set(w[0]))[0]
-        buffers = jnp.zeros((pairs, tokens)).at[query, 2 * query + 1].set(stored)
+        weight = jax.nn.softmax(jnp.zeros(pairs + 1).at[0].set(w[0]))[0]
+        buffers = jnp.zeros((pairs, tokens)).at[query, 2 * query + 1].set(weight)
     else:
         sees = jnp.asarray(np.tril(np.ones((tokens, tokens), bool)))
         pattern = jax.nn.softmax(jnp.where(sees, w[0] * jnp.asarray(np.eye(tokens, k=-1), w.dtype), -jnp.inf), axis=1)
-        same = np.zeros((pairs, tokens))
-        same[query, 2 * query] = same[:, -1] = 1.0
-        buffers = jnp.asarray(same, w.dtype) @ pattern.T
+        matches = np.zeros((pairs, tokens))
+        matches[query, 2 * query] = matches[:, -1] = 1.0
+        buffers = jnp.asarray(matches, w.dtype) @ pattern.T
     attention = jax.nn.softmax(w[1] * buffers, axis=1)
     logits = jnp.pad(w[2] * attention[:, 1::2], ((0, 0), (0, 1)))
     counts = jnp.append(jnp.ones(pairs), float(labels - pairs))
@@ -73,8 +73,10 @@ class SeparateBuffers(AbstractModel):
         """Of the sizes of a task."""
         of_queries, of_keys, of_readout = jax.random.split(key, 3)
         width = task.position_dim + task.dim
-        drawn = [jax.random.normal(one, (3, width, width)) * task.dim**-0.5 for one in (of_queries, of_keys)]
-        return cls(*drawn, jax.random.normal(of_readout, (2 * width, task.labels)) * (2 * width) ** -0.5)  # pyright: ignore[reportCallIssue]
+        matrices = [
+            jax.random.normal(matrix_key, (3, width, width)) * task.dim**-0.5 for matrix_key in (of_queries, of_keys)
+        ]
+        return cls(*matrices, jax.random.normal(of_readout, (2 * width, task.labels)) * (2 * width) ** -0.5)  # pyright: ignore[reportCallIssue]
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -88,17 +90,17 @@ class SeparateBuffers(AbstractModel):
         scores = (x @ self.queries[0]) @ (x @ self.keys[0]).T
         buffer = record("buffer", record("attention1", masked_softmax(scores, sees)) @ x)
         scores = x @ (self.keys[1] @ (x[-1] @ self.queries[1])) + buffer @ (self.keys[2] @ (x[-1] @ self.queries[2]))
-        collected = record("update2", record("attention2", jax.nn.softmax(scores)) @ x)
-        logits = record("logits", (jnp.concatenate([x[-1], collected]) @ self.readout)[None])
+        update = record("update2", record("attention2", jax.nn.softmax(scores)) @ x)
+        logits = record("logits", (jnp.concatenate([x[-1], update]) @ self.readout)[None])
         return Trace(logits, record.activations)
 
 
 @eqx.filter_jit
-def losses(params: Any, rest: Any, task: Any, asked: Any) -> Float[Array, " step"]:
+def losses(params: Any, static: Any, task: Any, batch: Any) -> Float[Array, " step"]:
     """Mean losses on stacked prompts, of parameters at several steps."""
 
     def at(step: Any) -> Array:
-        network = eqx.combine(step, rest)
-        return jnp.mean(jax.vmap(lambda prompt: task.loss(network.trace(prompt).prediction, prompt)[-1])(asked))
+        network = eqx.combine(step, static)
+        return jnp.mean(jax.vmap(lambda prompt: task.loss(network.trace(prompt).prediction, prompt)[-1])(batch))
 
     return jax.lax.map(at, params)

@@ -34,17 +34,19 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
     numbers = dataset["landscape_number"]
     xi, z = (numbers.sel(number=name, drop=True) for name in ("xi", "z"))
-    others = {"read_off": (1 - z) / (2 * pairs), "labels": dataset["other_attention"]}
-    stated = [stated_loss(xi, z, other, pairs, labels) for other in others.values()]
-    shown = xr.concat(stated, xr.Variable("reading", list(others))).transpose("reading", "seed", "step")
-    misfit = ((shown - dataset["label_loss"]) ** 2).mean("step") ** 0.5
-    return dataset.assign(half_time=half_way(numbers), stated_loss=shown, stated_misfit=misfit)
+    readings = {"read_off": (1 - z) / (2 * pairs), "labels": dataset["other_attention"]}
+    predictions = [stated_loss(xi, z, attention, pairs, labels) for attention in readings.values()]
+    predicted_loss = xr.concat(predictions, xr.Variable("reading", list(readings))).transpose("reading", "seed", "step")
+    misfit = ((predicted_loss - dataset["label_loss"]) ** 2).mean("step") ** 0.5
+    return dataset.assign(half_time=half_way(numbers), stated_loss=predicted_loss, stated_misfit=misfit)
 
 
-def stated_loss(xi: xr.DataArray, right: xr.DataArray, other: xr.DataArray, pairs: int, labels: int) -> xr.DataArray:
+def stated_loss(
+    xi: xr.DataArray, right: xr.DataArray, attention: xr.DataArray, pairs: int, labels: int
+) -> xr.DataArray:
     """The landscape's loss, from what attention gives to the right label and to each other one."""
-    others = (pairs - 1) * np.exp(-xi * (right - other)) + (labels - pairs) * np.exp(-xi * right)
-    return xr.apply_ufunc(np.log1p, others)
+    odds = (pairs - 1) * np.exp(-xi * (right - attention)) + (labels - pairs) * np.exp(-xi * right)
+    return xr.apply_ufunc(np.log1p, odds)
 
 
 def half_way(curve: xr.DataArray) -> xr.DataArray:
@@ -57,17 +59,19 @@ def half_way(curve: xr.DataArray) -> xr.DataArray:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The readout after both attentions; no parameter-free fit; a fit with six numbers, and rates it does not fix."""
-    learned = (dataset["label_loss"].isel(step=-1) < np.log(PAIRS) / 4).values  # they have made the transition
-    findings = checks.complete("learned", "nine networks in ten have learned the task", bool(learned.mean() >= LEARNED))
-    if not learned.any():
+    learners = (dataset["label_loss"].isel(step=-1) < np.log(PAIRS) / 4).values  # they have made the transition
+    findings = checks.complete(
+        "learned", "nine networks in ten have learned the task", bool(learners.mean() >= LEARNED)
+    )
+    if not learners.any():
         return findings
-    dataset = dataset.isel(seed=learned)
+    dataset = dataset.isel(seed=learners)
     times = dataset["half_time"]
-    both = times.sel(number=["y", "z"])
-    lead = estimates.geometric_mean(both / times.sel(number="xi", drop=True))
+    attentions = times.sel(number=["y", "z"])
+    lead = estimates.geometric_mean(attentions / times.sel(number="xi", drop=True))
     findings += checks.below("readout_after", "time of half / the readout's", lead, 1.0)
-    divided = estimates.geometric_mean(both / times.sel(number="quotient", drop=True))
-    findings += checks.above("quotient_first", "time of half / that of the logits over z", divided, 1.0)
+    by_division = estimates.geometric_mean(attentions / times.sel(number="quotient", drop=True))
+    findings += checks.above("quotient_first", "time of half / that of the logits over z", by_division, 1.0)
     off = estimates.mean(dataset["stated_misfit"])
     findings += checks.above("stated_misfit", "misfit of the loss that is stated [nats]", off, MISFIT)
     return findings + (_fits(dataset) if "form" in dataset.dims else [])
@@ -76,12 +80,15 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def _fits(dataset: xr.Dataset) -> list[Finding]:
     """None with one rate from the origin; one with free rates and starts, which it does not fix."""
     misfit, wide = dataset["misfit"], estimates.geometric_mean(_range(dataset))
-    one, free = estimates.mean(misfit.sel(form="common", drop=True)), estimates.mean(misfit.sel(form=["three", "four"]))
-    begun = dataset["fitted_start"].sel(form="three", strength="beta", drop=True)
+    one_rate, free = (
+        estimates.mean(misfit.sel(form="common", drop=True)),
+        estimates.mean(misfit.sel(form=["three", "four"])),
+    )
+    start_beta = dataset["fitted_start"].sel(form="three", strength="beta", drop=True)
     first = dataset["landscape_number"].isel(step=0, drop=True).sel(number="y", drop=True)
-    gap = estimates.mean(xr.apply_ufunc(previous_token_attention, begun, kwargs={"pairs": PAIRS}) - first)
+    gap = estimates.mean(xr.apply_ufunc(previous_token_attention, start_beta, kwargs={"pairs": PAIRS}) - first)
     return [
-        *checks.above("one_rate", "misfit of the flow from the origin at one rate [nats]", one, MISFIT),
+        *checks.above("one_rate", "misfit of the flow from the origin at one rate [nats]", one_rate, MISFIT),
         *checks.below("free_rates", "misfit of the flow with rates and starts fitted [nats]", free, MISFIT),
         *checks.above("range", "range of the least known rate", wide, 2.0),
         *checks.above("start", "attention y that the fit begins with - the network's", gap),
@@ -102,30 +109,30 @@ def figure(dataset: xr.Dataset):
 
     Time is in units of that at which attention to the right label is half-way, since the seeds' times differ.
     """
-    there = (dataset["label_loss"].isel(step=-1) < np.log(PAIRS) / 4).values
-    dataset = dataset.isel(seed=there) if there.any() else dataset  # the networks that have learned, if any have
+    learners = (dataset["label_loss"].isel(step=-1) < np.log(PAIRS) / 4).values
+    dataset = dataset.isel(seed=learners) if learners.any() else dataset  # the networks that have learned, if any have
     numbers, unit = dataset["landscape_number"], dataset["half_time"].sel(number="z", drop=True)
     names = {"xi": r"readout $\xi$", "y": "attention $y$", "z": "attention $z$"}
     readings = {"read_off": "stated loss", "labels": "stated loss, $z'$ measured"}
     values = {"label_loss": dataset["label_loss"]}
     values |= {"relative_number": _series(numbers / numbers.isel(step=-1), "number", names)}
     values |= {"stated_loss": _series(dataset["stated_loss"], "reading", readings)}
-    together = xr.Dataset(values, attrs=dataset.attrs)
-    shown = xr.concat([_in_units(together.sel(seed=s), float(unit.sel(seed=s))) for s in unit.seed.values], "seed")
-    shown["stated_loss_line"] = shown["label_loss"].mean("seed")
+    series = xr.Dataset(values, attrs=dataset.attrs)
+    curves = xr.concat([_in_units(series.sel(seed=s), float(unit.sel(seed=s))) for s in unit.seed.values], "seed")
+    curves["stated_loss_line"] = curves["label_loss"].mean("seed")
     rows = [Panel("relative_number"), Panel("stated_loss", "stated_loss_line")]
-    return panels(shown, rows, x="relative_time", hue="series", line_x="relative_time", line_name="loss")
+    return panels(curves, rows, x="relative_time", hue="series", line_x="relative_time", line_name="loss")
 
 
 def _series(values: xr.DataArray, dim: str, names: dict[str, str]) -> xr.DataArray:
     return values.sel({dim: list(names)}).rename({dim: "series"}).assign_coords(series=list(names.values()))
 
 
-def _in_units(one: xr.Dataset, unit: float) -> xr.Dataset:
+def _in_units(member: xr.Dataset, unit: float) -> xr.Dataset:
     """One seed on a grid of times over its own."""
-    unit = unit if np.isfinite(unit) else float(one.step[-1])
-    there = one.assign_coords(step=one.step.values / unit).interp(step=np.linspace(0, 1.4, 36))
-    return there.rename(step="relative_time")
+    unit = unit if np.isfinite(unit) else float(member.step[-1])
+    curve = member.assign_coords(step=member.step.values / unit).interp(step=np.linspace(0, 1.4, 36))
+    return curve.rename(step="relative_time")
 
 
 COMMON = {"step": tuple(range(0, 3001, 50)), "number": NUMBERS, "form": FITTED, "factor": (0.25, 0.5, 1.0, 2.0, 4.0)}

@@ -24,31 +24,31 @@ def measure(point, *, key, rates=None, pause=0.0):
     columns = [NUMBERS.index(name) for name in point.number]
 
     def curves(seed):
-        found = trained(seed, point, key) if rates is None else descended(seed, point, rates, pause)
-        named = {"landscape_number": (("step", "number"), found[:, columns])}
-        return named | {"other_attention": (("step",), found[:, 4]), "label_loss": (("step",), found[:, 5])}
+        numbers = trained(seed, point, key) if rates is None else descended(seed, point, rates, pause)
+        columns_out = {"landscape_number": (("step", "number"), numbers[:, columns])}
+        return columns_out | {"other_attention": (("step",), numbers[:, 4]), "label_loss": (("step",), numbers[:, 5])}
 
-    found = tabulated(curves, seed=point.seed)
+    table = tabulated(curves, seed=point.seed)
     if hasattr(point, "form"):
         with jax.enable_x64(True):
-            found |= fits(found["label_loss"][1], point, key)
-    return found
+            table |= fits(table["label_loss"][1], point, key)
+    return table
 
 
 def trained(seed, point, key):
     """xi, y, z, xi by division, z' and the loss of a network along training, [step, 6]."""
     begin = _networks.start(seed, key=key, pairs=point.pairs, labels=point.label_count)
     run = _networks.trained(begin.task, begin.network, steps=point.step, key=begin.of_prompts, batch=point.batch)
-    asked = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
+    batch = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
     networks = (run.trajectory.at(step).member(0) for step in point.step)
-    return np.stack([read(network, begin.task, asked) for network in networks])
+    return np.stack([read(network, begin.task, batch) for network in networks])
 
 
-def read(network, task, asked):
+def read(network, task, batch):
     """The landscape's numbers of one network: the readout given both patterns of an induction head, and by division."""
-    quotient, y, z, other, loss = np.asarray(interactions.landscape_coordinates(network, task, asked), float)
-    given = np.asarray(interactions.landscape_coordinates(_networks.patterns_given(network), task, asked), float)
-    return np.array([given[0], y, z, quotient, other, loss])
+    quotient, y, z, other_attention, loss = np.asarray(interactions.landscape_coordinates(network, task, batch), float)
+    coordinates = np.asarray(interactions.landscape_coordinates(_networks.patterns_given(network), task, batch), float)
+    return np.array([coordinates[0], y, z, quotient, other_attention, loss])
 
 
 def descended(seed, point, rates, pause=0.0):
@@ -58,16 +58,16 @@ def descended(seed, point, rates, pause=0.0):
     flow = induction_landscape.flow(start.tolist(), time=times[-1], rates=rates, **sizes)
     half = float(np.interp(-np.log(point.pairs) / 2, -np.asarray(flow.loss), flow.time))
     times = np.minimum(times, half) + np.maximum(times - half - pause, 0.0)
-    beta, alpha, xi = (np.interp(times, flow.time, one) for one in flow.parameters.T)
+    beta, alpha, xi = (np.interp(times, flow.time, row) for row in flow.parameters.T)
     y = np.asarray(induction_landscape.previous_token_attention(beta, pairs=point.pairs))
     weight = np.exp(alpha * y)
-    z, other = weight / (weight + 2 * point.pairs), 1 / (weight + 2 * point.pairs)
-    return np.stack([xi, y, z, xi, other, induction_landscape.loss(beta, alpha, xi, **sizes)], axis=1)
+    z, other_attention = weight / (weight + 2 * point.pairs), 1 / (weight + 2 * point.pairs)
+    return np.stack([xi, y, z, xi, other_attention, induction_landscape.loss(beta, alpha, xi, **sizes)], axis=1)
 
 
 def fits(losses, point, key):
     """The best fit of every form to the loss of every seed, and the profiles of the rates."""
-    how = {"pairs": point.pairs, "labels": point.label_count, "iterations": point.iterations}
+    options = {"pairs": point.pairs, "labels": point.label_count, "iterations": point.iterations}
     times, guess = np.asarray(point.step) / 1000.0, np.log(point.rate_guess)
     of_fits = np.asarray(jax.random.key_data(key)).ravel().tolist()
 
@@ -82,9 +82,9 @@ def fits(losses, point, key):
             starts = rng.normal(0, 1, (point.restarts, 2 * n)) + guess * (np.arange(2 * n) < n)
             free = np.ones_like(starts)
         many, tied = len(starts), form == "common"
-        tiled = (np.tile(starts, (len(losses), 1)), np.tile(free, (len(losses), 1)))
-        found = flow_fits.fits(np.repeat(losses, many, 0), times, *tiled, tied=tied, **how)
-        return [flow_fits.best(found[s * many : (s + 1) * many]) for s in range(len(losses))]
+        problems = (np.tile(starts, (len(losses), 1)), np.tile(free, (len(losses), 1)))
+        best_fits = flow_fits.fits(np.repeat(losses, many, 0), times, *problems, tied=tied, **options)
+        return [flow_fits.best(best_fits[s * many : (s + 1) * many]) for s in range(len(losses))]
 
     def profile(centres):
         """Misfits with one rate held, the lowest from the best fit and from points near it, [seed, rate, factor]."""
@@ -94,7 +94,7 @@ def fits(losses, point, key):
         starts = centres[:, None, None, None] + np.log(point.factor)[:, None] * np.eye(6)[:3, None] + away
         values = np.repeat(losses, free[..., 0].size, 0)
         again = flow_fits.fits(
-            values, times, starts.reshape(-1, 6), np.tile(free.reshape(-1, 6), (len(losses), 1)), **how
+            values, times, starts.reshape(-1, 6), np.tile(free.reshape(-1, 6), (len(losses), 1)), **options
         )
         return np.nan_to_num([fit.rmse for fit in again], nan=np.inf).reshape(starts.shape[:-1]).min(1)
 
@@ -102,15 +102,15 @@ def fits(losses, point, key):
         whole = np.pad(values, (*[(0, 0)] * (values.ndim - 1), (0, 4 - values.shape[-1])), constant_values=np.nan)
         return whole[..., [STRENGTHS.index(name) for name in point.strength]]
 
-    found = {form: best(form) for form in point.form}
-    named = {
-        "misfit": (("seed", "form"), np.array([[fit.rmse for fit in one] for one in found.values()]).T),
-        "fitted_rate": [[padded(fit.rates) for fit in one] for one in found.values()],
-        "fitted_start": [[padded(fit.start) for fit in one] for one in found.values()],
+    best_fits = {form: best(form) for form in point.form}
+    table = {
+        "misfit": (("seed", "form"), np.array([[fit.rmse for fit in row] for row in best_fits.values()]).T),
+        "fitted_rate": [[padded(fit.rates) for fit in row] for row in best_fits.values()],
+        "fitted_start": [[padded(fit.start) for fit in row] for row in best_fits.values()],
     }
     for name in ("fitted_rate", "fitted_start"):
-        named[name] = (("seed", "form", "strength"), np.array(named[name]).swapaxes(0, 1))
-    if "three" in found:
-        centres = np.stack([np.concatenate([np.log(fit.rates), fit.start]) for fit in found["three"]])
-        named["profile"] = (("seed", "factor", "strength"), padded(profile(centres).swapaxes(1, 2)))
-    return named
+        table[name] = (("seed", "form", "strength"), np.array(table[name]).swapaxes(0, 1))
+    if "three" in best_fits:
+        centres = np.stack([np.concatenate([np.log(fit.rates), fit.start]) for fit in best_fits["three"]])
+        table["profile"] = (("seed", "factor", "strength"), padded(profile(centres).swapaxes(1, 2)))
+    return table

@@ -29,10 +29,10 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Closed forms of recognition, and the two fractions of every network after training."""
     pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
     forms = (label_relations.recognition_on_a_new_relation, label_relations.recognition_on_an_unseen_item)
-    found = (form(dataset.relations.values, pairs=pairs, labels=labels) for form in forms)
-    r, u = (xr.DataArray(values, {"relations": dataset.relations}, "relations") for values in found)
-    known = dict(zip(TESTS, (xr.ones_like(r), r, u), strict=True))
-    formula = xr.concat([known[name] for name in dataset.test_set.values], dataset.test_set)
+    formulas = (form(dataset.relations.values, pairs=pairs, labels=labels) for form in forms)
+    r, u = (xr.DataArray(values, {"relations": dataset.relations}, "relations") for values in formulas)
+    values = dict(zip(TESTS, (xr.ones_like(r), r, u), strict=True))
+    formula = xr.concat([values[name] for name in dataset.test_set.values], dataset.test_set)
     dataset = dataset.assign(recognition_accuracy_theory=formula.transpose("relations", "test_set"))
     if dataset.sizes["test_set"] < len(TESTS):
         return dataset
@@ -44,9 +44,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Recognition is as predicted; one relation is recognised, many are learned; and how many it takes."""
     formula, last = dataset["recognition_accuracy_theory"].sel(test_set=TESTS[1]), dataset.isel(step=-1, drop=True)
-    found = mean_accuracy(dataset["recognition_accuracy"], fixed_values(dataset)["prompts"])
-    what = "accuracy of recognition on new relations"
-    findings = checks.agrees("recognition", what, found, formula.drop_vars("test_set"), largest_error=0.05)
+    estimate = mean_accuracy(dataset["recognition_accuracy"], fixed_values(dataset)["prompts"])
+    quantity = "accuracy of recognition on new relations"
+    findings = checks.agrees("recognition", quantity, estimate, formula.drop_vars("test_set"), largest_error=0.05)
     if "learned_fraction" not in dataset:
         return findings
     findings += _fractions(last.isel(relations=0), "recognised", "learned")
@@ -64,33 +64,35 @@ def _fractions(part: xr.Dataset, large: str, small: str) -> list[Finding]:
 def _crossings(last: xr.Dataset) -> list[Finding]:
     """The number of relations at which each fraction crosses a half, from bootstrap samples of seeds."""
     seeds, x = last.sizes["seed"], np.log2(last.relations.values)
-    chosen = np.random.default_rng(0).integers(seeds, size=(len(x), seeds, RESAMPLED))
-    found = []
+    resamples = np.random.default_rng(0).integers(seeds, size=(len(x), seeds, RESAMPLED))
+    crossings = []
     for name, sign in (("recognised_fraction", -1), ("learned_fraction", 1)):
         values = sign * (last[name].transpose("relations", "seed").values - 0.5)
-        samples = values[np.arange(len(x))[:, None, None], chosen].mean(axis=1)
-        found.append((first_rise(x, values.mean(axis=1)), first_rise(x, samples.T)))
-    (lost, lost_samples), (learned, learned_samples) = found
-    both = np.isfinite(lost_samples) & np.isfinite(learned_samples)
-    inside = bool(seeds > 1 and both.mean() >= 0.9 and np.isfinite([lost, learned]).all())
+        samples = values[np.arange(len(x))[:, None, None], resamples].mean(axis=1)
+        crossings.append((first_rise(x, values.mean(axis=1)), first_rise(x, samples.T)))
+    (recognition, recognition_samples), (learning, learning_samples) = crossings
+    finite = np.isfinite(recognition_samples) & np.isfinite(learning_samples)
+    inside = bool(seeds > 1 and finite.mean() >= 0.9 and np.isfinite([recognition, learning]).all())
     findings = checks.complete("crossings", "both fractions cross a half inside the grid", inside)
     if not inside:
         return findings
     # A mean of n resampled values varies by the factor 1 - 1/n too little.
-    wider, few = (seeds / (seeds - 1)) ** 0.5, seeds - 1
-    later = Estimate(learned - lost, wider * (learned_samples - lost_samples)[both].std(ddof=1), freedom=few)
-    from_which = Estimate(learned, wider * learned_samples[both].std(ddof=1), freedom=few)
-    what = "log2 of the relations from which more than half is learned"
-    findings += checks.above("neither", f"{what} - of those from which less is recognised", later)
-    findings += checks.below("learned_from", what, from_which, 5)
+    wider, freedom = (seeds / (seeds - 1)) ** 0.5, seeds - 1
+    later = Estimate(
+        learning - recognition, wider * (learning_samples - recognition_samples)[finite].std(ddof=1), freedom=freedom
+    )
+    from_which = Estimate(learning, wider * learning_samples[finite].std(ddof=1), freedom=freedom)
+    quantity = "log2 of the relations from which more than half is learned"
+    findings += checks.above("neither", f"{quantity} - of those from which less is recognised", later)
+    findings += checks.below("learned_from", quantity, from_which, 5)
     return if_learned(findings, last["accuracy"].sel(test_set=TESTS[0]))
 
 
 def figure(dataset: xr.Dataset):
     """Accuracies on the two sets of prompts that tell, against the number of relations, and those of recognition."""
-    shown = dataset.isel(step=-1).sel(test_set=[name for name in TESTS[1:] if name in dataset.test_set])
+    part = dataset.isel(step=-1).sel(test_set=[name for name in TESTS[1:] if name in dataset.test_set])
     rows = [Panel("accuracy", "recognition_accuracy_theory")]
-    return panels(shown, rows, x="relations", hue="test_set", xscale="log", line_name="recognition")
+    return panels(part, rows, x="relations", hue="test_set", xscale="log", line_name="recognition")
 
 
 ONE_AND_MANY = functools.partial(Control, axes={"relations": (1, 1024), "seed": (0, 1)})

@@ -19,17 +19,19 @@ def measure(point, *, key, fresh=False, leaked=False, fewer=1, made_up=()):
     many relations and recognised up to so many.
     """
     relations = max(point.relations // fewer, 1)
-    sizes = {"classes": point.classes, "labels": point.label_count, "pairs": point.pairs, "dim": point.dim}
 
     def asked(seed):
-        begin = _networks.start(seed, key=key, **sizes)
+        begin = _networks.start(
+            seed, key=key, classes=point.classes, labels=point.label_count, pairs=point.pairs, dim=point.dim
+        )
         _, of_table, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
         task = LabelRelations.drawn(begin.task, relations, rows=point.rows, key=of_table)
         networks, last = {0: begin.network}, max(point.step)
         if last > 0 and not made_up:
-            how = {"loss": point.loss, "memory": 100, "steps": last, "key": of_prompts}
             training = task.new_relations() if fresh else task
-            networks[last] = _accuracy.trained_until(training, begin.network, **how).member(0)
+            networks[last] = _accuracy.trained_until(
+                training, begin.network, loss=point.loss, memory=100, steps=last, key=of_prompts
+            ).member(0)
         tests = dict(zip(TESTS, (task, task if leaked else task.new_relations(), task.unseen_items()), strict=True))
 
         def prompts_of(name):
@@ -42,10 +44,10 @@ def measure(point, *, key, fresh=False, leaked=False, fewer=1, made_up=()):
         def accuracy(test_set, step):
             if not made_up:
                 return {"accuracy": _accuracy.accuracy(networks[step], tests[test_set], **prompts_of(test_set))}
-            done = {TESTS[0]: True, TESTS[1]: relations >= made_up[0], TESTS[2]: relations <= made_up[1]}[test_set]
+            is_right = {TESTS[0]: True, TESTS[1]: relations >= made_up[0], TESTS[2]: relations <= made_up[1]}[test_set]
             if test_set == TESTS[2]:
-                return {"accuracy": recognition(test_set) if done else 1 / (point.label_count - point.pairs)}
-            return {"accuracy": 1.0 if done else recognition(test_set)}
+                return {"accuracy": recognition(test_set) if is_right else 1 / (point.label_count - point.pairs)}
+            return {"accuracy": 1.0 if is_right else recognition(test_set)}
 
         curves = tabulated(accuracy, test_set=point.test_set, step=point.step)
         return {"recognition_accuracy": recognition(TESTS[1]), **curves}
@@ -57,7 +59,7 @@ def recognised(table, prompts, seed):
     """The accuracy of answering by a relation of the table that agrees with the most pairs, any one of several."""
     items, ties = prompts.classes % table.shape[1], np.random.default_rng(seed)
     right = []
-    for shown, asked in zip(prompts.labels, items, strict=True):
-        agreed = (table[:, asked[:-1]] == shown[:-1]).sum(axis=1)
-        right.append(table[ties.choice(np.flatnonzero(agreed == agreed.max())), asked[-1]] == shown[-1])
+    for labels, items_row in zip(prompts.labels, items, strict=True):
+        matches = (table[:, items_row[:-1]] == labels[:-1]).sum(axis=1)
+        right.append(table[ties.choice(np.flatnonzero(matches == matches.max())), items_row[-1]] == labels[-1])
     return np.mean(right)

@@ -21,10 +21,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """No network of one layer learns it, every one of two does; and what one layer does instead."""
     guess, prompts = 1 / fixed_values(dataset)["pairs"], fixed_values(dataset)["prompts"]
     rises = _transitions.risen(dataset["accuracy"], plateau=guess, end=1.0)["transitioned"].sum("seed")
-    one, two = rises.sel(layers=rises.layers == 1), rises.sel(layers=rises.layers > 1)
-    what = "networks that look labels up"
-    findings = checks.equal("looked_up", what, one, 0)
-    findings += checks.equal("looked_up", what, two, dataset.sizes["seed"])
+    shallow, deep = rises.sel(layers=rises.layers == 1), rises.sel(layers=rises.layers > 1)
+    quantity = "networks that look labels up"
+    findings = checks.equal("looked_up", quantity, shallow, 0)
+    findings += checks.equal("looked_up", quantity, deep, dataset.sizes["seed"])
     # One layer in the second half of the training. A network may still be at chance.
     late = dataset.sel(layers=dataset.layers == 1).isel(step=slice(dataset.sizes["step"] // 2, None)).mean("step")
     # All steps are tested on the same prompts: their mean has the error of one.
@@ -36,9 +36,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Accuracy against training at the smaller dimension, a panel for each rate."""
-    shown = dataset.isel(dim=0, drop=True)[["accuracy", "accuracy_line"]].isel(step=slice(None, None, 4))
+    part = dataset.isel(dim=0, drop=True)[["accuracy", "accuracy_line"]].isel(step=slice(None, None, 4))
     rows = [Panel("accuracy", "accuracy_line", at={"rate": float(rate)}) for rate in dataset.rate.values]
-    return panels(shown, rows, x="step", hue="layers", line_x="step", line_name="1/N")
+    return panels(part, rows, x="step", hue="layers", line_x="step", line_name="1/N")
 
 
 claim = Claim(

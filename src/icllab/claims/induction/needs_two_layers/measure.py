@@ -10,5 +10,5 @@ NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 def measure(point, *, key, layers=None):
     """Test curves of every seed at every rate. ``layers``: the depth whatever the cell's is."""
     fields = {"layers": layers or point.layers}
-    found = _networks.learning_curves(point, key=key, rates=point.rate, fields=fields)
-    return {name: found[name] for name in NAMES}
+    curves = _networks.learning_curves(point, key=key, rates=point.rate, fields=fields)
+    return {name: curves[name] for name in NAMES}

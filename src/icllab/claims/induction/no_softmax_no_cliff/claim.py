@@ -44,20 +44,20 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     width = estimates.mean(jump["relative_width"])
     findings += checks.below("relative_width", "relative width of the jump", width, SHARP)
     first_order = dataset.attention != SOFTMAX
-    for floor, (called, bound) in BOUNDS.items():
+    for floor, (level_name, bound) in BOUNDS.items():
         widths = jumps[floor]["relative_width"]
         softmax = estimates.geometric_mean(widths.reindex(attention=[SOFTMAX]).isel(attention=0, drop=True))
         ratio = estimates.geometric_mean(widths.sel(attention=first_order)) / softmax
-        findings += checks.below(f"width_ratio_{floor}", f"relative width from {called} / softmax's", ratio, bound)
+        findings += checks.below(f"width_ratio_{floor}", f"relative width from {level_name} / softmax's", ratio, bound)
     return findings
 
 
 def figure(dataset: xr.Dataset):
     """Accuracy against training at the largest rate, a panel for each kind, a line for each network."""
-    shown = dataset.isel(rate=-1, drop=True)[["accuracy"]]
+    part = dataset.isel(rate=-1, drop=True)[["accuracy"]]
     kinds = [kind for kind in KINDS if kind in dataset.attention.values]
     rows = [Panel(None, line="accuracy", at={"attention": kind}) for kind in kinds]
-    return panels(shown, rows, x="step", hue="seed", line_x="step")
+    return panels(part, rows, x="step", hue="seed", line_x="step")
 
 
 ALONE = {"attention": ("first order, both",), "rate": (0.3,)}

@@ -12,9 +12,10 @@ NAMES = ("accuracy", "label_loss", "context_label_accuracy")
 def measure(point, *, key, prepared=""):
     """Test curves of every seed at every rate, of networks without softmax that are ``prepared`` as in :data:`WAYS`."""
     way = WAYS[prepared if point.attention != SOFTMAX else ""]
-    how = {"fields": {"attention": KINDS[point.attention]}, "prepared": way}
-    found = _networks.learning_curves(point, key=key, rates=point.rate, **how)
-    return {name: found[name] for name in NAMES}
+    curves = _networks.learning_curves(
+        point, key=key, rates=point.rate, fields={"attention": KINDS[point.attention]}, prepare=way
+    )
+    return {name: curves[name] for name in NAMES}
 
 
 def _given(network):

@@ -40,15 +40,15 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The shares of the two, what is left with them alone and without them, the third, and the spread of overlaps."""
     chance, dataset = 1 / fixed_values(dataset)["pairs"], dataset.isel(step=-1, drop=True)
-    learned = (dataset["accuracy"].sel(kept="all") > LEARNED).values
-    findings = checks.complete("learned", "every network has learned the task", bool(learned.all()))
-    if not learned.any():
+    learners = (dataset["accuracy"].sel(kept="all") > LEARNED).values
+    findings = checks.complete("learned", "every network has learned the task", bool(learners.all()))
+    if not learners.any():
         return findings
-    dataset = dataset.isel(seed=learned)
+    dataset = dataset.isel(seed=learners)
     share, accuracy = dataset["contrast_share"], dataset["accuracy"].reindex(kept=list(KEPT))
     for contrast, interaction in (("previous", ONE), ("match", TWO)):
-        own = estimates.mean(share.sel(contrast=contrast, interaction=interaction))
-        findings += checks.above("share", "share of the contrast", own, MOST)
+        fraction = estimates.mean(share.sel(contrast=contrast, interaction=interaction))
+        findings += checks.above("share", "share of the contrast", fraction, MOST)
     labels = share.sel(contrast="label", drop=True)
     third = estimates.mean(labels.sel(interaction=THIRD, drop=True) - labels.sel(interaction=TWO, drop=True))
     findings += checks.above("third_share", f"share of {THIRD} - {TWO} in the contrast of labels", third)
@@ -56,21 +56,21 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.above("spread", "spread of the overlaps / their mean", spread, SPREAD)
     whole, two, three, _, without_second = (accuracy.sel(kept=name, drop=True) for name in KEPT)
     findings += checks.above("two_alone", "accuracy with the two alone", estimates.mean(two), MOST)
-    gained = estimates.mean(three - two)
-    findings += checks.above("third_helps", "accuracy with the third besides - with the two alone", gained)
-    lost = estimates.mean(whole - accuracy.sel(kept=list(WITHOUT)))
-    findings += checks.above("loss_without", "accuracy with all terms - without some", lost, 0.2)
-    left, what = estimates.mean(without_second), "accuracy without the second"
-    return findings + checks.agrees("left_without", what, left, chance, largest_error=0.02)
+    gain = estimates.mean(three - two)
+    findings += checks.above("third_helps", "accuracy with the third besides - with the two alone", gain)
+    loss = estimates.mean(whole - accuracy.sel(kept=list(WITHOUT)))
+    findings += checks.above("loss_without", "accuracy with all terms - without some", loss, 0.2)
+    left, quantity = estimates.mean(without_second), "accuracy without the second"
+    return findings + checks.agrees("left_without", quantity, left, chance, largest_error=0.02)
 
 
 def figure(dataset: xr.Dataset):
     """Contrasts of all nine terms, and what networks do when their scores have some of the terms only."""
     last = dataset.isel(step=-1, drop=True)
     order = {"interaction": INTERACTIONS, "contrast": CONTRASTS, "kept": KEPT}
-    there = {name: [one for one in names if one in last[name].values] for name, names in order.items()}
+    selection = {dim: [name for name in names if name in last[dim].values] for dim, names in order.items()}
     rows = [Panel("score_contrast", x="interaction", hue="contrast"), Panel("accuracy", x="kept")]
-    return panels(last.sel(there), rows, x="interaction", columns=2)
+    return panels(last.sel(selection), rows, x="interaction", columns=2)
 
 
 SMALL = {"contrast": CONTRASTS, "interaction": INTERACTIONS, "kept": tuple(KEPT)}

@@ -20,16 +20,16 @@ def measure(point, *, key, kept=KEPT):
     rows = [CONTRASTS.index(name) for name in point.contrast]
     columns = [INTERACTIONS.index(name) for name in point.interaction]
     layers = [[INTERACTIONS if names is None else names for names in kept[name]] for name in point.kept]
-    weights = np.array([[interactions.weights(names) for names in both] for both in layers])
+    weights = np.array([[interactions.weights(names) for names in pair] for pair in layers])
 
-    def apart(network, task, asked):
-        restricted, contrasts, first, second, logits = map(np.asarray, _apart(network, task, asked, weights))
-        overlap, spread, error = interactions.overlaps(logits, np.asarray(asked.labels))
+    def apart(network, task, batch):
+        accuracies, contrasts, first, second, logits = map(np.asarray, _apart(network, task, batch, weights))
+        overlap, spread, error = interactions.overlaps(logits, np.asarray(batch.labels))
         return {
             "score_contrast": (("contrast", "interaction"), contrasts[np.ix_(rows, columns)]),
             "first_pattern": (("row", "column"), first),
             "second_pattern": (("right_pair", "column"), second),
-            **{name: (("kept",), values) for name, values in zip(MEASURES, restricted.T, strict=True)},
+            **{name: (("kept",), values) for name, values in zip(MEASURES, accuracies.T, strict=True)},
             "overlap": overlap,
             "overlap_spread": spread,
             "overlap_error": error,
@@ -37,21 +37,22 @@ def measure(point, *, key, kept=KEPT):
 
     def along_training(seed):
         begin = _networks.start(seed, key=key, pairs=point.pairs, labels=point.label_count)
-        asked = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
+        batch = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
         if max(point.step) == 0:
-            return tabulated(lambda step: apart(begin.network, begin.task, asked), step=point.step)
-        how = {"steps": (0, *point.step), "key": begin.of_prompts, "batch": point.batch}
-        run = _networks.trained(begin.task, begin.network, **how)
-        return tabulated(lambda step: apart(run.trajectory.at(step).member(0), begin.task, asked), step=point.step)
+            return tabulated(lambda step: apart(begin.network, begin.task, batch), step=point.step)
+        run = _networks.trained(
+            begin.task, begin.network, steps=(0, *point.step), key=begin.of_prompts, batch=point.batch
+        )
+        return tabulated(lambda step: apart(run.trajectory.at(step).member(0), begin.task, batch), step=point.step)
 
     return tabulated(along_training, seed=point.seed)
 
 
 @eqx.filter_jit
-def _apart(network, task, asked, weights):
+def _apart(network, task, batch, weights):
     """All that is measured on prompts; ``weights`` [kept, layer, interaction]. One program, which is compiled once."""
-    restricted = jax.lax.map(
-        lambda both: interactions.with_terms(network, task, asked, (both[0], both[1])), jnp.asarray(weights, float)
+    accuracies = jax.lax.map(
+        lambda pair: interactions.with_terms(network, task, batch, (pair[0], pair[1])), jnp.asarray(weights, float)
     )
-    patterns = interactions.mean_patterns(network, asked)
-    return restricted, interactions.mean_contrasts(network, asked), *patterns, interactions.logits_of(network, asked)
+    patterns = interactions.mean_patterns(network, batch)
+    return accuracies, interactions.mean_contrasts(network, batch), *patterns, interactions.logits_of(network, batch)

@@ -38,33 +38,33 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     dataset, accuracy = dataset.assign(chance_accuracy=1 / fixed_values(dataset)["label_count"]), dataset["accuracy"]
     if not {"IC", "purged"} <= set(dataset.test_set.values.tolist()):
         return dataset
-    on_novel, purged = (accuracy.sel(test_set=name, drop=True) for name in ("IC", "purged"))
-    return dataset.assign(context_advantage=on_novel - purged, lesser_accuracy=np.minimum(on_novel, purged))
+    on_novel, in_weights = (accuracy.sel(test_set=name, drop=True) for name in ("IC", "purged"))
+    return dataset.assign(context_advantage=on_novel - in_weights, lesser_accuracy=np.minimum(on_novel, in_weights))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Chance before training; afterwards, which way wins where, and what each change of the prompts does."""
     before = dataset["accuracy"].sel(test_set="IC", step=0, drop=True).mean("setting").stack(start=("classes", "seed"))
-    found = mean_accuracy(before, fixed_values(dataset)["prompts"], over="start")
-    at_chance = checks.agrees("untrained", "", found, dataset["chance_accuracy"], largest_error=0.02)
-    at_chance = all(one.outcome is Outcome.HOLDS for one in at_chance)
+    estimate = mean_accuracy(before, fixed_values(dataset)["prompts"], over="start")
+    at_chance = checks.agrees("untrained", "", estimate, dataset["chance_accuracy"], largest_error=0.02)
+    at_chance = all(finding.outcome is Outcome.HOLDS for finding in at_chance)
     findings = checks.complete("untrained", "untrained networks are at chance on novel classes", at_chance)
     if "context_advantage" not in dataset:
         return findings
     last = dataset.isel(step=-1, drop=True)
-    plain, what = last.sel(setting=PLAIN, drop=True), "advantage of the context - that in the plain setting"
+    plain, quantity = last.sel(setting=PLAIN, drop=True), "advantage of the context - that in the plain setting"
     findings += _one_way(plain.isel(classes=0), "in weights") + _one_way(plain.isel(classes=-1), "in context")
     findings += _slope(plain)
     for setting in last.setting.values[last.setting.isin([BURSTIER, NOISIER])]:
         change = estimates.mean(last["context_advantage"].sel(setting=setting) - plain["context_advantage"])
-        found = checks.above("change", what, change.average("classes"))
-        findings += if_learned(found, _own(last.sel(setting=[PLAIN, setting])))
+        estimate = checks.above("change", quantity, change.average("classes"))
+        findings += if_learned(estimate, _own(last.sel(setting=[PLAIN, setting])))
     if SKEWED not in last.setting:
         return findings
-    both = last.isel(classes=-1).sel(setting=[PLAIN, SKEWED])
-    change = both["lesser_accuracy"].sel(setting=SKEWED) - both["lesser_accuracy"].sel(setting=PLAIN, drop=True)
-    what = "lesser of both accuracies - that in the plain setting"
-    return findings + if_learned(checks.above("both", what, estimates.mean(change)), _own(both))
+    ends = last.isel(classes=-1).sel(setting=[PLAIN, SKEWED])
+    change = ends["lesser_accuracy"].sel(setting=SKEWED) - ends["lesser_accuracy"].sel(setting=PLAIN, drop=True)
+    quantity = "lesser of both accuracies - that in the plain setting"
+    return findings + if_learned(checks.above("both", quantity, estimates.mean(change)), _own(ends))
 
 
 def _own(part: xr.Dataset) -> xr.DataArray:
@@ -74,20 +74,20 @@ def _own(part: xr.Dataset) -> xr.DataArray:
 
 def _one_way(part: xr.Dataset, way: str) -> list[Finding]:
     """The context suffices, and is followed where it contradicts the weights; or neither."""
-    sign, side, other = (1, checks.above, "in weights") if way == "in context" else (-1, checks.below, "in context")
+    sign, side, opposite = (1, checks.above, "in weights") if way == "in context" else (-1, checks.below, "in context")
     name, advantage = way.replace(" ", "_"), estimates.mean(sign * part["context_advantage"])
-    findings = checks.above(name, f"accuracy {way} - {other}", advantage, 0.5)
+    findings = checks.above(name, f"accuracy {way} - {opposite}", advantage, 0.5)
     if "swapped" in part.test_set:
-        swapped = estimates.mean(part["accuracy"].sel(test_set="swapped", drop=True))
-        findings += side(f"swapped_{name}", "accuracy under swapped labels", swapped, 0.5)
+        swapped_accuracy = estimates.mean(part["accuracy"].sel(test_set="swapped", drop=True))
+        findings += side(f"swapped_{name}", "accuracy under swapped labels", swapped_accuracy, 0.5)
     return if_learned(findings, _own(part))
 
 
 def _slope(part: xr.Dataset) -> list[Finding]:
     """Slope of the advantage on log2 K: a weighted sum of means, each with its error over seeds."""
     x, advantage = np.log2(part.classes) - np.log2(part.classes).mean(), estimates.mean(part["context_advantage"])
-    weights, what = x / (x**2).sum(), "rise of the advantage of the context with every doubling of the classes"
-    return if_learned(checks.above("slope", what, advantage.combined(weights, "classes")), _own(part))
+    weights, quantity = x / (x**2).sum(), "rise of the advantage of the context with every doubling of the classes"
+    return if_learned(checks.above("slope", quantity, advantage.combined(weights, "classes")), _own(part))
 
 
 def figure(dataset: xr.Dataset):

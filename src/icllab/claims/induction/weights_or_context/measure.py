@@ -15,16 +15,17 @@ def measure(point, *, key, trained_on=None, exchanged=()):
     ``exchanged``: two settings, each of which stands in the other's place.
     """
     instead = dict(zip(exchanged, exchanged[::-1], strict=True))
-    known = {"classes": point.classes, "labels": point.label_count, "pairs": point.pairs, "no_repeats": False}
+    sizes = {"classes": point.classes, "labels": point.label_count, "pairs": point.pairs, "no_repeats": False}
 
     def asked(seed, setting):
-        begin = _networks.start(seed, key=key, **known)
-        of_classes = _networks.task(key=begin.of_task, **known, **SETTINGS[instead.get(setting, setting)])
+        begin = _networks.start(seed, key=key, **sizes)
+        of_classes = _networks.task(key=begin.of_task, **sizes, **SETTINGS[instead.get(setting, setting)])
         training = _networks.TESTS[trained_on](of_classes) if trained_on else of_classes
         networks, last = {0: begin.network}, max(point.step)
         if last > 0:
-            how = {"loss": point.loss, "memory": 100, "steps": last, "key": begin.of_prompts}
-            networks[last] = _accuracy.trained_until(training, begin.network, **how).member(0)
+            networks[last] = _accuracy.trained_until(
+                training, begin.network, loss=point.loss, memory=100, steps=last, key=begin.of_prompts
+            ).member(0)
 
         def accuracy(test_set, step):
             test = training if test_set == "training" else _networks.TESTS[test_set](of_classes)

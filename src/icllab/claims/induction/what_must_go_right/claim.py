@@ -39,12 +39,18 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """What each intervention does to the time of the jump, and which operation it waits for."""
-    dataset, there = dataset.isel(dim=0, drop=True), [name for name in INTERVENTIONS if name in dataset.intervention]
-    groups, findings = {name: dataset.sel(intervention=name, drop=True) for name in there}, []
+    dataset, interventions = (
+        dataset.isel(dim=0, drop=True),
+        [name for name in INTERVENTIONS if name in dataset.intervention],
+    )
+    groups, findings = {name: dataset.sel(intervention=name, drop=True) for name in interventions}, []
     if BLIND in groups:  # the query's token is all there is to answer by, whatever the training
-        last, what = groups[BLIND]["accuracy"].isel(step=-1, drop=True), "accuracy without attention, after training"
-        found = mean_accuracy(last, fixed_values(dataset)["prompts"])
-        findings += checks.agrees("blind", what, found, float(dataset["blind_accuracy"]), largest_error=0.02)
+        last, quantity = (
+            groups[BLIND]["accuracy"].isel(step=-1, drop=True),
+            "accuracy without attention, after training",
+        )
+        estimate = mean_accuracy(last, fixed_values(dataset)["prompts"])
+        findings += checks.agrees("blind", quantity, estimate, float(dataset["blind_accuracy"]), largest_error=0.02)
     for later, sooner in ORDER:
         if {later, sooner} <= set(groups):
             findings += _sooner(later, sooner, groups)
@@ -58,8 +64,8 @@ def _sooner(later: str, sooner: str, groups: dict[str, xr.Dataset]) -> list[Find
     """Pairs of one start. The time of a run that is censored is longer than its last step, which stands for it."""
     a, b = groups[later], groups[sooner]
     ratio = estimates.geometric_mean(a["observed_time"].clip(min=1) / b["observed_time"].clip(min=1))
-    what = f"time without intervention / with {sooner}" if later == NONE else f"time with {later} / with {sooner}"
-    (finding,) = checks.above("sooner", what, ratio, 1.0, at={"later": later, "sooner": sooner})
+    quantity = f"time without intervention / with {sooner}" if later == NONE else f"time with {later} / with {sooner}"
+    (finding,) = checks.above("sooner", quantity, ratio, 1.0, at={"later": later, "sooner": sooner})
     # Censored on the later side the ratio is larger than it looks, on the other side smaller.
     decisive = {Outcome.HOLDS: [b], Outcome.FAILS: [a], Outcome.UNDECIDED: []}[finding.outcome]
     return [finding] if all(group["transitioned"].all() for group in decisive) else checks.withheld([finding], CENSORED)
@@ -77,11 +83,11 @@ def _later(name: str, groups: dict[str, xr.Dataset]) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """The time of every run, marked at the frame where it is censored, and the Kaplan-Meier medians."""
-    there = [name for name in INTERVENTIONS if name in dataset.intervention]
-    shown = dataset.isel(dim=0, drop=True).sel(intervention=there)
-    shown["transition_time"] = shown["transition_time"].where(shown["transitioned"] > 0, np.inf)
+    interventions = [name for name in INTERVENTIONS if name in dataset.intervention]
+    part = dataset.isel(dim=0, drop=True).sel(intervention=interventions)
+    part["transition_time"] = part["transition_time"].where(part["transitioned"] > 0, np.inf)
     rows = [Panel("transition_time", "median_time", yscale="log")]
-    return panels(shown, rows, x="intervention", hue="seed", line_name="median", columns=2)
+    return panels(part, rows, x="intervention", hue="seed", line_name="median", columns=2)
 
 
 COMMON = {"dim": (31,), "intervention": INTERVENTIONS, "step": tuple(range(0, 3001, 50))}

@@ -30,9 +30,9 @@ def measure(point, *, key, instead=None):
     def curves(seed):
         begin = _networks.start(seed, key=key, dim=point.dim, labels=point.label_count, pairs=point.pairs)
 
-        def trained(network, **how):
-            how |= {"loss": point.loss, "memory": 20, "steps": max(point.step), "keep": point.step}
-            return _accuracy.trained_until(begin.task, network, key=begin.of_prompts, **how)
+        def trained(network, **options):
+            options |= {"loss": point.loss, "memory": 20, "steps": max(point.step), "keep": point.step}
+            return _accuracy.trained_until(begin.task, network, key=begin.of_prompts, **options)
 
         @functools.cache
         def donor():
@@ -48,9 +48,15 @@ def measure(point, *, key, instead=None):
             return trained(CHANGED[name](begin.network))
 
         def curve(intervention):
-            done = run((instead or {}).get(intervention, intervention))
-            asked = {"key": begin.of_tests, "prompts": point.prompts, "steps": point.step}
-            return {"accuracy": (("step",), _accuracy.accuracy_curve(done, begin.task, **asked))}
+            result = run((instead or {}).get(intervention, intervention))
+            return {
+                "accuracy": (
+                    ("step",),
+                    _accuracy.accuracy_curve(
+                        result, begin.task, key=begin.of_tests, prompts=point.prompts, steps=point.step
+                    ),
+                )
+            }
 
         return tabulated(curve, intervention=point.intervention)
 

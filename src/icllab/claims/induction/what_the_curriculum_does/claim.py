@@ -29,9 +29,9 @@ SLOWER, SOONER, TAUGHT = 2.0, 3.0, 2.0  # times without the curriculum, the read
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Where it is removed networks learn later; where it is restored they learn sooner."""
     arms, pairs = dataset.intervention.values.tolist(), fixed_values(dataset)["pairs"]
-    alone = [name for name in ARMS if name in arms and name != MORE]
-    most = dataset["outside_probability"].sel(intervention=alone).max(("seed", "step"))
-    findings = checks.equal("outside", "largest probability of labels out of context", most, 0)
+    arms_masked = [name for name in ARMS if name in arms and name != MORE]
+    largest = dataset["outside_probability"].sel(intervention=arms_masked).max(("seed", "step"))
+    findings = checks.equal("outside", "largest probability of labels out of context", largest, 0)
     times = _transitions.risen(dataset["accuracy"], plateau=1 / pairs, end=1.0)
     return findings + _compared({name: times.sel(intervention=name, drop=True) for name in arms}, dataset)
 
@@ -41,24 +41,24 @@ def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]
     findings = []
     for id, name in (("learned", MORE), ("restored", HELD)):
         if name in arms:
-            learned = arms[name]["transitioned"].sum("seed")
-            findings += checks.equal(id, f"runs that learn, {name}", learned, dataset.sizes["seed"])
+            learners = arms[name]["transitioned"].sum("seed")
+            findings += checks.equal(id, f"runs that learn, {name}", learners, dataset.sizes["seed"])
     if MORE in arms:
         # Labels out of context lose half of what chance gives them.
-        outside, fixed = dataset["outside_probability"].sel(intervention=MORE, drop=True), fixed_values(dataset)
-        named = _transitions.risen(outside, plateau=1 - fixed["pairs"] / fixed["label_count"], end=0.0)
-        later = estimates.geometric_mean(arms[MORE]["transition_time"] / named["transition_time"])
+        outside, constants = dataset["outside_probability"].sel(intervention=MORE, drop=True), fixed_values(dataset)
+        guessing = _transitions.risen(outside, plateau=1 - constants["pairs"] / constants["label_count"], end=0.0)
+        later = estimates.geometric_mean(arms[MORE]["transition_time"] / guessing["transition_time"])
         findings += checks.above("first", "time of the accuracy / that of naming labels of the context", later, 1.0)
     if {MORE, MASKED} <= arms.keys():
         before = (arms[MASKED]["transition_time"] < arms[MORE]["observed_time"].max("seed")).sum("seed")
         findings += checks.equal("before", "masked runs that learn before the last that is not", before, 0)
-    compared = [("removed", MORE, MASKED, SLOWER), ("held", HELD, EQUAL, SOONER), ("taught", HELD, SHUFFLED, TAUGHT)]
-    for id, soon, late, bound in compared:
+    comparisons = [("removed", MORE, MASKED, SLOWER), ("held", HELD, EQUAL, SOONER), ("taught", HELD, SHUFFLED, TAUGHT)]
+    for id, soon, late, bound in comparisons:
         if not {soon, late} <= arms.keys():
             continue
-        for one in dataset.dim.values:
-            pair = [arms[name].sel(dim=one, drop=True) for name in (soon, late)]
-            findings += _transitions.delayed(f"log_rank_{id}[dim={one}]", f"{late} is later than {soon}", *pair)
+        for dim in dataset.dim.values:
+            pair = [arms[name].sel(dim=dim, drop=True) for name in (soon, late)]
+            findings += _transitions.delayed(f"log_rank_{id}[dim={dim}]", f"{late} is later than {soon}", *pair)
         ratio = estimates.geometric_mean(arms[late]["observed_time"] / arms[soon]["observed_time"])
         findings += checks.above(f"ratio_{id}", f"time (or that of the end), {late} / {soon}", ratio, bound)
     return findings
@@ -66,10 +66,10 @@ def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]
 
 def figure(dataset: xr.Dataset):
     """Accuracy among the labels of the context against training, a panel for each arm, a line for each network."""
-    shown = dataset[["accuracy"]].isel(dim=0, drop=True)
+    part = dataset[["accuracy"]].isel(dim=0, drop=True)
     arms = [name for name in ARMS if name in dataset.intervention.values]
     rows = [Panel(None, line="accuracy", at={"intervention": name}, ylim=(0.0, 1.05)) for name in arms]
-    return panels(shown, rows, x="step", hue="seed", line_x="step", columns=2)
+    return panels(part, rows, x="step", hue="seed", line_x="step", columns=2)
 
 
 claim = Claim(

@@ -30,20 +30,22 @@ def measure(point, *, key, unmasked=False, shuffled=False):
     def curves(seed):
         of_test, of_order = jax.random.split(jax.random.fold_in(key, 2**31 + seed))
         begin = _networks.start(seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim)
-        many, network = begin.task, begin.network
-        few = dataclasses.replace(many, label_vectors=many.label_vectors[: point.pairs])
-        fewer = eqx.tree_at(last_matrix, network, last_matrix(network)[:, : point.pairs])
-        arms = {MORE: (many, network), EQUAL: (few, fewer)}
-        arms |= {MASKED: (many if unmasked else among_context(many), network)}
+        task, network = begin.task, begin.network
+        equal_task = dataclasses.replace(task, label_vectors=task.label_vectors[: point.pairs])
+        equal_network = eqx.tree_at(last_matrix, network, last_matrix(network)[:, : point.pairs])
+        arms = {MORE: (task, network), EQUAL: (equal_task, equal_network)}
+        arms |= {MASKED: (task if unmasked else among_context(task), network)}
         after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}  # pyright: ignore[reportCallIssue]
-        found = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}
+        results = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}
         for name in {HELD, SHUFFLED, FREE} & set(point.intervention):
-            donor = after[MORE][before_the_jump(found[MORE]["accuracy"], point)]
-            supplied = with_reading(fewer, donor, of_order if shuffled or name == SHUFFLED else None)
-            networks = trained(few, supplied, point, begin.of_prompts, free=None if name == FREE else all_else)
-            found[name] = measured(networks, few, of_test, point.prompts)
+            donor = after[MORE][before_the_jump(results[MORE]["accuracy"], point)]
+            readout_network = with_reading(equal_network, donor, of_order if shuffled or name == SHUFFLED else None)
+            networks = trained(
+                equal_task, readout_network, point, begin.of_prompts, free=None if name == FREE else all_else
+            )
+            results[name] = measured(networks, equal_task, of_test, point.prompts)
         return {
-            name: (("intervention", "step"), np.stack([found[arm][name] for arm in point.intervention]))
+            name: (("intervention", "step"), np.stack([results[arm][name] for arm in point.intervention]))
             for name in ("accuracy", "outside_probability")
         }
 
@@ -52,8 +54,8 @@ def measure(point, *, key, unmasked=False, shuffled=False):
 
 def before_the_jump(accuracy, point):
     """The last kept step within 0.8 of the time of the jump; of all steps where there is none."""
-    jumped = accuracy > (1 + 1 / point.pairs) / 2
-    time = point.step[int(np.argmax(jumped)) if jumped.any() else -1]
+    after = accuracy > (1 + 1 / point.pairs) / 2
+    time = point.step[int(np.argmax(after)) if after.any() else -1]
     return int(np.searchsorted(point.step, WITHIN * time, side="right")) - 1
 
 
@@ -95,8 +97,10 @@ def with_reading(network, donor, order=None):
     if order is not None:
         leaves, shape = jax.tree.flatten(parts)
         keys = jax.random.split(order, len(leaves))
-        mixed = [jax.random.permutation(k, one.ravel()).reshape(one.shape) for k, one in zip(keys, leaves, strict=True)]
-        parts = jax.tree.unflatten(shape, mixed)
+        values = [
+            jax.random.permutation(k, leaf.ravel()).reshape(leaf.shape) for k, leaf in zip(keys, leaves, strict=True)
+        ]
+        parts = jax.tree.unflatten(shape, values)
     return eqx.tree_at(reading, network, parts)
 
 
@@ -105,26 +109,26 @@ def measured(after, task, key, prompts):
 
     The probability is what the objective leaves to them: none where they are masked.
     """
-    arrays, rest = zip(*(eqx.partition(network, eqx.is_array) for network in after), strict=True)
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
-    accuracy, outside = _measured(stacked, rest[0], task, key, prompts)
+    arrays, static = zip(*(eqx.partition(network, eqx.is_array) for network in after), strict=True)
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+    accuracy, outside = _measured(stack, static[0], task, key, prompts)
     return {"accuracy": np.asarray(accuracy, float), "outside_probability": np.asarray(outside, float)}
 
 
 @eqx.filter_jit
-def _measured(arrays, rest, task, key, prompts):
-    asked, among = task.sample_many(prompts, key=key), among_context(task)
+def _measured(arrays, static, task, key, prompts):
+    batch, among = task.sample_many(prompts, key=key), among_context(task)
 
     def at(step):
-        network = eqx.combine(step, rest)
+        network = eqx.combine(step, static)
 
-        def one(prompt):
+        def answer(prompt):
             logits = network(prompt)
             # A difference of cross-entropies of one label: ln of the probability of the context's labels.
             inside = jnp.exp(among.loss(logits, prompt) - task.loss(logits, prompt))
             return among.accuracy(logits, prompt)[-1], 1 - inside[-1]
 
-        rows = jax.lax.map(one, asked, batch_size=min(TOGETHER, prompts))
+        rows = jax.lax.map(answer, batch, batch_size=min(TOGETHER, prompts))
         return jax.tree.map(jnp.mean, rows)
 
     return jax.lax.map(at, arrays)
@@ -132,8 +136,8 @@ def _measured(arrays, rest, task, key, prompts):
 
 def _masked(logits, prompt):
     """Logits of labels that the context does not show are as good as minus infinity."""
-    shown = prompt.labels[:-1, None] == jnp.arange(logits.shape[1], dtype=prompt.labels.dtype)[None]
-    return jnp.where(jnp.any(shown, axis=0)[None], logits, -1e9)
+    present = prompt.labels[:-1, None] == jnp.arange(logits.shape[1], dtype=prompt.labels.dtype)[None]
+    return jnp.where(jnp.any(present, axis=0)[None], logits, -1e9)
 
 
 def trained(task, network, point, key, free=None):
@@ -149,5 +153,5 @@ def trained(task, network, point, key, free=None):
         record=Record([0], keep=point.step, progress=False),
         trainable=free,
     )
-    kept = [run.trajectory.at(step) if step in run.trajectory else run.members for step in point.step]
-    return [networks.member(0) for networks in kept]
+    stages = [run.trajectory.at(step) if step in run.trajectory else run.members for step in point.step]
+    return [networks.member(0) for networks in stages]

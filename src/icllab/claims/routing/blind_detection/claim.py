@@ -26,22 +26,22 @@ theory = _detection.theory
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Do the scores stand out after an onset, which detectors beat runs without one, and which is first?"""
-    both, there = ["loss", "response"], set(map(str, dataset["kind"].values))
-    ratio = dataset["score_ratio"].sel(detector=both).rename(judged="seed")
-    enough = there >= set(KINDS) and dataset.sizes["judged"] >= FEWEST
+    detectors, kinds = ["loss", "response"], set(map(str, dataset["kind"].values))
+    ratio = dataset["score_ratio"].sel(detector=detectors).rename(judged="seed")
+    enough = kinds >= set(KINDS) and dataset.sizes["judged"] >= FEWEST
     findings = [
         *checks.above("stands_out", "highest score after onset / threshold", estimates.geometric_mean(ratio), CLEAR),
         *checks.complete("rates", f"all kinds of runs, and {FEWEST} of each to judge", enough),
     ]
-    return [*findings, *_rates(dataset, both)] if enough else findings
+    return [*findings, *_rates(dataset, detectors)] if enough else findings
 
 
-def _rates(dataset: xr.Dataset, both: list[str]) -> list[Finding]:
+def _rates(dataset: xr.Dataset, detectors: list[str]) -> list[Finding]:
     """Hits less false alarms, and the delays of the hits that two detectors share."""
     alarms, gain = dataset["alarm_step"].notnull(), _detection.gain(dataset)
     smooth = _detection.share(alarms.sel(kind="falls", detector="loss", drop=True), "judged")
     return [
-        *checks.above("beats", "hits - alarms without an onset", gain.sel(detector=both), BEATS),
+        *checks.above("beats", "hits - alarms without an onset", gain.sel(detector=detectors), BEATS),
         *checks.below("beats_not", "hits - alarms without an onset", gain.sel(detector=["dimension"]), BEATS),
         *_detection.sooner(dataset),
         *checks.below("falls", "alarms of the loss on sums of smooth falls", smooth, SMOOTH),
@@ -58,8 +58,8 @@ def figure(dataset: xr.Dataset):
     steps = dataset["step"].values
     part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
     part = part.isel(seed=-1, drop=True).drop_vars("kind")
-    shown = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
-    return panels(shown, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
+    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
+    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
 
 
 FIXED = {"contexts": 4, "batch": 16, "start_scale": 0.03, "label_noise": 0.2, "rate": 0.1, "last": 0.15}

@@ -27,16 +27,16 @@ def answers(w, _=None):
     return w["a"] @ w["b"]
 
 
-def squared(given, data):
+def squared(predictions, data):
     """The mean over contexts of half the squared error."""
-    return jnp.mean(jnp.sum((given - data) ** 2, axis=1)) / 2
+    return jnp.mean(jnp.sum((predictions - data) ** 2, axis=1)) / 2
 
 
-def frequencies(count, kind, begun, last):
+def frequencies(count, kind, after_onset, last):
     """Of all contexts: 1/rank, and of the last one ``last``, once its data have begun, or from the start, or never."""
     law = 1 / np.arange(1.0, count)
-    there = last if kind == "start" or (kind == "planted" and begun) else 0.0
-    return np.append((1 - there) * law / law.sum(), there)
+    share = last if kind == "start" or (kind == "planted" and after_onset) else 0.0
+    return np.append((1 - share) * law / law.sum(), share)
 
 
 def trained(point, kind, onset, rng):
@@ -44,7 +44,7 @@ def trained(point, kind, onset, rng):
     count, steps = point.contexts, int(point.step[-1])
     targets = np.linalg.qr(rng.normal(size=(count, count)))[0]
     start = {name: jnp.asarray(point.start_scale * rng.normal(size=(count, count))) for name in ("a", "b")}
-    laws = np.cumsum([frequencies(count, kind, begun, point.last) for begun in (False, True)], axis=1)
+    laws = np.cumsum([frequencies(count, kind, after_onset, point.last) for after_onset in (False, True)], axis=1)
     law = laws[(np.arange(steps) >= onset).astype(int)][:, None]
     contexts = (rng.random((steps, point.batch))[:, :, None] > law[..., :-1]).sum(2)
     labels = targets[contexts] + point.label_noise * rng.normal(size=(steps, point.batch, count))
@@ -55,10 +55,10 @@ def trained(point, kind, onset, rng):
 @jax.jit
 def _descended(w, contexts, labels, rate):
     def step(w, batch):
-        some, y = batch
+        rows, y = batch
 
         def mean(w):
-            return jnp.mean(jnp.sum((w["a"][some] @ w["b"] - y) ** 2, axis=1)) / 2
+            return jnp.mean(jnp.sum((w["a"][rows] @ w["b"] - y) ** 2, axis=1)) / 2
 
         w = jax.tree.map(lambda leaf, slope: leaf - rate * slope, w, jax.grad(mean)(w))
         return w, w
@@ -71,15 +71,15 @@ def monitored(point, weights, targets, rng):
     count, target = len(targets), jnp.asarray(targets)
     plain = Weighted(jnp.full(count, 1 / count), target)
     draws = rng.dirichlet(np.ones(count), size=point.tilts)
-    tilted = {str(i): Weighted(jnp.asarray(row), target) for i, row in enumerate(draws)}
-    how = {"tilted": tilted, "observables": {"loss": plain}, "nbeta": point.nbeta, "key": jax.random.key(0)}
+    tilts = {str(i): Weighted(jnp.asarray(row), target) for i, row in enumerate(draws)}
+    options = {"tilted": tilts, "observables": {"loss": plain}, "nbeta": point.nbeta, "key": jax.random.key(0)}
     rows = []
     for i in range(len(point.step)):
         w = {name: jnp.asarray(leaf[i]) for name, leaf in weights.items()}
         route = LinearResponse(curvature=GaussNewton(squared, w, target, outputs=answers))
-        found = susceptibility(plain, w, localization=point.resolution * point.nbeta, route=route, **how)
-        size = float(np.sqrt(np.mean(found["susceptibility"].values ** 2)))
-        dimension = effective_dimension(plain, w, resolution=point.resolution, key=how["key"]).value
+        response = susceptibility(plain, w, localization=point.resolution * point.nbeta, route=route, **options)
+        size = float(np.sqrt(np.mean(response["susceptibility"].values ** 2)))
+        dimension = effective_dimension(plain, w, resolution=point.resolution, key=options["key"]).value
         rows.append((float(plain(w)), dimension, size))
     return np.array(rows)
 

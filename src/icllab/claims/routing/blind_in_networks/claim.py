@@ -28,12 +28,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     ratio = dataset["score_ratio"].sel(detector="response", drop=True).rename(judged="seed")
     if not {*KINDS} <= {*map(str, dataset["kind"].values)} or dataset.sizes["judged"] < FEWEST:
         return checks.complete("rates", f"all kinds of runs, and {FEWEST} of each to judge", False)
-    what = "highest score of the response after the onset / threshold"
-    findings = checks.above("stands_out", what, estimates.geometric_mean(ratio), 1.0)
-    gain, what = _detection.gain(dataset), "hits - alarms without an onset"
+    quantity = "highest score of the response after the onset / threshold"
+    findings = checks.above("stands_out", quantity, estimates.geometric_mean(ratio), 1.0)
+    gain, quantity = _detection.gain(dataset), "hits - alarms without an onset"
     for detector, bound in BEATS.items():
-        findings += checks.above("beats", what, gain.sel(detector=[detector]), bound)
-    return findings + checks.below("beats_not", what, gain.sel(detector=["dimension"]), MOST)
+        findings += checks.above("beats", quantity, gain.sel(detector=[detector]), bound)
+    return findings + checks.below("beats_not", quantity, gain.sel(detector=["dimension"]), MOST)
 
 
 def figure(dataset: xr.Dataset):
@@ -41,8 +41,8 @@ def figure(dataset: xr.Dataset):
     steps = dataset["step"].values
     part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
     part = part.isel(seed=-1, drop=True).drop_vars("kind")
-    shown = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
-    return panels(shown, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
+    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
+    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
 
 
 FIXED = {"program": "abcd", "symbols": 6, "length": 1, "zipf_exponent": 1.0, "noise": 0.2, "last": 0.15}

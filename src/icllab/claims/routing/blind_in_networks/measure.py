@@ -17,9 +17,9 @@ ONSET = (0.3, 0.6)  # of the run: when the data of the last program begin
 def frequencies(point, kind, onset):
     """Of all programs at every update: a power law, and ``last`` of the last: from the onset, the start, or never."""
     steps = np.arange(point.step[-1])
-    there = {"planted": steps >= onset, "never": steps < 0, "start": steps >= 0}[kind] * point.last
+    share = {"planted": steps >= onset, "never": steps < 0, "start": steps >= 0}[kind] * point.last
     law = power_law(len(point.program) - 1, point.zipf_exponent)
-    return np.concatenate([(1 - there)[:, None] * law, there[:, None]], axis=1)
+    return np.concatenate([(1 - share)[:, None] * law, share[:, None]], axis=1)
 
 
 def measure(point, *, key, silent=False):
@@ -44,10 +44,10 @@ def measure(point, *, key, silent=False):
         path = _small_transformers.descended(family, batches, optimizer=OPTIMIZER, every=point.step[0])
         return np.stack([monitored(point, family, path[i], i, rows) for i, rows in enumerate(tilts)]), onsets
 
-    found = [of_kind(kind) for kind in point.kind]
+    runs = [of_kind(kind) for kind in point.kind]
     return {
-        "monitored": (("kind", "seed", "step", "detector"), np.stack([series for series, _ in found])),
-        "onset": (("kind", "seed"), np.array([onsets for _, onsets in found])),
+        "monitored": (("kind", "seed", "step", "detector"), np.stack([series for series, _ in runs])),
+        "onset": (("kind", "seed"), np.array([onsets for _, onsets in runs])),
     }
 
 
@@ -55,7 +55,7 @@ def monitored(point, family, ways, i, tilts):
     """Loss, effective dimension and size of the response to random tilts at every record, [step, detector]."""
     even = np.full(len(point.program), 1 / len(point.program))
     resolution = jnp.asarray(point.resolution)
-    seen = _small_transformers.seen(family, ways, family.prompts[i], jnp.asarray(even), resolution)
-    to_tilts = np.einsum("rot,o,kt->rk", np.asarray(seen.response), even, tilts)
+    records = _small_transformers.seen(family, ways, family.prompts[i], jnp.asarray(even), resolution)
+    to_tilts = np.einsum("rot,o,kt->rk", np.asarray(records.response), even, tilts)
     size = np.sqrt(np.mean(to_tilts**2, axis=1))
-    return np.stack([np.asarray(seen.losses) @ even, np.asarray(seen.dimension), size], axis=1)
+    return np.stack([np.asarray(records.losses) @ even, np.asarray(records.dimension), size], axis=1)

@@ -33,20 +33,20 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     frequency = xr.DataArray(rank, coords={"program": dataset.program}) ** -numbers["zipf_exponent"]
     frequency = frequency / frequency.sum("program")
     joins = PROGRAMS[dataset.sizes["program"] - 1]
-    pi, own = frequency.sel(program=joins, drop=True), losses.sel(program=joins, drop=True)
+    pi, joining = frequency.sel(program=joins, drop=True), losses.sel(program=joins, drop=True)
     whole = dataset["whole_loss"].isel(layers=0, updates=0)
-    both = xr.concat([own, whole / pi], dim="program").assign_coords(program=[joins, WHOLE])
-    times = _times.times(both, plateau=np.log(numbers["symbols"]))["transition_time"]
-    others = (frequency * losses).sum("program") - pi * own
+    pair = xr.concat([joining, whole / pi], dim="program").assign_coords(program=[joins, WHOLE])
+    times = _times.times(pair, plateau=np.log(numbers["symbols"]))["transition_time"]
+    remainder = (frequency * losses).sum("program") - pi * joining
     fall = whole.isel(step=0, drop=True) - whole.isel(step=-1, drop=True)
     return dataset.assign(
-        own_loss=pi * own,
+        own_loss=pi * joining,
         time_ratio=times.sel(program=WHOLE, drop=True) / times.sel(program=joins, drop=True),
         joining_time=times.sel(program=joins, drop=True),
-        share=pi * (own.isel(step=0, drop=True) - own.isel(step=-1, drop=True)) / fall,
-        others_loss=others,
-        others_first=others.isel(step=0, drop=True),
-        others_most=others.max("step") / whole.isel(step=0, drop=True),
+        share=pi * (joining.isel(step=0, drop=True) - joining.isel(step=-1, drop=True)) / fall,
+        others_loss=remainder,
+        others_first=remainder.isel(step=0, drop=True),
+        others_most=remainder.max("step") / whole.isel(step=0, drop=True),
     )
 
 
@@ -54,18 +54,18 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """The whole falls as the program does, by as much and at that time; the others stay."""
     if dataset.sizes["program"] < len(PROGRAMS):
         return checks.complete("all", "all programs", False)
-    known = dataset["others_first"] < KNOWN
-    what = f"at least {ENOUGH} networks that know all others when the program joins"
-    findings = checks.complete("known", what, bool((known.sum("seed") >= ENOUGH).all()))
-    learned = bool(dataset["time_ratio"].notnull().where(known, True).all())
-    findings += checks.complete("learned", "the program is learned, and seen in the whole", learned)
-    share, ratio, most = (dataset[name].where(known) for name in ("share", "time_ratio", "others_most"))
-    what = "share of the program in the fall of the whole"
-    findings += checks.near("share", what, estimates.mean(share), 1.0, margin=NEARLY_ALL)
+    prepared_networks = dataset["others_first"] < KNOWN
+    quantity = f"at least {ENOUGH} networks that know all others when the program joins"
+    findings = checks.complete("known", quantity, bool((prepared_networks.sum("seed") >= ENOUGH).all()))
+    complete = bool(dataset["time_ratio"].notnull().where(prepared_networks, True).all())
+    findings += checks.complete("learned", "the program is learned, and seen in the whole", complete)
+    share, ratio, largest = (dataset[name].where(prepared_networks) for name in ("share", "time_ratio", "others_most"))
+    quantity = "share of the program in the fall of the whole"
+    findings += checks.near("share", quantity, estimates.mean(share), 1.0, margin=NEARLY_ALL)
     time = estimates.geometric_mean(ratio)
     findings += checks.near("time", "T of the whole / of the program", time, 1.0, margin=np.log(FACTOR))
-    what = "largest loss of the others / first loss of the whole"
-    return findings + checks.below("others", what, estimates.mean(most), MOST)
+    quantity = "largest loss of the others / first loss of the whole"
+    return findings + checks.below("others", quantity, estimates.mean(largest), MOST)
 
 
 def figure(dataset: xr.Dataset):

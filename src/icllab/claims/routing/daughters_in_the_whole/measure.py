@@ -22,17 +22,18 @@ def measure(point, *, key, known=True, forgotten=False):
     def of_seed(seed):
         of_task, of_network, of_others, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 5)
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
-        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
-        network = _transformers.transformer(task, **sizes, key=of_network)
+        network = _transformers.transformer(
+            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
+        )
         if known:
-            others = task.only(*range(len(point.program) - 1))
-            how = {"optimizer": BEFORE, "batch": point.batch, "steps": (point.updates,), "key": of_others}
-            network = _transformers.trained(others, network, **how).members.member(0)
-        how = {"optimizer": AFTER, "batch": point.batch, "steps": point.step, "key": of_prompts}
-        run = _transformers.trained(task.only(len(point.program) - 1) if forgotten else task, network, **how)
+            earlier = task.only(*range(len(point.program) - 1))
+            options = {"optimizer": BEFORE, "batch": point.batch, "steps": (point.updates,), "key": of_others}
+            network = _transformers.trained(earlier, network, **options).members.member(0)
+        options = {"optimizer": AFTER, "batch": point.batch, "steps": point.step, "key": of_prompts}
+        run = _transformers.trained(task.only(len(point.program) - 1) if forgotten else task, network, **options)
         losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
-        asked = jax.tree.map(lambda leaf: leaf[None], drawn(task, point.together, of_losses))
-        whole = np.asarray(_transformers.kept_losses(run, task, asked))[:, 0] - task.answer_entropy()
+        batch = jax.tree.map(lambda leaf: leaf[None], drawn(task, point.together, of_losses))
+        whole = np.asarray(_transformers.kept_losses(run, task, batch))[:, 0] - task.answer_entropy()
         return {"program_loss": (("program", "step"), losses), "whole_loss": (("step",), whole)}
 
     return tabulated(of_seed, seed=point.seed)

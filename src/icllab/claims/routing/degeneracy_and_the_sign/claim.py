@@ -28,18 +28,18 @@ def exact_coefficients(name: str) -> tuple[exact.LearningCoefficient, exact.Lear
     """Of the few-shot and of the zero-shot loss."""
     if name in UNITS:
         return exact.reduced_rank_regression(1, UNITS[name], DIM, 0), exact.regular(DIM)
-    few = exact.normal_crossing((1, 1)) if name == "w1 w2" else exact.power_of_norm(DIM, 2)
-    return few, exact.regular(1)
+    few_shot = exact.normal_crossing((1, 1)) if name == "w1 w2" else exact.power_of_norm(DIM, 2)
+    return few_shot, exact.regular(1)
 
 
 def theory(dataset: xr.Dataset, never_above: bool = False) -> xr.Dataset:
     """The coefficients, and the sign of their difference; ``never_above``: as if a context could only lower."""
     rows, signs = [], []
     for name in dataset["map"].values:
-        few, zero = (one.value for one in exact_coefficients(str(name)))
-        few = min(few, zero) if never_above else few
-        rows.append([zero if side == "zero_shot" else few for side in dataset["side"].values])
-        signs.append(np.sign(few - zero))
+        few_shot, zero_shot = (coefficient.value for coefficient in exact_coefficients(str(name)))
+        few_shot = min(few_shot, zero_shot) if never_above else few_shot
+        rows.append([zero_shot if side == "zero_shot" else few_shot for side in dataset["side"].values])
+        signs.append(np.sign(few_shot - zero_shot))
     return dataset.assign(
         learning_coefficient_theory=(("map", "side"), np.array(rows)), coefficient_sign_theory=("map", np.array(signs))
     )
@@ -48,19 +48,19 @@ def theory(dataset: xr.Dataset, never_above: bool = False) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Every coefficient within 5 %, the sign of every difference, and of the density that is to set it."""
     dataset = dataset.isel(particles=-1, drop=True)
-    found, known = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
+    estimate, formula = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
     sign, density = dataset["coefficient_sign_theory"], dataset["density_sign"]
     gap = estimates.stored(dataset, "coefficient_difference")
     ties = dataset["map"].values[(sign == 0).values]
-    some = Estimate(gap.value.sel(map=ties), gap.error.sel(map=ties))
-    there = {str(name) for name in dataset["map"].values}
+    tie_gap = Estimate(gap.value.sel(map=ties), gap.error.sel(map=ties))
+    names = {str(name) for name in dataset["map"].values}
     return [
-        *checks.near("coefficient", "coefficient, multiplicity taken out", found, known, margin=MARGIN * known),
+        *checks.near("coefficient", "coefficient, multiplicity taken out", estimate, formula, margin=MARGIN * formula),
         *checks.equal("sign", "sign of few-shot less zero-shot", dataset["coefficient_sign"], sign),
         *checks.equal("density", "sign of the density's exponent", density, sign),
-        *checks.near("tie", "zero-shot - few-shot where they tie", some, 0.0, margin=LEVEL),
+        *checks.near("tie", "zero-shot - few-shot where they tie", tie_gap, 0.0, margin=LEVEL),
         *checks.complete("quiet", "no warning", float(dataset["annealing_warnings"].sum()) == 0),
-        *checks.complete("maps", "every map", there >= set(MAPS)),
+        *checks.complete("maps", "every map", names >= set(MAPS)),
     ]
 
 

@@ -22,12 +22,12 @@ def map_of(name, away):
 def measure(point, *, key, away=0.0):
     """One cell: coefficients with their errors, and the signs as the diagnostic tells them."""
     context_map, at = map_of(point.map, away)
-    there = context_map(at)
+    image = context_map(at)
 
     def zero_shot(u):
-        return jnp.sum((u - there) ** 2) / 2
+        return jnp.sum((u - image) ** 2) / 2
 
-    found = context_coefficients(
+    coefficients = context_coefficients(
         lambda w: zero_shot(context_map(w)),
         zero_shot,
         context_map,
@@ -37,14 +37,14 @@ def measure(point, *, key, away=0.0):
         key=key,
         sampler=SMC(particles=point.particles, repeats=point.repeats),
     ).sel(side=list(point.side))
-    told = {"vanishes": 1, "tie": 0, "diverges": -1}
+    values = {"vanishes": 1, "tie": 0, "diverges": -1}
     return {
-        "learning_coefficient": (("side",), found["estimate"].values),
-        "learning_coefficient_error": (("side",), found["estimate_error"].values),
-        "fitted_multiplicity": (("side",), found["multiplicity"].values.astype(float)),
-        "coefficient_difference": ((), float(found["difference"])),
-        "coefficient_difference_error": ((), float(found["difference_error"])),
-        "coefficient_sign": ((), np.float64(SIGNS[found.attrs["sign"]])),
-        "density_sign": ((), np.float64(told[found.attrs["density"]])),
-        "annealing_warnings": ((), len(found.attrs["warnings"])),
+        "learning_coefficient": (("side",), coefficients["estimate"].values),
+        "learning_coefficient_error": (("side",), coefficients["estimate_error"].values),
+        "fitted_multiplicity": (("side",), coefficients["multiplicity"].values.astype(float)),
+        "coefficient_difference": ((), float(coefficients["difference"])),
+        "coefficient_difference_error": ((), float(coefficients["difference_error"])),
+        "coefficient_sign": ((), np.float64(SIGNS[coefficients.attrs["sign"]])),
+        "density_sign": ((), np.float64(values[coefficients.attrs["density"]])),
+        "annealing_warnings": ((), len(coefficients.attrs["warnings"])),
     }

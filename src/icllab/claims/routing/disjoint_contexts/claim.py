@@ -30,14 +30,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     if AFTER not in dataset.stage:
         return checks.complete("trained", "trained networks", False)
     after, before = (dataset.sel(stage=stage, drop=True) for stage in (AFTER, BEFORE))
-    learned = bool((after["largest_loss"] < LEARNED).all())
-    findings = checks.complete("learned", "the programs are learned", learned)
-    fitted = (dataset["converged"] == 1).all("stage")
-    what = f"at least {ENOUGH} networks of which all fits have converged"
-    findings += checks.complete("fitted", what, bool((fitted.sum("seed") >= ENOUGH).all()))
-    lower = estimates.geometric_mean((after["overlap"] / before["overlap"]).where(fitted))
+    low_loss = bool((after["largest_loss"] < LEARNED).all())
+    findings = checks.complete("learned", "the programs are learned", low_loss)
+    fits = (dataset["converged"] == 1).all("stage")
+    quantity = f"at least {ENOUGH} networks of which all fits have converged"
+    findings += checks.complete("fitted", quantity, bool((fits.sum("seed") >= ENOUGH).all()))
+    lower = estimates.geometric_mean((after["overlap"] / before["overlap"]).where(fits))
     findings += checks.below("lower", "overlap after training / before", lower, LOWER)
-    ratio = estimates.geometric_mean(away.sel(stage=AFTER, drop=True).where(fitted))
+    ratio = estimates.geometric_mean(away.sel(stage=AFTER, drop=True).where(fits))
     return findings + checks.above("not_disjoint", "overlap after training / of independent directions", ratio, TIMES)
 
 
@@ -45,9 +45,9 @@ def figure(dataset: xr.Dataset):
     """Overlaps before and after training beside those of independent directions, and ranks."""
     lines = dataset[["overlap", "context_rank"]].assign(overlap_line=dataset["independent"].mean("seed"))
     rows = [Panel("overlap", "overlap_line", yscale="log"), Panel("context_rank")]
-    one = lines.isel(layers=0, width=0, drop=True)
-    one = one.sel(stage=[stage for stage in (BEFORE, AFTER) if stage in one.stage])
-    return panels(one, rows, x="stage", line_name="independent directions")
+    part = lines.isel(layers=0, width=0, drop=True)
+    part = part.sel(stage=[stage for stage in (BEFORE, AFTER) if stage in part.stage])
+    return panels(part, rows, x="stage", line_name="independent directions")
 
 
 claim = Claim(

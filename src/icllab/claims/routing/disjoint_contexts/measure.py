@@ -26,21 +26,22 @@ def measure(point, *, key, independent=False, trained=True):
         of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_losses))])
         task = _transformers.task(point.programs, point, exponent=point.zipf_exponent, key=of_task)
-        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
-        network = _transformers.transformer(task, **sizes, key=of_network)
-        contexts, asked = [point.programs.index(name) for name in point.contexts], queries(task, rng)
+        network = _transformers.transformer(
+            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
+        )
+        contexts, batch = [point.programs.index(name) for name in point.contexts], queries(task, rng)
 
         def at(stage):
             model, loss = network, np.nan
             if stage == "after":
                 steps = (point.updates if trained else 1,)
-                how = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": steps, "key": of_prompts}
-                run = _transformers.trained(task, network, **how)
+                options = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": steps, "key": of_prompts}
+                run = _transformers.trained(task, network, **options)
                 model = run.members.member(0)
                 losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
                 loss = losses[contexts].max()
-            how = {"subspace": None, "queries": asked, "query_length": point.length + 1, "solver": SOLVER}
-            ranks = [context_rank(model, task, program_alone(task, c), **how, key=of_losses) for c in contexts]
+            options = {"subspace": None, "queries": batch, "query_length": point.length + 1, "solver": SOLVER}
+            ranks = [context_rank(model, task, program_alone(task, c), **options, key=of_losses) for c in contexts]
             return summary([drawn(rank, rng) for rank in ranks] if independent else ranks) | {"largest_loss": loss}
 
         return tabulated(at, stage=point.stage)
@@ -73,8 +74,8 @@ def summary(ranks):
     pairs = list(itertools.combinations(ranks, 2))
     weights = ranks[0].basis.shape[1]
     return {
-        "overlap": float(np.mean([one.overlap(other) for one, other in pairs])),
-        "independent": float(np.mean([max(one.rank, other.rank) / weights for one, other in pairs])),
-        "context_rank": float(np.mean([one.rank for one in ranks])),
-        "converged": float(all(one.converged for one in ranks)),
+        "overlap": float(np.mean([rank.overlap(second) for rank, second in pairs])),
+        "independent": float(np.mean([max(rank.rank, second.rank) / weights for rank, second in pairs])),
+        "context_rank": float(np.mean([rank.rank for rank in ranks])),
+        "converged": float(all(rank.converged for rank in ranks)),
     }

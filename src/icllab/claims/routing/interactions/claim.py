@@ -26,8 +26,8 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Times at which programs are learned, and their ratio; where beside others one is not learned, a lower bound."""
     plateau, losses = np.log(fixed_values(dataset)["symbols"]), dataset["program_loss"].isel(layers=0)
     kinds = dataset.training.values
-    found = [_times.times(losses.sel(training=kind), plateau=plateau).drop_vars("layers") for kind in kinds]
-    times = xr.concat(found, dim=dataset.training)
+    parts = [_times.times(losses.sel(training=kind), plateau=plateau).drop_vars("layers") for kind in kinds]
+    times = xr.concat(parts, dim=dataset.training)
     ratio = times["observed_time"].sel(training=TOGETHER, drop=True)
     ratio = ratio / times["transition_time"].sel(training=ALONE, drop=True)
     return dataset.merge(times).assign(time_ratio=ratio)
@@ -38,24 +38,24 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     ratio = dataset["time_ratio"]
     if dataset.sizes["program"] < len(PROGRAMS):
         return checks.complete("all", "all programs", False)
-    learned = bool((dataset["transitioned"].sel(training=ALONE) == 1).all())
-    findings = checks.complete("learned", "every program is learned alone", learned)
+    complete = bool((dataset["transitioned"].sel(training=ALONE) == 1).all())
+    findings = checks.complete("learned", "every program is learned alone", complete)
     mean = estimates.geometric_mean(ratio)
     findings += checks.above("later", "T beside others / alone", mean, 1.0)
-    alone = xr.DataArray(np.log(dataset["transition_time"].sel(training=ALONE, drop=True)))
-    beyond = mean / np.exp(alone.std("seed", ddof=1))
+    log_times = xr.DataArray(np.log(dataset["transition_time"].sel(training=ALONE, drop=True)))
+    beyond = mean / np.exp(log_times.std("seed", ddof=1))
     return findings + checks.above("beyond_spread", "T beside others / alone, over the spread alone", beyond, 1.0)
 
 
 def figure(dataset: xr.Dataset):
     """Geometric means of times and of ratios for every program; a program that is not learned has the last step."""
-    shown = xr.Dataset(attrs=dataset.attrs)
+    means = xr.Dataset(attrs=dataset.attrs)
     for name in ("observed_time", "time_ratio"):
         mean = estimates.geometric_mean(dataset[name])
         value = np.exp(mean.value)
-        shown = shown.assign({name: value, f"{name}_error": value * mean.error})
+        means = means.assign({name: value, f"{name}_error": value * mean.error})
     rows = [Panel("observed_time", hue="training", yscale="log"), Panel("time_ratio", yscale="log")]
-    return panels(shown, rows, x="program")
+    return panels(means, rows, x="program")
 
 
 BOTH = {"training": (TOGETHER, ALONE)}

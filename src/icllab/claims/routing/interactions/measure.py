@@ -25,15 +25,21 @@ def measure(point, *, key, apart=False):
         network = _transformers.transformer(
             task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
         )
-        how = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": point.step, "key": of_prompts}
 
         def losses(weights):
-            run = _transformers.trained(_transformers.Counted(task, jnp.asarray(weights)), network, **how)
+            run = _transformers.trained(
+                _transformers.Counted(task, jnp.asarray(weights)),
+                network,
+                optimizer=OPTIMIZER,
+                batch=point.batch,
+                steps=point.step,
+                key=of_prompts,
+            )
             return _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
 
-        each = np.eye(len(point.program), dtype=np.float32)
-        alone = np.stack([losses(weights)[c] for c, weights in enumerate(each)])
-        found = {"alone": alone, "together": alone if apart else losses(each.sum(axis=0))}
-        return {"program_loss": (("training", "program", "step"), np.stack([found[kind] for kind in point.training]))}
+        units = np.eye(len(point.program), dtype=np.float32)
+        single = np.stack([losses(weights)[c] for c, weights in enumerate(units)])
+        runs = {"alone": single, "together": single if apart else losses(units.sum(axis=0))}
+        return {"program_loss": (("training", "program", "step"), np.stack([runs[kind] for kind in point.training]))}
 
     return tabulated(of_seed, seed=point.seed)

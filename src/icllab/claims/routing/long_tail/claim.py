@@ -43,9 +43,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """At one length some functions and a tail are learned from context, few and many are not; and at several."""
     last = dataset.sel(step=[step for step in dataset.step.values if step <= UPDATES]).isel(step=-1, drop=True)
-    what = "accuracy on functions of the training, with the query among the items shown"
-    begun = 2 / fixed_values(dataset)["label_count"]
-    findings = checks.above("begun", what, estimates.mean(last["accuracy"].sel(test_set="known", drop=True)), begun)
+    quantity = "accuracy on functions of the training, with the query among the items shown"
+    floor = 2 / fixed_values(dataset)["label_count"]
+    findings = checks.above("begun", quantity, estimates.mean(last["accuracy"].sel(test_set="known", drop=True)), floor)
     whole = set(TESTS) <= set(dataset.test_set.values) and int(dataset.step.max()) >= UPDATES
     for pool in (name for name in POOLS if whole and name in dataset.pool.values):
         findings += _of_pool(pool, last.sel(pool=pool))
@@ -58,17 +58,19 @@ def _of_pool(pool: str, last: xr.Dataset) -> list[Finding]:
     accuracy, findings = last["accuracy"], []
     lengths = [name for name in LENGTHS if name in last.lengths.values and name in JUDGED[pool]]
     for test in ("new", "edited"):
-        found = estimates.mean(accuracy.sel(test_set=test, lengths=lengths))
+        estimate = estimates.mean(accuracy.sel(test_set=test, lengths=lengths))
         side, name = (checks.above, "learned") if pool in ("some", "tail") else (checks.below, "not_learned")
-        findings += side(name, f"accuracy on {test} functions", found, LEARNED)
+        findings += side(name, f"accuracy on {test} functions", estimate, LEARNED)
     if pool == "few":
-        found = estimates.mean(accuracy.sel(test_set="unseen", lengths=lengths))
-        findings += checks.above("recalled", "accuracy on unseen queries of functions of the training", found, RECALLED)
+        estimate = estimates.mean(accuracy.sel(test_set="unseen", lengths=lengths))
+        findings += checks.above(
+            "recalled", "accuracy on unseen queries of functions of the training", estimate, RECALLED
+        )
     if pool == "many" and set(LENGTHS) <= set(last.lengths.values):
-        edited = accuracy.sel(test_set="edited", drop=True)
-        several, one = (edited.sel(lengths=name, drop=True) for name in reversed(LENGTHS))
-        what = "accuracy on edited functions at several lengths - at one"
-        findings += checks.above("several_lengths", what, estimates.mean(several - one))
+        accuracies = accuracy.sel(test_set="edited", drop=True)
+        many_lengths, one_length = (accuracies.sel(lengths=name, drop=True) for name in reversed(LENGTHS))
+        quantity = "accuracy on edited functions at several lengths - at one"
+        findings += checks.above("several_lengths", quantity, estimates.mean(many_lengths - one_length))
     if pool != "many":
         recall = estimates.mean(last["recall_accuracy"].sel(test_set="edited", drop=True))
         findings += checks.below("level", "accuracy of recall on edited functions", recall, RECALLED)
@@ -85,8 +87,8 @@ def figure(dataset: xr.Dataset):
         for test, line in lines.items()
         for length in lengths
     ]
-    shown = dataset.sel(pool=[name for name in POOLS if name in dataset.pool.values])
-    return panels(shown, rows, x="step", hue="pool", line_name="any label of the context", columns=len(lengths))
+    part = dataset.sel(pool=[name for name in POOLS if name in dataset.pool.values])
+    return panels(part, rows, x="step", hue="pool", line_name="any label of the context", columns=len(lengths))
 
 
 FEW = {"pool": ("few",), "seed": tuple(range(4))}

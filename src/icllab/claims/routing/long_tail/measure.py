@@ -34,19 +34,26 @@ def measure(point, *, key, shown=None, leaked=False, shuffled=False):
         task = eqx.tree_at(lambda t: t.shown, task, jnp.asarray(point.shown if shown is None else shown))
         keys = {name: jax.random.fold_in(of_tests, i) for i, name in enumerate(tests)}
         prompts = {name: _examples.drawn(tests[name], point.prompts, keys[name]) for name in point.test_set}
-        asked = jax.tree.map(lambda *parts: jnp.stack(parts), *prompts.values())
-        sizes = {"width": point.width, "layers": point.layers, "heads": point.heads}
-        network = _examples.transformer(task, **sizes, key=of_network)
+        batch = jax.tree.map(lambda *parts: jnp.stack(parts), *prompts.values())
+        network = _examples.transformer(task, width=point.width, layers=point.layers, heads=point.heads, key=of_network)
 
         def at(lengths):
-            several = tuple(range(1, point.pairs + 1))
-            own = dataclasses.replace(
-                task, shuffled=shuffled, lengths=several if lengths == "several" else several[-1:]
+            all_lengths = tuple(range(1, point.pairs + 1))
+            training = dataclasses.replace(
+                task, shuffled=shuffled, lengths=all_lengths if lengths == "several" else all_lengths[-1:]
             )
-            how = {"steps": max(point.step), "batch": point.batch, "optimizer": OPTIMIZER, "positions": "last"}
             record = Record([0], keep=point.step, progress=False)
-            run = icl.fit(network, own, key=of_prompts, record=record, **how)
-            return {"accuracy": (("step", "test_set"), _examples.accuracies(run, asked))}
+            run = icl.fit(
+                network,
+                training,
+                key=of_prompts,
+                record=record,
+                steps=max(point.step),
+                batch=point.batch,
+                optimizer=OPTIMIZER,
+                positions="last",
+            )
+            return {"accuracy": (("step", "test_set"), _examples.accuracies(run, batch))}
 
         recall = np.array([_examples.recalled(task, prompts[name]) for name in point.test_set])
         return tabulated(at, lengths=point.lengths) | {"recall_accuracy": (("test_set",), recall)}
@@ -56,20 +63,26 @@ def measure(point, *, key, shown=None, leaked=False, shuffled=False):
 
 def pool(point, key):
     """Contexts of N pairs, of functions with uniform labels."""
-    count, tailed = POOLS[point.pool]
+    count, has_tail = POOLS[point.pool]
     table = jax.random.randint(key, (count, point.items), 0, point.label_count, jnp.int32)
-    frequencies = jnp.asarray(power_law(count, point.zipf_exponent if tailed else 0.0), float)
-    sizes = {"lengths": (point.pairs,), "items": point.items, "labels": point.label_count}
-    return _examples.ShownFunctions(table, frequencies, jnp.asarray(point.shown), **sizes)
+    frequencies = jnp.asarray(power_law(count, point.zipf_exponent if has_tail else 0.0), float)
+    return _examples.ShownFunctions(
+        table,
+        frequencies,
+        jnp.asarray(point.shown),
+        lengths=(point.pairs,),
+        items=point.items,
+        labels=point.label_count,
+    )
 
 
 def tests_of(task, *, leaked, shuffled):
     """What networks are asked, of N pairs."""
-    shown, unseen = (eqx.tree_at(lambda t: t.shown, task, jnp.asarray(p)) for p in (1.0, 0.0))
+    present, unseen = (eqx.tree_at(lambda t: t.shown, task, jnp.asarray(p)) for p in (1.0, 0.0))
     tests = {
-        "known": shown,
+        "known": present,
         "unseen": unseen,
-        "new": shown if leaked else dataclasses.replace(shown, table=None),
-        "edited": dataclasses.replace(shown, edited=not leaked),
+        "new": present if leaked else dataclasses.replace(present, table=None),
+        "edited": dataclasses.replace(present, edited=not leaked),
     }
     return {name: dataclasses.replace(test, shuffled=shuffled) for name, test in tests.items()}

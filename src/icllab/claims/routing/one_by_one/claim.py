@@ -33,22 +33,22 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     rank = [1.0 + PROGRAMS.index(name) for name in dataset.program.values]
     frequency = xr.DataArray(rank, coords={"program": dataset.program}) ** -numbers["zipf_exponent"]
     losses = dataset["program_loss"]
-    found = [_times.times(losses.sel(layers=b), plateau=np.log(numbers["symbols"])) for b in dataset.layers.values]
+    parts = [_times.times(losses.sel(layers=b), plateau=np.log(numbers["symbols"])) for b in dataset.layers.values]
     dataset = dataset.assign(frequency=frequency / frequency.sum("program"))
-    return dataset.merge(xr.concat(found, dim=dataset.layers))
+    return dataset.merge(xr.concat(parts, dim=dataset.layers))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Frequent functions come first, but T falls more slowly than in proportion; early compositions do not wait."""
     single = functions(dataset)
     if dataset.step.max() < STEPS[-1] or dataset.layers.max() < DEEP:
-        what = "networks of two layers, and as many steps as it takes to learn all programs"
-        return checks.complete("all", what, False)
+        quantity = "networks of two layers, and as many steps as it takes to learn all programs"
+        return checks.complete("all", quantity, False)
     order = _times.concordance(single, single["frequency"])
-    what = "pairs of functions of which the more frequent is learned first"
-    findings = checks.above("order", what, estimates.mean(order), CHANCE)
-    missed = int((dataset["transitioned"] == 0).sum())
-    findings += checks.complete("all", "every program is learned", missed == 0)
+    quantity = "pairs of functions of which the more frequent is learned first"
+    findings = checks.above("order", quantity, estimates.mean(order), CHANCE)
+    failures = int((dataset["transitioned"] == 0).sum())
+    findings += checks.complete("all", "every program is learned", failures == 0)
     slope = estimates.mean(_times.slope(single, single["frequency"])["slope"])
     findings += checks.below("later", "slope of ln T on ln frequency", slope, 0.0)
     findings += checks.above("less_than_in_proportion", "slope of ln T on ln frequency", slope, -1.0)
@@ -73,24 +73,24 @@ def waited(dataset: xr.Dataset, compositions: tuple[str, ...]) -> xr.DataArray:
 
 def figure(dataset: xr.Dataset):
     """Times against frequency, and losses of four programs along training."""
-    one = dataset.isel(layers=-1, drop=True)
+    part = dataset.isel(layers=-1, drop=True)
     kind = np.where(
-        one.program.isin(EARLY), "early composition", np.where(one.program.isin(LATE), "late composition", "function")
+        part.program.isin(EARLY), "early composition", np.where(part.program.isin(LATE), "late composition", "function")
     )
     kinds = xr.DataArray(["function", "early composition", "late composition"], dims="kind")
-    times = one["transition_time"].where(kinds == xr.DataArray(kind, dims="program"))
-    times = times.assign_coords(program=one["frequency"].values, kind=kinds).rename(program="frequency")
-    line = _times.slope(functions(one), functions(one)["frequency"]).mean("seed")
-    fitted = np.exp(line["intercept"] + line["slope"] * np.log(times["frequency"]))
-    shown = one[["program_loss"]].sel(program=[name for name in SHOWN if name in one.program])
-    both = xr.Dataset({"transition_time": times, "transition_time_line": fitted}, attrs=dataset.attrs).merge(
-        shown.rename(program="context")
+    times = part["transition_time"].where(kinds == xr.DataArray(kind, dims="program"))
+    times = times.assign_coords(program=part["frequency"].values, kind=kinds).rename(program="frequency")
+    coefficients = _times.slope(functions(part), functions(part)["frequency"]).mean("seed")
+    line = np.exp(coefficients["intercept"] + coefficients["slope"] * np.log(times["frequency"]))
+    losses = part[["program_loss"]].sel(program=[name for name in SHOWN if name in part.program])
+    table = xr.Dataset({"transition_time": times, "transition_time_line": line}, attrs=dataset.attrs).merge(
+        losses.rename(program="context")
     )
     rows = [
         Panel("transition_time", "transition_time_line", x="frequency", hue="kind", xscale="log", yscale="log"),
         Panel("program_loss", x="step", hue="context", xscale="log"),
     ]
-    return panels(both, rows, x="step", hue="context", line_name="least squares")
+    return panels(table, rows, x="step", hue="context", line_name="least squares")
 
 
 claim = Claim(

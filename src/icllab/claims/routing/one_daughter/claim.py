@@ -38,10 +38,10 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     changes = np.array(
         [_changes(d, t, dataset.step.values) for d, t in zip(dimension.values, time.values, strict=True)]
     )
-    own = np.diagonal(changes, axis1=1, axis2=2)
-    others = (changes.sum(axis=2) - own) / max(1, changes.shape[1] - 1)
-    found = {"dimension_ratio": own, "relative_ratio": own - others}
-    return dataset.assign({name: (("seed", "program"), np.exp(values)) for name, values in found.items()}).assign(
+    diagonal = np.diagonal(changes, axis1=1, axis2=2)
+    remainder = (changes.sum(axis=2) - diagonal) / max(1, changes.shape[1] - 1)
+    changes_of = {"dimension_ratio": diagonal, "relative_ratio": diagonal - remainder}
+    return dataset.assign({name: (("seed", "program"), np.exp(values)) for name, values in changes_of.items()}).assign(
         ratio_line=xr.ones_like(dataset.program, dtype=float), transition_time=time
     )
 
@@ -70,30 +70,30 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Effective dimensions rise around their own program's time, and more than others do then."""
     if dataset.sizes["program"] < len(PROGRAMS) or dataset.step.max() < STEPS[-1]:
         return checks.complete("all", "all programs until they are learned", False)
-    known = dataset["dimension_ratio"].notnull().sum("program")
-    what = f"at least {ENOUGH} programs of every network are learned in time"
-    findings = checks.complete("learned", what, bool((known >= ENOUGH).all()))
+    timely = dataset["dimension_ratio"].notnull().sum("program")
+    quantity = f"at least {ENOUGH} programs of every network are learned in time"
+    findings = checks.complete("learned", quantity, bool((timely >= ENOUGH).all()))
     for name, words in (("dimension_ratio", ""), ("relative_ratio", " / that of other programs then")):
         of_programs = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, dataset[name]).mean("program"))
         ratio = estimates.geometric_mean(of_programs)
-        what = f"effective dimension at 2T / at T/2{words}"
-        findings += checks.above(name.removesuffix("_ratio"), what, ratio, 1.0)
+        quantity = f"effective dimension at 2T / at T/2{words}"
+        findings += checks.above(name.removesuffix("_ratio"), quantity, ratio, 1.0)
     return findings
 
 
 def figure(dataset: xr.Dataset):
     """Losses and effective dimensions of three programs along training, and both ratios of every program."""
-    one = dataset.isel(layers=0, drop=True).isel(step=slice(1, None))
-    shown = one.sel(program=[name for name in ("a", "c", "f") if name in one.program]).rename(program="context")
-    ratios = one[["dimension_ratio", "relative_ratio", "ratio_line"]]
+    part = dataset.isel(layers=0, drop=True).isel(step=slice(1, None))
+    curves = part.sel(program=[name for name in ("a", "c", "f") if name in part.program]).rename(program="context")
+    ratios = part[["dimension_ratio", "relative_ratio", "ratio_line"]]
     rows = [
         Panel("program_loss", x="step", hue="context", xscale="log"),
         Panel("effective_dimension", x="step", hue="context", xscale="log"),
         Panel("dimension_ratio", "ratio_line", x="program"),
         Panel("relative_ratio", "ratio_line", x="program"),
     ]
-    both = shown[["program_loss", "effective_dimension"]].merge(ratios).assign_attrs(dataset.attrs)
-    return panels(both, rows, x="step", hue="context", line_name="no change", columns=2)
+    table = curves[["program_loss", "effective_dimension"]].merge(ratios).assign_attrs(dataset.attrs)
+    return panels(table, rows, x="step", hue="context", line_name="no change", columns=2)
 
 
 claim = Claim(

@@ -38,13 +38,13 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     response = smoothed(dataset["own_response"].isel(layers=0, drop=True))
     response = response.sel(step=response["step"] >= FROM)
     peak = response["step"][response.argmax("step")]
-    found = {
+    variables = {
         "peak_time": peak.drop_vars("step").astype(float),
         "peak_ratio": peak.drop_vars("step") / times["transition_time"],
         "left_over": response.isel(step=-1, drop=True) / response.max("step"),
         "loss_at_peak": losses.sel(step=peak).drop_vars("step") / plateau,
     }
-    return dataset.assign(times).assign(found)
+    return dataset.assign(times).assign(variables)
 
 
 def smoothed(values: xr.DataArray) -> xr.DataArray:
@@ -54,20 +54,20 @@ def smoothed(values: xr.DataArray) -> xr.DataArray:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Peaks come before half of the loss is gone, and responses fall again; not so where a program never comes."""
-    steps, judged = dataset["step"].values, [name for name in JUDGED if name in dataset["program"]]
-    if len(judged) < len(JUDGED) or steps[-1] < STEPS[-1]:
+    steps, programs = dataset["step"].values, [name for name in JUDGED if name in dataset["program"]]
+    if len(programs) < len(JUDGED) or steps[-1] < STEPS[-1]:
         return checks.complete("all", "all programs until they are learned", False)
-    some = dataset.sel(program=judged)
-    learned = float((some["transitioned"] == 1).mean())
-    findings = checks.complete("learned", "nine of ten programs are learned", learned >= LEARNED)
-    ratio = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, some["peak_ratio"]).mean("program"))
+    part = dataset.sel(program=programs)
+    fraction = float((part["transitioned"] == 1).mean())
+    findings = checks.complete("learned", "nine of ten programs are learned", fraction >= LEARNED)
+    ratio = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, part["peak_ratio"]).mean("program"))
     findings += checks.below("before", "time of the peak / T", estimates.geometric_mean(ratio), 1.0)
     left = dataset["left_over"]
-    own = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, left.sel(program=judged)).mean("program"))
-    what = "response at the end / at its peak"
-    findings += checks.below("falls", f"{what}, of programs that come", estimates.geometric_mean(own), FALLEN)
+    remainder = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, left.sel(program=programs)).mean("program"))
+    quantity = "response at the end / at its peak"
+    findings += checks.below("falls", f"{quantity}, of programs that come", estimates.geometric_mean(remainder), FALLEN)
     never = estimates.geometric_mean(left.sel(program=ABSENT, drop=True))
-    return findings + checks.above("absent", f"{what}, of the program that never comes", never, FALLEN)
+    return findings + checks.above("absent", f"{quantity}, of the program that never comes", never, FALLEN)
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
@@ -77,19 +77,19 @@ def reduce(dataset: xr.Dataset) -> xr.Dataset:
 
 def figure(dataset: xr.Dataset):
     """Losses and responses of one network, and the time of the peak against that of the program's transition."""
-    one = dataset.isel(layers=0, drop=True)
-    shown = one[["program_loss"]].assign(own_response=smoothed(one["own_response"])).isel(seed=0)
-    kept = np.unique(np.geomspace(1, shown.sizes["step"], 40).astype(int)) - 1
-    shown = shown.isel(step=kept)
+    part = dataset.isel(layers=0, drop=True)
+    curves = part[["program_loss"]].assign(own_response=smoothed(part["own_response"])).isel(seed=0)
+    steps = np.unique(np.geomspace(1, curves.sizes["step"], 40).astype(int)) - 1
+    curves = curves.isel(step=steps)
     rows = [Panel("program_loss", xscale="log"), Panel("own_response", xscale="log", yscale="log")]
-    some = [name for name in JUDGED if name in one["program"]]
-    if "peak_ratio" in one and len(some) == len(JUDGED):
-        mean = estimates.geometric_mean(one["peak_ratio"].sel(program=some).rename(program="context"))
+    programs = [name for name in JUDGED if name in part["program"]]
+    if "peak_ratio" in part and len(programs) == len(JUDGED):
+        mean = estimates.geometric_mean(part["peak_ratio"].sel(program=programs).rename(program="context"))
         ratio = xr.apply_ufunc(np.exp, mean.value)
-        shown = shown.assign(peak_ratio=ratio, peak_ratio_error=ratio * mean.error)
-        shown = shown.assign(peak_ratio_line=xr.ones_like(ratio))
+        curves = curves.assign(peak_ratio=ratio, peak_ratio_error=ratio * mean.error)
+        curves = curves.assign(peak_ratio_line=xr.ones_like(ratio))
         rows.append(Panel("peak_ratio", "peak_ratio_line", x="context"))
-    return panels(shown, rows, x="step", hue="program", line_name="T", columns=3)
+    return panels(curves, rows, x="step", hue="program", line_name="T", columns=3)
 
 
 STEPS = tuple(range(10, 2001, 10))

@@ -23,14 +23,15 @@ def measure(point, *, key, trained=True):
     law = np.tile(pi, (point.step[-1], 1))
     rngs = [np.random.default_rng([seed, *digits]) for seed in point.seed]
     batches = [_small_transformers.Batches.of(law, family, batch=point.batch, rng=rng) for rng in rngs]
-    how = {"optimizer": OPTIMIZER if trained else STILL, "every": point.step[0]}
-    path = _small_transformers.descended(family, batches, **how)[:, np.array(point.step) // point.step[0] - 1]
+    path = _small_transformers.descended(
+        family, batches, optimizer=OPTIMIZER if trained else STILL, every=point.step[0]
+    )[:, np.array(point.step) // point.step[0] - 1]
 
     def of_seed(i):
         resolution = jnp.asarray(point.resolution)
-        seen = _small_transformers.seen(family, path[i], family.prompts[i], jnp.asarray(pi), resolution)
-        return np.asarray(seen.losses), -np.diagonal(np.asarray(seen.response), axis1=1, axis2=2)
+        records = _small_transformers.seen(family, path[i], family.prompts[i], jnp.asarray(pi), resolution)
+        return np.asarray(records.losses), -np.diagonal(np.asarray(records.response), axis1=1, axis2=2)
 
-    losses, own = (np.stack(rows) for rows in zip(*map(of_seed, range(len(point.seed))), strict=True))
+    losses, responses = (np.stack(rows) for rows in zip(*map(of_seed, range(len(point.seed))), strict=True))
     axes = ("seed", "step", "program")
-    return {"program_loss": (axes, losses), "own_response": (axes, own)}
+    return {"program_loss": (axes, losses), "own_response": (axes, responses)}

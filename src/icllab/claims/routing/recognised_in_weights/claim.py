@@ -32,9 +32,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     if "prediction" not in dataset:
         return dataset
     for name in TESTS:
-        own, null = (np.maximum(dataset[one], RESOLVED) for one in (name, f"null_{name}"))
+        fraction, null = (np.maximum(dataset[variable], RESOLVED) for variable in (name, f"null_{name}"))
         # NaN of a fraction is left as it is.
-        dataset = dataset.assign({f"{name}_ratio": own / null})
+        dataset = dataset.assign({f"{name}_ratio": fraction / null})
     plateau = float(np.log(fixed_values(dataset)["symbols"]))
     return dataset.assign(
         ratio_line=xr.ones_like(dataset["multiple"]), answer_time=halved(dataset["answer_loss"], plateau / 2)
@@ -74,38 +74,43 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Tests beat the unrelated target before the transition, and gain little on untrained networks through it."""
     unknown = float(dataset["effect"].isnull().mean())
     ends = dataset["effect"].sel(multiple=[dataset["multiple"].min(), dataset["multiple"].max()])
-    grown = of_seed(ends.isel(multiple=1, drop=True) / ends.isel(multiple=0, drop=True))
+    growth = of_seed(ends.isel(multiple=1, drop=True) / ends.isel(multiple=0, drop=True))
     findings = checks.complete("learned", "three quarters of the times are known", unknown <= MOST)
     if "prediction" not in dataset or dataset.sizes["multiple"] < len(MULTIPLES):
         return [*findings, *checks.complete("maps", "maps at all stages", False)]
-    findings += checks.above("effect", "what the program does at 4T / at T/4", estimates.geometric_mean(grown), GROWS)
+    findings += checks.above("effect", "what the program does at 4T / at T/4", estimates.geometric_mean(growth), GROWS)
     for name in TESTS:
         ratio = dataset[f"{name}_ratio"]
         before = of_seed(ratio.sel(multiple=0.25, null="unrelated", drop=True))
-        changed = change(ratio.sel(null="untrained", drop=True))
+        ratio_change = change(ratio.sel(null="untrained", drop=True))
         rows = {
             f"{name}_before": (checks.below, f"{name} at T/4 / of an unrelated target", before, 1.0),
-            f"{name}_change": (checks.above, f"{name} / untrained network's: after T / before", changed, 1 / FACTOR),
+            f"{name}_change": (
+                checks.above,
+                f"{name} / untrained network's: after T / before",
+                ratio_change,
+                1 / FACTOR,
+            ),
         }
-        for finding, (compared, what, values, bound) in rows.items():
-            findings += compared(finding, what, estimates.geometric_mean(values), bound)
+        for finding, (side, quantity, values, bound) in rows.items():
+            findings += side(finding, quantity, estimates.geometric_mean(values), bound)
     return findings
 
 
 def figure(dataset: xr.Dataset):
     """Both tests over each null, and losses of held-out answers, at multiples of a program's own time."""
-    one = dataset.isel(directions=0, updates=0, drop=True)
+    part = dataset.isel(directions=0, updates=0, drop=True)
     if "prediction" not in dataset:
-        return panels(one, [Panel("effect", yscale="log")], x="multiple", hue="context", xscale="log")
-    shown = one[["ratio_line"]]
+        return panels(part, [Panel("effect", yscale="log")], x="multiple", hue="context", xscale="log")
+    ratios = part[["ratio_line"]]
     for name in TESTS:
-        mean = estimates.geometric_mean(of_seed(one[f"{name}_ratio"]))
+        mean = estimates.geometric_mean(of_seed(part[f"{name}_ratio"]))
         value = np.exp(mean.value)
-        shown = shown.assign({f"{name}_ratio": value, f"{name}_ratio_error": value * mean.error})
+        ratios = ratios.assign({f"{name}_ratio": value, f"{name}_ratio_error": value * mean.error})
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log", ylim=(1e-2, 3e2)) for name in TESTS]
     rows.append(Panel("answer_loss", hue="answered_by"))
-    both = shown.assign(answer_loss=one["answer_loss"].mean("context"))
-    return panels(both, rows, x="multiple", hue="null", xscale="log", line_name="as the null", columns=3)
+    table = ratios.assign(answer_loss=part["answer_loss"].mean("context"))
+    return panels(table, rows, x="multiple", hue="null", xscale="log", line_name="as the null", columns=3)
 
 
 FIXED = {"program": "abcd", "symbols": 5, "length": 2, "zipf_exponent": 1.5, "width": 8, "layers": 1, "heads": 2}

@@ -50,13 +50,13 @@ def measure(point, *, key, trained=True):
 
     rows = [of_seed(i) for i in range(len(tasks))]
     contexts = [point.program.index(context) for context in point.context]
-    known = next(one for row in rows for of_context in row for one in of_context if one is not None)
-    found = {"transition_time": (("seed", "context"), times[:, contexts])}
-    for name, (axes, shape) in {name: (axes, np.shape(value)) for name, (axes, value) in known.items()}.items():
+    sample = next(cell for row in rows for of_context in row for cell in of_context if cell is not None)
+    columns = {"transition_time": (("seed", "context"), times[:, contexts])}
+    for name, (axes, shape) in {name: (axes, np.shape(value)) for name, (axes, value) in sample.items()}.items():
         empty = np.full(shape, np.nan)
-        values = [[[empty if one is None else one[name][1] for one in of] for of in row] for row in rows]
-        found[name] = (("seed", "context", "multiple", *axes), np.array(values))  # pyright: ignore[reportArgumentType]
-    return found
+        values = [[[empty if cell is None else cell[name][1] for cell in of] for of in row] for row in rows]
+        columns[name] = (("seed", "context", "multiple", *axes), np.array(values))  # pyright: ignore[reportArgumentType]
+    return columns
 
 
 def learned(losses, point):
@@ -64,8 +64,8 @@ def learned(losses, point):
     steps = point.every * np.arange(1, losses.shape[1] + 1)
     coords = {"seed": list(point.seed), "step": steps, "program": list(point.program)}
     curves = xr.DataArray(losses, coords=coords, dims=("seed", "step", "program"))
-    found = _times.times(curves, plateau=float(np.log(point.symbols)))["transition_time"]
-    return found.sel(program=list(point.program)).transpose("seed", "program").values
+    halving = _times.times(curves, plateau=float(np.log(point.symbols)))["transition_time"]
+    return halving.sel(program=list(point.program)).transpose("seed", "program").values
 
 
 def every_string(task):
@@ -89,22 +89,32 @@ def tested(network, task, context, strings, point, *, key):
     program = TokenPrompt(jnp.asarray([*task.program_tokens()[context], 0, 0], jnp.int32))
     last = asked(task, held_out)
     last = jax.vmap(lambda prompt: prompt.alone(prompt.positions - 1, size=point.length + 1))(last)
-    given = {"program": answers_after(network, program, last), "neither": answers_alone(network, last)}
-    row = {"effect": ((), float(jnp.mean(divergence("logits", given["program"], given["neither"]))))}
+    answers = {"program": answers_after(network, program, last), "neither": answers_alone(network, last)}
+    row = {"effect": ((), float(jnp.mean(divergence("logits", answers["program"], answers["neither"]))))}
     if point.directions:
         # As many rows are held out as are fitted: the others stand there several times.
-        fitted = strings[: -len(held_out)]
-        both = np.concatenate([fitted, np.resize(held_out, fitted.shape)])
-        how = {"subspace": None, "queries": asked(task, both), "query_length": point.length + 1, "solver": SOLVER}
-        found = context_map(network, task, program, directions=point.directions, draws=point.draws, key=key, **how)
-        given["map"] = answers_alone(found.weights, last)
+        training = strings[: -len(held_out)]
+        strings_all = np.concatenate([training, np.resize(held_out, training.shape)])
+        result = context_map(
+            network,
+            task,
+            program,
+            directions=point.directions,
+            draws=point.draws,
+            key=key,
+            subspace=None,
+            queries=asked(task, strings_all),
+            query_length=point.length + 1,
+            solver=SOLVER,
+        )
+        answers["map"] = answers_alone(result.weights, last)
         for name, ours in TESTS.items():
-            row[ours] = (), float(found.dataset[name])
-            row[f"null_{ours}"] = ("null",), found.dataset[f"null_{name}"].min("draw").values  # pyright: ignore[reportArgumentType]
-        row["converged"] = (), float(found.converged)
+            row[ours] = (), float(result.dataset[name])
+            row[f"null_{ours}"] = ("null",), result.dataset[f"null_{name}"].min("draw").values  # pyright: ignore[reportArgumentType]
+        row["converged"] = (), float(result.converged)
     right = first_symbols(task, context, held_out)
-    by = [name for name in point.answered_by if name in given]
-    losses = [-float(np.mean(jax.nn.log_softmax(given[name])[np.arange(len(right)), right])) for name in by]
+    by = [name for name in point.answered_by if name in answers]
+    losses = [-float(np.mean(jax.nn.log_softmax(answers[name])[np.arange(len(right)), right])) for name in by]
     return row | {"answer_loss": (("answered_by",), np.array(losses))}
 
 

@@ -41,41 +41,41 @@ def _times(values: xr.DataArray, function) -> xr.DataArray:
 
 def leads(dataset: xr.Dataset) -> xr.Dataset:
     """When the susceptibility of the loss peaks, when losses fall fastest, and by how much the first is earlier."""
-    found = {
+    times = {
         "peak_time": _times(dataset["susceptibility"].sel(observable="loss", drop=True), extreme_time),
         "posterior_time": _times(dataset["posterior_loss"], steepest_time),
         "dimension_time": _times(-dataset["effective_dimension"], steepest_time),
         "fall_time": _times(dataset["label_loss"], steepest_time),
     }
-    return xr.Dataset(found).assign(peak_lead=found["fall_time"] - found["peak_time"])
+    return xr.Dataset(times).assign(peak_lead=times["fall_time"] - times["peak_time"])
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The peak, its lead over the loss and the effective dimension, and what has the same lead."""
     times = dataset["time"].values
-    found, fine = leads(dataset), float(np.diff(times).min()) / 12**0.5
+    peaks, fine = leads(dataset), float(np.diff(times).min()) / 12**0.5
     height = abs(dataset["susceptibility"].sel(observable="loss", drop=True))
     ends = xr.concat([height.isel(time=0, drop=True), height.isel(time=-1, drop=True)], "end").max("end")
     highest = abs(dataset["susceptibility"]).max("time")
     worst = (dataset["susceptibility_error"].max("time") / highest).max("observable")
-    lead, reach = found["peak_lead"], dataset["reach"]
-    later = Estimate(found["dimension_time"] - found["peak_time"], fine)
-    apart = Estimate((found["posterior_time"] - found["peak_time"]) / lead, 0.0)
+    lead, reach = peaks["peak_lead"], dataset["reach"]
+    later = Estimate(peaks["dimension_time"] - peaks["peak_time"], fine)
+    distance = Estimate((peaks["posterior_time"] - peaks["peak_time"]) / lead, 0.0)
     every = reach.size >= 3 and dataset["nbeta"].size >= 2
     findings = [
         *checks.above("peak", "largest susceptibility / at the ends", Estimate(height.max("time") / ends, 0.0), PEAK),
         *checks.above("lead", "steepest fall of the loss - peak", Estimate(lead, fine), reach.broadcast_like(lead)),
         *checks.above("dimension", "steepest rise of the effective dimension - peak", later),
         *checks.near(
-            "together", "steepest fall of the posterior's loss - peak, over lead", apart, 0.0, margin=TOGETHER
+            "together", "steepest fall of the posterior's loss - peak, over lead", distance, 0.0, margin=TOGETHER
         ),
         *checks.complete("quiet", "no warning", float(dataset["sampler_warnings"].sum()) == 0),
         *checks.complete("accurate", "errors of the quadrature are below 2 %", bool((worst < ACCURATE).all())),
         *checks.complete("reaches", "at least three reaches, two temperatures", every),
     ]
     if reach.size > 1:
-        ordered = lead.sortby("reach")
-        ratios = ordered.isel(reach=slice(1, None)) / ordered.isel(reach=slice(-1)).values
+        by_reach = lead.sortby("reach")
+        ratios = by_reach.isel(reach=slice(1, None)) / by_reach.isel(reach=slice(-1)).values
         findings += checks.above("grows", "lead / at the reach before", Estimate(ratios, 0.0), 1.0)
     return findings
 

@@ -39,19 +39,33 @@ def measure(point, *, key, formed=0.0, tighter=1.0):
     sizes = {"pairs": point.pairs, "labels": point.labels}
     flow = induction_landscape.flow((formed, formed, 0.0), time=times[-1] + 1, **sizes)
     path = np.stack([np.interp(times, flow.time, row) for row in flow.parameters.T], axis=1)
-    plain, tilted = (Landscape(jnp.asarray(share), **sizes) for share in (0.0, 1.0))
-    seen = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
+    plain, tilt = (Landscape(jnp.asarray(share), **sizes) for share in (0.0, 1.0))
+    observables = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
     route = Quadrature(points=point.points, reach=point.span, scale=point.span * gamma**-0.5)
-    how = {"tilted": {"outside": tilted}, "observables": seen, "nbeta": point.nbeta, "localization": gamma}
-    respond = functools.partial(susceptibility, plain, route=route, key=key, **how)
-    found = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
+    respond = functools.partial(
+        susceptibility,
+        plain,
+        route=route,
+        key=key,
+        tilted={"outside": tilt},
+        observables=observables,
+        nbeta=point.nbeta,
+        localization=gamma,
+    )
+    responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
     dimensions = [effective_dimension(plain, jnp.asarray(w), resolution=point.resolution, key=key).value for w in path]
-    both = ("time", "observable")
+    axes = ("time", "observable")
     return {
         "label_loss": (("time",), induction_landscape.loss(*path.T, **sizes)),
-        "susceptibility": (both, np.stack([one["susceptibility"].values[:, 0] for one in found])),
-        "susceptibility_error": (both, np.stack([one["susceptibility_error"].values[:, 0] for one in found])),
-        "posterior_loss": (("time",), np.array([float(one["mean"].sel(observable="loss")) for one in found])),
+        "susceptibility": (axes, np.stack([response["susceptibility"].values[:, 0] for response in responses])),
+        "susceptibility_error": (
+            axes,
+            np.stack([response["susceptibility_error"].values[:, 0] for response in responses]),
+        ),
+        "posterior_loss": (
+            ("time",),
+            np.array([float(response["mean"].sel(observable="loss")) for response in responses]),
+        ),
         "effective_dimension": (("time",), np.array(dimensions)),
-        "sampler_warnings": ((), sum(bool(one.attrs["warnings"]) for one in found)),
+        "sampler_warnings": ((), sum(bool(response.attrs["warnings"]) for response in responses)),
     }
