@@ -69,7 +69,7 @@ def prompt_shape(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyA
         if prompts is None:
             raise
         hint = "task.sample_many(16, key=key) makes some"
-        raise expected("data", "prompts stacked on a leading axis", _shapes(prompts), hint) from error
+        raise expected("data", "prompts stacked on one leading axis", _shapes(prompts), hint) from error
     if record.shared is not None and _shapes(_first(record.shared)) != _shapes(prompt):
         expectation = f"prompts of the shapes that are trained on, {_shapes(prompt)}"
         raise expected("held_out", expectation, _shapes(_first(record.shared)))
