@@ -3,7 +3,18 @@
 import json
 
 import pytest
-from faults.processes import CLAIM, CLAIMS, ICL, check_command, complaint, finished, inside, run_command
+from faults.processes import (
+    CLAIM,
+    CLAIMS,
+    ICL,
+    STORE,
+    check_command,
+    complaint,
+    finished,
+    inside,
+    measured,
+    run_command,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +90,15 @@ def test_a_store_of_another_configuration_is_refused_with_the_difference(tmp_pat
     assert inside(capfd, check_command(tmp_path))[0] == 1
 
 
-def test_input_that_only_a_cell_can_refuse_leaves_no_trace(tmp_path, capfd, monkeypatch):
+def test_input_that_only_a_cell_can_refuse_is_not_tried_again_and_leaves_no_trace(tmp_path, log, capfd, monkeypatch):
     monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
-    status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
-    assert status == 2
-    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: rho: expected another" in complaint(err)
+    for words, count in (([], 5), (["--shard", "1/2"], 3)):
+        status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25", *words))
+        assert status == 2
+        assert f"{count} of {count} cells failed, 0 are kept; the first, dim=2: rho: expected" in complaint(err)
+        assert len(measured(log)) == count
+        log.unlink()
+        assert not (tmp_path / STORE / "failures").exists()
     # The store is nobody's yet: the right value needs no --fresh.
     assert inside(capfd, run_command(tmp_path))[0] == 0
 

@@ -2,36 +2,27 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
 from faults.processes import (
     CLAIM,
     CLAIMS,
     DIMS,
+    ICL,
     STORE,
     assert_same,
     cells,
     check_command,
     complaint,
-    environment,
-    finished_run,
     inside,
     leftovers,
     measured,
-    results,
     run_command,
 )
 
 import icllab
 import icllab as icl
 from icllab.core.files import DamagedFile
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The Dataset of a run that nothing happens to."""
-    return results(finished_run(tmp_path_factory.mktemp("undisturbed")))
 
 
 @pytest.mark.parametrize(
@@ -54,25 +45,21 @@ def test_a_cell_that_fails_leaves_the_others_to_go_on(fault, said, tmp_path, cap
     assert str(failure) in complaint(err)
     assert "Traceback" in failure.read_text()
     assert "cell: dim=4" in failure.read_text()
+    monkeypatch.delenv("STEADY_FAULT")
+    assert inside(capfd, run_command(tmp_path))[0] == 0
+    assert [dim for dim, _ in measured(tmp_path / "log")].count(4) == 4
+    assert not failure.parent.exists()
 
 
-def test_input_that_is_refused_is_not_tried_again(tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
-    monkeypatch.setenv("STEADY_LOG", str(tmp_path / "log"))
-    status, _, err = inside(capfd, run_command(tmp_path, "--set", "rho=0.25"))
-    assert status == 2
-    assert "5 of 5 cells failed, 0 are kept; the first, dim=2: rho: expected another" in complaint(err)
-    assert sorted(dim for dim, _ in measured(tmp_path / "log")) == sorted(DIMS)
-    assert not (tmp_path / STORE / "failures").exists()
+def test_debug_shows_where_a_worker_failed(tmp_path, capfd, monkeypatch):
+    from icllab.cli import main
 
-
-def test_so_it_is_with_workers_and_debug_shows_where(tmp_path):
-    command = run_command(tmp_path, "--debug", "--workers", "2")
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(STEADY_FAULT="raise:4"))
-    assert done.returncode == 4
-    assert "1 of 5 cells failed, 4 are kept" in complaint(done.stderr)
-    assert 'raise RuntimeError("no such luck' in done.stderr
-    assert set(cells(tmp_path)) == set(DIMS) - {4}
+    monkeypatch.setenv("STEADY_FAULT", "raise:4")
+    monkeypatch.setenv("ICL_DEBUG", "1")  # as --debug does
+    assert main(run_command(tmp_path, "--workers", "2", "--set", "dim=4")[len(ICL) :]) == 4
+    err = capfd.readouterr().err
+    assert "1 of 1 cells failed, 0 are kept" in complaint(err)
+    assert 'raise RuntimeError("no such luck' in err
 
 
 @pytest.fixture(scope="module")
@@ -95,48 +82,40 @@ def flipped(content):
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-@pytest.mark.parametrize("damage", [flipped, lambda c: c[:-100], lambda c: c[:100], lambda c: b""])
-def test_a_damaged_cell_is_named_and_computed_again(damage, whole, capfd, undisturbed):
-    path = whole / STORE / "cells" / "dim=8.nc"
-    before = cells(whole)
-    path.write_bytes(damage(path.read_bytes()))
-
-    status, out, _ = inside(capfd, check_command(whole, "--json"))
-    (answer,) = json.loads(out)["claims"]
-    assert status == 4
-    assert str(path) in answer["error"]["message"]
-    assert answer["error"]["kind"] == "environment"
-
-    status, out, _ = inside(capfd, run_command(whole, "--json"))
-    answer = json.loads(out)
-    assert status == 0
-    assert [dim for dim, _ in measured(whole / "log")] == [8]
-    assert answer["cells"] == {"computed": 1, "kept": 4}
-    assert any(f"{path} was damaged" in note for note in answer["notes"])
+def test_damaged_cells_are_named_and_computed_again(whole, tmp_path, capfd, undisturbed):
+    """Flipped, cut and empty files, another cell's, and one of another configuration."""
+    paths = {dim: whole / STORE / "cells" / f"dim={dim}.nc" for dim in DIMS}
+    icl.run(CLAIM, "small", claims=CLAIMS, out=tmp_path / "other", axes={"rho": [0.9], "dim": [16]})
+    foreign = {4: paths[32], 16: tmp_path / "other" / STORE / "cells" / "dim=16.nc"}
+    damages = {2: flipped, 8: lambda content: content[:-100]}
+    before, computed = cells(whole), len(measured(whole / "log"))
+    for dims in ({2, 4}, {8, 16}):
+        for dim in dims:
+            content = paths[dim].read_bytes()
+            paths[dim].write_bytes(foreign[dim].read_bytes() if dim in foreign else damages[dim](content))
+        status, out, _ = inside(capfd, check_command(whole, "--json"))
+        (answer,) = json.loads(out)["claims"]
+        assert (status, answer["error"]["kind"]) == (4, "environment")
+        assert str(paths[min(dims)]) in answer["error"]["message"]
+        status, out, _ = inside(capfd, run_command(whole, "--json"))
+        answer = json.loads(out)
+        assert (status, answer["cells"]) == (0, {"computed": 2, "kept": 3})
+        assert sorted(dim for dim, _ in measured(whole / "log")[computed:]) == sorted(dims)
+        computed = len(measured(whole / "log"))
+        for dim in dims:
+            assert any(f"{paths[dim]} was damaged, or another cell's" in note for note in answer["notes"])
     after = cells(whole)
-    assert {d: after[d] for d in DIMS if d != 8} == {d: before[d] for d in DIMS if d != 8}
+    assert after[32] == before[32]
     assert_same(whole, undisturbed)
     assert leftovers(whole) == []
 
 
-@pytest.mark.parametrize("foreign", ["another cell", "another configuration"])
-def test_a_file_that_is_another_cells_is_named_and_computed_again(foreign, whole, tmp_path, capfd, undisturbed):
+@pytest.mark.parametrize("cut", [100, 0])
+def test_a_file_that_is_cut_short_is_refused(cut, whole):
     path = whole / STORE / "cells" / "dim=8.nc"
-    if foreign == "another cell":
-        shutil.copy(path.with_name("dim=4.nc"), path)
-    else:
-        icl.run(CLAIM, "small", claims=CLAIMS, out=tmp_path / "other", axes={"rho": [0.9]})
-        shutil.copy(tmp_path / "other" / STORE / "cells" / path.name, path)
+    path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DamagedFile, match="dim=8"):
         icl.check(CLAIM, out=whole, claims=CLAIMS)
-    status, out, _ = inside(capfd, check_command(whole, "--json"))
-    assert status == 4
-    assert str(path) in json.loads(out)["claims"][0]["error"]["message"]
-    status, out, _ = inside(capfd, run_command(whole, "--json"))
-    answer = json.loads(out)
-    assert (status, answer["cells"]) == (0, {"computed": 1, "kept": 4})
-    assert any(f"{path} was damaged, or another cell's" in note for note in answer["notes"])
-    assert_same(whole, undisturbed)
 
 
 def test_cells_without_their_configuration_are_not_taken_for_those_of_another(tmp_path, capfd):
@@ -150,14 +129,14 @@ def test_cells_without_their_configuration_are_not_taken_for_those_of_another(tm
     assert not (tmp_path / STORE / "configuration.json").exists()
 
 
-@pytest.mark.parametrize("content", ["{}", '{"static": 3}', "", "[1]"])
-def test_a_damaged_grid_is_named_and_written_again(content, whole, capfd):
+def test_a_damaged_grid_is_named_and_written_again(whole, capfd):
     (path,) = (whole / STORE / "grids").glob("*.json")
-    path.write_text(content)
-    status, out, err = inside(capfd, check_command(whole))
-    assert status == 4
-    assert path.name in out + err
-    assert "mistake in icl" not in out + err
+    for content in ("{}", '{"static": 3}', "", "[1]"):
+        path.write_text(content)
+        status, out, err = inside(capfd, check_command(whole))
+        assert status == 4
+        assert path.name in out + err
+        assert "mistake in icl" not in out + err
     assert inside(capfd, run_command(whole))[0] == 0
     assert inside(capfd, check_command(whole))[0] == 0
 
@@ -184,12 +163,6 @@ def test_a_shard_is_told_of_the_cells_that_failed_in_another(tmp_path, capfd, mo
     )
     said = "".join(inside(capfd, check_command(tmp_path, "--json"))[1:])
     assert "dim=8.txt tells why" in said
-
-
-def test_a_shard_that_was_refused_leaves_no_configuration(tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("STEADY_FAULT", "refuse:0.25")
-    assert inside(capfd, run_command(tmp_path, "--shard", "1/2", "--set", "rho=0.25"))[0] == 2
-    assert inside(capfd, run_command(tmp_path, "--shard", "1/2"))[0] == 0
 
 
 def test_a_shard_without_cells_says_so(tmp_path, capfd):

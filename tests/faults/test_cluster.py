@@ -16,10 +16,8 @@ from faults.processes import (
     complaint,
     ended,
     environment,
-    finished_run,
     leftovers,
     measured,
-    results,
     run_command,
     started,
     wait_until,
@@ -29,12 +27,6 @@ from icllab.lab.run import TRIES
 
 pytestmark = pytest.mark.slow
 QUIET = ["--host", "127.0.0.1", "--no-dashboard"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The Dataset of a run that nothing happens to."""
-    return results(finished_run(tmp_path_factory.mktemp("undisturbed")))
 
 
 class Dask:
@@ -89,11 +81,6 @@ def dask(tmp_path):
         yield there
     finally:
         there.stop()
-
-
-@pytest.fixture
-def log(tmp_path):
-    return tmp_path / "log"
 
 
 def test_workers_killed_in_mid_cell_three_times(dask, tmp_path, log, undisturbed):

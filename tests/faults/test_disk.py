@@ -13,10 +13,8 @@ from faults.processes import (
     complaint,
     environment,
     finished,
-    finished_run,
     inside,
     leftovers,
-    results,
     run_command,
 )
 
@@ -48,7 +46,7 @@ def _may_mount():
     return None
 
 
-def test_a_full_disk(tmp_path):
+def test_a_full_disk(tmp_path, undisturbed):
     """A file system that fills up in mid-run, then has room again."""
     words = _may_mount()
     if words is None:
@@ -72,7 +70,7 @@ def test_a_full_disk(tmp_path):
     assert 0 < len(before) < len(DIMS)
     assert not list(kept.rglob("*.partial"))
     assert {dim: cells(after)[dim] for dim in before} == before
-    assert_same(after, results(finished_run(tmp_path / "undisturbed")))
+    assert_same(after, undisturbed)
     assert leftovers(after) == []
 
 

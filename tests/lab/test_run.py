@@ -11,7 +11,7 @@ import xarray as xr
 from faults.processes import CLAIM, CLAIMS, DIMS, STORE, measured
 
 import icllab as icl
-from icllab.core.errors import CellsMissing, EnvironmentFault, InputError
+from icllab.core.errors import CellsMissing, InputError
 from icllab.figures import png_bytes
 from icllab.lab import registry
 from icllab.lab.checks import Outcome
@@ -198,20 +198,6 @@ def test_progress_counts_cells_and_the_time_left_falls_to_nothing(steady):
     assert {call[2] for call in calls[1:]} == {f"dim={dim}" for dim in DIMS}
     assert calls[0][3] is None
     assert calls[-1][3] == 0
-
-
-def test_a_failure_is_counted_and_the_rest_computed(steady, monkeypatch):
-    monkeypatch.setenv("STEADY_FAULT", "raise:8")
-    message = r"1 of 5 cells failed, 4 are kept; the first, dim=8: RuntimeError: no such"
-    with pytest.raises(EnvironmentFault, match=message):
-        steady()
-    assert steady.log() == sorted([*DIMS, 8, 8])  # tried again twice
-    failure = steady.out / STORE / "failures" / "dim=8.txt"
-    assert 'raise RuntimeError("no such luck' in failure.read_text()
-    monkeypatch.delenv("STEADY_FAULT")
-    steady()
-    assert steady.log() == [8]
-    assert not failure.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,10 @@ def distributed(address: str) -> None:
     if address != "auto" and (match is None or not int(match[3]) < int(match[2])):
         raise expected("distributed", "auto, or HOST:PORT,N,I with I from 0 to N - 1", address)
     try:
-        jax.distributed.initialize(*(() if match is None else (match[1], int(match[2]), int(match[3]))))
+        if match is None:
+            jax.distributed.initialize()
+        else:
+            jax.distributed.initialize(match[1], int(match[2]), int(match[3]))
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if "must be called before" in reason or "only be called once" in reason:

@@ -331,7 +331,8 @@ def _bounds(name: str, golden: "xr.Dataset") -> "xr.DataArray":
         if f"{name}{suffix}" in golden:
             squares = golden[f"{name}{suffix}"] ** 2
             squares = (squares.mean("seed") if "seed" in squares.dims else squares) / seeds
-            errors = np.maximum(errors.fillna(0.0), squares.fillna(0.0) ** 0.5)
+            error = squares.fillna(0.0) ** 0.5
+            errors = xr.where(errors > error, errors, error)
     scale = float(np.abs(mean.where(np.isfinite(mean))).max().fillna(0.0))
     least = RHAT if name.endswith("_rhat") else max(SCALE * scale, ROUNDING)
     bounds = (SIGMAS * errors.fillna(0.0)).clip(min=least)
