@@ -52,7 +52,7 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
 
 
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
-    """Raise unless ``kernel`` is a name of the table or, if ``function``, callable; ``symmetric`` excludes the softmax."""
+    """Raise unless ``kernel`` is a name (if ``symmetric``, not the softmax) or, if ``function``, a function."""
     if function and callable(kernel):
         return
     names = tuple(ELEMENTWISE) if symmetric else NAMES
