@@ -1,6 +1,6 @@
 """Training linear attention to descend: ``icl.fit`` against PyTorch, the published algorithm and cheaper ones.
 
-    .venv/bin/python bench/descent.py [--threads 1,2] [--layers 1,3] [--quick] [--no-race]
+    .venv/bin/python bench/descent.py [--threads 1,2] [--layers 1,3] [--quick]
 
 d = 10, n = 20, 2048 prompts a step, float32. All rows train the blocks A and B of P = diag(B, 1), Q = -diag(A', 0) in
 every layer from the same start, with Adam behind a clipped gradient, on prompts drawn within the step. Before anything
@@ -11,19 +11,11 @@ of the same prompts through (d+1) x (d+1) matrices. Rows of ``icl.fit`` draw all
 PyTorch's do; ``Gram, LinearRegression`` is the library's own task, which draws distribution by distribution.
 
 On *another data stream* are ``integrated``, where sample covariances alone are drawn and the loss is the mean over task
-and query given them, and ``integrated, reused 10``, where the covariances of one draw serve ten steps. Their steps are
-no like for like with the published ones; what they are worth is in the second table, the time to a loss.
+and query given them, and ``integrated, reused 10``, where the covariances of one draw serve ten steps. A step of these
+rows is not the published one.
 
 Rows run in turn, five rounds; the table has medians of the difference of a long and a short run. On one thread ratios
 are of CPU seconds, which on a quiet machine are seconds; on several of wall seconds. Compilation stands beside.
-
-Second table: the steps after which the loss is first within 1.01 of a level, the least of a few constant learning
-rates, medians over seeds; times the cost of a step. For one layer the loss is the exact one and the level its minimum.
-For three the loss is that of 2^14 covariances that nobody trains on, and the level the least error of three equal
-layers of GD++, 0.2864. The least of three different ones, 0.034, no row reaches in runs of this length: its gradient is
-carried by a few prompts. ``torch, Gram`` is the function and the distribution of prompts of the row above it, and has
-its steps; so have rows of ``icl.fit`` those of ``icl.fit, Gram``, and ``torch, integrated`` those of ``icl.fit,
-integrated``.
 
 PyTorch is no dependency: .venv/bin/python -m pip install torch==2.13.0
 Exit status 1 if a target is missed.
@@ -33,21 +25,18 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from importlib.util import find_spec
 
 import machine
 
 DIM, LENGTH, BATCH, STD, CLIP, RATE, REUSE = 10, 20, 2048, 0.02, 0.01, 0.01, 10
-ROUNDS, SECONDS, SEEDS, WITHIN = 5, 1.0, 3, 1.01
+ROUNDS, SECONDS = 5, 1.0
 BASE, TORCH_GRAM, TORCH_INTEGRATED = "torch, tokens (published)", "torch, Gram", "torch, integrated"
 TOKENS, GRAM, LIBRARY = "icl.fit, tokens", "icl.fit, Gram", "icl.fit, Gram, LinearRegression"
 INTEGRATED, REUSED = "icl.fit, integrated", f"icl.fit, integrated, reused {REUSE}"
 OTHER_STREAM = (TORCH_INTEGRATED, INTEGRATED, REUSED)
 # layers: how many times as fast as the published algorithm in PyTorch on the same prompts, and on another stream.
 TARGETS = {1: (1.1, 4.0), 3: (1.0, 1.6)}
-# layers: learning rates, steps at most, and every how many of them the loss is looked at.
-RACES = {1: ((0.01, 0.03, 0.1), 300, 5), 3: ((0.01, 0.03), 600, 20)}
 
 
 def start(layers):
@@ -151,45 +140,37 @@ def theirs(layers):
     return {BASE: (prompts, tokens), TORCH_GRAM: (prompts, gram), TORCH_INTEGRATED: (covariances, integrated)}
 
 
-def with_adam(rate):
-    """The optimiser of our rows."""
-    import optax
-
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(rate))
-
-
 def our_run(predictor, task, reuse):
     """``run(steps)`` of one row of ours."""
     import jax
+    import optax
 
     import icllab as icl
     from icllab.training import Fresh, Record
 
-    settings = {"batch": BATCH, "optimizer": with_adam(RATE), "data": Fresh(reuse), "record": Record(progress=False)}
+    optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(RATE))
+    settings = {"batch": BATCH, "optimizer": optimizer, "data": Fresh(reuse), "record": Record(progress=False)}
 
     def run(steps):
-        found = icl.fit(predictor, task, steps=steps, key=jax.random.key(1), **settings)
-        jax.block_until_ready(jax.tree.leaves(found.members.stacked))
+        result = icl.fit(predictor, task, steps=steps, key=jax.random.key(1), **settings)
+        jax.block_until_ready(jax.tree.leaves(result.members.stacked))
 
     return run
 
 
-def their_run(layers, draw, loss, rate=RATE, look=None, every=1):
-    """``run(steps)`` in PyTorch. ``look(a, b)`` may end it, and is asked before the first step and after every few."""
+def their_run(layers, draw, loss):
+    """``run(steps)`` in PyTorch."""
     import torch
 
     def run(steps):
         a, b = (torch.tensor(part, requires_grad=True) for part in start(layers))
-        optimizer = torch.optim.Adam([a, b], lr=rate)
-        for step in range(steps):
-            if look is not None and step % every == 0 and look(a.detach().numpy(), b.detach().numpy()):
-                return step
+        optimizer = torch.optim.Adam([a, b], lr=RATE)
+        for _ in range(steps):
             value = loss(a, b, *draw())
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_([part for part in (a, b) if part.grad is not None], CLIP)
             optimizer.step()
-        return None
 
     return run
 
@@ -239,8 +220,8 @@ def difference(one, other):
     return float(max(abs(one[0] / other[0] - 1), gradients))
 
 
-def measure(layers, threads, rounds, race):
-    """Seconds per step of every row, of its first call, and the steps of every stream to the level."""
+def measure(layers, threads, rounds):
+    """Seconds per step of every row and of its first call."""
     import torch
 
     torch.set_num_threads(threads)
@@ -249,102 +230,12 @@ def measure(layers, threads, rounds, race):
     assert off < 1e-3, off
     runs = {name: their_run(layers, *pair) for name, pair in rivals.items()}
     runs |= {name: our_run(*row) for name, row in rows.items()}
-    found = {}
-    for name, run in runs.items():
-        clock = time.process_time()
-        run(1)
-        first = time.process_time() - clock
-        clock = time.perf_counter()
-        run(2 * REUSE)
-        each = (time.perf_counter() - clock) / (2 * REUSE)
-        steps = max(1, int(SECONDS / each / REUSE)) * REUSE
-        found[name] = {"first": first, "steps": steps, "cpu": [], "wall": []}
-    for _ in range(rounds):
-        for name, entry in found.items():
-            times = []
-            for steps in (1, 1 + entry["steps"]):
-                cpu, wall = time.process_time(), time.perf_counter()
-                runs[name](steps)
-                times.append((time.process_time() - cpu, time.perf_counter() - wall))
-            entry["cpu"].append((times[1][0] - times[0][0]) / entry["steps"])
-            entry["wall"].append((times[1][1] - times[0][1]) / entry["steps"])
-    return {"rows": found, "off": off, "race": races(layers, rows, rivals) if race else {}}
+    return {"rows": machine.raced(runs, rounds=rounds, seconds=SECONDS, clock="wall"), "off": off}
 
 
-def judge(layers):
-    """A function of A and B: the loss over the level."""
-    import jax
-    import numpy as np
-
-    from icllab.algorithms import GradientDescentPlusPlus, LabelMap
-    from icllab.tasks import IntegratedRegression, LinearRegression
-    from icllab.theory import descent, preconditioners
-
-    if layers == 1:
-        level = preconditioners.optimal(np.ones(DIM), length=LENGTH).loss
-        return lambda a, b: preconditioners.loss(a[0].astype(float), np.ones(DIM), length=LENGTH) / level
-    level = descent.plus_plus(dim=DIM, length=LENGTH, layers=layers, tied=True).best.loss
-    task = IntegratedRegression(LinearRegression.convention("ahn", dim=DIM, length=LENGTH))
-    prompts = jax.vmap(lambda key: task.sample(key=key))(jax.random.split(jax.random.key(3), 2**14))
-
-    @jax.jit
-    def loss(a, b):
-        predictor = LabelMap(GradientDescentPlusPlus(a, b, layers=layers, dim=DIM, normalised=True, half=True))
-        return jax.vmap(lambda prompt: task.loss(predictor(prompt), prompt)[0])(prompts).mean()
-
-    return lambda a, b: float(loss(a, b)) / level
-
-
-def races(layers, rows, rivals):
-    """Row -> (rate, steps to the level), of the rows that have a stream, or a framework, of their own."""
-    import jax
-
-    import icllab as icl
-    from icllab.training import Fresh, Record, Sweep
-
-    rates, most, every = RACES[layers]
-    over = judge(layers)
-    found = {}
-    for name in (GRAM, INTEGRATED, REUSED):
-        predictor, task, reuse = rows[name]
-        run = icl.fit(
-            icl.ensemble(lambda *, key, predictor=predictor: predictor, seeds=SEEDS, key=jax.random.key(0)),
-            task,
-            steps=most,
-            key=jax.random.key(4),
-            batch=BATCH,
-            optimizer=with_adam,
-            sweep=Sweep({"optimizer.rate": rates}, mode="map"),
-            data=Fresh(reuse),
-            record=Record(keep=range(0, most + 1, every), progress=False),
-        )
-        steps = {rate: [] for rate in rates}
-        for member in range(run.size):
-            reached = most
-            for step in run.trajectory.steps:
-                algorithm = run.trajectory.at(step).member(member).algorithm
-                if over(jax.device_get(algorithm.preconditioner), jax.device_get(algorithm.contraction)) <= WITHIN:
-                    reached = step
-                    break
-            steps[rates[member % len(rates)]].append(reached)
-        rate = min(rates, key=lambda one: statistics.median(steps[one]))
-        found[name] = (rate, statistics.median(steps[rate]), most)
-    import torch
-
-    rate, each = found[GRAM][0], []
-    for seed in range(SEEDS):
-        torch.manual_seed(seed)
-        run = their_run(layers, *rivals[BASE], rate=rate, look=lambda a, b: over(a, b) <= WITHIN, every=every)
-        each.append(run(most) or most)
-    found[BASE] = (rate, statistics.median(each), most)
-    found[TOKENS] = found[LIBRARY] = found[GRAM]
-    found[TORCH_GRAM], found[TORCH_INTEGRATED] = found[BASE], found[INTEGRATED]
-    return found
-
-
-def table(layers, threads, rounds, race):
-    """Print the tables of one depth; return the targets that were missed."""
-    result = machine.child(__file__, threads, layers, threads, rounds, race)
+def table(layers, threads, rounds):
+    """Print the table of one depth; return the targets that were missed."""
+    result = machine.child(__file__, threads, layers, threads, rounds)
     rows, kind = result["rows"], "cpu" if threads == 1 else "wall"
     cost = {name: statistics.median(entry[kind]) for name, entry in rows.items()}
     print(
@@ -357,14 +248,6 @@ def table(layers, threads, rounds, race):
         mark = " *" if name in OTHER_STREAM else ""
         print(f"{name + mark:<34} {cpu:>12.2f} {wall:>13.2f} {entry['first']:>13.1f} {cost[BASE] / cost[name]:>14.2f}")
     print("* another data stream")
-    if result["race"]:
-        print(f"{'to 1.01 of the level':<34} {'rate':>12} {'steps':>13} {'seconds':>13} {'times as fast':>14}")
-        seconds = {name: result["race"][name][1] * cost[name] for name in rows}
-        for name in rows:
-            rate, steps, most = result["race"][name]
-            at_least = ">= " if steps >= most else ""
-            ratio = seconds[BASE] / seconds[name]
-            print(f"{name:<34} {rate:>12g} {at_least + format(steps, 'g'):>13} {seconds[name]:>13.2f} {ratio:>14.1f}")
     same, other = TARGETS[layers]
     best = max((cost[BASE] / cost[name], name) for name in (INTEGRATED, REUSED))
     where, missed = f"{layers} layers, {threads} threads", []
@@ -380,7 +263,6 @@ def main():
     parser.add_argument("--threads", default="1,2", help="numbers of threads, comma-separated")
     parser.add_argument("--layers", default="1,3", help="of 1 and 3, comma-separated")
     parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--no-race", action="store_true", help="leave the second table out")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -395,12 +277,8 @@ def main():
     missed = []
     for threads in map(int, arguments.threads.split(",")):
         for layers in map(int, arguments.layers.split(",")):
-            race = threads == 1 and not arguments.no_race
-            missed += table(layers, threads, 1 if arguments.quick else ROUNDS, race)
-    for one in missed:
-        print("MISSED", one)
-    print("all targets met" if not missed else f"{len(missed)} targets missed")
-    return bool(missed)
+            missed += table(layers, threads, 1 if arguments.quick else ROUNDS)
+    return machine.report(missed)
 
 
 if __name__ == "__main__":

@@ -75,3 +75,11 @@ def raced(rows, *, rounds, seconds, clock="cpu"):
             for kind in now:
                 entry[kind].append((times[1][kind] - times[0][kind]) / entry["steps"])
     return found
+
+
+def report(missed):
+    """Print the targets that were missed; return the exit status."""
+    for target in missed:
+        print("MISSED", target)
+    print("all targets met" if not missed else f"{len(missed)} targets missed")
+    return bool(missed)

@@ -1,4 +1,4 @@
-"""What a prompt could be answered with: the estimators of statistics, each a predictor.
+"""Estimators of statistics that answer prompts, each a predictor.
 
 Every one answers every position of a prompt from the examples before it, so that it stands beside a
 network in any diagnostic, and "which algorithm is this network" is a distance between predictors.

@@ -1,4 +1,4 @@
-"""What an ideal Bayesian answers: the posterior mean under Gaussian tasks, or under a pool of them."""
+"""Bayes predictors: the posterior mean under Gaussian tasks, or under a pool of tasks."""
 
 from functools import partial
 from typing import TypeAlias

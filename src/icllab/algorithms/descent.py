@@ -29,7 +29,7 @@ Matrix = Float[Array, "dim dim"] | Float[Array, "layer dim dim"]
 
 
 class Descent(LinearPredictor):
-    """What the algorithms of this module share: how many steps, and of what objective.
+    """Base of the algorithms of this module: number of steps, and objective.
 
     Attributes:
         layers: Number of steps L, which is the number of layers of the attention that takes them (static).

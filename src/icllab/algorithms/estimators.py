@@ -14,7 +14,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class FittedEstimator(AbstractPredictor):
-    """What :func:`from_sklearn` makes of its arguments. The estimator stays unfitted: every position has a clone."""
+    """Result of :func:`from_sklearn`. The estimator stays unfitted: every position has a clone."""
 
     traceable = False
     differentiable = False

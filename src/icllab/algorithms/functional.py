@@ -24,7 +24,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class KernelPredictor(AbstractPredictor):
-    """What the predictors with a kernel share.
+    """Base of the predictors with a kernel.
 
     Attributes:
         kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static); of
@@ -48,7 +48,7 @@ class KernelPredictor(AbstractPredictor):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know of the function that is used as a kernel."""
+        """Caveats of the function that is used as a kernel."""
         return kernel_warnings(self.kernel)
 
 
@@ -97,7 +97,7 @@ class FunctionalDescent(KernelPredictor):
             raise expected("rate", requirement, self.rate.shape)
 
     def limit(self) -> "KernelRidge | SoftmaxLimit":
-        """What infinitely many small steps lead to, if they converge.
+        """Limit of infinitely many small steps, if they converge.
 
         Raises:
             InputError: It is not known here: of a softmax with label noise.
@@ -235,7 +235,7 @@ class SoftmaxLimit(AbstractPredictor):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """That a softmax is not a kernel."""
+        """The caveat that a softmax is not a kernel."""
         return kernel_warnings(SOFTMAX)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:

@@ -1,4 +1,4 @@
-r"""What an algorithm of descent makes of the labels: a matrix that depends on the sample covariance alone.
+r"""Label maps of descent algorithms: matrices that depend on the sample covariance alone.
 
 The answers of :mod:`icllab.algorithms.descent` are linear in the labels,
 

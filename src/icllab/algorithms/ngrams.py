@@ -83,7 +83,7 @@ class NGram(AbstractPredictor):
 
     @property
     def n(self) -> int:
-        """How many tokens the longest n-gram has, the answer included."""
+        """Number of tokens of the longest n-gram, the answer included."""
         return len(self.tables)
 
     def shorter(self, n: int) -> "NGram":

@@ -55,7 +55,7 @@ def _by_square_root(
 
 
 class _Known(NamedTuple):
-    """What the examples so far have determined."""
+    """State of the recursion after some examples."""
 
     weights: Float[Array, " dim"]  # the solution of least norm
     unseen: Float[Array, "dim dim"]  # orthogonal projector onto the directions of no example yet

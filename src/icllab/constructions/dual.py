@@ -12,7 +12,7 @@ from icllab.models.linear.linear_attention import LinearAttention
 
 
 class DualForm(NamedTuple):
-    r"""What the examples of one prompt do to the map that a layer applies to the query.
+    r"""Effect of the examples of one prompt on the map that a layer applies to the query.
 
     .. math:: z \leftarrow (W_0 + \Delta W_l)\,z, \qquad W_0 = I, \quad \Delta W_l = \sum_iv_{li}k_{li}^\top
 

@@ -27,7 +27,7 @@ from icllab.models.networks.transformer import BlockOptions, Transformer
 
 
 class HeadBounds(NamedTuple):
-    r"""What a head of finite strength attains at least, on any sequence of so many tokens.
+    r"""Lower bounds for a head of finite strength, on any sequence of so many tokens.
 
     Attributes:
         previous_attention: Attention from a token to the one before it, :math:`1-\delta`.
@@ -44,7 +44,7 @@ class HeadBounds(NamedTuple):
 
 
 def induction_bounds(*, tokens: int, previous: float, match: float, read: float) -> HeadBounds:
-    r"""How near an induction head of finite strengths is to a perfect one.
+    r"""Lower bounds of an induction head of finite strengths, relative to a perfect one.
 
     .. math:: \delta = \frac{T-1}{e^\beta+T-1}, \qquad \epsilon = (T-1)\,e^{-\alpha(1-2\delta)}, \qquad
               A \ge \frac{1}{1+\epsilon}, \qquad \text{margin} \ge \xi\,\frac{1-\epsilon}{1+\epsilon}

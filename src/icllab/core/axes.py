@@ -30,7 +30,7 @@ class Quantity:
 
     @property
     def label(self) -> str:
-        """What stands at a figure's axis: meaning, symbol and unit."""
+        """Label of a figure's axis: meaning, symbol and unit."""
         return f"{self.meaning}, ${self.symbol}$" + (f" [{self.unit}]" if self.unit else "")
 
 
@@ -295,6 +295,6 @@ QUANTITIES = _table(
 
 
 def require_axes(names: Iterable[str]) -> None:
-    """Refuse any dimension that is not in the axis table."""
+    """Raise unless all names are in the table of axes."""
     for name in names:
         require_known("axis", name, AXES)

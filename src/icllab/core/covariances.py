@@ -1,4 +1,4 @@
-"""What is a covariance: a scalar (isotropic), a vector (diagonal) or a matrix."""
+"""Covariances: a scalar (isotropic), a vector (diagonal) or a matrix."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from icllab.core.errors import expected
 
 
 def require_covariance(name: str, covariance: np.ndarray) -> None:
-    """Refuse a matrix that is not symmetric and positive semidefinite to rounding, and a negative number."""
+    """Raise unless a covariance is finite, symmetric and, up to rounding, positive semidefinite."""
     if covariance.ndim > 2 or (covariance.ndim == 2 and covariance.shape[0] != covariance.shape[1]):
         raise expected(name, "a number, a vector or a square matrix", f"shape {covariance.shape}")
     if not np.isfinite(covariance).all():

@@ -44,7 +44,7 @@ def _uniform(bits: UInt[Array, "*shape"], dtype: jnp.dtype) -> Float[Array, "*sh
 
 
 def _cosine_and_sine(turn: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Of an angle in turns, from 0 to 1."""
+    """Cosine and sine of an angle in turns, from 0 to 1."""
     offset = turn - 0.5  # half a turn changes the sign of both, and leaves their distribution as it is
     size = jnp.abs(offset)
     sine = _sine(jnp.minimum(size, 0.5 - size))
@@ -52,7 +52,7 @@ def _cosine_and_sine(turn: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape
 
 
 def _sine(turn: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Of at most a quarter turn to either side."""
+    """Sine of an angle of at most a quarter turn to either side."""
     square, total = turn * turn, jnp.full_like(turn, _SERIES[-1])
     for coefficient in reversed(_SERIES[:-1]):
         total = total * square + coefficient

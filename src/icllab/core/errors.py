@@ -1,4 +1,4 @@
-"""What goes wrong, said in one line: what was expected, what came, what to try.
+"""Errors of one line: what was expected, what came, what to try.
 
 Every error of the library carries the exit status the command line ends with.
 """
@@ -48,18 +48,18 @@ def require_integer(name: str, value: Any, *, least: int = 1) -> None:
 
 
 def require_instance(name: str, value: Any, kind: type, requirement: str) -> None:
-    """Refuse what is no value of a class: the class itself, for one."""
+    """Raise unless ``value`` is an instance of ``kind``; a class itself is none."""
     if not isinstance(value, kind):
         raise expected(name, requirement, kind_of(value))
 
 
 def kind_of(value: Any) -> str:
-    """What an error calls a value that is of a wrong kind: a class by its own name, anything else by its class's."""
+    """Name of a value's type for an error message; a class is named by itself."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def require_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False: "no" and 1 too."""
+    """Raise unless ``value`` is True or False; "no" and 1 are neither."""
     import numpy as np
 
     if not isinstance(value, bool | np.bool_):
@@ -67,13 +67,13 @@ def require_flag(name: str, value: Any) -> None:
 
 
 def require_path(name: str, value: Any, hint: str = "") -> None:
-    """Refuse what names no file or folder: None and 3."""
+    """Raise unless ``value`` is a string or a path."""
     if not isinstance(value, str | os.PathLike):
         raise expected(name, "a path", value, hint)
 
 
 def require_key(value: Any) -> None:
-    """Refuse what is no random key of JAX: a seed is not one yet."""
+    """Raise unless ``value`` is one random key of JAX; a seed is none."""
     import jax
 
     is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
@@ -84,14 +84,14 @@ def require_key(value: Any) -> None:
 
 
 def require_known(kind: str, name: str, names: Iterable[str], hint: str = "") -> None:
-    """Refuse a name that is not among the known ones; the error is that of :func:`unknown`."""
+    """Raise the error of :func:`unknown` unless ``name`` is one of ``names``."""
     names = list(names)
     if name not in names:
         raise unknown(kind, name, names, hint)
 
 
 def unknown(kind: str, name: str, names: Iterable[str], hint: str = "") -> InputError:
-    """An unknown name, with the nearest valid one (or all of them where they are few)."""
+    """The error for an unknown name, with the nearest valid name (or all of them if they are few)."""
     names = sorted(names)
     near = [] if not isinstance(name, str) else difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # A claim is often named without its subject: 'double_descent' for 'asymptotics/double_descent'.

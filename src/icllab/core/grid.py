@@ -114,7 +114,7 @@ class Grid:
 
 
 def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[Any]) -> "dict[str, Named]":
-    """What ``function`` answers at every combination of the axes' values, stacked, one call after the other.
+    """Results of ``function`` at every combination of the axes' values, stacked; one call after the other.
 
     ``tabulated(f, seed=(0, 1), rate=(0.1,))`` calls ``f(seed=0, rate=0.1)``, ``f(seed=1, rate=0.1)``. An answer is
     ``{quantity: number}`` or ``{quantity: (axes, array)}``; the result has the axes of the call before its own, as a

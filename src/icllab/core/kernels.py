@@ -1,10 +1,10 @@
-r"""Functions of two inputs that a regression can be based on, and what is wrong with some of them.
+r"""Kernels of a regression: functions of two inputs, some of which are not positive semi-definite.
 
 A kernel is symmetric and positive semi-definite: only then is there a space of functions whose gradient descent it
-describes, and a Gaussian distribution whose covariance it is. Attention does not ask for that. So a function that is
-none can be used here too, and ``warnings`` say it.
+describes, and a Gaussian distribution whose covariance it is. Attention does not require this. So other
+functions can be used here too, and ``warnings`` say so.
 
-The names of all of them stand here: what calls it a kernel, a weighting or a similarity reads this table.
+This table has the names of all of them; kernels, weightings and similarities are read from it.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
 
 
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
-    """Refuse what is no name of the table nor, if it may be given, a function; if ``symmetric``, the softmax too."""
+    """Raise unless ``kernel`` is a name (if ``symmetric``, not the softmax) or, if ``function``, a function."""
     if function and callable(kernel):
         return
     names = tuple(ELEMENTWISE) if symmetric else NAMES
@@ -112,7 +112,7 @@ def repaired(matrix: Float[Array, "position position"]) -> Float[Array, "positio
 
 
 def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
-    """What a reader should know before this function is called a kernel; nothing for the linear and the exponential."""
+    """Caveats of a function as a kernel; none for the linear and the exponential kernel."""
     if kernel == "relu":
         return (
             "relu(<u, v>) is not positive semi-definite: there is no Gaussian distribution with this covariance and no "
@@ -129,7 +129,7 @@ def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
 
 
 def negative_part(kernel: Kernel, inputs: Float[Array, "point dim"], *, temperature: float = 1.0) -> Float[Array, ""]:
-    r"""How negative a function is as a kernel, on given points.
+    r"""The most negative eigenvalue of a kernel matrix relative to the largest one.
 
     .. math:: \frac{\max(-\lambda_{\min}(K), 0)}{\lambda_{\max}(K)}
 

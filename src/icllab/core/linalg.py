@@ -11,7 +11,7 @@ Operator: TypeAlias = Callable[[Array], Array]
 
 
 class IterativeSolution(NamedTuple):
-    """What an iterative solve ended with, for better or worse.
+    """Result of an iterative solve, converged or not.
 
     Attributes:
         value: Where it converged, the last iterate; otherwise the best: that of the least residual, which may be

@@ -17,12 +17,12 @@ from icllab.core.errors import expected
 
 
 class Prompt(eqx.Module):
-    """What every kind of prompt offers."""
+    """Interface of all prompts."""
 
     @property
     @abc.abstractmethod
     def positions(self) -> int:
-        """How many predictions a causal predictor makes."""
+        """Number of predictions that a causal predictor makes."""
 
     @property
     def length(self) -> int:
@@ -137,7 +137,7 @@ class ItemLabelPrompt(Prompt):
         return self.labels[..., :-1] == self.labels[..., -1:]
 
     def content(self) -> Float[Array, "token dim"]:
-        """What the tokens hold, without their positions."""
+        """Contents of the tokens, without their positions."""
         pairs = jnp.stack([self.items[:-1], self.label_vectors], axis=1)
         return jnp.concatenate([pairs.reshape(-1, self.items.shape[1]), self.items[-1:]])
 

@@ -21,14 +21,14 @@ Edit: TypeAlias = Callable[[str, Array], Array]
 
 
 class AbstractTask(eqx.Module):
-    """What is asked: a distribution of prompts, and the loss that belongs to it."""
+    """A distribution of prompts and the loss that belongs to it."""
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
         """One prompt."""
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:
-        """So many independent prompts, stacked on a leading axis; a task may draw all their numbers in one call."""
+        """Draw ``count`` independent prompts, stacked on a leading axis; a task may draw all numbers in one call."""
         require_integer("count", count, least=0)
         require_key(key)
         return jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
@@ -39,7 +39,7 @@ class AbstractTask(eqx.Module):
 
 
 def require_task(task: Any) -> None:
-    """Refuse what does not sample prompts and own a loss, and a class that would."""
+    """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""
     if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
         raise expected("task", "a task, with methods sample and loss", kind_of(task))
 
@@ -89,5 +89,5 @@ class AbstractModel(AbstractPredictor):
 
 
 def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable"]) -> Any:
-    """What a predictor declares of itself; a plain function declares the defaults."""
+    """Value of a predictor's declaration; a plain function has the defaults."""
     return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))

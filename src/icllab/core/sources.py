@@ -1,4 +1,4 @@
-"""Where a formula comes from: the list of references, by key."""
+"""References of formulas, by key."""
 
 import functools
 import importlib.resources
@@ -76,7 +76,7 @@ def parsed(text: str, origin: str = "references.bib") -> dict[str, Reference]:
 
 
 def reference(key: str) -> Reference:
-    """The reference called ``key``; an unknown key is refused with the nearest known one."""
+    """The reference called ``key``; an unknown key raises an error with the nearest known one."""
     if key not in references():
         raise unknown("source", key, references())
     return references()[key]

@@ -1,4 +1,4 @@
-"""How numbers are written: for JSON, which lacks some, and for people, with their errors."""
+"""Text of numbers: for JSON, which lacks infinities and NaN, and for people, with standard errors."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def strict(value: Any) -> Any:
-    """Plain values of which JSON has a spelling; numbers it lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    """Plain values that JSON can hold; infinities and NaN become ``"inf"``, ``"-inf"``, ``"nan"``."""
     if hasattr(value, "tolist"):  # a NumPy number or array
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):

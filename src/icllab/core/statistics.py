@@ -58,7 +58,7 @@ def extrapolate(dims: Numbers, values: Numbers, errors: Numbers, *, order: int =
 
 
 def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
-    """Where values along the last axis first reach zero from below, by straight lines between the points.
+    """Point at which values along the last axis first reach zero from below, by linear interpolation.
 
     NaN where they never do, and where they begin at zero or above.
     """
@@ -72,7 +72,7 @@ def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
 
 
 def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
-    """Where values along the last axis are least, by the parabola through the lowest point and its two neighbours.
+    """Minimiser of values along the last axis, by the parabola through the lowest point and its two neighbours.
 
     A lowest point at either end is taken as it is; NaN where any value is NaN. It needs three points, in order.
     """

@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: a heading and a table, as HTML without styles of its own."""
+"""Representations of results in a notebook: a heading and a table, as HTML without styles."""
 
 import dataclasses
 import html

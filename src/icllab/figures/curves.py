@@ -60,7 +60,7 @@ class Panel:
         return self.y or self.line or ""
 
     def corner(self, dataset: xr.Dataset) -> str:
-        """What tells the panel from the others."""
+        """Text in the corner of the panel: the values at which it is taken."""
         return ", ".join(valued(dataset, name, value) for name, value in self.at.items())
 
     def of(self, dataset: xr.Dataset) -> xr.Dataset:
@@ -74,7 +74,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Curve:
-    """What one colour stands for: the points' means and errors, or a line (without errors)."""
+    """Points with their means and errors, or a line without errors, in one colour."""
 
     name: str
     colour: Any
@@ -230,7 +230,7 @@ def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
 
 
 def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.DataArray:
-    """Where any part of a point cannot be relied upon."""
+    """Points of which any part is marked as unreliable."""
     if name is None:
         return xr.zeros_like(like, dtype=bool)
     require_known("variable", name, map(str, dataset.data_vars))

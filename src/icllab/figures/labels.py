@@ -1,4 +1,4 @@
-"""What a figure calls an axis or a quantity: what the results say of it, else the shared names."""
+"""Labels of axes and quantities: from the results, else from the shared names."""
 
 import json
 
@@ -29,7 +29,7 @@ def valued(dataset: xr.Dataset, name: str, value: float | str) -> str:
 
 
 def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:
-    """What tells one place along a dimension from the others: its value or, of members of a run, what was swept.
+    """Label of one position along a dimension: its value or, for members of a run, the swept values.
 
     Members are numbered; beside each number stand its seed and every swept value. Repetitions, which differ in their
     seeds alone, need no names.
@@ -48,7 +48,7 @@ def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:
 
 
 def _swept(dataset: xr.Dataset, name: str, value: float | str) -> str:
-    """With its symbol if it has one; else by its own name, which may be that of an argument of the user's."""
+    """A value with its symbol if there is one, else with its name, such as that of a user's argument."""
     try:
         return valued(dataset, name.rpartition(".")[2], value)
     except InputError:

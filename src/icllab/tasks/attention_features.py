@@ -122,7 +122,7 @@ def _chi_square(freedom: Float[Array, ""], normals: Float[Array, "3 proposal"]) 
 
 
 def _nonzero(value: Float[Array, ""]) -> Float[Array, ""]:
-    """A divisor for what is zero wherever ``value`` is."""
+    """``value``, with ones in the place of zeros: a divisor of numbers that are zero there."""
     return jnp.where(value == 0, jnp.ones_like(value), value)
 
 

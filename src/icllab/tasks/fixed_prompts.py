@@ -62,7 +62,7 @@ class FixedPrompts(AbstractTask):
         return self._prompt(jax.random.randint(key, (), 0, self.size.astype(int)))
 
     def loss(self, prediction: Array, prompt: Prompt) -> Float[Array, " position"]:
-        """That of the task the prompts were drawn from."""
+        """Loss of the task that the prompts were drawn from."""
         return self.task.loss(prediction, prompt)
 
     def _prompt(self, index: Array) -> Prompt:

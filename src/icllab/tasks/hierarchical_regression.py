@@ -21,7 +21,7 @@ from icllab.tasks.regression import AbstractRegression, real, require_sizes
 
 
 def _share(name: str, value: Any) -> Array:
-    """A share as an array, floating-point or as it was given; what is no real number, or not one alone, is refused."""
+    """A share as an array; anything but one real number raises."""
     array = real(name, value)
     if array.ndim:
         raise expected(name, "a number from 0 to 1", f"shape {array.shape}")

@@ -27,7 +27,7 @@ from icllab.tasks.regression import number
 
 
 class PromptMixture(eqx.Module):
-    r"""How often a prompt is of which kind: novel with :math:`p_C`, bursty with :math:`(1 - p_C)\,p_B`, else plain.
+    r"""Probabilities of the kinds of prompts: novel with :math:`p_C`, bursty with :math:`(1 - p_C)\,p_B`, else plain.
 
     Attributes:
         p_bursty: :math:`p_B`, probability that a prompt which is not novel is bursty; a leaf, from 0 to 1.
@@ -56,7 +56,7 @@ class AbstractItemLabels(AbstractClassification):
 
     @abc.abstractmethod
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """So many prompts, stacked, with all their random numbers drawn at once."""
+        """Draw ``count`` prompts, stacked, with all random numbers in one call."""
 
 
 class ItemLabel(AbstractItemLabels):
@@ -178,7 +178,7 @@ class ItemLabel(AbstractItemLabels):
 
     @property
     def class_count(self) -> int:
-        """L: what is asked for is a label."""
+        """L, the number of labels."""
         return self.labels
 
     @property
@@ -234,7 +234,7 @@ class ItemLabel(AbstractItemLabels):
         return levels_of(frequencies=frequencies, **mixture, **{name: getattr(self, name) for name in names})
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """So many prompts, stacked, with all their random numbers drawn at once."""
+        """Draw ``count`` prompts, stacked, with all random numbers in one call."""
         require_key(key)
         return _many(self, count, key)
 
@@ -253,7 +253,7 @@ class ItemLabel(AbstractItemLabels):
         return self.means is None and self.burstiness == 1
 
     def _uniforms(self) -> dict[str, int]:
-        """How many uniform numbers a prompt takes for what."""
+        """Numbers of uniform draws of a prompt, by purpose."""
         sizes = {"slot": 1, "shift": 1, "labels": self._groups}
         if not self._single:
             sizes |= {"order": self.pairs}
@@ -262,7 +262,7 @@ class ItemLabel(AbstractItemLabels):
         return sizes
 
     def _vectors(self) -> int:
-        """How many normal vectors a prompt takes."""
+        """Number of normal vectors of a prompt."""
         return self.pairs + 1 + (0 if self._single else self._groups)
 
     def _made(self, uniform: dict[str, Array], normal: Float[Array, "vector dim"]) -> ItemLabelPrompt:

@@ -1,4 +1,4 @@
-"""What simple ways to answer an item-label prompt reach, exactly."""
+"""Exact accuracies of simple predictors of item-label prompts."""
 
 from typing import NamedTuple
 

@@ -74,7 +74,7 @@ class LabelRelations(AbstractItemLabels):
 
     @property
     def class_count(self) -> int:
-        """L: what is asked for is a label."""
+        """L, the number of labels."""
         return self.items.labels
 
     def new_relations(self) -> "LabelRelations":
@@ -86,7 +86,7 @@ class LabelRelations(AbstractItemLabels):
         return dataclasses.replace(self, unseen=True)
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """So many prompts, stacked, with all their random numbers drawn at once."""
+        """Draw ``count`` prompts, stacked, with all random numbers in one call."""
         require_key(key)
         of_items, of_relations, of_class, of_noise = jax.random.split(key, 4)
         prompts = self.items.sample_many(count, key=of_items)

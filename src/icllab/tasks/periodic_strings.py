@@ -80,7 +80,7 @@ class PeriodicStrings(AbstractTokens):
         return jnp.any(_earlier(prompt.tokens), axis=1)[:-1]
 
     def period(self, prompt: TokenPrompt) -> Int[Array, ""]:
-        """How many different tokens a prompt has."""
+        """Number of different tokens of a prompt."""
         return jnp.sum(~jnp.any(_earlier(prompt.tokens), axis=1))
 
     def of_held_out_pairs(self, prompt: TokenPrompt) -> Bool[Array, " position"]:

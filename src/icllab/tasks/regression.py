@@ -1,4 +1,4 @@
-"""Tasks whose answer is a number; and what all tasks have for their fields and for the positions answered."""
+"""Tasks whose answer is a number, and checks of fields and predictions for all tasks."""
 
 from numbers import Real
 from typing import Any
@@ -12,7 +12,7 @@ from icllab.core.protocols import AbstractTask
 
 
 def answered(prediction: Array, prompt: Any) -> int:
-    """How many positions a prediction answers: all of them, or the last one; other numbers are refused."""
+    """Number of positions of a prediction: all of the prompt, or 1 for the last; another number raises."""
     if prediction.shape[0] not in (1, prompt.positions):
         raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", prediction.shape[0])
     return prediction.shape[0]
@@ -25,7 +25,7 @@ def require_sizes(task: AbstractTask, *names: str) -> None:
 
 
 def real(name: str, value: Any) -> Array:
-    """What is given as an array, in its own type; what are no real numbers is refused."""
+    """``value`` as an array of its own type; anything but real numbers raises."""
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError):
@@ -37,7 +37,7 @@ def real(name: str, value: Any) -> Array:
 
 
 def number(name: str, value: Any) -> Array:
-    """A number that may be swept, as a floating-point array; what is no real number is refused."""
+    """A number that may be swept, as a floating-point array; anything but a real number raises."""
     if isinstance(value, bool) or not isinstance(value, Real):
         real(name, value)
     return jnp.asarray(value, float)

@@ -65,7 +65,7 @@ class AbstractInputs(AbstractVectors):
     """A centred distribution of inputs."""
 
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
-        """So many independent inputs."""
+        """Draw ``count`` independent inputs."""
         return jax.vmap(lambda k: self.sample(dim, key=k))(jax.random.split(key, count))
 
     @abc.abstractmethod
@@ -74,7 +74,7 @@ class AbstractInputs(AbstractVectors):
 
 
 def require_inputs(value: Any) -> None:
-    """Refuse what is no distribution of inputs."""
+    """Raise unless ``value`` is a distribution of inputs."""
     require_instance("inputs", value, AbstractInputs, "a distribution of inputs such as GaussianInputs(1.0)")
 
 

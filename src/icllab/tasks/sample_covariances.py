@@ -43,7 +43,7 @@ def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRN
 
 
 def _folded(rows: Float[Array, "half dim"]) -> Float[Array, "below below"]:
-    """A lower triangle of dim - 1 rows from different numbers; what stands above its diagonal is no part of it."""
+    """A lower triangle of dim - 1 rows from different numbers; entries above its diagonal are not used."""
     # Row i of the triangle has i + 1 entries, its i-th last the rest of the same row; indexed assignment is slower.
     half, below = rows.shape[0], rows.shape[1] - 1
     return jnp.concatenate([rows[:, ::-1][:, :below], rows[: below - half, :below][::-1]])
@@ -77,7 +77,7 @@ def chi(normals: Float[Array, " entry"], freedom: tuple[int, ...]) -> Float[Arra
 
 @functools.lru_cache(maxsize=64)
 def _interpolation(freedom: tuple[int, ...], bits: int) -> tuple[float, Float[np.ndarray, "order entry"]]:
-    """How far out normal numbers of a type lie, and as many Chebyshev coefficients of chi as its rounding needs."""
+    """Largest normal number of a type, and as many Chebyshev coefficients of chi as its rounding needs."""
     # SciPy's inverse is good to thirteen digits; what it leaves of high orders is noise.
     radius, unit = (8.3, 1e-13) if bits == 64 else (5.6, 2.0**-26)
 

@@ -30,7 +30,7 @@ class Units(eqx.Module):
 
     @classmethod
     def of(cls, prompt: RegressionPrompt, examples: int | Int[Array, ""]) -> "Units":
-        """Those of the first ``examples`` examples, divided by their number; of none, zeros.
+        """Moments of the first ``examples`` examples, divided by their number; zeros if there are none.
 
         ``examples`` may be traced. Entries after them are not looked at.
         """
@@ -77,17 +77,17 @@ class Standardised(AbstractPredictor):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As of ``predictor``."""
+        """The value of ``predictor``."""
         return declared(self.predictor, "positions")
 
     @property
     def traceable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As of ``predictor``."""
+        """The value of ``predictor``."""
         return declared(self.predictor, "traceable")
 
     @property
     def differentiable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As of ``predictor``."""
+        """The value of ``predictor``."""
         return declared(self.predictor, "differentiable")
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:

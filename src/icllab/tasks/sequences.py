@@ -147,7 +147,7 @@ class RepeatedTokens(AbstractSequences):
 
 
 def require_probabilities(rows: Float[np.ndarray, "context state"]) -> None:
-    """Refuse transitions that are negative, or do not sum to one for each context."""
+    """Raise unless transitions are non-negative and sum to one for each context."""
     off = np.abs(rows.sum(axis=1) - 1).max()
     if rows.min() < 0 or not off < 1e-5:
         raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
@@ -188,7 +188,7 @@ class MarkovChain(AbstractSequences):
         tokens: Number of tokens of a sequence (static).
 
     Raises:
-        InputError: T is no square matrix of probabilities, or has more than one stationary distribution.
+        InputError: T is not a square matrix of probabilities, or has more than one stationary distribution.
     """
 
     transition: Float[Array | np.ndarray, "state state"]
@@ -207,7 +207,7 @@ class MarkovChain(AbstractSequences):
 
     @classmethod
     def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
-        """With rows of T of a symmetric Dirichlet distribution; small concentrations make it nearly deterministic."""
+        """Draw rows of T from a symmetric Dirichlet distribution; small concentrations make T nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
         POSITIVE.require("concentration", concentration)
         require_key(key)
@@ -233,7 +233,7 @@ class MarkovChain(AbstractSequences):
         return float(-self.stationary() @ np.sum(matrix * logarithm, axis=1))
 
     def entropies(self) -> Float[np.ndarray, " position"]:
-        """The entropy rate at every position: what is known of the future is the present token."""
+        """The entropy rate at every position: the present token alone bears on the future."""
         return np.full(self.tokens - 1, self.entropy_rate())
 
     @eqx.filter_jit

@@ -94,7 +94,7 @@ class StringPrograms(AbstractSequences):
         turned: bool = False,
         key: PRNGKeyArray,
     ) -> "StringPrograms":
-        r"""With functions of random permutations of the symbols, and frequencies of a power law.
+        r"""Draw functions with random permutations of the symbols, and set frequencies by a power law.
 
         .. math:: \pi_c \propto c^{-\alpha}, \qquad c = 1, 2, \dots
 
@@ -253,7 +253,7 @@ class StringPrograms(AbstractSequences):
         return TokenPrompt(jnp.concatenate([program, tail]))
 
     def _run(self, program: Array, x: Array, n: Array) -> Array:
-        """What a program's tokens make of the first n symbols."""
+        """Output of a program's tokens for the first n symbols."""
         identity = jnp.arange(self.symbols, dtype=jnp.int32)[None]
         tables = jnp.concatenate([self.tables.astype(jnp.int32), identity])
         turns = jnp.append(self.turns.astype(jnp.int32), jnp.zeros(1, jnp.int32))

@@ -92,7 +92,7 @@ def numbers(columns: Columns, path: Place, name: str) -> Float[np.ndarray, " row
 
 
 def require_finite(source: str, name: str, values: Float[np.ndarray, " row"]) -> None:
-    """Refuse a column with NaN or infinity; the first such row is named, counted from 1."""
+    """Raise if a column has NaN or infinity; the error names the first such row, counted from 1."""
     rows = np.flatnonzero(~np.isfinite(values))
     if rows.size:
         raise expected(f"{source}, column {name!r}, row {rows[0] + 1}", "a number", float(values[rows[0]]), _HINT)

@@ -88,12 +88,12 @@ class Text(AbstractTokens):
         return self._window(self._numbers((), key))
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> TokenPrompt:
-        """So many windows, drawn independently, on a leading axis."""
+        """Draw ``count`` independent windows, on a leading axis."""
         require_key(key)
         return jax.vmap(self._window)(self._numbers((count,), key))
 
     def counts(self, order: int) -> Float[np.ndarray, "context token"]:
-        """How often every token follows every context of ``order - 1`` tokens within a file, in all places.
+        """Counts of every token after every context of ``order - 1`` tokens within a file, at all positions.
 
         The first token of a context is the leading digit of its number. Not traceable.
 

@@ -38,7 +38,7 @@ class Steps(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a search from many starting points found: the lowest end point, and where every start ended, ascending."""
+    """Result of a search from many starting points: the lowest end point, and all end values in ascending order."""
 
     best: Steps
     losses: Array

@@ -60,7 +60,7 @@ def icl_error(
         A float for scalars, else a float64 array of the broadcast shape.
 
     Raises:
-        InputError: A parameter is no number or outside its range, or the shapes do not broadcast.
+        InputError: A parameter is not a number of its domain, or the shapes do not broadcast.
 
     Relative error against 110-digit arithmetic: below 1.2e-15 at 12000 points, :math:`\tau` in [1e-2, 1e3],
     :math:`\alpha` in [0.1, 1e4], :math:`\kappa` in [1e-2, 1e3], :math:`\rho` in [0, 10], :math:`\lambda`

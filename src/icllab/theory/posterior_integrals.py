@@ -168,7 +168,7 @@ def shared_units(terms: int, units: int, outputs: int, nbeta: float) -> Term:
 
 
 def _eigenvalues(units: int, dim: int) -> tuple[Array, Array]:
-    """Of a Wishart matrix of one or two units with d degrees of freedom: points [unit, ...], weights."""
+    """Quadrature for a Wishart matrix of one or two units with d degrees of freedom: points [unit, ...], weights."""
     if units == 1:
         x = np.linspace(-160, 6, 40_001)
         return np.exp(x)[None], np.exp(dim / 2 * x - np.exp(x) / 2)

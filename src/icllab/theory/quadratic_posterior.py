@@ -94,7 +94,7 @@ def contributions(
         gradients: :math:`g_t`, which sum to zero; None: all are zero.
 
     Raises:
-        InputError: The arguments are others, or A has an eigenvalue that is not positive: there is no posterior.
+        InputError: An argument has another shape, or A has an eigenvalue that is not positive: there is no posterior.
 
     Derived: docs/learning-machine.md, Contributions of terms that share parameters.
     """

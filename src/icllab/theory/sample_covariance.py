@@ -120,7 +120,7 @@ def _covariance(name: str, value: object) -> Array:
 
 
 class Shares(NamedTuple):
-    r"""What a ridge :math:`\nu` leaves of each eigenvector of ``train``, on the last axis."""
+    r"""Effect of a ridge :math:`\nu` on each eigenvector of ``train``, on the last axis."""
 
     ridge: Floats
     r""":math:`t`, the ridge that has this effect on ``train`` itself; no last axis."""
@@ -140,7 +140,7 @@ class Shares(NamedTuple):
 
 
 def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
-    r"""What :math:`\nu > 0` leaves of each eigenvector, for arrays that have been read; no checks.
+    r"""Effect of a ridge :math:`\nu > 0` on each eigenvector, for arrays that have been read; no checks.
 
     With :math:`u_i = c_i/(c_i+t)`, :math:`v_i = 1-u_i` and
     :math:`\epsilon = \frac{d\log t}{d\log\nu} = \frac{\nu/t}{\nu/t + \frac1\kappa\mathrm{tr}_d\,uv}`,

@@ -121,7 +121,7 @@ def _corner(vertices: int) -> tuple[float, float]:
 
 
 def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:
-    """Slope, bias, whether the same, of all pairs [answered, present]; integrals of what is above zero."""
+    """Slope, bias and identity of all pairs [answered, present], and integrals over the part above zero."""
     if weights.ndim != 2 or weights.shape[1:] != bias.shape:
         raise expected("bias", f"one for each column of weights, {weights.shape[-1]}", list(bias.shape))
     g = weights.T @ weights

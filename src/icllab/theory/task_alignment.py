@@ -70,7 +70,7 @@ def icl_error(
             ``kappa``, ``rho``, ``ridge`` and ``test_alpha``.
 
     Raises:
-        InputError: As there, or a parameter is no number or outside its range, or shapes do not broadcast.
+        InputError: As there, or a parameter is not a number of its domain, or shapes do not broadcast.
 
     Relative error against 80-digit arithmetic: below 1e-13 at all points of the tests. At the identity it is within
     1.4e-15 of the isotropic formula, at 4000 points of the grid described there.
@@ -157,7 +157,7 @@ class Noise(NamedTuple):
 def gamma_noise(
     train: Covariance, *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0
 ) -> Noise:
-    r"""How far the fitted matrix is from the function of the pool that it estimates.
+    r"""Variance of the fitted matrix around the function of the pool that it estimates.
 
     Given the pool, :math:`\Gamma` is :math:`[R_kG,\ 0]` plus
 
@@ -188,7 +188,7 @@ def gamma_noise(
 
 
 class _Solution(NamedTuple):
-    """What was asked, in one shape, and what the errors are sums of, whose last axis is that of eigenvectors."""
+    """Arguments, in one shape, and the terms of the errors, whose last axis is that of eigenvectors."""
 
     test: Array
     rho: Floats

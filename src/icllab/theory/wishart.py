@@ -39,7 +39,7 @@ def stieltjes(q: Numbers, kappa: Numbers) -> Number:
         A float for two scalars, else a float64 array.
 
     Raises:
-        InputError: A parameter is no number or outside its range, or the shapes do not broadcast.
+        InputError: A parameter is not a number of its domain, or the shapes do not broadcast.
 
     Source: [MarchenkoPastur67].
     """
@@ -67,7 +67,7 @@ def stieltjes_derivative(q: Numbers, kappa: Numbers) -> Number:
 
 
 class Traces(NamedTuple):
-    r"""How much of :math:`R = R_k` a ridge :math:`q > 0` keeps and misses, with :math:`G = (R_k + qI)^{-1}`.
+    r"""Traces of :math:`RG` and :math:`qG` with :math:`R = R_k`, a ridge :math:`q > 0` and :math:`G = (R_k + qI)^{-1}`.
 
     Since :math:`RG + qG = I`, ``gain + shrinkage`` and ``gain_squared + 2 * cross + shrinkage_squared`` are 1,
     and ``gain_squared + cross`` is ``gain``; each is a number in [0, 1] to full relative accuracy.

@@ -1,1 +1,1 @@
-"""What a context does as a change of weights: models where it is known, and the exact pieces of a transformer."""
+"""Contexts as changes of weights: models where the change is known, and the exact pieces of a transformer."""

@@ -81,7 +81,7 @@ class FastWeights(ExactFamily):
         return _before(prompt.y[:, None] * prompt.x, normalised=self.normalised)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         hidden = record("hidden", record("context", self.context(prompt)) @ self.down.T)
         fast = record("fast", hidden @ self.up.T)
@@ -136,7 +136,7 @@ class GradientStep(ExactFamily):
         FINITE.require_scalar("rate", self.rate)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         residuals = record("residuals", prompt.y - prompt.x @ self.start)
         step = record("step", self.rate * _before(residuals[:, None] * prompt.x, normalised=True))

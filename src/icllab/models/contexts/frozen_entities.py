@@ -146,7 +146,7 @@ class FrozenEntities(eqx.Module):
 
     @property
     def updates(self) -> Float[Array, "query width"]:
-        """What every query collects from all tokens."""
+        """Sums that every query collects from all tokens."""
         return self.pattern @ self.values
 
     @property

@@ -113,7 +113,7 @@ def best_patch(model: Transformer, prompts: Any, bare_prompts: Any, *, affine: b
 def patch_errors(
     model: Transformer, patch: Patch, prompts: Any, bare_prompts: Any
 ) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
-    """How far the last answer to ``bare_prompts`` is from the model's own to ``prompts``: with the patch, and without.
+    """Distances of the last answers to ``bare_prompts`` from those to ``prompts``: with the patch, and without.
 
     At the query of a rank-one patch the first is zero. At other queries of the same context it says how much of the
     context the patch holds: all, if zero; nothing, if it is no smaller than the second.
@@ -131,7 +131,7 @@ def patch_errors(
 
 
 def block_inputs(model: Transformer, prompts: Any) -> list[tuple[Float[Array, "prompt width"], ...]]:
-    """What the dense layers of each block read, and the stream beside them, at the last token of stacked prompts."""
+    """Inputs of the dense layers of each block, and the stream beside them, at the last token of stacked prompts."""
     for block in model.blocks:
         _first(block)
     activations = jax.vmap(lambda prompt: model.trace(prompt).activations)(prompts)

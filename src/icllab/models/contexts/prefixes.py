@@ -94,11 +94,11 @@ class Prefixed(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the transformer has it."""
+        """The value of the transformer."""
         return self.model.positions
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         parts = {"keys": self.keys, "values": self.values}
         prefixes = {
             f"block{i}.attention.{part}": layers[i] for part, layers in parts.items() for i in range(len(layers))

@@ -25,7 +25,7 @@ class WeightChange(eqx.Module):
     bias: Float[Array, " outer"]
 
     def __call__(self, inputs: Float[Array, "row inner"]) -> Float[Array, "row outer"]:
-        """What it adds to the layer's output."""
+        """Change of the layer's output."""
         return inputs @ self.weight + self.bias[None]
 
     @property
@@ -34,7 +34,7 @@ class WeightChange(eqx.Module):
         return jnp.linalg.svd(self.weight, compute_uv=False)
 
     def residual(self, inputs: Float[Array, "row inner"], target: Float[Array, "row outer"]) -> Float[Array, ""]:
-        """What it leaves of the wanted change, as a fraction of it: 0 if all is made up for, 1 without a change."""
+        """Residual of the change ``target`` as a fraction of it: 0 for a perfect fit, 1 without a change."""
         return jnp.sum((target - self(inputs)) ** 2) / jnp.sum(target**2)
 
 

@@ -154,7 +154,7 @@ class ItemLabelNetwork(AbstractModel):
         return "last"
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         if prompt.position_dim != self.position_dim:
             raise expected(
                 "prompt",

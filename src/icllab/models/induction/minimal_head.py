@@ -27,7 +27,7 @@ from icllab.models.networks.classifier import Classifier
 
 
 def _strength(name: str, value: Any) -> Array:
-    """A strength as an array; what is no number is refused."""
+    """A strength as an array; anything but a number raises."""
     FINITE.require_scalar(name, value)
     return jnp.asarray(value, float)
 
@@ -75,7 +75,7 @@ class MinimalHead(AbstractModel):
         depth: int = 3,
         key: PRNGKeyArray,
     ) -> "MinimalHead":
-        """With a drawn classifier of ``depth`` ReLU layers on the 2D entries of :math:`(x_q, w)`."""
+        """Draw a head with a classifier of ``depth`` ReLU layers on the 2D entries of :math:`(x_q, w)`."""
         require_integer("dim", dim)
         return cls(beta1, alpha, beta2, Classifier(2 * dim, labels, depth=depth, key=key))
 
@@ -99,7 +99,7 @@ class MinimalHead(AbstractModel):
         return "last"
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         x = prompt.content()
         place = np.arange(len(x))

@@ -90,7 +90,7 @@ class PlacedRows(eqx.Module):
         return jnp.concatenate([weights, self.content], axis=1)
 
     def _here(self, table: Array, axis: int) -> Array:
-        """What a table of all positions has at those of the tokens."""
+        """Entries of a table of all positions at the positions of the tokens."""
         if self.tokens == self.position_dim:
             return table
         return jax.lax.dynamic_slice_in_dim(table, self.shift, self.tokens, axis)

@@ -27,17 +27,17 @@ class AbstractEdited(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the wrapped model."""
+        """The value of the wrapped model."""
         return self.model.positions
 
     @property
     def traceable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the wrapped model."""
+        """The value of the wrapped model."""
         return self.model.traceable
 
     @property
     def differentiable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the wrapped model."""
+        """The value of the wrapped model."""
         return self.model.differentiable
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:

@@ -39,7 +39,7 @@ class Recorder:
 
 
 def as_wide(name: str, value: Array, replacement: Any) -> Any:
-    """What an activation is changed to, if it has its shape."""
+    """``replacement``, if it is an array of the activation's shape."""
     if not eqx.is_array_like(replacement):
         raise expected("edit", f"an array for {name}", type(replacement).__name__)
     if np.shape(replacement) != value.shape:

@@ -136,7 +136,7 @@ class GeneralisedAttention(StackedAttention):
         return self.value.shape[1] - 1
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         z, is_key = _prefixes(prompt) if self.answers == "every" else _whole(prompt)
         count = jnp.sum(is_key, axis=-1).astype(z.dtype)

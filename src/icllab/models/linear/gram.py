@@ -87,7 +87,7 @@ def _map(gram: Matrices, p: Float[Array, "token token"], q: Float[Array, "token 
 
 
 def _through(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -> Vectors:
-    """What a layer, counted from 0, makes of tokens, from the Gram matrix before the first one."""
+    """Tokens after a layer, counted from 0, by the Gram matrix before the first layer."""
     return v + _gram_times(layer, first, p, q, v @ q[layer].T) @ p[layer].T
 
 

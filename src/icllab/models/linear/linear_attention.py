@@ -31,7 +31,7 @@ _LU: dict[str, Any] = {"sign": 1, "causal": False, "query_is_key": True, "normal
 
 
 class StackedAttention(AbstractModel):
-    """What linear and generalised attention share; all fields but the arrays are keywords.
+    """Base of linear and generalised attention; all fields but the arrays are keywords.
 
     Attributes:
         sign: Sign with which the answer is read, +1 [Lu24] or -1 [Ahn23].
@@ -51,7 +51,7 @@ class StackedAttention(AbstractModel):
             raise unknown("answers", self.answers, ("every", "last"))
 
     def _require_shape(self, name: str, requirement: str, fits: Callable[[tuple[int, ...]], bool]) -> None:
-        """Refuse an array of another shape, and what is none; what stands for an array in a tree cannot be asked."""
+        """Raise if a field is an array of another shape or a plain value; placeholders in a tree pass."""
         value = getattr(self, name)
         if value is None or isinstance(value, list | tuple | str | Real):
             raise expected(name, requirement, type(value).__name__)
@@ -60,7 +60,7 @@ class StackedAttention(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As ``answers`` says."""
+        """The value of ``answers``."""
         return "every" if self.answers == "every" else "last"
 
 
@@ -182,7 +182,7 @@ class LinearAttention(StackedAttention):
         return self.sign * self.p[0, d, d] * jnp.concatenate([q[:d].T / d, q[d][:, None]], axis=1)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         if self.form == "gram":
             fields = {"query_is_key": self.query_is_key, "normalised": self.normalised}

@@ -81,7 +81,7 @@ class ScalarAttention(AbstractModel):
         return jax.lax.switch(self.kind, functions, scores)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         weights = record("pattern", self.pattern(prompt.x))
         rates = self.unit * self.rates

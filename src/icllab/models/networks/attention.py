@@ -119,7 +119,7 @@ class Attention(eqx.Module):
         record: Record = lambda _, value: value,
         rows: slice | None = None,
     ) -> Float[Array, "row width"]:
-        """What every token (or those of ``rows`` only) collects from the tokens it sees.
+        """Sums that every token (or those of ``rows`` only) collects from the tokens it sees.
 
         ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
         ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result.

@@ -60,11 +60,11 @@ class PromptPerceptron(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As ``answers`` says."""
+        """The value of ``answers``."""
         return "every" if self.answers == "every" else "last"
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         if prompt.length != self.length:
             raise expected("prompt", f"{self.length} examples before the query", prompt.length)
         record = Recorder(edit)
@@ -118,7 +118,7 @@ class Recurrent(AbstractModel):
         self.readout = Perceptron(width, hidden, 1, nonlinearity=nonlinearity, key=of_readout)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         labels = jnp.pad(prompt.y[:-1], (1, 0))
         states = self._states(record("input", jnp.concatenate([prompt.x, labels[:, None]], axis=1)))
@@ -145,7 +145,7 @@ class Recurrent(AbstractModel):
 
 
 class DeepSets(AbstractModel):
-    r"""What is made of each example, added up: the order of the examples is not there to be seen.
+    r"""A sum over features of the examples, blind to their order.
 
     .. math:: \hat y_i = F\Big( \frac{1}{n_i} \sum_{j < i} \phi(x_j, y_j),\; x_i \Big)
 
@@ -187,7 +187,7 @@ class DeepSets(AbstractModel):
         self.pool = pool
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
         features = record("examples", self.features(examples, record.within("features")))

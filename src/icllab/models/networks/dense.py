@@ -122,7 +122,7 @@ def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]
 
 
 def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
-    """Refuse what are no widths of hidden layers, one for each; ``otherwise`` says what else may be given."""
+    """Raise unless ``widths`` are the widths of hidden layers; ``otherwise`` names an alternative in the error."""
     if not isinstance(widths, list | tuple):
         hint = f"{name}=({widths},) is one layer" if isinstance(widths, int) and not isinstance(widths, bool) else ""
         raise expected(name, f"a tuple of widths, one for each hidden layer{otherwise}", widths, hint)
@@ -131,7 +131,7 @@ def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
 
 
 def require_spread(name: str, value: Any, *, default: bool = True) -> None:
-    """Refuse what is no standard deviation, nor None where there is a ``default``; one that is traced passes."""
+    """Raise unless ``value`` is a standard deviation, a traced number or, with a ``default``, None."""
     if value is not None or not default:
         NON_NEGATIVE.require_scalar(name, value)
 

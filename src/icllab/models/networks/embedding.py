@@ -1,4 +1,4 @@
-r"""How a prompt becomes tokens: which token holds what, which tokens it sees, and where answers are read.
+r"""Tokens of a prompt: their contents, the tokens that each one sees, and the positions of the answers.
 
 *Interleaved*: :math:`x_0, y_0, x_1, y_1, \dots`, every token sees itself and all before it, the answer for
 :math:`y_i` is read at :math:`x_i`. *Joined*: one token :math:`(x_i, y_i)` per example and a query token
@@ -24,7 +24,7 @@ POSITIONS = ("none", "learned", "one_hot", "rotary")
 
 
 class Layout(NamedTuple):
-    """What is known of the tokens of a prompt from its length alone (NumPy, never traced).
+    """Properties of the tokens of a prompt that follow from its length (NumPy, never traced).
 
     Attributes:
         visible: ``visible[i, j]``: token i sees token j.
@@ -57,7 +57,7 @@ class AbstractArrangement(eqx.Module):
 
     @property
     def outputs(self) -> int | None:
-        """How many numbers an answer has; None: it is one number, without an axis."""
+        """Numbers of an answer; None for one number without an axis."""
         return None
 
     @abc.abstractmethod
@@ -74,7 +74,7 @@ class AbstractArrangement(eqx.Module):
 
     @abc.abstractmethod
     def token_count(self, length: int) -> int:
-        """How many positions a prompt of ``length`` examples and a query has."""
+        """Number of positions of a prompt of ``length`` examples and a query."""
 
 
 class Interleaved(AbstractArrangement):
@@ -135,7 +135,7 @@ class Joined(AbstractArrangement):
 
     @property
     def positions(self) -> Literal["every", "last"]:
-        """As ``answers`` says."""
+        """The value of ``answers``."""
         return "every" if self.answers == "every" else "last"
 
     def features(self, dim: int) -> int:
@@ -188,7 +188,7 @@ class Tokens(AbstractArrangement):
         return self.vocabulary
 
     def features(self, dim: int) -> int:
-        """As many as tokens in the vocabulary."""
+        """Number of tokens in the vocabulary."""
         if dim != self.vocabulary:
             raise expected("dim", f"the vocabulary, {self.vocabulary}", dim)
         return self.vocabulary

@@ -1,4 +1,4 @@
-"""How many numbers a model has, and the width at which another has as many: comparisons at equal parameters."""
+"""Number of parameters of a model, and the width at which another model has as many."""
 
 import math
 from collections.abc import Callable

@@ -75,7 +75,7 @@ def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions:
-    r"""What the blocks of a transformer are; papers differ in every one of these.
+    r"""Options of the blocks of a transformer; papers differ in every one of these.
 
     Attributes:
         heads: Number of heads of the attention.
@@ -113,7 +113,7 @@ class BlockOptions:
 
     @property
     def parts(self) -> int:
-        """How many parts of a block write into the residual stream."""
+        """Number of parts of a block that write into the residual stream."""
         return 1 if self.mlp is None else 2
 
 
@@ -294,11 +294,11 @@ class Transformer(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the arrangement of tokens has it."""
+        """The value of the arrangement of tokens."""
         return self.embedding.arrangement.positions
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record = Recorder(edit)
         x, layout = self.embedding(prompt)
         x = record("embedding", x)

@@ -34,7 +34,7 @@ _TOLERANCE: dict[str, float] = {"float32": 1e-5, "float64": 1e-8}
 
 
 class SolveReport(eqx.Module):
-    """How a fit was solved, and whether it was.
+    """Method and outcome of a fit.
 
     Attributes:
         solver: The solver taken.

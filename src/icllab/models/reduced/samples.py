@@ -23,7 +23,7 @@ _ROOMY = 2**26  # bytes; below this, capacities grow fourfold, which saves compi
 
 
 def rows_per_chunk(dim: int) -> int:
-    """What a CPU's cache holds, many more on an accelerator; fewer where d(d+1) is less than that."""
+    """Rows that a CPU's cache holds, many more on an accelerator; fewer where d(d+1) is less than that."""
     limit = 512 if jax.default_backend() == "cpu" else 8192
     return min(limit, 2 ** math.ceil(math.log2(dim * (dim + 1))))
 
