@@ -24,8 +24,7 @@ FEWEST_CELLS = 8
 UNFALSIFIED = {
     "asymptotics/context_length": "growth",
     "asymptotics/ridge_tames_the_peak": "peak_ratio",
-    "asymptotics/task_alignment": "isotropic_matched reversed_isotropic",
-    "asymptotics/task_diversity": "bend_grows dmmse_bend dmmse_left left_falls",
+    "asymptotics/task_diversity": "bend_grows left_falls",
     "asymptotics/transformer_double_descent": "slope slope_not_one",
     "context_map/flag_token": "gap no_further per_effect",
     "context_map/rank_one_patch": "best rank",

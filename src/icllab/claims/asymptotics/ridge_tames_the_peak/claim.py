@@ -85,7 +85,7 @@ claim = Claim(
         "more_contexts": Control(
             "four times as many contexts: no solve is nearly singular",
             measure={"more": 4},
-            axes={"dim": (10, 20), "tau": (1.0,), "ridge": (0.0, 30.0)},
+            axes={"dim": (10, 20), "tau": (1.0,)},
         ),
         "unscaled_ridge": Control("a penalty n * ridge on Gamma instead of (n/d) * ridge", measure={"unscaled": True}),
     },
