@@ -97,4 +97,4 @@ def test_the_check_tells_small_errors_and_small_effects():
     assert outcome(made_up()) is Outcome.HOLDS
     assert len(failing(made_up(left=0.3))) == 12
     assert len(failing(made_up(effect=0.3))) == 4
-    assert set(failing(made_up(error=1.1))) == {f"bounds[reduction={name}]" for name in claim.REDUCTIONS[1:3]}
+    assert outcome(made_up(error=1.1)) is Outcome.UNDECIDED

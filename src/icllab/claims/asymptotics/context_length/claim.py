@@ -105,6 +105,11 @@ claim = Claim(
         "slide_limit": Control(
             "tau/alpha in the joint limit, as on the slides", theory={"inverted": True}, axes={"tau": (4.0, 16.0)}
         ),
+        "little_noise": Control(
+            "labels have a thousandth of the noise",
+            measure={"noise": 1e-3},
+            axes={"tau": (2.0,), "alpha": (8.0, 32.0)},
+        ),
         "fresh_tasks": Control("a new task in every context, instead of a pool of kappa d", measure={"fresh": True}),
     },
 )

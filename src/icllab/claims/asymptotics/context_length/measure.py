@@ -9,13 +9,18 @@ from icllab.tasks import LinearRegression
 VERSION = 1
 
 
-def measure(point, *, key, fresh=False):
-    """The error of Gamma for every pool size and seed; ``fresh``: fitted to a new task in every context."""
+def measure(point, *, key, fresh=False, noise=1.0):
+    """The error of Gamma for every pool size and seed; ``fresh``: fitted to a new task in every context.
+
+    ``noise``: factor of its variance.
+    """
     prompts = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
 
     def fitted(kappa, seed):
         of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
-        task = LinearRegression.from_scaling(dim=point.dim, alpha=point.alpha, kappa=kappa, rho=point.rho, key=of_pool)
+        task = LinearRegression.from_scaling(
+            dim=point.dim, alpha=point.alpha, kappa=kappa, rho=noise * point.rho, key=of_pool
+        )
         found = reduced.fit(task.fresh() if fresh else task, prompts=prompts, ridge=0.0, key=of_contexts)
         return {"icl_error": found.icl_error(), "converged": found.converged}
 

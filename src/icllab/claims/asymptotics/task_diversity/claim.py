@@ -122,7 +122,7 @@ claim = Claim(
         "one_pool_size": Control(
             "pretraining sees d/2 tasks whatever kappa is",
             {"kappa": BEFORE},
-            axes=LIMIT | {"kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(12))},
+            axes=LIMIT | {"alpha": (4.0, 8.0), "kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(12))},
         ),
     },
 )

@@ -22,8 +22,8 @@ def measure(point, *, key, hotter=1.0, labels=1.0, even=True, keys=KEYS):
     """One cell: all depths on the same prompts.
 
     ``hotter``, ``labels``: factors of the temperature of attention and of labels. Not ``even``: no points are.
-    ``keys``:
-    what stands in the place of softmax over keys.
+    ``keys``: what
+    stands in the place of softmax over keys.
     """
     law = {"kernel": "exponential", "temperature": point.temperature}
     task = FunctionRegression(

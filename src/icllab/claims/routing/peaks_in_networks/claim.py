@@ -125,5 +125,10 @@ claim = Claim(
     },
     key=33,
     precision="float64",
-    controls={"untrained": Control("networks are not trained", measure={"trained": False})},
+    controls={
+        "untrained": Control("networks are not trained", measure={"trained": False}),
+        "of_the_next": Control(
+            "responses are those of the next program", measure={"shift": 1}, axes={"seed": tuple(range(8))}
+        ),
+    },
 )

@@ -14,8 +14,11 @@ OPTIMIZER = optax.adam(2e-3)
 STILL = optax.sgd(0.0)
 
 
-def measure(point, *, key, trained=True):
-    """Every seed's losses and responses; the last program never comes. Not ``trained``: at a rate of 0."""
+def measure(point, *, key, trained=True, shift=0):
+    """Every seed's losses and responses; the last program never comes.
+
+    Not ``trained``: at a rate of 0. ``shift``: by how many programs responses are out of place.
+    """
     of_networks, of_batches = (jax.random.fold_in(key, i) for i in range(2))
     _, family = _small_transformers.drawn(point.seed, point, key=of_networks)
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
@@ -34,4 +37,4 @@ def measure(point, *, key, trained=True):
 
     losses, responses = (np.stack(rows) for rows in zip(*map(of_seed, range(len(point.seed))), strict=True))
     axes = ("seed", "step", "program")
-    return {"program_loss": (axes, losses), "own_response": (axes, responses)}
+    return {"program_loss": (axes, losses), "own_response": (axes, np.roll(responses, -shift, axis=-1))}

@@ -41,8 +41,11 @@ LARGEST = 0.02  # standard error of a sampled coefficient, as a share of it
 ROUNDING = 1e-9
 
 
-def theory(dataset: xr.Dataset, counted: str = "answers") -> xr.Dataset:
-    """Effective dimensions of the landscape, ``counted`` for its answers or its loss, and coefficients of all ranks."""
+def theory(dataset: xr.Dataset, counted: str = "answers", half: bool = False) -> xr.Dataset:
+    """Effective dimensions of the landscape, ``counted`` for its answers or its loss, and coefficients of all ranks.
+
+    ``half``: every weight counts a half, whatever the rank.
+    """
     fixed = fixed_values(dataset)
     sizes: dict[str, Any] = {"pairs": fixed["pairs"], "labels": fixed["label_count"]}
     matrix = {"answers": induction_landscape.fisher_information, "loss": induction_landscape.hessian}[counted]
@@ -59,6 +62,7 @@ def theory(dataset: xr.Dataset, counted: str = "answers") -> xr.Dataset:
     shape = (fixed["dim"], fixed["key_width"], fixed["dim"])
     ranks = [reduced_rank_stratum(*shape, rank, rank_in=rank, rank_out=rank) for rank in _ranks(dataset)]
     known = xr.DataArray([one.at(fixed["nbeta"]) for one in ranks], {"stage": _ranks(dataset)}, "stage")
+    known = known * 0 + fixed["dim"] * fixed["key_width"] if half else known
     known = known.reindex_like(dataset.stage).where(dataset.model == "attention")
     return dataset.assign(effective_dimension_theory=found, learning_coefficient_theory=known)
 
@@ -210,6 +214,7 @@ claim = Claim(
         "of_the_loss": Control(
             "the curvature is that of the loss, which is going down somewhere", theory={"counted": "loss"}
         ),
+        "regular": Control("every weight of linear attention counts a half", theory={"half": True}),
         "of_logits": Control(
             "answers are logits of unit variance, and not probabilities",
             measure={"logits": True},

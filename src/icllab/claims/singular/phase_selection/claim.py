@@ -170,6 +170,11 @@ claim = Claim(
     key=1,
     controls={
         "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
+        "no_effect": Control(
+            "the data have no effect",
+            measure={"effect": 0.0},
+            axes={"samples": (64, 4096), "seed": tuple(range(12))},
+        ),
         "counted": Control(
             "every parameter of the rich phase counts a half",
             theory={"coefficient": counted},

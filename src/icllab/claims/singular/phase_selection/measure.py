@@ -41,10 +41,13 @@ class Side(eqx.Module):
         return self.sign * (w[0] - 0.5) > 0
 
 
-def measure(point, *, key, linear=False):
-    """One cell: the means of the first n samples of every data set, and the free energies there."""
+def measure(point, *, key, linear=False, effect=None):
+    """One cell: the means of the first n samples of every data set, and the free energies there.
+
+    ``effect``: that of the data, if another than the model's.
+    """
     truth = np.zeros(point.products + 2)
-    truth[1] = point.effect
+    truth[1] = point.effect if effect is None else effect
     centre = (jnp.asarray(0.5), jnp.zeros(point.products), jnp.zeros(point.products))
 
     def at(seed):

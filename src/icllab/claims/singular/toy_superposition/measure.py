@@ -15,9 +15,14 @@ VERSION = 1
 
 
 class Loss(eqx.Module):
-    """The squared error, integrated over the one feature that is not zero; not ``rectified``, its output is linear."""
+    """The squared error, integrated over the one feature that is not zero; not ``rectified``, its output is linear.
+
+    The posterior's has a ``factor``, and the last ``left_out`` features never come.
+    """
 
     rectified: bool = eqx.field(static=True)
+    factor: float = eqx.field(static=True, default=1.0)
+    left_out: int = eqx.field(static=True, default=0)
 
     def __call__(self, w):
         """The mean over features at ``weights`` (2, 6) and ``bias`` (6,)."""
@@ -30,7 +35,9 @@ class Loss(eqx.Module):
             high = jnp.where(g < 0, cut, jnp.where((g == 0) & (b <= 0), 0, 1))
         cube, square = (high**3 - low**3) / 3, (high**2 - low**2) / 2
         answered = g**2 * cube + 2 * g * b * square + b**2 * (high - low)
-        return jnp.sum(own / 3 - 2 * own * (g * cube + b * square) + answered) / FEATURES
+        terms = own / 3 - 2 * own * (g * cube + b * square) + answered
+        terms = terms[:, : FEATURES - self.left_out] if self.left_out else terms
+        return self.factor * jnp.sum(terms) / FEATURES
 
 
 @eqx.filter_jit
@@ -53,14 +60,17 @@ def at_polygon(name):
     return {"weights": jnp.asarray(found.weights), "bias": jnp.asarray(found.bias)}
 
 
-def measure(point, *, key, rectified=True):
-    """One cell: the polygons, descents of every seed, and the posterior at several temperatures."""
+def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_out=0):
+    """One cell: the polygons, descents of every seed, and the posterior at several temperatures.
+
+    ``localization``: that of chains, if another; ``factor``, ``left_out``: see :class:`Loss`.
+    """
     loss = Loss(rectified)
     of_polygons, of_descents, of_posterior = jax.random.split(key, 3)
 
     def coefficient(at, key):
         sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
-        how = {"n": point.n, "nbeta": point.n, "localization": point.localization, "sampler": sampler}
+        how = {"n": point.n, "nbeta": point.n, "localization": localization or point.localization, "sampler": sampler}
         found = coefficient_at_temperature(loss, at, **how, key=key)
         return float(found["estimate"]), float(found["mcse"]), len(found.attrs["warnings"])
 
@@ -98,7 +108,7 @@ def measure(point, *, key, rectified=True):
         if len(point.nbeta) > 1:
             origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
             how = {"nbeta": point.nbeta, "observe": corners, "sampler": SMC(repeats=point.repeats)}
-            found = free_energy(loss, origin, key=of_posterior, **how)
+            found = free_energy(Loss(rectified, factor, left_out), origin, key=of_posterior, **how)
             share[:], warned = (found["observed"], found["observed_error"]), len(found.attrs["warnings"])
         names = ("posterior_share", "posterior_share_error")
         shares = {name: (("nbeta", "corners"), values) for name, values in zip(names, share, strict=True)}
