@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics.in_context_curve import claim
 from icllab.lab import registry
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 FIXED = {"alpha": 3.0, "rho": 0.25}
 POSITIONS = np.array([0, 1, 2, 4, 8, 12, 16, 20, 24])
@@ -45,12 +46,7 @@ def made_up(seeds=4, noise=0.01, **changed):
     )
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
+outcomes, failing, _ = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -84,24 +80,6 @@ def test_it_fails_where_longer_contexts_do_the_opposite():
     better = [1, 1.03, 1.1, 1.2, 1.4, 1.4, 1.2, 1.2, 1.1]
     assert failing(made_up(no_positions=worse)) == ["falls_beyond[dim=4,predictor=no positions]"]
     assert failing(made_up(learned_positions=better)) == ["departs_beyond[dim=4,predictor=learned positions]"]
-
-
-def test_it_is_undecided_where_the_data_cannot_tell():
-    def outcome(dataset):
-        return worst(outcomes(dataset).values())
-
-    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(noise=0.6)) is not Outcome.HOLDS
-    assert outcome(made_up().drop_sel(predictor="learned positions")) is Outcome.UNDECIDED
-    assert outcome(made_up().drop_sel(predictor="least squares")) is Outcome.UNDECIDED
-
-
-def test_a_grid_without_longer_contexts_says_nothing_of_them():
-    found = outcomes(made_up().sel(position=POSITIONS[:6]))
-    assert "above_bayes[dim=4,predictor=no positions]" in found
-    assert not any("beyond" in name for name in found)
-    shorter = made_up().sel(position=POSITIONS[:4])
-    assert {name.partition("[")[0] for name in outcomes(shorter)} == {"few_examples", "above_bayes", "predictors"}
 
 
 def measured(chosen, *, fixed, key, seeds=2, **changes):

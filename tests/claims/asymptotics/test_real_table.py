@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics._tables import FITTED, diabetes
 from icllab.claims.asymptotics.real_table import claim
 from icllab.claims.asymptotics.real_table import measure as measuring
 from icllab.claims.asymptotics.real_table.measure import measure
 from icllab.core.prompt import RegressionPrompt
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 LENGTHS = np.array([5, 10, 11, 12, 40])
 LENGTHS_THERE = xr.DataArray(LENGTHS, {"length": LENGTHS}, "length")
@@ -35,12 +36,7 @@ def made_up(peak_at=11, at_the_peak=1000.0, explained=0.4, lead=0.1, noise=0.3, 
     return claim.theory(dataset)
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def outcome(dataset):
-    return worst(outcomes(dataset).values())
+outcomes, _, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -81,25 +77,6 @@ def test_an_answer_that_is_exactly_right_has_a_logarithm():
     assert all(np.isfinite(f.measured) for f in claim.check(dataset.assign(table_error=errors)))
 
 
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert outcome(made_up(draws=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(draws=6)) is Outcome.UNDECIDED
-    assert outcome(made_up(lead=0.0)) is Outcome.UNDECIDED
-    assert outcome(made_up(at_the_peak=4.05)) is Outcome.UNDECIDED
-
-
-def test_it_is_undecided_where_a_predictor_was_not_fitted():
-    dataset = made_up().drop_sel(predictor="forest")
-    found = outcomes(dataset)
-    assert found.pop("compared") is Outcome.UNDECIDED
-    assert set(found.values()) == {Outcome.HOLDS}
-
-
-def test_a_grid_without_the_peak_says_nothing_of_it():
-    for lengths in ([5, 10, 12, 40], [11, 12, 40], [5, 10, 11]):
-        assert outcome(made_up().sel(length=lengths)) is Outcome.UNDECIDED
-
-
 def test_the_peak_is_at_the_rank_of_the_centred_table_plus_one():
     """l centred examples have rank l - 1; all the table's columns are independent of each other and of 1."""
     data = diabetes().data
@@ -137,7 +114,7 @@ def test_ridge_is_the_posterior_mean_of_the_fraction_that_is_explained(monkeypat
         shown.update(predictors)
         return None, {"ridge": np.zeros((2, 8))}
 
-    monkeypatch.setattr(measuring, "_drawn", drawn)
+    monkeypatch.setattr(measuring, "_evaluate", drawn)
     point = SimpleNamespace(dim=5, length=(7,), predictor=("ridge",), seed=(0, 1), explained=0.4)
     with jax.enable_x64(True):
         measure(point, key=jax.random.key(0), explained=explained)

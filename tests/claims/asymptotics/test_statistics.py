@@ -47,7 +47,7 @@ def test_a_crossing_is_interpolated_in_the_logarithm():
 
 def test_the_bootstrap_gives_the_standard_error_of_a_mean():
     values = np.random.default_rng(1).normal(size=12)
-    found = _statistics.bootstrapped(lambda means: means, values)
+    found = _statistics.bootstrap(lambda means: means, values)
     assert float(found.value) == values.mean()
     assert float(found.error) == pytest.approx(
         values.std(ddof=1) / 12**0.5, rel=0.06

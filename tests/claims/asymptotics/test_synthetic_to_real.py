@@ -4,12 +4,13 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics._tables import FITTED
 from icllab.claims.asymptotics.synthetic_to_real import claim, measure
 from icllab.core.grid import cell_key
 from icllab.lab import registry
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 LENGTHS = np.array([5, 6, 8, 20])
 AHEAD = dict.fromkeys(FITTED, 0.05) | {
@@ -51,12 +52,7 @@ def made_up(members=4, draws=900, spread=0.005, **ahead):
     )
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
+outcomes, failing, _ = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -101,18 +97,6 @@ def test_it_fails_where_one_network_alone_does_no_better_than_the_mean():
     assert outcomes(dataset.assign(table_error=errors))["every_network[dim=5]"] is Outcome.FAILS
 
 
-def test_it_is_undecided_where_the_data_cannot_tell():
-    def outcome(dataset):
-        return worst(outcomes(dataset).values())
-
-    assert outcome(made_up(members=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(draws=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(draws=8)) is Outcome.UNDECIDED
-    assert outcome(made_up(spread=0.5)) is not Outcome.HOLDS
-    assert outcome(made_up().drop_sel(predictor="forest")) is Outcome.UNDECIDED
-    assert outcome(made_up().drop_sel(predictor="transformer")) is Outcome.UNDECIDED
-
-
 def test_the_spread_of_the_networks_counts_beside_that_of_the_draws():
     def error(spread):
         return {finding.id: finding.standard_error for finding in claim.check(made_up(spread=spread))}
@@ -139,7 +123,7 @@ class Keys:
 def test_rows_are_drawn_and_targets_shuffled_by_keys_of_their_own(monkeypatch):
     """Of every draw, and the same rows whether targets are shuffled or not."""
     monkeypatch.setattr(measure, "Table", Keys)
-    drawn = (measure._drawn.__wrapped__(2, (5,), (0, 1, 2), 7, shuffled)[1] for shuffled in (True, False))
+    drawn = (measure._draws.__wrapped__(2, (5,), (0, 1, 2), 7, shuffled)[1] for shuffled in (True, False))
     (rows, order), (same, none) = (tuple(np.asarray(one) for one in prompt) for prompt in drawn)
     np.testing.assert_array_equal(rows, same)
     assert (none == 0).all()

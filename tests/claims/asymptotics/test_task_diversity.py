@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics.task_diversity import claim
 from icllab.claims.asymptotics.task_diversity import measure as measured
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 from icllab.theory import dmmse
 
 RHO = 0.01
@@ -40,16 +41,7 @@ def made_up(gaps=None, knowing=SLOW, noise=0.01, seeds=48, converged=1.0):
     return claim.theory(dataset.assign_attrs(configuration=json.dumps({"fixed": {"rho": RHO}})))
 
 
-def failed(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
-
-
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def test_it_holds_where_all_is_as_claimed():
-    assert outcome(made_up()) is Outcome.HOLDS
+_, failing, outcome = judged(claim.check)
 
 
 def test_the_closed_form_tends_to_the_limit_with_its_corner():
@@ -78,7 +70,7 @@ def test_left_and_bend_go_to_0_and_1_with_the_corner_and_have_the_errors_of_thei
 
 def test_it_fails_where_the_corner_is_there_before_the_limit():
     corner = np.broadcast_to(claim.limit(KAPPAS, RHO), (3, 5))
-    said = failed(made_up(gaps=corner))
+    said = failing(made_up(gaps=corner))
     assert "gap[alpha=16,kappa=1]" in said
 
 
@@ -86,25 +78,13 @@ def test_it_fails_where_the_corner_does_not_sharpen():
     same = np.broadcast_to(claim.gap(8.0, KAPPAS, RHO), (3, 5))
     assert outcome(made_up(gaps=same)) is Outcome.FAILS
     blunter = claim.gap(ALPHAS[::-1, None], KAPPAS, RHO)
-    said = failed(made_up(gaps=blunter))
+    said = failing(made_up(gaps=blunter))
     assert {"left_falls[dim=40]", "bend_grows[dim=40]"} <= set(said)
 
 
 def test_it_fails_where_the_posterior_mean_over_the_pool_has_a_corner_too():
-    said = failed(made_up(knowing=claim.limit(KAPPAS, RHO)))
+    said = failing(made_up(knowing=claim.limit(KAPPAS, RHO)))
     assert said == [f"{name}[dim={dim}]" for name in ("dmmse_left", "dmmse_bend") for dim in DIMS]
-
-
-def test_it_is_undecided_where_the_data_cannot_tell():
-    for dataset in (
-        made_up(noise=2.0),
-        made_up(seeds=1),
-        made_up(converged=0.0),
-        made_up().isel(dim=[0, 1]),
-        made_up().sel(kappa=[0.5, 1.0]),
-        made_up().sel(alpha=[8.0]),
-    ):
-        assert outcome(dataset) is Outcome.UNDECIDED
 
 
 def test_a_pool_is_its_first_tasks_each_as_often_as_every_other(getkey):

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.algorithms import DiscreteMMSE
 from icllab.claims.asymptotics.task_diversity_threshold import claim
 from icllab.lab import registry
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 from icllab.tasks import LinearRegression
 
 TASKS = np.array([2, 4, 8, 16, 64])
@@ -60,12 +61,7 @@ def falls_at(end, slope=0.5):
     return logistic
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
+outcomes, failing, _ = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -117,17 +113,6 @@ def test_it_fails_where_the_distance_to_ridge_falls_to_the_end():
 def test_it_fails_where_the_network_turns_back_to_ridge():
     """With pools of every size it goes from dMMSE towards ridge, not the other way."""
     assert set(TRANSIENT) <= set(failing(placed(lambda x, t: 0.9 - 0.05 * np.log2(t + 1) + 0 * x, error=(0.03,) * 6)))
-
-
-def test_a_short_training_says_nothing_of_a_transient_phase():
-    short = placed(falls_at(3.0)).sel(step=STEPS[:-1])
-    asked = set(outcomes(placed(falls_at(3.0)))) - set(outcomes(short))
-    assert asked == {"threshold_grows_fresh[dim=4]", *TRANSIENT}
-
-
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert worst(outcomes(placed(falls_at(3.0), seeds=1)).values()) is Outcome.UNDECIDED
-    assert worst(outcomes(placed(falls_at(3.0), noise=1.0)).values()) is not Outcome.HOLDS
 
 
 def test_the_crossing_is_interpolated_and_unknown_outside_the_grid():

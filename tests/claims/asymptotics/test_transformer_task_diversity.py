@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics._statistics import ratio_crossings
 from icllab.claims.asymptotics.transformer_task_diversity import claim
 from icllab.lab import registry
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 KAPPAS, STEPS = np.array(claim.KAPPAS), np.array([1000, 4000])
 FIXED = {"alpha": 1.0, "rho": 0.01}
@@ -44,16 +45,7 @@ def made_up(half=1.5, width=1.8, moves=1.5, noise=0.03, seeds=10, fresh=1.6, lea
     return claim.theory(dataset)
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
-
-
-def outcome(dataset):
-    return worst(outcomes(dataset).values())
+outcomes, failing, _ = judged(claim.check)
 
 
 def named(name, kappa=None):
@@ -86,13 +78,6 @@ def test_it_fails_where_longer_training_closes_the_gap():
 def test_it_fails_where_memory_does_no_harm_and_where_nothing_is_learned():
     assert failing(made_up(fresh=0.8)) == named("harmful", kappa="0.25")
     assert failing(made_up(learned=1.2)) == named("learned", kappa="64")
-
-
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(noise=1.5)) is not Outcome.HOLDS
-    assert outcome(made_up().isel(step=[0])) is Outcome.UNDECIDED
-    assert outcome(made_up().isel(kappa=[0, -1])) is Outcome.UNDECIDED
 
 
 def test_pools_of_long_tasks_make_no_gap():

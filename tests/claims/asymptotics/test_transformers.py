@@ -7,7 +7,7 @@ import pytest
 from drawing import prompt_of, with_normal_weights
 
 from icllab.algorithms import Ridge
-from icllab.claims.asymptotics._transformers import annealed, last_errors, transformer, warmed
+from icllab.claims.asymptotics._transformers import annealed_adam, last_errors, transformer, warmup_adam
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import FixedPrompts, LinearRegression
 
@@ -24,7 +24,7 @@ def rates(one, steps):
 
 
 def test_the_annealed_rate_rises_for_a_twentieth_and_falls_to_zero():
-    changes = rates(annealed(0.1, 40.0), 40)
+    changes = rates(annealed_adam(0.1, 40.0), 40)
     assert changes[0] == 0.0
     assert np.argmax(changes) == 2  # a twentieth
     np.testing.assert_allclose(changes[20], 0.05, rtol=1e-3)
@@ -32,12 +32,12 @@ def test_the_annealed_rate_rises_for_a_twentieth_and_falls_to_zero():
 
 
 def test_the_warmed_rate_rises_for_a_tenth_to_what_is_swept_and_falls_to_zero():
-    changes = rates(warmed(40)(0.1), 40)
+    changes = rates(warmup_adam(40)(0.1), 40)
     assert changes[0] == 0.0
     assert np.argmax(changes) == 4  # a tenth
     np.testing.assert_allclose(changes[4], 0.1, rtol=1e-3)
     np.testing.assert_allclose(changes[40], 0.0, atol=1e-7)
-    assert warmed(40) is warmed(40)  # one object is compiled once
+    assert warmup_adam(40) is warmup_adam(40)  # one object is compiled once
 
 
 def test_the_errors_are_those_of_the_task_at_the_last_position(getkey):

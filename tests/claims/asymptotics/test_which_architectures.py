@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.asymptotics.which_architectures import claim
-from icllab.claims.asymptotics.which_architectures.measure import Blind, built
+from icllab.claims.asymptotics.which_architectures.measure import Blind, build_network
 from icllab.core.prompt import RegressionPrompt
 from icllab.lab import registry
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 from icllab.models.networks.parameters import parameter_count, width_for
 
 BUDGETS = np.array([2048, 8192])
@@ -59,12 +60,7 @@ def made_up(seeds=10, noise=0.02, used=0.9, fall=0.6, steps=3000, **changed):
     )
 
 
-def outcomes(dataset):
-    return {finding.id: finding.outcome for finding in claim.check(dataset)}
-
-
-def failing(dataset):
-    return [name for name, found in outcomes(dataset).items() if found is Outcome.FAILS]
+outcomes, failing, _ = judged(claim.check)
 
 
 def worse(name, better):
@@ -114,12 +110,6 @@ def test_it_fails_where_a_network_is_smaller_than_it_may_be():
     assert failing(made_up(used=0.5)) == ["parameters_used"]
 
 
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert worst(outcomes(made_up(seeds=1)).values()) is Outcome.UNDECIDED
-    assert worst(outcomes(made_up(noise=1.5)).values()) is not Outcome.HOLDS
-    assert worst(outcomes(made_up().drop_sel(predictor="DeepSets")).values()) is Outcome.UNDECIDED
-
-
 def test_what_was_not_measured_is_not_judged():
     """Results of two grids have NaN where neither asked."""
     whole = made_up()
@@ -142,7 +132,7 @@ def test_a_learning_rate_is_chosen_by_the_other_seeds():
         dims=("rate", "position", "seed"),
         coords={"rate": RATES, "position": [8], "seed": range(3)},
     )
-    assert claim.chosen(excess).values.tolist() == [1.0, 1.0, 1.0]
+    assert claim.at_best_rate(excess).values.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_network_that_diverged_is_not_chosen():
@@ -152,13 +142,13 @@ def test_a_network_that_diverged_is_not_chosen():
         coords={"rate": RATES, "position": [8], "seed": range(3)},
     )
     # The diverged seed's own choice follows the others, and it is charged for it.
-    assert claim.chosen(excess).values.tolist() == [1.0, np.inf, 1.0]
+    assert claim.at_best_rate(excess).values.tolist() == [1.0, np.inf, 1.0]
 
 
 @functools.cache
 def shapes(name, width):
     """The network of a width, its arrays as shapes: one is asked for under several budgets."""
-    return eqx.filter_eval_shape(lambda key: built(name, width, dim=4, length=8, key=key), jax.random.key(0))
+    return eqx.filter_eval_shape(lambda key: build_network(name, width, dim=4, length=8, key=key), jax.random.key(0))
 
 
 @pytest.mark.parametrize("name", [*claim.BLOCKS, *claim.WITHOUT])
@@ -200,7 +190,7 @@ def test_a_blind_network_does_not_see_the_labels(getkey):
 
     @jax.jit
     def answers(key, x, y, other):
-        network = built(claim.STANDARD, 4, dim=2, length=3, key=key)
+        network = build_network(claim.STANDARD, 4, dim=2, length=3, key=key)
         prompts = [RegressionPrompt(x, y), RegressionPrompt(x, other)]
         return [[predictor(prompt) for prompt in prompts] for predictor in (Blind(network), network)]
 

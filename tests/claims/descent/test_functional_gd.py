@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from first_updates import adam_rate
+from judging import judged
 
 from icllab.claims.descent.functional_gd import claim, measure
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 LAYERS = [1, 3, 8]
 LABELS = ["linear", "relu", "exponential"]
@@ -41,8 +42,7 @@ def made_up(seeds=10, scatter=0.01, free=0.6, own_fall=0.5):
     )
 
 
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, _ = judged(claim.check)
 
 
 def changed(labels, way, depth, name, value):
@@ -87,13 +87,6 @@ def test_it_fails_where_the_exponential_is_the_best_on_its_own_labels(way, depth
     )
 
 
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert worst(finding.outcome for finding in claim.check(made_up(seeds=1))) is Outcome.UNDECIDED
-    assert worst(finding.outcome for finding in claim.check(made_up(scatter=0.3))) is not Outcome.HOLDS
-    one_way = made_up().sel(training=[claim.STEPS])
-    assert worst(finding.outcome for finding in claim.check(one_way)) is Outcome.UNDECIDED
-
-
 def test_matrices_near_multiples_of_the_identity_are_recognised():
     class Model:
         key = np.stack([2 * np.eye(3), np.diag([1.0, 1.0, -2.0])])
@@ -116,7 +109,7 @@ def test_where_everything_is_trained_no_prompt_is_one_that_judges(monkeypatch):
     task, of_prompts = measure.task_of("exponential", 2, 3), jax.random.key(0)
     point = SimpleNamespace(dim=2, layers=1, std=0.1, free_prompts=6, steps=1, rate=0.1)
     measure.everything(point, task, of_prompts, jax.random.key(1))
-    rows = [np.asarray(part.x) for part in measure.drawn(task, of_prompts, 3, 5)]
+    rows = [np.asarray(part.x) for part in measure.sample_sets(task, of_prompts, 3, 5)]
     numbers = np.concatenate([part.ravel() for part in (*rows, *seen)])
     assert seen[0].shape == (6, 4, 2)
     assert len(np.unique(numbers)) == len(numbers)
@@ -126,8 +119,10 @@ def test_where_everything_is_trained_no_prompt_is_one_that_judges(monkeypatch):
 def test_labels_are_linear_where_all_are(monkeypatch, one_law):
     """In the prompts of the fits and of the tests: seven labels of a prompt are a function of two weights."""
     seen = []
-    monkeypatch.setattr(measure, "started", lambda *args, **how: None)
-    monkeypatch.setattr(measure, "trained", lambda start, train: seen.append(train) or SimpleNamespace(temperature=1.0))
+    monkeypatch.setattr(measure, "initial_attention", lambda *args, **how: None)
+    monkeypatch.setattr(
+        measure, "fit_steps", lambda start, train: seen.append(train) or SimpleNamespace(temperature=1.0)
+    )
     monkeypatch.setattr(measure, "squared_errors", lambda found, test: seen.append(test) or np.zeros(1))
     sizes = {"dim": 2, "length": 6, "fitting": 3, "prompts": 4, "layers": 1, "free_layers": 3}
     named = {"labels": ("exponential",), "training": (claim.STEPS,), "predictor": ("linear",), "seed": (0,)}

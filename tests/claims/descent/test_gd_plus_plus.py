@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import xarray as xr
+from judging import judged
 
 from icllab.claims.descent.gd_plus_plus import claim
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 LAYERS = np.array([1, 2, 3])
 LOSSES = [f"loss[dim=5,training={form},layers={layers}]" for form in ("full", "blocks") for layers in (1, 2, 3)]
@@ -30,12 +31,7 @@ def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS, exact=1.0):
     return dataset.assign_attrs(configuration=json.dumps({"fixed": {"length": 20}}))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_the_best_network_arrives():
@@ -60,11 +56,6 @@ def test_it_fails_where_the_best_steps_of_the_simulation_are_not_the_exact_ones(
     for exact in (0.98, 1.02):
         found = failing(made_up(exact=exact))
         assert found == [id.replace("loss", "reference") for id in LOSSES]
-
-
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert outcome(made_up(error=0.06)) is Outcome.UNDECIDED
-    assert outcome(made_up(layers=[1, 2])) is Outcome.UNDECIDED
 
 
 def test_gradient_descent_is_refuted_from_two_layers_on():

@@ -24,7 +24,7 @@ SHAPE = {"layers": 2, "dim": 2, "normalised": True, "half": True}
 def test_what_a_form_does_not_have_starts_at_its_constant_and_stays_there(form, getkey):
     key = getkey()
     point = SimpleNamespace(std=0.5, seed=[3, 4], step=2, batch=4, rate=0.1, clip=1.0)
-    run = trained_layers.trained(point, TASK, form, layers=2, key=key, keep=[0])
+    run = trained_layers.train(point, TASK, form, layers=2, key=key, keep=[0])
     begin = run.trajectory.at(0)
     of_p, of_q = (np.asarray(mask[0], bool) for mask in trained_layers.trained_entries(form, 2))
     for member in range(2):
@@ -48,15 +48,15 @@ def test_a_form_of_another_name_is_refused():
 def test_the_algorithm_and_the_attention_that_runs_it_answer_alike():
     prompt = prompt_of(0, positions=6, dim=2)
     rates, contractions = np.array([0.4, 1.1]), np.array([0.7, 0.0])
-    algorithm, attention = trained_layers.running(rates, contractions, dim=2)
+    algorithm, attention = trained_layers.step_models(rates, contractions, dim=2)
     found, wanted = (np.asarray(eqx.filter_jit(one)(prompt))[-1] for one in (attention, algorithm))
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
-    assert not np.asarray(trained_layers.running(rates, dim=2)[0].contraction).any()
+    assert not np.asarray(trained_layers.step_models(rates, dim=2)[0].contraction).any()
 
 
 def test_the_blocks_of_a_construction_are_its_matrices():
     rates, contractions = np.array([0.25, 2.0]), np.array([0.5, 0.0])
-    a, b = trained_layers.blocks(trained_layers.running(rates, contractions, dim=3)[1])
+    a, b = trained_layers.blocks(trained_layers.step_models(rates, contractions, dim=3)[1])
     np.testing.assert_array_equal(a, rates[:, None, None] * np.eye(3))
     np.testing.assert_array_equal(b, contractions[:, None, None] * np.eye(3))
 
@@ -90,13 +90,13 @@ def test_a_ratio_of_losses_and_its_paired_error():
 
 
 def test_models_are_asked_the_same_prompts(getkey):
-    _, attention = trained_layers.running(np.array([0.5]), dim=2)
+    _, attention = trained_layers.step_models(np.array([0.5]), dim=2)
     key = getkey()
     terms = trained_layers.on_shared_prompts([attention, attention], TASK, key=key, prompts=8)
     assert terms.shape == (2, 8)
     np.testing.assert_array_equal(*terms)
     assert len(np.unique(terms[0])) == 8
-    assert trained_layers.heavy(np.ones(1000)) == pytest.approx(0.01)
+    assert trained_layers.heaviest(np.ones(1000)) == pytest.approx(0.01)
 
 
 def test_networks_are_those_of_their_seeds_whichever_others_are_there():

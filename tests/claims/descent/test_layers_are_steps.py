@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import xarray as xr
+from judging import judged
 
 from icllab.claims.descent.layers_are_steps import claim, measure
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 from icllab.theory import descent
 
 LAYERS = np.array([1, 2, 3])
@@ -54,12 +55,7 @@ def made_up(ratio=1.002, spread=1e-3, error=1e-3, own=0.995, other=0.7, seeds=4,
     return claim.theory(dataset)
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failing(dataset):
-    return [finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS]
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_all_is_as_claimed():
@@ -95,11 +91,6 @@ def test_the_least_of_the_layers_counts_and_what_a_network_has_not_does_not():
     assert np.isnan(above.sel(layers=2)).all()
 
 
-def test_it_is_undecided_where_the_data_cannot_tell():
-    assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(layers=[2])) is Outcome.UNDECIDED
-
-
 def test_steps_of_one_size_are_refuted_from_two_layers_on():
     def beside_them(dataset):
         ratios = {"loss_ratio": dataset["tied_ratio"], "loss_ratio_error": dataset["tied_ratio_error"]}
@@ -110,4 +101,4 @@ def test_steps_of_one_size_are_refuted_from_two_layers_on():
 
 
 def test_numbers_of_layers_are_placed_by_the_layer_s_number():
-    np.testing.assert_array_equal(measure.placed([3.0, 4.0], (1, 2), (0, 2, 3)), [np.nan, 4.0, np.nan])
+    np.testing.assert_array_equal(measure.align_layers([3.0, 4.0], (1, 2), (0, 2, 3)), [np.nan, 4.0, np.nan])

@@ -26,16 +26,8 @@ def made_up(arrangements=tuple(claim.ARRANGEMENTS), error=0.002, warned=0.0, **s
     return dataset.assign(sampler_warnings=(dims, np.full(shape, warned))).expand_dims(draws=[4000])
 
 
-def outcomes(dataset):
-    return {finding.outcome for finding in claim.check(dataset)}
-
-
 def failing(dataset):
     return {finding.id.split("[")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
-
-
-def test_it_holds_where_all_is_as_claimed():
-    assert outcomes(made_up()) == {Outcome.HOLDS}
 
 
 def test_it_fails_where_one_number_is_off():
@@ -48,11 +40,6 @@ def test_it_fails_where_sharing_makes_no_difference():
     gapless = dataset["additivity_gap"] - dataset["additivity_gap_theory"]
     found = failing(dataset.assign(additivity_gap=gapless))
     assert found == {"additivity_gap", "whole_is_less"}
-
-
-@pytest.mark.parametrize("made", [{"error": 0.1}, {"warned": 1.0}, {"arrangements": ("apart", "shared")}])
-def test_it_is_undecided_where_the_data_cannot_tell(made):
-    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
 
 
 def closed_form(arrangement):
@@ -69,7 +56,7 @@ def closed_form(arrangement):
 def test_the_integrals_tend_to_the_closed_forms(arrangement):
     """lambda - (m - 1) / (log nbeta + a constant): from two temperatures, both."""
     (value, multiplicity), alone = closed_form(arrangement)
-    cold, colder = (claim.predicted(arrangement, 3, t) for t in (1e30, 1e60))
+    cold, colder = (claim.integral_values(arrangement, 3, t) for t in (1e30, 1e60))
     assert abs(colder["learning_coefficient"] - value) < 0.01
     falls = (
         (value - cold["learning_coefficient"]) * np.log(1e30),

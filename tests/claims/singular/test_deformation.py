@@ -8,7 +8,6 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.deformation import claim
-from icllab.lab.checks import Outcome
 
 SPLITS, TILTS, N = (-0.5, 0.0, 1.0), tuple(np.round(np.arange(-0.1, 0.36, 0.05), 2)), (30, 100, 300, 1000)
 
@@ -35,11 +34,7 @@ def exact():
     return found.assign({name: found[f"{name}_theory"] for name in names})
 
 
-_, failing, outcome = judged(claim.check)
-
-
-def test_it_holds_where_all_is_as_claimed(exact):
-    assert outcome(exact) is Outcome.HOLDS
+_, failing, _ = judged(claim.check)
 
 
 def test_a_shifted_diagram_fails(exact):
@@ -57,12 +52,6 @@ def test_a_change_of_another_kind_fails(exact):
         left = exact["phase_place"].sel(phase="left")
         changed = exact.assign(phase_place=xr.where(right, left + scale * (exact["phase_place"] - left), left))
         assert any(id.startswith(said) for id in failing(changed))
-
-
-def test_too_little_is_undecided(exact):
-    assert outcome(exact.sel(split=[1.0])) is Outcome.UNDECIDED
-    assert outcome(exact.isel(samples=slice(2))) is Outcome.UNDECIDED
-    assert outcome(exact.assign(annealing_warnings=exact["annealing_warnings"] + 1)) is Outcome.UNDECIDED
 
 
 def test_an_exponent_and_its_error():

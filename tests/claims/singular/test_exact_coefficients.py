@@ -10,7 +10,6 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.exact_coefficients import claim, measure
-from icllab.lab.checks import Outcome
 
 T = np.geomspace(1e4, 1e7, 7)
 N = 1e6
@@ -39,18 +38,7 @@ def made_up(noise=0.01, models=claim.MODELS):
     return claim.theory(dataset)
 
 
-_, failing, outcome = judged(claim.check)
-
-
-def test_it_holds_where_all_is_as_claimed():
-    assert outcome(made_up()) is Outcome.HOLDS
-
-
-def test_it_is_undecided_with_few_repeats_models_or_after_a_warning():
-    assert outcome(made_up(noise=1.0)) is Outcome.UNDECIDED
-    assert outcome(made_up(models=claim.MODELS[:3])) is Outcome.UNDECIDED
-    good = made_up()
-    assert outcome(good.assign(sampler_warnings=good["sampler_warnings"] + 1)) is Outcome.UNDECIDED
+_, failing, _ = judged(claim.check)
 
 
 def test_slopes_and_chains_that_are_off_fail():

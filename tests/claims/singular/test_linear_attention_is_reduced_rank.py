@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
-import pytest
 import xarray as xr
 
+from icllab.claims.singular._linear_attention import all_prompts
 from icllab.claims.singular.linear_attention_is_reduced_rank import claim, measure
 from icllab.lab.checks import Outcome
 
@@ -34,14 +34,6 @@ def failing(dataset):
     return {finding.id.split("[")[0] for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
 
 
-def outcomes(dataset):
-    return {finding.outcome for finding in claim.check(dataset)}
-
-
-def test_it_holds_where_all_is_as_claimed():
-    assert outcomes(made_up()) == {Outcome.HOLDS}
-
-
 def test_it_fails_where_a_number_is_off():
     assert failing(made_up(mismatch=1e-6)) == {"loss"}
     assert failing(made_up(mismatch=np.nan)) == {"loss"}
@@ -49,14 +41,10 @@ def test_it_fails_where_a_number_is_off():
     assert failing(made_up(factor=2.0)) == {"coefficient", "half"}
 
 
-@pytest.mark.parametrize("made", [{"error": 0.08}, {"warned": 1.0}])
-def test_it_is_undecided_where_the_data_cannot_tell(made):
-    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
-
-
 def test_every_prompt_is_there_once_and_inputs_have_unit_covariance():
     """In tasks of rank 2: the task's covariance has rank 2, and the context's moments are invertible."""
-    x, y, context, task = measure.all_prompts(3, 2, 2, np.random.default_rng(0))
+    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    x, y, context, task = all_prompts(2, np.sqrt(2) * directions[:2])
     assert len(x) == 3**3 * 2
     assert np.allclose(np.einsum("pi,pj->ij", x[:, -1], x[:, -1]) / len(x), np.eye(3))
     assert np.allclose(y, np.einsum("pid,pd->pi", x, task))

@@ -125,10 +125,6 @@ def test_it_fails_where_training_runs_backwards():
     assert {"fall", "rise"} <= failing(reversed_)
 
 
-def test_the_figure_shows_what_there_is():
-    assert len(claim.figure(made_up()).axes) == 3
-
-
 @pytest.fixture(scope="module")
 def measured():
     """Of two seeds whose networks are ridge and dMMSE themselves at the checkpoints, and the keys that were used."""

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from judging import judged
 
 from icllab.claims.singular.per_length import claim
-from icllab.lab.checks import Outcome, worst
+from icllab.lab.checks import Outcome
 
 STEPS = (0, *np.unique(np.rint(np.geomspace(4, 4000, 37))).astype(int).tolist())
 LENGTHS = np.arange(1, 17)
@@ -50,12 +51,7 @@ def results(*, steps=STEPS, by_length=0.5, nearest=(50, 200, 1000, 4000), entrop
     return found.assign_attrs(configuration=json.dumps({"fixed": dict(claim.claim.fixed)}))
 
 
-def outcome(dataset):
-    return worst(finding.outcome for finding in claim.check(dataset))
-
-
-def failed(dataset):
-    return {finding.id for finding in claim.check(dataset) if finding.outcome is Outcome.FAILS}
+_, failing, outcome = judged(claim.check)
 
 
 def test_it_holds_where_longer_contexts_are_learned_later():
@@ -63,7 +59,7 @@ def test_it_holds_where_longer_contexts_are_learned_later():
 
 
 def test_it_fails_where_they_are_learned_earlier():
-    wrong = failed(results(by_length=-0.5))
+    wrong = set(failing(results(by_length=-0.5)))
     assert "order[source=text]" in wrong
     assert "two_later[source=Markov]" in wrong
 
@@ -75,14 +71,14 @@ def test_all_lengths_at_once_is_not_an_order():
 
 
 def test_it_fails_where_bigrams_come_before_unigrams():
-    wrong = failed(results(nearest=(200, 50, 1000, 4000)))
+    wrong = set(failing(results(nearest=(200, 50, 1000, 4000))))
     assert wrong == {f"likeness[source={source},n=2]" for source in (claim.TEXT, claim.CHAIN)}
 
 
 def test_it_fails_with_other_entropies_and_is_undecided_when_training_is_short():
-    assert failed(results(entropy=LEAST[::-1])) == {f"entropy[tokens={tokens}]" for tokens in ("1", "3 or more")}
-    assert "entropy[tokens=1]" in failed(results(entropy=np.full(3, LEAST[-1])))
-    assert len(failed(results(entropy=LEAST / np.log(2)))) == 3
+    assert set(failing(results(entropy=LEAST[::-1]))) == {f"entropy[tokens={tokens}]" for tokens in ("1", "3 or more")}
+    assert "entropy[tokens=1]" in failing(results(entropy=np.full(3, LEAST[-1])))
+    assert len(failing(results(entropy=LEAST / np.log(2)))) == 3
     assert outcome(results(steps=(0, 8, 100))) is Outcome.UNDECIDED
     assert outcome(results().sel(source=[claim.CHAIN])) is Outcome.UNDECIDED
 

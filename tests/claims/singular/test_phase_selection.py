@@ -8,7 +8,6 @@ import xarray as xr
 from judging import judged
 
 from icllab.claims.singular.phase_selection import claim
-from icllab.lab.checks import Outcome
 
 FIXED = {"barrier": 3.0, "effect": 0.15}
 N = 2 ** np.arange(6, 13)
@@ -43,14 +42,7 @@ def exact():
     return found.assign(phase_free_energy=found["phase_free_energy_theory"])
 
 
-_, failing, outcome = judged(claim.check)
-
-
-def test_nothing_fails_where_all_is_as_claimed(exact):
-    """Eight data sets tell all but the growth of the remainder and the mean n of the crossing."""
-    left = [finding for finding in claim.check(exact) if finding.outcome is not Outcome.HOLDS]
-    assert all(finding.outcome is Outcome.UNDECIDED for finding in left)
-    assert {finding.id.split("[")[0] for finding in left} <= {"remainder", "mean_crossing"}
+_, failing, _ = judged(claim.check)
 
 
 def test_samples_that_are_off_fail(exact):
@@ -66,11 +58,6 @@ def test_samples_that_are_off_fail(exact):
 def test_a_remainder_that_grows_fails(exact):
     slope = exact["phase_gap_theory"] + 1.5 * np.log(exact["samples"])
     assert any(id.startswith("remainder") for id in failing(exact.assign(phase_gap_theory=slope)))
-
-
-def test_too_few_n_and_warnings_are_undecided(exact):
-    assert outcome(exact.isel(samples=[0, -1])) is Outcome.UNDECIDED
-    assert outcome(exact.assign(annealing_warnings=exact["annealing_warnings"] + 1)) is Outcome.UNDECIDED
 
 
 def test_wrong_formulas_are_wrong_in_one_place():

@@ -83,14 +83,6 @@ def test_it_fails_where_one_number_is_off(made, what):
     assert what <= failing(made_up(**made))
 
 
-@pytest.mark.parametrize(
-    "made", [{"error": 0.3}, {"arrived": False}, {"early": 1e9}, {"sampler_warnings": 1}, {"annealing_warnings": 1}]
-)
-def test_it_is_undecided_where_the_data_cannot_tell(made):
-    """Errors are large, descents are not at an end yet, none has left its square, or a sampler warns."""
-    assert outcomes(made_up(**made)) == {Outcome.HOLDS, Outcome.UNDECIDED}
-
-
 @pytest.mark.parametrize("control", ["regular", "no_constants"])
 def test_a_wrong_formula_is_wrong_in_one_place_only(control):
     dataset = made_up()
@@ -104,10 +96,6 @@ def test_a_wrong_formula_is_wrong_in_one_place_only(control):
         assert found == {f"coefficient[polygon={name}]" for name in ("4", "4+", "4++")}
     else:
         assert {"loss[polygon=4+]", "loss[polygon=4++]", "loss[polygon=5+]"} <= found
-
-
-def test_the_figure_shows_descents_that_end_nowhere():
-    assert claim.figure(made_up(arrived=False)).axes
 
 
 def test_the_loss_is_the_mean_over_one_feature_at_a_time():

@@ -1,4 +1,4 @@
-"""What claims about linear attention fitted exactly share: how they are judged, and how their figures are written."""
+"""Findings and figures that claims about exact fits of linear attention share."""
 
 from collections.abc import Mapping
 
@@ -14,39 +14,40 @@ _SYMBOLS = {"tau": r"\tau", "alpha": r"\alpha", "kappa": r"\kappa", "ridge": r"\
 
 
 def closed_forms(dataset: xr.Dataset, largest: float) -> list[Finding]:
-    """Both errors for d to infinity beside their closed forms; ``largest``: relative standard error of a limit."""
+    """Do both errors agree with their closed forms for d to infinity? ``largest``: relative error of a limit."""
     findings = []
     for kind in ("icl", "idg"):
         limits = estimates.limit(estimates.mean(dataset[f"{kind}_error"]), order=2)
-        form, what = dataset[f"{kind}_theory"], f"{kind.upper()} error, d to infinity"
-        findings += checks.agrees(f"{kind}_error", what, limits, form, largest_error=largest * form)
+        form, quantity = dataset[f"{kind}_theory"], f"{kind.upper()} error, d to infinity"
+        findings += checks.agrees(f"{kind}_error", quantity, limits, form, largest_error=largest * form)
     return findings
 
 
-def ratio(id: str, what: str, measured: xr.DataArray, form: xr.DataArray, largest: float) -> list[Finding]:
-    """A quantity over its closed form at the same dimension, for d to infinity."""
-    limits = estimates.limit(estimates.mean(measured / form), order=2)
-    return checks.agrees(id, f"{what} / closed form, d to infinity", limits, 1.0, largest_error=largest)
+def ratio(id: str, quantity: str, values: xr.DataArray, form: xr.DataArray, largest: float) -> list[Finding]:
+    """Is a quantity over its closed form at the same dimension 1 for d to infinity?"""
+    limits = estimates.limit(estimates.mean(values / form), order=2)
+    return checks.agrees(id, f"{quantity} / closed form, d to infinity", limits, 1.0, largest_error=largest)
 
 
-def solved(dataset: xr.Dataset, which: str = "every solve") -> list[Finding]:
-    """Undecided where a solve missed its tolerance: its error is no measurement."""
-    return checks.complete("solved", f"{which} met its tolerance", not bool((dataset["converged"] == 0).any()))
+def convergence(dataset: xr.Dataset, solves: str = "every solve") -> list[Finding]:
+    """Condition: every solve met its tolerance."""
+    return checks.complete("solved", f"{solves} met its tolerance", not bool((dataset["converged"] == 0).any()))
 
 
-def against_tau(dataset: xr.Dataset, ylim: Mapping[str, tuple[float, float]], **how):
-    """Both errors against tau, each between its limits."""
+def against_tau(dataset: xr.Dataset, hue: str, ylim: Mapping[str, tuple[float, float]], title: str | None = None):
+    """Draw both errors against tau, each between its limits."""
     rows = [Panel(f"{kind}_error", f"{kind}_line", "log", limits) for kind, limits in ylim.items()]
-    return panels(dataset, rows, x="tau", xscale="log", vertical=1.0, **how)
+    name = r"closed form, $d \to \infty$" if title else "closed form"
+    return panels(dataset, rows, x="tau", hue=hue, xscale="log", vertical=1.0, title=title, line_name=name)
 
 
-def written(law: Mapping[str, float]) -> str:
-    r"""The parameters of a fit to a pool of tasks in LaTeX without dollars, ``\tau = 2,\ \alpha = 5`` and so on."""
+def parameters_label(law: Mapping[str, float]) -> str:
+    r"""Parameters of a fit to a pool of tasks in LaTeX without dollars: ``\tau = 2,\ \alpha = 5`` and so on."""
     values = {name: f"{law[name]:g}".replace("inf", r"\infty") for name in _SYMBOLS}
     return r",\ ".join(f"{symbol} = {values[name]}" for name, symbol in _SYMBOLS.items())
 
 
-def titled(dataset: xr.Dataset, titles: Mapping[str, str]) -> xr.Dataset:
-    """The largest dimension, with every setting called by its title, in the order of these."""
-    there = [name for name in titles if name in dataset.setting.values]
-    return dataset.isel(dim=-1).sel(setting=there).assign_coords(setting=[titles[name] for name in there])
+def select_settings(dataset: xr.Dataset, titles: Mapping[str, str]) -> xr.Dataset:
+    """Select the largest dimension and the settings that have a title, and name them by it."""
+    names = [name for name in titles if name in dataset.setting.values]
+    return dataset.isel(dim=-1).sel(setting=names).assign_coords(setting=[titles[name] for name in names])

@@ -1,4 +1,4 @@
-"""What claims about a real table share: the table, and scikit-learn's predictors fitted to its prompts."""
+"""The diabetes table, and scikit-learn's predictors fitted to its prompts."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,7 +30,7 @@ def diabetes() -> Any:
 
 
 def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "Table") -> list[float]:
-    """The loss of an estimator of ``FITTED`` on every prompt's row ``length``, fitted to the rows before it."""
+    """Loss of an estimator of ``FITTED`` on row ``length`` of every prompt, fitted to the rows before it."""
     import jax.numpy as jnp
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import RidgeCV
@@ -54,11 +54,11 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
     return losses
 
 
-def resolved(losses: Losses) -> Losses:
-    """Losses with half a unit of the target, which is a whole number, in the place of smaller differences from it."""
+def floored(losses: Losses) -> Losses:
+    """Losses, at least that of half a unit of the target, which is a whole number."""
     return np.maximum(losses, RESOLVED)
 
 
 def log_losses(losses: Losses) -> Losses:
-    """Logarithms of losses as far as the target resolves them: a mean of whole numbers can be exactly right."""
-    return np.log(resolved(losses))
+    """Logarithms of floored losses: a mean of whole numbers can be exactly right."""
+    return np.log(floored(losses))

@@ -1,4 +1,4 @@
-"""What claims about trained transformers share: the networks, how they are trained, their errors."""
+"""Networks, training and errors of the claims about trained transformers."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -29,42 +29,55 @@ def transformer(
     positions: str = "none",
     length: int | None = None,
 ) -> Transformer:
-    """Pre-norm blocks of softmax attention and an MLP, causal, which answer at every example as at a query."""
+    """Causal pre-norm blocks of softmax attention and an MLP, which answer at every example as at a query."""
     shape = {"dim": dim, "width": width, "layers": layers, "positions": positions, "length": length}
     block = BlockOptions(heads=heads, head_dim=head_dim, mlp=(2 * width,), norm="pre")
     return Transformer(Joined(answers="every", causal=True, query_is_key=True), **shape, block=block, key=key)
 
 
-def trained(
+def train(
     networks: Any, task: Any, point: Any, *, key: PRNGKeyArray, updates: int | None = None, keep: Sequence[int] = ()
 ) -> Run:
-    """Every network at every rate of a cell, after all its steps on fresh prompts, or the first ``updates`` of them."""
+    """Train every network at every rate of a cell on fresh prompts, all its steps or the first ``updates``."""
     steps, rates = int(np.max(point.step)), np.atleast_1d(point.rate).tolist()
-    how = {"sweep": Sweep({"optimizer.rate": rates}, mode="map"), "record": Record([0], keep=keep, progress=False)}
-    return icl.fit(networks, task, steps=updates or steps, key=key, batch=point.batch, optimizer=warmed(steps), **how)
+    sweep, record = Sweep({"optimizer.rate": rates}, mode="map"), Record([0], keep=keep, progress=False)
+    optimizer, steps = warmup_adam(steps), updates or steps
+    return icl.fit(
+        networks, task, steps=steps, key=key, batch=point.batch, optimizer=optimizer, sweep=sweep, record=record
+    )
 
 
-def annealed_run(network: Any, task: Any, point: Any, *, steps: int, key: PRNGKeyArray, **swept: Any) -> Run:
-    """A network trained on the last token of prompts, its rate annealed to zero; ``swept``: fields of the task."""
-    sweep = {f"task.{name}": values for name, values in swept.items()}
-    sweep |= {"optimizer.rate": [point.rate], "optimizer.steps": [steps]}
-    how = {"sweep": Sweep(sweep, mode="map"), "record": Record([0], progress=False), "positions": "last"}
-    return icl.fit(network, task, steps=steps, key=key, batch=point.batch, optimizer=annealed, **how)
+def train_annealed(network: Any, task: Any, point: Any, *, steps: int, key: PRNGKeyArray, **swept: Any) -> Run:
+    """Train a network on the last token of prompts, its rate annealed to zero; ``swept``: fields of the task."""
+    values = {f"task.{name}": column for name, column in swept.items()}
+    values |= {"optimizer.rate": [point.rate], "optimizer.steps": [steps]}
+    sweep, record = Sweep(values, mode="map"), Record([0], progress=False)
+    return icl.fit(
+        network,
+        task,
+        steps=steps,
+        key=key,
+        batch=point.batch,
+        optimizer=annealed_adam,
+        sweep=sweep,
+        record=record,
+        positions="last",
+    )
 
 
 @functools.cache
-def warmed(steps: int) -> Callable[[Any], optax.GradientTransformation]:
-    """Adam by its largest rate, reached after a tenth of the training; one object, compiled once for all cells."""
+def warmup_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
+    """Adam with a rate that rises over a tenth of the training; one object, compiled once for all cells."""
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps)
     return lambda rate: optax.adam(lambda count: rate * shape(count))
 
 
-def annealed(rate: Any, steps: Any) -> optax.GradientTransformation:
-    """Adam by its largest rate, after a twentieth of the training, and by steps, which may both be swept."""
+def annealed_adam(rate: Any, steps: Any) -> optax.GradientTransformation:
+    """Adam with a rate that rises over a twentieth of the training and falls to zero; both arguments may be swept."""
 
     def schedule(count: Any) -> Any:
-        done = jnp.minimum(count / steps, 1.0)
-        return rate * jnp.minimum(20 * done, 1.0) * jnp.cos(0.5 * jnp.pi * done) ** 2
+        fraction = jnp.minimum(count / steps, 1.0)
+        return rate * jnp.minimum(20 * fraction, 1.0) * jnp.cos(0.5 * jnp.pi * fraction) ** 2
 
     return optax.adam(schedule)
 

@@ -1,11 +1,10 @@
-r"""Linear attention trained from random starts on fresh prompts, and its loss beside a reference on shared ones.
+r"""Linear attention trained from random starts on fresh prompts, and its loss over a reference on shared prompts.
 
 .. math:: Z_l = Z_{l-1} + \frac1n P_l Z_{l-1} M \big( Z_{l-1}^\top Q_l Z_{l-1} \big), \qquad
           \hat y = -[Z_L]_{d+1,\,n+1}
 
 Three forms of the matrices are trained: all of them; :math:`P_l = \mathrm{diag}(B_l, 1)` and
-:math:`Q_l = \mathrm{diag}(-A_l, 0)`; or the same with :math:`B_l = 0`. Entries that a form does not have start at zero
-and stay there.
+:math:`Q_l = \mathrm{diag}(-A_l, 0)`; or the same with :math:`B_l = 0`. Other entries start at zero and stay there.
 """
 
 import dataclasses
@@ -27,35 +26,35 @@ from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Record, Sweep
 
 FORMS = ("full", "blocks", "sparse")
-RISE = 0.05  # share of the training in which the rate rises
+RISE = 0.05  # fraction of the training in which the rate rises
 
 
 def start(form: str, *, dim: int, layers: int, std: float, key: Any) -> LinearAttention:
-    """A random layer of one of the forms: what is trained is normal with standard deviation ``std``."""
+    """Random layers of one of the forms: trained entries are normal with standard deviation ``std``."""
     model = LinearAttention.ahn(dim=dim, layers=layers, std=std, form="gram", key=key)
     p, q = trained_entries(form, dim)
-    fixed = jnp.zeros_like(model.p).at[:, dim, dim].set(0.0 if form == "full" else 1.0)
-    return dataclasses.replace(model, p=model.p * p + fixed, q=model.q * q)
+    constant = jnp.zeros_like(model.p).at[:, dim, dim].set(0.0 if form == "full" else 1.0)
+    return dataclasses.replace(model, p=model.p * p + constant, q=model.q * q)
 
 
 def trained_entries(form: str, dim: int) -> tuple[Any, Any]:
     """Ones where P and Q are trained, zeros elsewhere: each [1, dim + 1, dim + 1], for all layers."""
     if form not in FORMS:
         raise unknown("form", form, FORMS)
-    full, none = np.ones((1, dim + 1, dim + 1), np.float32), np.zeros((1, dim + 1, dim + 1), np.float32)
+    ones, zeros = np.ones((1, dim + 1, dim + 1), np.float32), np.zeros((1, dim + 1, dim + 1), np.float32)
     block = np.pad(np.ones((1, dim, dim), np.float32), ((0, 0), (0, 1), (0, 1)))
-    return {"full": (full, full), "blocks": (block, block), "sparse": (none, block)}[form]
+    return {"full": (ones, ones), "blocks": (block, block), "sparse": (zeros, block)}[form]
 
 
 def starts(form: str, *, dim: int, layers: int, seeds: Sequence[int], std: float, key: Any) -> Any:
-    """The ensemble of networks, one for every seed, before training."""
+    """Ensemble of networks before training, one for every seed."""
     return icl.ensemble(lambda key: start(form, dim=dim, layers=layers, std=std, key=key), seeds=list(seeds), key=key)
 
 
-def trained(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Sequence[int] = ()) -> Any:
-    """The run of one network for every seed of a cell, by Adam on fresh prompts; they share neither start nor prompts.
+def train(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Sequence[int] = ()) -> Any:
+    """Train one network for every seed of a cell by Adam on fresh prompts; they share neither start nor prompts.
 
-    What a cell says of the training: its largest ``step``, ``seed``, ``std``, ``batch``, ``rate`` and ``clip``.
+    The cell has ``step`` (the largest counts), ``seed``, ``std``, ``batch``, ``rate`` and ``clip``.
     """
     of_start, of_prompts = jax.random.split(key)
     steps = int(np.max(point.step))
@@ -72,9 +71,9 @@ def trained(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Se
 
 
 def networks(point: Any, task: Any, form: str, *, layers: int, key: Any, learn: bool = True) -> dict[int, Any]:
-    """The network of every seed of a cell, trained as the cell says; or, unless they ``learn``, as they start."""
+    """Networks of a cell by seed, trained; or, unless they ``learn``, as they start."""
     if learn:
-        members = trained(point, task, form, layers=layers, key=key).members
+        members = train(point, task, form, layers=layers, key=key).members
     else:
         members = starts(form, dim=task.dim, layers=layers, seeds=point.seed, std=point.std, key=key)
     return {seed: members.member(s) for s, seed in enumerate(point.seed)}
@@ -88,7 +87,7 @@ def regression(length: int, of_inputs: np.ndarray, of_tasks: np.ndarray, rho: fl
 
 @functools.cache
 def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
-    """Adam on clipped gradients; its rate rises at first and falls to zero along a cosine. One object for all cells."""
+    """Adam on clipped gradients, its rate rising and then falling to zero along a cosine. One object for all cells."""
     p, q = trained_entries(form, dim)
 
     def masked(updates: Any, _: Any) -> Any:
@@ -99,12 +98,12 @@ def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
 
 
 def on_shared_prompts(models: Sequence[Any], task: Any, *, key: Any, prompts: int) -> np.ndarray:
-    """The squared errors of several models on the same prompts, [model, prompt]."""
-    return np.stack([answers(EveryPosition(), one, task, key=key, prompts=prompts)[:, -1] for one in models])
+    """Squared errors of several models on the same prompts, [model, prompt]."""
+    return np.stack([answers(EveryPosition(), model, task, key=key, prompts=prompts)[:, -1] for model in models])
 
 
 def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
-    r"""The loss over that of a reference on the same prompts, and its paired standard error.
+    r"""Loss over that of a reference on the same prompts, and its paired standard error.
 
     .. math:: r = \bar a/\bar b, \qquad \mathrm{SE}(r) = \mathrm{SE}(\overline{a - rb})/\bar b
     """
@@ -113,13 +112,13 @@ def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
     return float(value), float(error)
 
 
-def heavy(terms: np.ndarray) -> float:
-    """The share of a loss that its ten largest terms carry."""
+def heaviest(terms: np.ndarray) -> float:
+    """Fraction of a loss in its ten largest terms."""
     return float(heaviest_share(terms))
 
 
 def as_step(model: LinearAttention) -> tuple[np.ndarray, float]:
-    r"""The matrix A of the step that one layer is, and the size of the entries that no such step has.
+    r"""Matrix A of the step that one layer computes, and the size of the entries that no such step has.
 
     .. math:: A = -c\,Q_{11}^\top, \qquad \max\big(|u|/|c|,\; |q_{21}|/\|Q_{11}\|_F\big)
 
@@ -128,14 +127,14 @@ def as_step(model: LinearAttention) -> tuple[np.ndarray, float]:
     """
     p, q, d = np.asarray(model.p[0], float), np.asarray(model.q[0], float), model.dim
     matrix = -p[d, d] * q[:d, :d].T
-    rest = max(np.linalg.norm(p[d, :d]) / abs(p[d, d]), np.linalg.norm(q[d, :d]) / np.linalg.norm(q[:d, :d]))
-    return matrix, float(rest)
+    excess = max(np.linalg.norm(p[d, :d]) / abs(p[d, d]), np.linalg.norm(q[d, :d]) / np.linalg.norm(q[:d, :d]))
+    return matrix, float(excess)
 
 
-def running(
+def step_models(
     rates: np.ndarray, contractions: np.ndarray | None = None, *, dim: int
 ) -> tuple[algorithms.GradientDescentPlusPlus, LinearAttention]:
-    """GD++ with one number for the rate and one for the contraction of each step, and the attention that runs it."""
+    """GD++ with a scalar rate and contraction for each step, and the attention that computes it."""
     b = np.zeros_like(rates) if contractions is None else contractions
     numbers, shape = jnp.asarray([rates, b], jnp.float32), {"layers": len(rates), "dim": dim}
     algorithm = algorithms.GradientDescentPlusPlus.scalar(*numbers, **shape, normalised=True, half=True)
@@ -145,7 +144,7 @@ def running(
 
 
 def blocks(model: LinearAttention) -> tuple[np.ndarray, np.ndarray]:
-    """The matrices A and B of every layer of a network in blocks, each [layer, dim, dim]."""
+    """Matrices A and B of every layer of a network in blocks, each [layer, dim, dim]."""
     d = model.dim
     p, q = np.asarray(model.p, float), np.asarray(model.q, float)
     return -np.swapaxes(q[:, :d, :d], 1, 2), p[:, :d, :d]

@@ -1,12 +1,14 @@
-"""What claims about two phases share: a quantity of one phase less that of the other."""
+"""Differences between the two phases of a posterior."""
 
 import xarray as xr
 
 from icllab.lab import Estimate, estimates
 
 
-def between(dataset: xr.Dataset, name: str, one: str, other: str, *dims: str) -> Estimate:
-    """``name`` in the phase ``one`` less in the phase ``other``, over ``dims``; what has no ``_error`` is exact."""
+def between(dataset: xr.Dataset, name: str, first: str, second: str, *dims: str) -> Estimate:
+    """``name`` in the phase ``first`` minus that in ``second``, over ``dims``; without an ``_error`` it is exact."""
     whole = estimates.stored(dataset, name)
-    value, error = ([part.sel(phase=phase, drop=True) for phase in (one, other)] for part in (whole.value, whole.error))
+    value, error = (
+        [part.sel(phase=phase, drop=True) for phase in (first, second)] for part in (whole.value, whole.error)
+    )
     return Estimate((value[0] - value[1]).transpose(*dims), ((error[0] ** 2 + error[1] ** 2) ** 0.5).transpose(*dims))

@@ -20,14 +20,14 @@ def test_the_exact_minimum_is_where_the_gradient_of_the_loss_vanishes(getkey):
     for tau in (0.5, 3.0):
         point = SimpleNamespace(dim=3, tau=tau, alpha=2.0, kappa=2.0, rho=0.1)
         with jax.enable_x64(True):
-            contexts = Contexts.drawn(point, getkey(), getkey(), merged=True)
+            contexts = Contexts.sample(point, getkey(), getkey(), single=True)
             x, h, y = (np.asarray(part) for part in (contexts.x, contexts.h, contexts.y))
             for ridge, model in zip((0.0, 0.3), contexts.exact([0.0, 0.3]), strict=True):
                 gamma = np.asarray(model.gamma)
                 residuals = np.sum((x @ gamma) * h, axis=1) - y
                 slope = x.T @ (residuals[:, None] * h) / len(y) + ridge / 3 * gamma
                 assert np.abs(slope).max() < 1e-9
-                found = contexts.compared(model, model)
+                found = contexts.compare(model, model)
                 assert (found["gamma_distance"], found["gamma_norm"]) == (0.0, 1.0)
                 np.testing.assert_allclose(found["training_error"], np.mean(residuals**2) / np.mean(y**2))
                 np.testing.assert_allclose(found["icl_error"], model.icl_error())

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.claims.descent.functional_gd.training import squared_errors, started, trained
+from icllab.claims.descent.functional_gd.training import fit_steps, initial_attention, squared_errors
 from icllab.tasks import FunctionRegression, SphereInputs
 
 
@@ -23,7 +23,7 @@ def prompts(key, count=64, kernel="exponential"):
 
 def test_the_first_step_starts_at_one_over_the_largest_eigenvalue(getkey):
     drawn = prompts(getkey(), kernel="linear")
-    start = started("linear", layers=3, train_temperature=False, prompts=drawn)
+    start = initial_attention("linear", layers=3, train_temperature=False, prompts=drawn)
     largest = [np.linalg.eigvalsh(x[:-1] @ x[:-1].T).max() for x in np.asarray(drawn.x[:32])]
     rates = np.geomspace(1.0, 10.0, 3) / np.mean(largest)
     np.testing.assert_allclose(start.unit * start.rates, rates, rtol=1e-10)
@@ -32,10 +32,10 @@ def test_the_first_step_starts_at_one_over_the_largest_eigenvalue(getkey):
 def test_one_step_is_trained_to_its_least_squares_solution(getkey):
     """The answer is linear in the rate of a single layer."""
     drawn = prompts(getkey(), kernel="linear")
-    start = started("softmax", layers=1, train_temperature=False, prompts=drawn)
+    start = initial_attention("softmax", layers=1, train_temperature=False, prompts=drawn)
     one = eqx.tree_at(lambda m: (m.rates, m.unit), start, (jnp.ones(1), jnp.ones(())))
     answers, y = np.asarray(jax.vmap(one)(drawn))[:, 0], np.asarray(drawn.y[:, -1])
-    found = trained(start, drawn)
+    found = fit_steps(start, drawn)
     np.testing.assert_allclose(found.unit * found.rates, [answers @ y / (answers @ answers)], rtol=1e-6)
     assert float(found.temperature) == 1
 
@@ -43,8 +43,8 @@ def test_one_step_is_trained_to_its_least_squares_solution(getkey):
 @pytest.mark.slow
 def test_training_ends_where_the_gradient_vanishes(getkey):
     drawn = prompts(getkey())
-    start = started("softmax", layers=2, train_temperature=True, prompts=drawn)
-    found = trained(start, drawn)
+    start = initial_attention("softmax", layers=2, train_temperature=True, prompts=drawn)
+    found = fit_steps(start, drawn)
 
     def loss(numbers):
         model = eqx.tree_at(lambda m: (m.rates, m.log_temperature), found, (numbers[:2], numbers[2]))

@@ -13,8 +13,8 @@ def test_what_is_learned_is_measured_on_the_windows_that_are_asked():
     key = jax.random.key(0)
     source = trained_text.chain(6, key)
     model = trained_text.network(source, width=8, layers=1, key=key)
-    kept = trained_text.trained(source, model, steps=[0, 60], rate=0.01, batch=32, key=key)
-    found = trained_text.learned(source, kept, windows=256, key=key)
+    kept = trained_text.train(source, model, steps=[0, 60], rate=0.01, batch=32, key=key)
+    found = trained_text.evaluate(source, kept, windows=256, key=key)
     asked = source.held_out.sample_many(256, key=key)
     start = jax.vmap(lambda p: source.held_out.loss(model(p), p))(asked)
     np.testing.assert_allclose(found.loss[0], jnp.mean(start, 0), rtol=1e-4)
@@ -25,8 +25,8 @@ def test_what_is_learned_is_measured_on_the_windows_that_are_asked():
     assert np.all(np.abs(apart) < 4.5 * 2 * found.error)
     assert found.divergence.min() > 0
     # Without steps there is the network as it began.
-    alone = trained_text.learned(
-        source, trained_text.trained(source, model, steps=[0], rate=0.01, batch=32, key=key), windows=256, key=key
+    alone = trained_text.evaluate(
+        source, trained_text.train(source, model, steps=[0], rate=0.01, batch=32, key=key), windows=256, key=key
     )
     np.testing.assert_allclose(alone.loss[0], found.loss[0], rtol=1e-5)
 

@@ -1,17 +1,17 @@
-r"""What longer contexts do to linear attention: little by themselves, and harm where it was pretrained on few tasks.
+r"""Longer contexts harm linear attention that was pretrained on few tasks.
 
 .. math::
     \tau \text{ fixed}, \kappa < 1: \quad & e \simeq \frac{(1-\kappa)\,\rho}{(1+\rho)(\tau-1)}\; \alpha \to \infty \\
     \tau \text{ fixed}, \kappa > 1: \quad & e \to \rho \Bigl( 1 + \frac{\kappa}{(\kappa-1)(\tau-1)} \Bigr) \\
     \tau = \alpha / c \to \infty: \quad & e \to \rho + \max(1-\kappa, 0) \Bigl( 1 + \frac{\rho}{1+\rho}\, c \Bigr)
 
-With few tasks errors vary by factors from pool to pool: geometric means are taken to large d, where nothing varies.
+With few tasks errors vary by factors from pool to pool, so geometric means are extrapolated to large d.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import solved
+from icllab.claims.asymptotics._fitted import convergence
 from icllab.core.axes import Quantity
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
@@ -23,21 +23,21 @@ LINE = np.geomspace(2.0, 500.0, 97)
 
 
 def theory(dataset: xr.Dataset, *, inverted: bool = False) -> xr.Dataset:
-    """The closed form, at the measured points and along a line, and its joint limit; ``inverted``: for a control."""
+    """Closed form at the measured points and along a line, and its joint limit; ``inverted`` has c as tau/alpha."""
     tau, alpha = dataset.tau.values[:, None, None], dataset.alpha.values[:, None]
     forms = {"kappa": dataset.kappa.values, "rho": fixed_values(dataset)["rho"]}
     limit = linear_attention.large_context_limit(alpha_over_tau=tau / alpha if inverted else alpha / tau, **forms)
     form, line = (linear_attention.icl_error(tau=tau, alpha=at, **forms) for at in (alpha, LINE[:, None]))
-    own, drawn = ("tau", "alpha", "kappa"), ("tau", "alpha_line", "kappa")
+    dims, line_dims = ("tau", "alpha", "kappa"), ("tau", "alpha_line", "kappa")
     dataset = dataset.assign_coords(alpha_line=LINE)
-    return dataset.assign(icl_theory=(own, form), icl_line=(drawn, line), icl_limit=(own, limit))
+    return dataset.assign(icl_theory=(dims, form), icl_line=(line_dims, line), icl_limit=(dims, limit))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Agreement everywhere; growth or decay with the context at fixed tau; the joint limit along alpha = c tau."""
+    """Agreement everywhere, growth or a bound at fixed tau, and the joint limit along alpha = c tau."""
     limits, form = estimates.limit(estimates.geometric_mean(dataset["icl_error"]), order=2), dataset["icl_theory"]
     agreement = checks.agrees("icl_error", "ICL error, d to infinity", limits, form, largest_error=LARGEST)
-    return [*agreement, *_at_fixed_tau(dataset, limits), *_jointly(dataset, limits), *solved(dataset)]
+    return [*agreement, *_at_fixed_tau(dataset, limits), *_jointly(dataset, limits), *convergence(dataset)]
 
 
 def _at_fixed_tau(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
@@ -46,20 +46,23 @@ def _at_fixed_tau(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
     if not (tau > 1 and alphas.size > 1):
         return []
     rho, (before, after) = fixed_values(dataset)["rho"], map(float, alphas[-2:])
-    many, few = kappas[kappas > 1], kappas[kappas < 1]
-    bounded = estimates.limit(limits.sel(tau=tau, alpha=[before, after], kappa=many), "alpha", order=1)
-    level = rho * (1 + many / ((many - 1) * (tau - 1)))
-    first, last = (limits.sel(tau=tau, kappa=few, alpha=alpha) for alpha in (before, after))
-    slopes, slope = (last.number() - first.number()) / (after - before), (1 - few) * rho / ((1 + rho) * (tau - 1))
+    large_pools, small_pools = kappas[kappas > 1], kappas[kappas < 1]
+    plateau = estimates.limit(limits.sel(tau=tau, alpha=[before, after], kappa=large_pools), "alpha", order=1)
+    level = rho * (1 + large_pools / ((large_pools - 1) * (tau - 1)))
+    first, last = (limits.sel(tau=tau, kappa=small_pools, alpha=alpha) for alpha in (before, after))
+    slopes, slope = (
+        (last.number() - first.number()) / (after - before),
+        (1 - small_pools) * rho / ((1 + rho) * (tau - 1)),
+    )
     return [
-        *checks.agrees("bounded", "ICL error, d and then alpha to infinity", bounded, level, largest_error=LARGEST),
+        *checks.agrees("bounded", "ICL error, d and then alpha to infinity", plateau, level, largest_error=LARGEST),
         *checks.above("growth", f"ICL error at alpha={after:g} / at alpha={before:g}", last / first, 1.0),
         *checks.agrees("slope", "slope of the ICL error in alpha", slopes, slope, largest_error=slope / 4),
     ]
 
 
 def _jointly(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
-    r"""Along :math:`\alpha = c\tau` to :math:`1/\tau \to 0`, for the largest c with most points on the grid."""
+    r"""The limit :math:`1/\tau \to 0` along :math:`\alpha = c\tau`, for the largest c with most points on the grid."""
     taus, alphas = dataset.tau.values, dataset.alpha.values
     lines = {c: [tau for tau in taus if c * tau in alphas] for c in sorted({a / t for a in alphas for t in taus})}
     ratio, on_it = max(lines.items(), key=lambda item: (len(item[1]), item[0]))
@@ -68,12 +71,12 @@ def _jointly(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
     line = {"tau": xr.DataArray(on_it, dims="tau"), "alpha": xr.DataArray(ratio * np.array(on_it), dims="tau")}
     limit = estimates.limit(limits.sel(**line), "tau", order=min(2, len(on_it) - 1))
     target = dataset["icl_limit"].sel(line).isel(tau=-1, drop=True)
-    what, at = "ICL error, d and then tau to infinity", {"alpha/tau": float(ratio)}
-    return checks.agrees("joint_limit", what, limit, target, largest_error=1.5 * LARGEST, at=at)
+    quantity, at = "ICL error, d and then tau to infinity", {"alpha/tau": float(ratio)}
+    return checks.agrees("joint_limit", quantity, limit, target, largest_error=1.5 * LARGEST, at=at)
 
 
 def figure(dataset: xr.Dataset):
-    """The error against alpha at the largest d, one colour per tau, one panel per kappa."""
+    """Draw the error against alpha at the largest d, one colour per tau, one panel per kappa."""
     rows = [Panel("icl_error", "icl_line", "log", at={"kappa": float(kappa)}) for kappa in dataset.kappa.values]
     title, name = f"$d = {int(dataset.dim[-1])}$", r"closed form, $d \to \infty$"
     return panels(dataset.isel(dim=-1), rows, x="alpha", hue="tau", xscale="log", title=title, line_name=name)

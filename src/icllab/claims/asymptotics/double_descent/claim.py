@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, solved
+from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, convergence
 from icllab.core.statistics import extrapolate
 from icllab.lab import Claim, Control, Estimate, Finding, Outcome, checks, estimates
 from icllab.lab.results import fixed_values
@@ -23,25 +23,25 @@ LARGEST = 0.07  # relative standard error: three of them still tell the controls
 
 
 def theory(dataset: xr.Dataset, icl=linear_attention.icl_error) -> xr.Dataset:
-    """The closed forms, at the measured points and along a line; ``icl``: that of the ICL error, for a control."""
-    dataset, fixed = dataset.assign_coords(tau_line=TAU_LINE), fixed_values(dataset)
+    """Closed forms at the measured points and along a line; ``icl``: formula of the ICL error."""
+    dataset, parameters = dataset.assign_coords(tau_line=TAU_LINE), fixed_values(dataset)
     for kind, formula in (("icl", icl), ("idg", linear_attention.idg_error)):
-        dataset[f"{kind}_theory"] = ("tau", formula(tau=dataset.tau.values, **fixed))
-        dataset[f"{kind}_line"] = ("tau_line", formula(tau=TAU_LINE, **fixed))
+        dataset[f"{kind}_theory"] = ("tau", formula(tau=dataset.tau.values, **parameters))
+        dataset[f"{kind}_line"] = ("tau_line", formula(tau=TAU_LINE, **parameters))
     return dataset
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Agreement in the limit of large d, the place of the peak at every d, and its limit."""
-    compared = dataset.sel(tau=np.abs(dataset.tau - 1) >= APART)
-    return [*closed_forms(compared, LARGEST), *_peak(dataset), *solved(compared, "every solve compared")]
+    """Agreement in the limit of large d, the position of the peak at every d, and its limit."""
+    away = dataset.sel(tau=np.abs(dataset.tau - 1) >= APART)
+    return [*closed_forms(away, LARGEST), *_peak(dataset), *convergence(away, "every solve compared")]
 
 
 def _peak(dataset: xr.Dataset) -> list[Finding]:
-    """Where the mean log ICL error is largest: at n = d(d+1), clearly above every other n; and its limit.
+    """The mean log ICL error is largest at n = d(d+1), clearly above every other n; and the limit of this n.
 
-    A place on a grid has a uniform error of half the way to both neighbours. Solves that missed their tolerance are
-    left out: there the problem is singular to float64 and the error largest, so the peak loses.
+    A position on a grid has a uniform error of half the way to both neighbours. Solves that missed their tolerance are
+    left out: there the problem is singular to float64 and the error largest, which lowers the peak.
     """
     logarithms = estimates.geometric_mean(dataset["icl_error"].where(dataset["converged"] == 1))
     taus, findings, places = dataset.tau.values, [], []
@@ -66,8 +66,8 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Both errors against tau, one colour per d."""
-    return against_tau(dataset, {"icl": (0.4, 100.0), "idg": (0.05, 20.0)}, hue="dim")
+    """Draw both errors against tau, one colour per d."""
+    return against_tau(dataset, "dim", {"icl": (0.4, 100.0), "idg": (0.05, 20.0)})
 
 
 def slide_formula(*, tau, alpha, kappa, rho, printed=False, whole_pool=False):

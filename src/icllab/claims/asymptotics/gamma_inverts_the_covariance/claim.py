@@ -1,10 +1,10 @@
-r"""What the fitted matrix is: the pool's second moment, inverted as far as contexts show it, and noise.
+r"""The fitted matrix of linear attention: a regularised inverse of the pool's second moment, and noise.
 
 With inputs of covariance :math:`\Sigma/d` and :math:`\tilde R = \Sigma^{1/2}R_k\Sigma^{1/2}` its square part is
 :math:`\Sigma^{-1/2}\tilde R(\tilde R+\nu I)^{-1}\Sigma^{-1/2}` plus noise (for :math:`\Sigma \ne I` without ridge and
-:math:`\tau>1`), :math:`\nu = q+\xi` being the noise of a context plus the effective ridge. In the eigenbasis of
-:math:`\tilde R`: the :math:`\nu` that fits the diagonal :math:`r/(r+\nu)` best, what is left beside that fit and off
-the diagonal, and the last column.
+:math:`\tau>1`), :math:`\nu = q+\xi` being the noise of a context plus the effective ridge. Measured in the eigenbasis
+of :math:`\tilde R`: the :math:`\nu` that fits the diagonal :math:`r/(r+\nu)` best, the residual of that fit, the
+entries off the diagonal, and the last column.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import ratio, solved, titled, written
+from icllab.claims.asymptotics._fitted import convergence, parameters_label, ratio, select_settings
 from icllab.core.axes import Quantity
 from icllab.core.grid import tabulated
 from icllab.figures.curves import Panel, panels
@@ -46,7 +46,7 @@ def inputs_spectrum(setting, dim):
 
 
 def theory(dataset: xr.Dataset, *, effective=1.0, label_noise_alone=False) -> xr.Dataset:
-    """The predictions at every setting and dimension, and the mean of Gamma along a line of eigenvalues."""
+    """Predictions at every setting and dimension, and the mean of Gamma along a line of eigenvalues."""
 
     def predicted(setting, dim):
         law, spectrum = SETTINGS[setting], inputs_spectrum(setting, dim)
@@ -57,27 +57,30 @@ def theory(dataset: xr.Dataset, *, effective=1.0, label_noise_alone=False) -> xr
         ridge = q + effective * xi
         # With correlated inputs R_k is the identity, and Gamma itself is a function of their covariance.
         line = np.where(spectrum.min() < LINE, 1.0, np.nan) if setting in EXPONENT else LINE
-        found = {"fitted_ridge_theory": ridge, "noise_theory": noise, "last_column_theory": last}
-        return found | {"gamma_diagonal_line": (("eigenvalue_line",), line / (LINE + ridge))}
+        predictions = {"fitted_ridge_theory": ridge, "noise_theory": noise, "last_column_theory": last}
+        return predictions | {"gamma_diagonal_line": (("eigenvalue_line",), line / (LINE + ridge))}
 
-    found = tabulated(predicted, setting=dataset.setting.values.tolist(), dim=dataset.dim.values.tolist())
-    return dataset.assign_coords(eigenvalue_line=LINE).assign(found)
+    predictions = tabulated(predicted, setting=dataset.setting.values.tolist(), dim=dataset.dim.values.tolist())
+    return dataset.assign_coords(eigenvalue_line=LINE).assign(predictions)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    r"""Measured over predicted, seed means taken to :math:`1/d\to0` with a quadratic in 1/d."""
-    compared = COMPARED if dataset.sizes["seed"] >= MANY else COMPARED[:2]
-    ratios = (ratio(name, words, dataset[name], dataset[form], LARGEST) for name, form, words in compared)
-    some = checks.complete("seeds", f"at least {MANY} seeds, for all the noise", False) if compared != COMPARED else []
-    return [*itertools.chain(*ratios), *some, *solved(dataset)]
+    r"""Measured over predicted values, seed means extrapolated to :math:`1/d\to0` with a quadratic in 1/d."""
+    quantities = COMPARED if dataset.sizes["seed"] >= MANY else COMPARED[:2]
+    ratios = (ratio(name, words, dataset[name], dataset[form], LARGEST) for name, form, words in quantities)
+    condition = (
+        checks.complete("seeds", f"at least {MANY} seeds, for all the noise", False) if quantities != COMPARED else []
+    )
+    return [*itertools.chain(*ratios), *condition, *convergence(dataset)]
 
 
 def figure(dataset: xr.Dataset):
-    """Gamma along the eigenvectors at the largest d, one panel per setting."""
+    """Draw Gamma along the eigenvectors at the largest d, one panel per setting."""
     matrices = {name: r"\Sigma" if name in EXPONENT else "R_k" for name in SETTINGS}
-    shown = titled(dataset, {name: f"$r$ of ${matrices[name]}$, ${written(law)}$" for name, law in SETTINGS.items()})
-    rows = [Panel("gamma_diagonal", "gamma_diagonal_line", at={"setting": title}) for title in shown.setting.values]
-    return panels(shown, rows, x="eigenvalue", line_name=f"closed form; points: $d = {int(shown.dim)}$", xscale="log")
+    titles = {name: f"$r$ of ${matrices[name]}$, ${parameters_label(law)}$" for name, law in SETTINGS.items()}
+    part = select_settings(dataset, titles)
+    rows = [Panel("gamma_diagonal", "gamma_diagonal_line", at={"setting": title}) for title in part.setting.values]
+    return panels(part, rows, x="eigenvalue", line_name=f"closed form; points: $d = {int(part.dim)}$", xscale="log")
 
 
 COMMON = {"setting": tuple(SETTINGS), "eigenvalue": (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2)}

@@ -1,4 +1,4 @@
-"""Linear attention fitted to a pool of tasks, and its matrix taken apart in the eigenbasis of their covariance."""
+"""Fit linear attention to a pool of tasks, and decompose its matrix in the eigenbasis of their covariance."""
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,16 @@ VERSION = 1
 
 
 def measure(point, *, key, shuffled=False, power=0.5):
-    """The parts of Gamma for every seed, each with a pool of its own; ``shuffled``: the contexts' labels are permuted.
+    """Parts of Gamma for every seed, each with its own pool; ``shuffled``: labels of the contexts are permuted.
 
-    ``power``: that of the inputs' covariance on both sides of Gamma; one half undoes what an inverse does.
+    ``power``: exponent of the inputs' covariance on both sides of Gamma; one half undoes an inverse.
     """
     dim, setting = point.dim, SETTINGS[point.setting]
     spectrum = inputs_spectrum(point.setting, dim)
     inputs, law = GaussianInputs(jnp.asarray(spectrum / dim, "float32")), GaussianWeights(jnp.ones(()))
     prompts = reduced.prompts_at(setting["tau"], dim, per="d(d+1)")
 
-    def fitted(seed):
+    def fit_seed(seed):
         of_pool, of_contexts, of_shuffle = jax.random.split(jax.random.fold_in(key, seed), 3)
         weights, second = law, np.eye(dim)
         if np.isfinite(setting["kappa"]):
@@ -32,39 +32,39 @@ def measure(point, *, key, shuffled=False, power=0.5):
             second = tasks.T @ tasks / len(tasks)
         task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, weights, setting["rho"])
         samples = reduced.sample(task, prompts=prompts, key=of_contexts)
-        found = reduced.fit_features(
+        fit = reduced.fit_features(
             task, samples.shuffled(key=of_shuffle) if shuffled else samples, ridge=setting["ridge"]
         )
-        gamma = np.asarray(found.gamma, float)
-        return {**taken_apart(gamma, spectrum, second, point.eigenvalue, power=power), "converged": found.converged}
+        gamma = np.asarray(fit.gamma, float)
+        return {**decompose(gamma, spectrum, second, point.eigenvalue, power=power), "converged": fit.converged}
 
-    return tabulated(fitted, seed=point.seed)
+    return tabulated(fit_seed, seed=point.seed)
 
 
-def taken_apart(gamma, spectrum, second, places, *, power=0.5):
-    r"""The matrix :math:`\Sigma^{1/2}\Gamma\Sigma^{1/2}` in the eigenbasis of :math:`\Sigma^{1/2}R\Sigma^{1/2}`.
+def decompose(gamma, spectrum, second, places, *, power=0.5):
+    r"""Parts of :math:`\Sigma^{1/2}\Gamma\Sigma^{1/2}` in the eigenbasis of :math:`\Sigma^{1/2}R\Sigma^{1/2}`.
 
-    Of ``gamma [dim, dim + 1]``, the diagonal ``spectrum`` of Sigma and the ``second`` moment R of the tasks. At the
-    ``places``, which are eigenvalues, the diagonal of Gamma itself is returned.
+    ``gamma`` is [dim, dim + 1], ``spectrum`` the diagonal of Sigma, ``second`` the moment R of the tasks. The diagonal
+    of Gamma itself is interpolated at the eigenvalues ``places``.
     """
     square, last = gamma[:, :-1], gamma[:, -1]
     root, frame = np.sqrt(spectrum), spectrum**power
     eigenvalues, vectors = np.linalg.eigh(root[:, None] * second * root)
-    turned = vectors.T @ (frame[:, None] * square * frame) @ vectors
-    diagonal = np.diag(turned)
+    rotated = vectors.T @ (frame[:, None] * square * frame) @ vectors
+    diagonal = np.diag(rotated)
     ridge = best_ridge(eigenvalues, diagonal)
     along = np.sum(vectors * (square @ vectors), axis=0)
     return {
-        "gamma_diagonal": (("eigenvalue",), between(eigenvalues, along, places)),
+        "gamma_diagonal": (("eigenvalue",), interpolate(eigenvalues, along, places)),
         "fitted_ridge": ridge,
-        "off_diagonal": (np.sum(turned**2) - np.sum(diagonal**2)) / (len(diagonal) - 1),
+        "off_diagonal": (np.sum(rotated**2) - np.sum(diagonal**2)) / (len(diagonal) - 1),
         "diagonal_misfit": np.sum((diagonal - eigenvalues / (eigenvalues + ridge)) ** 2),
         "last_column": np.sum((frame * last) ** 2),
     }
 
 
 def best_ridge(eigenvalues, diagonal):
-    r"""The :math:`\nu` of the least squared distance between a diagonal and :math:`r/(r+\nu)`."""
+    r"""The :math:`\nu` that minimises the squared distance between a diagonal and :math:`r/(r+\nu)`."""
 
     def misfit(log_ridge):
         return np.sum((diagonal - eigenvalues / (eigenvalues + np.exp(log_ridge))) ** 2)
@@ -75,7 +75,7 @@ def best_ridge(eigenvalues, diagonal):
     return float(np.exp(fminbound(misfit, centre - 0.25, centre + 0.25, xtol=1e-7)))
 
 
-def between(eigenvalues, values, places):
-    """Values at given places between the eigenvalues, linear in their logarithms; NaN beyond the first and the last."""
+def interpolate(eigenvalues, values, places):
+    """Values at places between the eigenvalues, linear in their logarithms; NaN outside."""
     logarithms = np.log(np.maximum(eigenvalues, 1e-300))
     return np.interp(np.log(places), logarithms, values, left=np.nan, right=np.nan)

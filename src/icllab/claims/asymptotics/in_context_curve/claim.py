@@ -1,8 +1,8 @@
-r"""Error against the number of examples, of networks beside the estimators of statistics, and past the trained length.
+r"""Error of networks and of classical estimators against the number of examples, also past the trained length.
 
-For tasks :math:`w \sim N(0, C)`, :math:`C_{jj} \propto r^{-j}`, least squares knows nothing of C, ridge of strength
+Tasks are :math:`w \sim N(0, C)`, :math:`C_{jj} \propto r^{-j}`. Least squares knows nothing of C, ridge of strength
 :math:`\rho` its mean variance, the Bayes predictor all of it. A network that errs less than ridge after few examples
-has learned C in training. Least squares has no mean error at d - 1 to d + 1 examples: it is compared before that.
+has learned C in training. Least squares has no mean error at d - 1 to d + 1 examples; it is compared before that.
 """
 
 import numpy as np
@@ -18,64 +18,69 @@ ESTIMATORS = ("least squares", "ridge", "Bayes")
 TRANSFORMERS = {"no positions": "none", "learned positions": "learned", "rotary positions": "rotary"}
 CLAIMED = (*ESTIMATORS, "no positions", "learned positions", "linear attention")
 CLOSED = 0.9  # fraction of the way from no example to the Bayes predictor, at least, after the trained length
-STARTED = 0.25  # the same of one layer of linear attention
-OVER_RIDGE = 2.0  # its error over that of ridge, at least
+STARTED = 0.25  # the same for one layer of linear attention
+OVER_RIDGE = 2.0  # error of linear attention over that of ridge, at least
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Of every network: between Bayes and ridge after few examples, how far it gets, and what more examples do."""
+    """Every network is between Bayes and ridge after few examples; its progress; the effect of more examples."""
     findings = []
     for dim in dataset.dim.values:
         length = round(fixed_values(dataset)["alpha"] * int(dim))
         loss = dataset["loss"].sel(dim=dim).isel(width=-1, step=-1, drop=True)
         findings += [*_learned(loss, length), *_beyond(loss, length)]
-    there = set(CLAIMED) <= set(dataset.predictor.values)
-    return [*findings, *checks.complete("predictors", "every predictor of the claim is there", there)]
+    complete = set(CLAIMED) <= set(dataset.predictor.values)
+    return [*findings, *checks.complete("predictors", "every predictor of the claim", complete)]
 
 
 def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
-    """Of transformers, better than estimators without the prior and worse than Bayes; and of linear attention."""
-    few = np.arange(1, max(int(loss.dim) // 2, 1) + 1)
-    seen = loss.position.values[(loss.position.values > 0) & (loss.position.values <= length)]
-    own = loss.sel(predictor=[name for name in TRANSFORMERS if name in loss.predictor])
-    others = loss.sel(predictor=[name for name in ("ridge", "least squares") if name in loss.predictor])
-    ahead = mean((others.rename(predictor="other_predictor") - own).sel(position=few).mean("position"))
-    behind = mean((own - loss.sel(predictor="Bayes", drop=True)).sel(position=seen).mean("position"))
-    findings = checks.above("few_examples", f"error of an estimator - a network's, 1 to {few[-1]} examples", ahead)
-    findings += checks.above("above_bayes", f"error of a network - Bayes, {seen[0]} to {seen[-1]} examples", behind)
+    """Transformers beat estimators without the prior, not Bayes; the error of linear attention."""
+    early = np.arange(1, max(int(loss.dim) // 2, 1) + 1)
+    trained = loss.position.values[(loss.position.values > 0) & (loss.position.values <= length)]
+    transformers = loss.sel(predictor=[name for name in TRANSFORMERS if name in loss.predictor])
+    estimators = loss.sel(predictor=[name for name in ("ridge", "least squares") if name in loss.predictor])
+    ahead = mean((estimators.rename(predictor="other_predictor") - transformers).sel(position=early).mean("position"))
+    behind = mean((transformers - loss.sel(predictor="Bayes", drop=True)).sel(position=trained).mean("position"))
+    findings = checks.above("few_examples", f"error of an estimator - a network's, 1 to {early[-1]} examples", ahead)
+    findings += checks.above(
+        "above_bayes", f"error of a network - Bayes, {trained[0]} to {trained[-1]} examples", behind
+    )
     if length in loss.position:
         first, last = loss.sel(position=0, predictor="Bayes", drop=True), loss.sel(position=length)
-        way, what = (first - last) / (first - last.sel(predictor="Bayes", drop=True)), "fraction of the way to Bayes"
-        findings += checks.above("progress", what, mean(way.sel(predictor=own.predictor)), CLOSED)
+        fraction, quantity = (
+            (first - last) / (first - last.sel(predictor="Bayes", drop=True)),
+            "fraction of the way to Bayes",
+        )
+        findings += checks.above("progress", quantity, mean(fraction.sel(predictor=transformers.predictor)), CLOSED)
         if "linear attention" in loss.predictor:
             linear, ridge = (last.sel(predictor=name, drop=True) for name in ("linear attention", "ridge"))
-            started, excess = mean(way.sel(predictor="linear attention", drop=True)), mean(linear / ridge)
-            findings += checks.above("linear_progress", f"linear attention's {what}", started, STARTED)
+            progress, excess = mean(fraction.sel(predictor="linear attention", drop=True)), mean(linear / ridge)
+            findings += checks.above("linear_progress", f"linear attention's {quantity}", progress, STARTED)
             findings += checks.above("linear_excess", "error of linear attention / ridge's", excess, OVER_RIDGE)
     return findings
 
 
 def _beyond(loss: xr.DataArray, length: int) -> list[Finding]:
-    """After more examples than in training: without positions the error goes on falling; learned ones harm."""
+    """After more examples than in training the error keeps falling without positions; learned ones harm."""
     findings, after = [], loss.position.values[(length in loss.position) & (loss.position.values > length)]
     if after.size and "no positions" in loss.predictor:
-        own, what = loss.sel(predictor="no positions"), f"error at {length} examples"
-        fall = mean(own.sel(position=length, drop=True) - own.sel(position=after).mean("position"))
-        findings += checks.above("falls_beyond", f"{what} - mean of {after[0]:g} to {after[-1]:g}", fall)
+        network, quantity = loss.sel(predictor="no positions"), f"error at {length} examples"
+        fall = mean(network.sel(position=length, drop=True) - network.sel(position=after).mean("position"))
+        findings += checks.above("falls_beyond", f"{quantity} - mean of {after[0]:g} to {after[-1]:g}", fall)
     if after.size and "learned positions" in loss.predictor:
         excess = loss.sel(predictor="learned positions") / loss.sel(predictor="Bayes", drop=True)
         beyond = np.exp(xr.apply_ufunc(np.log, excess).sel(position=after).mean("position"))
         growth = geometric_mean(beyond / excess.sel(position=length, drop=True))
-        what = f"error / Bayes, geometric mean of {after[0]:g} to {after[-1]:g} examples over that at {length}"
-        findings += checks.above("departs_beyond", what, growth, 1.0)
+        quantity = f"error / Bayes, geometric mean of {after[0]:g} to {after[-1]:g} examples over that at {length}"
+        findings += checks.above("departs_beyond", quantity, growth, 1.0)
     return findings
 
 
 def figure(dataset: xr.Dataset):
-    """Every predictor's error against the examples seen, at the largest d; the dashed line is the trained length."""
-    shown, fixed = dataset.isel(dim=-1, width=-1, step=-1), fixed_values(dataset)
-    rows = [Panel("loss", yscale="log", ylim=(0.9 * fixed["rho"], 8.0))]
-    return panels(shown, rows, x="position", hue="predictor", vertical=round(fixed["alpha"] * int(shown.dim)))
+    """Draw every predictor's error against the number of examples, at the largest d; dashed: the trained length."""
+    part, parameters = dataset.isel(dim=-1, width=-1, step=-1), fixed_values(dataset)
+    rows = [Panel("loss", yscale="log", ylim=(0.9 * parameters["rho"], 8.0))]
+    return panels(part, rows, x="position", hue="predictor", vertical=round(parameters["alpha"] * int(part.dim)))
 
 
 COMMON = {"dim": (4,), "width": (32,)}

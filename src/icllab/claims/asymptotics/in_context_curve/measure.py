@@ -1,4 +1,4 @@
-"""Networks trained on an anisotropic prior of tasks, and estimators that know more or less of it, by examples seen."""
+"""Losses by number of examples: networks trained on an anisotropic prior of tasks, and classical estimators."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 
 import icllab as icl
 from icllab import algorithms, diagnostics
-from icllab.claims.asymptotics._transformers import trained, transformer
+from icllab.claims.asymptotics._transformers import train, transformer
 from icllab.claims.asymptotics.in_context_curve.claim import TRANSFORMERS
 from icllab.core.grid import tabulated
 from icllab.models import LinearAttention
@@ -17,16 +17,16 @@ VERSION = 1
 
 
 def measure(point, *, key, prior="anisotropic", updates=None):
-    """The loss of every predictor on anisotropic tasks; networks are trained on tasks of ``prior``."""
+    """Loss of every predictor on anisotropic tasks; networks are trained on tasks of ``prior``."""
     dim, length, longest = point.dim, round(point.alpha * point.dim), max(point.position)
     of_weights, of_prompts, of_test = jax.random.split(key, 3)
     variances = point.ratio ** -np.arange(dim)
     priors = {"anisotropic": variances * dim / variances.sum(), "isotropic": np.ones(dim), "noise": np.zeros(dim)}
 
     def task(length, prior="anisotropic"):
-        one = jnp.ones(())
-        weights = GaussianWeights(jnp.asarray(priors[prior], one.dtype))
-        return LinearRegression(dim, length, GaussianInputs(one), weights, jnp.asarray(point.rho, one.dtype))
+        unit = jnp.ones(())
+        weights = GaussianWeights(jnp.asarray(priors[prior], unit.dtype))
+        return LinearRegression(dim, length, GaussianInputs(unit), weights, jnp.asarray(point.rho, unit.dtype))
 
     def untrained(name):
         if name == "linear attention":
@@ -40,7 +40,7 @@ def measure(point, *, key, prior="anisotropic", updates=None):
         "Bayes": algorithms.bayes_optimal(task(length)),
     }
     runs = {
-        name: trained(
+        name: train(
             icl.ensemble(untrained(name), seeds=point.seed, key=of_weights),
             task(length, prior),
             point,
@@ -52,10 +52,10 @@ def measure(point, *, key, prior="anisotropic", updates=None):
     }
 
     def losses(seed):
-        own = {name: run.member(point.seed.index(seed)) for name, run in runs.items()}
-        asked = {name: {**estimators, **own}[name] for name in point.predictor}
+        members = {name: run.member(point.seed.index(seed)) for name, run in runs.items()}
+        predictors = {name: {**estimators, **members}[name] for name in point.predictor}
         of_seed = jax.random.fold_in(of_test, seed)
-        found = diagnostics.per_length(asked, task(longest), key=of_seed, prompts=point.prompts)["loss"]
-        return {"loss": (("predictor", "position"), found.sel(position=list(point.position)).values)}
+        table = diagnostics.per_length(predictors, task(longest), key=of_seed, prompts=point.prompts)["loss"]
+        return {"loss": (("predictor", "position"), table.sel(position=list(point.position)).values)}
 
     return tabulated(losses, seed=point.seed)

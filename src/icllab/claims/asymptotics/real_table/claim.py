@@ -1,14 +1,14 @@
 r"""Double descent in context on a real table: the diabetes data of Efron et al., 442 rows and 10 columns.
 
-Centred, :math:`\ell` examples have rank :math:`\min(\ell - 1, d)`: least squares with an intercept interpolates up to
-:math:`\ell = d + 1`, and peaks there. Near the peak its squared error has very heavy tails: it is judged by geometric
-means, the other predictors by means. Standard errors are of averages over draws from *this table*, not over tables.
+Centred, :math:`\ell` examples have rank :math:`\min(\ell - 1, d)`, so least squares with an intercept interpolates up
+to :math:`\ell = d + 1`, and peaks there. Near the peak its squared error has very heavy tails: it is judged by
+geometric means, the other predictors by means. Standard errors count draws from *this table*, not tables.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._tables import FITTED, log_losses, resolved
+from icllab.claims.asymptotics._tables import FITTED, floored, log_losses
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
@@ -21,65 +21,65 @@ EXPLAINED = 0.25  # fraction of the target's variance that ridge explains, at le
 
 
 def theory(dataset: xr.Dataset, intercept: int = 1) -> xr.Dataset:
-    """As many examples as there are numbers to fit: one for each column, and the intercept."""
+    """Predicted peak: as many examples as fitted parameters, one for each column and the intercept."""
     return dataset.assign(peak_theory=("dim", dataset.dim.values + intercept))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """For every number of columns the peak, and ridge there; with the most columns, ridge beside the others."""
-    errors, findings, most = dataset["table_error"], [], int(dataset.dim.max())
+    """The peak and ridge there for every number of columns; ridge beside the others for the most columns."""
+    errors, findings, columns = dataset["table_error"], [], int(dataset.dim.max())
     for dim in dataset.dim.values:
         findings += _peak(errors.sel(dim=dim, drop=True), dataset["peak_theory"].sel(dim=dim).item(), {"dim": int(dim)})
-    return findings + _ridge(errors.sel(dim=most, drop=True), most)
+    return findings + _ridge(errors.sel(dim=columns, drop=True), columns)
 
 
-def _peak(errors: xr.DataArray, predicted: float, at: dict[str, int]) -> list[Finding]:
+def _peak(errors: xr.DataArray, target: float, at: dict[str, int]) -> list[Finding]:
     """The geometric mean is largest at the predicted length, clearly above all others, and falls on both sides."""
     lengths = errors.length.values
-    covered = bool(predicted in lengths and lengths.min() < predicted < lengths.max())
-    found = checks.complete("peak_covered", "lengths include the peak and both sides", covered, at=at)
-    if not covered:
-        return found
-    least, ridge = (resolved(errors.sel(predictor=name, drop=True)) for name in ("least squares", "ridge"))
-    ranked = lengths[np.argsort(log_losses(least).mean("seed").values)[::-1]]
-    top, second, first, last = (int(length) for length in (*ranked[:2], lengths.min(), lengths.max()))
+    complete = bool(target in lengths and lengths.min() < target < lengths.max())
+    findings = checks.complete("peak_covered", "lengths include the peak and both sides", complete, at=at)
+    if not complete:
+        return findings
+    least, ridge = (floored(errors.sel(predictor=name, drop=True)) for name in ("least squares", "ridge"))
+    order = lengths[np.argsort(log_losses(least).mean("seed").values)[::-1]]
+    top, second, first, last = (int(length) for length in (*order[:2], lengths.min(), lengths.max()))
     peak, next_to_it, start, end = (least.sel(length=length, drop=True) for length in (top, second, first, last))
     ratios = (peak / next_to_it, peak / start, start / end, peak / ridge.sel(length=top, drop=True))
-    (higher, rise, fall, beside), what = map(estimates.geometric_mean, ratios), "error of least squares"
-    height = checks.above("peak_height", f"{what} at {top} / at {second} examples", higher, 1.0, at=at)
+    (higher, rise, fall, beside), quantity = map(estimates.geometric_mean, ratios), "error of least squares"
+    height = checks.above("peak_height", f"{quantity} at {top} / at {second} examples", higher, 1.0, at=at)
     otherwise = Outcome.FAILS if height[0].outcome is Outcome.HOLDS else Outcome.UNDECIDED
-    found += checks.equal("peak", "examples at the peak of least squares", top, predicted, otherwise=otherwise, at=at)
-    found += checks.above("rise", f"{what} at {top} / at {first} examples", rise, 1.0, at=at)
-    found += checks.above("fall", f"{what} at {first} / at {last} examples", fall, 1.0, at=at)
-    found += checks.above("ridge", f"{what} / ridge's at {top} examples", beside, SMALLER, at=at)
-    return [*found, *height]
+    findings += checks.equal("peak", "examples at the peak of least squares", top, target, otherwise=otherwise, at=at)
+    findings += checks.above("rise", f"{quantity} at {top} / at {first} examples", rise, 1.0, at=at)
+    findings += checks.above("fall", f"{quantity} at {first} / at {last} examples", fall, 1.0, at=at)
+    findings += checks.above("ridge", f"{quantity} / ridge's at {top} examples", beside, SMALLER, at=at)
+    return [*findings, *height]
 
 
 def _ridge(errors: xr.DataArray, columns: int) -> list[Finding]:
-    """Ridge falls where least squares rises, explains part of the target, and beats what was fitted on either side."""
+    """Ridge falls where least squares rises, explains part of the target, and beats scikit-learn on either side."""
     findings, lengths, peak = [], errors.length.values, columns + 1
     first, last, ridge = lengths.min(), lengths.max(), errors.sel(predictor="ridge", drop=True)
     if peak in lengths and peak > first:
         fall = estimates.mean(ridge.sel(length=first, drop=True) - ridge.sel(length=peak, drop=True))
         findings += checks.above("ridge_falls", f"error of ridge at {first} - at {peak} examples", fall)
-    part, what = estimates.mean(1 - ridge.sel(length=last, drop=True)), "fraction of variance that ridge explains"
-    findings += checks.above("ridge_explains", f"{what} from {last} examples", part, EXPLAINED)
-    fitted = errors.sel(predictor=[name for name in FITTED if name in errors.predictor])
+    part, quantity = estimates.mean(1 - ridge.sel(length=last, drop=True)), "fraction of variance that ridge explains"
+    findings += checks.above("ridge_explains", f"{quantity} from {last} examples", part, EXPLAINED)
+    sklearn = errors.sel(predictor=[name for name in FITTED if name in errors.predictor])
     for name, part in (("few", lengths[lengths <= peak]), ("many", lengths[lengths > peak])):
         if part.size:
-            lead = estimates.mean((fitted - ridge).sel(length=part).mean("length"))
-            what = f"error - ridge's, mean over {part[0]} to {part[-1]} examples"
-            findings += checks.above(f"ridge_leads_{name}", what, lead)
-    there = fitted.sizes["predictor"] == len(FITTED)
-    return [*findings, *checks.complete("compared", "every predictor of scikit-learn is compared", there)]
+            lead = estimates.mean((sklearn - ridge).sel(length=part).mean("length"))
+            quantity = f"error - ridge's, mean over {part[0]} to {part[-1]} examples"
+            findings += checks.above(f"ridge_leads_{name}", quantity, lead)
+    complete = sklearn.sizes["predictor"] == len(FITTED)
+    return [*findings, *checks.complete("compared", "every predictor of scikit-learn is compared", complete)]
 
 
 def figure(dataset: xr.Dataset):
-    """With all the columns there are: the peak by mean logarithms, and below it the means; with standard errors."""
-    shown = dataset[["table_error"]].sel(dim=dataset.dim.max())
-    shown = shown.assign(log_table_error=log_losses(shown["table_error"]).where(shown.predictor.isin(COMPILED)))
+    """Draw the peak by mean logarithms, and below it the means, for the most columns."""
+    part = dataset[["table_error"]].sel(dim=dataset.dim.max())
+    part = part.assign(log_table_error=log_losses(part["table_error"]).where(part.predictor.isin(COMPILED)))
     rows = [Panel("log_table_error"), Panel("table_error", ylim=(0.5, 1.5))]
-    return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=int(shown.dim) + 1)
+    return panels(part, rows, x="length", hue="predictor", xscale="log", vertical=int(part.dim) + 1)
 
 
 claim = Claim(

@@ -1,4 +1,4 @@
-"""Every predictor on the same draws of examples and a query from the diabetes table."""
+"""Errors of every predictor on the same draws of examples and a query from the diabetes table."""
 
 import equinox as eqx
 import jax
@@ -27,10 +27,10 @@ def measure(point, *, key, shuffled=False, explained=None):
         # The Bayes value where weights are N(0, h/d), noise 1 - h and inputs have variance 1.
         "ridge": algorithms.Ridge(point.dim * (1 - explained) / explained),
     }
-    prompts, compiled = _drawn(table, predictors, jnp.array(point.seed), key, shuffled)
+    prompts, losses = _evaluate(table, predictors, jnp.array(point.seed), key, shuffled)
     errors = [
-        np.asarray(compiled[name])[:, lengths].T
-        if name in compiled
+        np.asarray(losses[name])[:, lengths].T
+        if name in losses
         else np.array([fitted_losses(name, prompts, length, table) for length in point.length])
         for name in point.predictor
     ]
@@ -38,12 +38,12 @@ def measure(point, *, key, shuffled=False, explained=None):
 
 
 def _zero(prompt):
-    """The mean of the examples, once these are standardised."""
+    """Mean of the examples, which are standardised."""
     return jnp.zeros_like(prompt.y)
 
 
 @eqx.filter_jit
-def _drawn(table, predictors, seeds, key, shuffled):
+def _evaluate(table, predictors, seeds, key, shuffled):
     def of_seed(seed):
         of_rows, of_shuffle = jax.random.split(jax.random.fold_in(key, seed))
         source = table.shuffled(key=of_shuffle) if shuffled else table

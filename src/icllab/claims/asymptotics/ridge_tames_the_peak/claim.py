@@ -1,18 +1,18 @@
-r"""A ridge takes the divergence of linear attention's errors away, and shifts the covariance by more than itself.
+r"""A ridge removes the divergence of linear attention's errors, and shifts the covariance by more than itself.
 
-With ridge :math:`\lambda` both errors are finite at every :math:`\tau`: closed forms in an effective ridge
-:math:`\xi > \lambda`, as which finitely many contexts act,
+With ridge :math:`\lambda` both errors are finite at every :math:`\tau`. Their closed forms have an effective ridge
+:math:`\xi > \lambda`, as finitely many contexts act like a ridge,
 
 .. math:: 1 - \tau + \tau \frac\lambda\xi = \xi M_\kappa(q + \xi).
 
-At :math:`\lambda = 0` and :math:`n = d(d+1)` the errors have no mean, so what is said of the peak is said of geometric
-means. All ridges are fitted to the same contexts.
+At :math:`\lambda = 0` and :math:`n = d(d+1)` the errors have no mean; the peak is judged by geometric means. All ridges
+are fitted to the same contexts.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, solved
+from icllab.claims.asymptotics._fitted import TAU_LINE, against_tau, closed_forms, convergence
 from icllab.lab import Claim, Control, Finding, checks, estimates
 from icllab.lab.results import fixed_values
 from icllab.theory import linear_attention
@@ -20,12 +20,12 @@ from icllab.theory import linear_attention
 LARGEST = 0.07  # relative standard error of a limit; under the controls some errors are off by a fifth and more
 
 
-def theory(dataset: xr.Dataset, **changed) -> xr.Dataset:
-    """The closed forms, at the measured points and along a line; ``changed`` parameters, for a control."""
+def theory(dataset: xr.Dataset, **overrides) -> xr.Dataset:
+    """Closed forms at the measured points and along a line, with ``overrides`` of parameters."""
     ridge = dataset.ridge.values[:, None]
     dataset = dataset.assign_coords(tau_line=TAU_LINE)
     for name, axis in (("theory", "tau"), ("line", "tau_line")):
-        at = {"tau": dataset[axis].values, **fixed_values(dataset), **changed, "ridge": ridge}
+        at = {"tau": dataset[axis].values, **fixed_values(dataset), **overrides, "ridge": ridge}
         shape = (ridge.size, dataset.sizes[axis])
         dataset[f"icl_{name}"] = (("ridge", axis), np.broadcast_to(linear_attention.icl_error(**at), shape))
         dataset[f"idg_{name}"] = (("ridge", axis), np.broadcast_to(linear_attention.idg_error(**at), shape))
@@ -33,9 +33,9 @@ def theory(dataset: xr.Dataset, **changed) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """With a ridge the closed forms in the limit of large d, the peak included; and how the ridge lowers the peak."""
-    ridged = dataset.sel(ridge=dataset.ridge > 0)  # without one some solves are singular to float64
-    return [*closed_forms(ridged, LARGEST), *_peak(dataset), *solved(ridged, "every solve with a ridge")]
+    """With a ridge, closed forms in the limit of large d, the peak included; and the peak without a ridge."""
+    with_ridge = dataset.sel(ridge=dataset.ridge > 0)  # without one some solves are singular to float64
+    return [*closed_forms(with_ridge, LARGEST), *_peak(dataset), *convergence(with_ridge, "every solve with a ridge")]
 
 
 def _peak(dataset: xr.Dataset) -> list[Finding]:
@@ -43,20 +43,20 @@ def _peak(dataset: xr.Dataset) -> list[Finding]:
     if not (1.0 in dataset.tau.values and 0.0 in dataset.ridge.values):
         return []
     errors = dataset["icl_error"].sel(tau=1.0, drop=True)
-    bare, ridged = errors.sel(ridge=0.0, drop=True), errors.sel(ridge=errors.ridge > 0)
-    raised = estimates.geometric_mean((bare / ridged).isel(dim=-1))
+    bare, with_ridge = errors.sel(ridge=0.0, drop=True), errors.sel(ridge=errors.ridge > 0)
+    peak_ratio = estimates.geometric_mean((bare / with_ridge).isel(dim=-1))
     first, last = (estimates.geometric_mean(bare.isel(dim=end, drop=True)) for end in (0, -1))
     sizes = f"d={dataset.dim.values[-1]} / d={dataset.dim.values[0]}"
     return [
-        *checks.above("peak_ratio", "ICL error at tau=1 without a ridge / with it", raised, 1.0),
+        *checks.above("peak_ratio", "ICL error at tau=1 without a ridge / with it", peak_ratio, 1.0),
         *checks.above("peak_growth", f"ICL error at tau=1 without a ridge, {sizes}", last / first, 1.0),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """Both errors against tau at the largest d, one colour per ridge."""
-    how = {"title": f"$d = {int(dataset.dim[-1])}$", "line_name": r"closed form, $d \to \infty$"}
-    return against_tau(dataset.isel(dim=-1), {"icl": (0.5, 30.0), "idg": (0.05, 20.0)}, hue="ridge", **how)
+    """Draw both errors against tau at the largest d, one colour per ridge."""
+    limits = {"icl": (0.5, 30.0), "idg": (0.05, 20.0)}
+    return against_tau(dataset.isel(dim=-1), "ridge", limits, title=f"$d = {int(dataset.dim[-1])}$")
 
 
 GRID = {"tau": (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0), "ridge": (0.0, 0.01, 0.1, 1.0)}

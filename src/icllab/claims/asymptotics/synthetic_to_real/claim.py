@@ -1,4 +1,4 @@
-r"""A transformer that has seen synthetic regressions alone, asked in context about a real table.
+r"""A transformer trained on synthetic regressions alone predicts a real table in context.
 
 It is trained on :class:`~icllab.tasks.hierarchical_regression.HierarchicalRegression`. The table's rows are scaled with
 the examples alone, for all predictors. Least squares has very heavy tails near its peak, and is judged there by mean
@@ -16,73 +16,77 @@ from icllab.lab import Claim, Control, Estimate, Finding, checks
 from icllab.lab.estimates import mean
 
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
-SMALLER = 3.0  # the factor by which the network's typical error is below that of least squares, at the peak
+SMALLER = 3.0  # factor by which the network's typical error is below that of least squares, at the peak
 NEAR = 0.05  # fraction of the target's variance by which the network may be behind ridge
 FLAT = 0.2  # fraction of the target's variance by which its error at the peak may be above that of both sides
 GAINED = 0.05  # fraction of the target's variance, at least, by which every network beats the mean
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Of the longest training: beside least squares at its peak, ridge, the mean, and scikit-learn."""
+    """After the longest training: beside least squares at its peak, ridge, the mean, and scikit-learn."""
     findings = []
     for dim in dataset.dim.values:
         errors = dataset["table_error"].sel(dim=dim).isel(width=-1, layers=-1, step=-1, drop=True)
         if "transformer" in errors.predictor:
-            findings += _compared(errors)
-    there = set(PREDICTORS) <= set(dataset.predictor.values)
-    return [*findings, *checks.complete("predictors", "every predictor of the claim is there", there)]
+            findings += _compare(errors)
+    complete = set(PREDICTORS) <= set(dataset.predictor.values)
+    return [*findings, *checks.complete("predictors", "every predictor of the claim", complete)]
 
 
-def _compared(errors: xr.DataArray) -> list[Finding]:
-    """With least squares at its peak and in the end; with ridge and the mean past the peak; with what was fitted."""
+def _compare(errors: xr.DataArray) -> list[Finding]:
+    """Beside least squares at its peak and at the end, ridge and the mean past the peak, and scikit-learn."""
     findings, lengths, peak = [], errors.length.values, int(errors.dim) + 1
-    own = errors.sel(predictor="transformer", drop=True)
-    ahead, past = errors - own, lengths[lengths >= peak]
+    transformer = errors.sel(predictor="transformer", drop=True)
+    ahead, past = errors - transformer, lengths[lengths >= peak]
     if "least squares" in errors.predictor:
-        other = errors.sel(predictor="least squares", drop=True)
+        least_squares = errors.sel(predictor="least squares", drop=True)
         if peak in lengths:
-            ratio = _crossed((log_losses(other) - log_losses(own)).sel(length=peak), logarithmic=True)
+            gap = (log_losses(least_squares) - log_losses(transformer)).sel(length=peak)
+            ratio = _crossed_mean(gap, logarithmic=True)
             findings += checks.above("peak", "error of least squares / the transformer's at its peak", ratio, SMALLER)
         if lengths.min() < peak < lengths.max() and peak in lengths:
             at = int(np.flatnonzero(lengths == peak)[0])
-            beside = own.isel(length=[at - 1, at + 1]).mean("length")
-            what = (
+            beside = transformer.isel(length=[at - 1, at + 1]).mean("length")
+            quantity = (
                 f"error of the transformer at {peak} examples - mean of that at {lengths[at - 1]} and {lengths[at + 1]}"
             )
-            findings += checks.below("no_peak", what, _crossed(own.isel(length=at) - beside), FLAT)
-        lead = _crossed((other - own).sel(length=lengths.max()))
+            findings += checks.below("no_peak", quantity, _crossed_mean(transformer.isel(length=at) - beside), FLAT)
+        lead = _crossed_mean((least_squares - transformer).sel(length=lengths.max()))
         findings += checks.above("in_the_end", "error of least squares - the transformer's", lead)
     later = ahead.sel(length=past).mean("length")
     if past.size and "ridge" in errors.predictor:
-        behind = _crossed(-later.sel(predictor="ridge", drop=True))
+        behind = _crossed_mean(-later.sel(predictor="ridge", drop=True))
         findings += checks.below("ridge", f"error of the transformer - ridge's, {_over(past)}", behind, NEAR)
     if past.size and "context mean" in errors.predictor:
         lead = mean(later.sel(predictor="context mean", drop=True).drop_vars("member"))
-        worst, what = lead.sel(member=lead.value.argmin("member")), "error of the examples' mean - the worst network's"
-        findings += checks.above("every_network", f"{what}, {_over(past)}", worst, GAINED)
-    fitted = ahead.sel(predictor=[name for name in FITTED if name in errors.predictor]).mean("length")
-    what = f"error of a fitted predictor - the transformer's, {_over(lengths)}"
-    return [*findings, *checks.above("fitted", what, _crossed(fitted))]
+        worst, quantity = (
+            lead.sel(member=lead.value.argmin("member")),
+            "error of the examples' mean - the worst network's",
+        )
+        findings += checks.above("every_network", f"{quantity}, {_over(past)}", worst, GAINED)
+    sklearn = ahead.sel(predictor=[name for name in FITTED if name in errors.predictor]).mean("length")
+    quantity = f"error of a fitted predictor - the transformer's, {_over(lengths)}"
+    return [*findings, *checks.above("fitted", quantity, _crossed_mean(sklearn))]
 
 
 def _over(lengths: np.ndarray) -> str:
     return f"mean over {lengths.min()} to {lengths.max()} examples"
 
 
-def _crossed(samples: xr.DataArray, logarithmic: bool = False) -> Estimate:
-    """The mean over networks and draws, whose standard error counts both."""
+def _crossed_mean(samples: xr.DataArray, logarithmic: bool = False) -> Estimate:
+    """Mean over networks and draws; the standard error counts both."""
     like = samples.isel(member=0, seed=0, drop=True)
     mean, error = crossed_mean_and_error(samples.transpose(*like.dims, "member", "seed").values)
     return Estimate(like.copy(data=mean), like.copy(data=error), logarithmic)
 
 
 def figure(dataset: xr.Dataset):
-    """Mean errors, and below their differences, with standard errors over draws; least squares leaves both frames."""
-    shown = dataset.isel(dim=-1, width=-1, layers=-1, step=-1).mean("member")
-    excess = shown["table_error"] - shown["table_error"].sel(predictor="transformer", drop=True)
-    shown = shown.assign(table_excess=excess.where(shown.predictor != "transformer"))
+    """Draw mean errors, and below them their differences from the transformer's; least squares leaves both frames."""
+    part = dataset.isel(dim=-1, width=-1, layers=-1, step=-1).mean("member")
+    excess = part["table_error"] - part["table_error"].sel(predictor="transformer", drop=True)
+    part = part.assign(table_excess=excess.where(part.predictor != "transformer"))
     rows = [Panel("table_error", ylim=(0.6, 1.8)), Panel("table_excess", ylim=(-0.1, 0.6))]
-    return panels(shown, rows, x="length", hue="predictor", xscale="log", vertical=int(dataset.dim.values[-1]) + 1)
+    return panels(part, rows, x="length", hue="predictor", xscale="log", vertical=int(dataset.dim.values[-1]) + 1)
 
 
 COMMON = {"dim": (5,), "width": (32,), "layers": (2,), "predictor": PREDICTORS}

@@ -1,4 +1,4 @@
-r"""Tested on tasks of another covariance: the closer to the covariance of pretraining, the smaller the error.
+r"""The error on tasks of another covariance is smaller, the closer that covariance is to the one of pretraining.
 
 The pool is drawn with eigenvalues :math:`c_i \propto i^{-p}`; test covariances have its eigenvectors and its trace. For
 :math:`p\ge1` neither the error nor the closed form at a given d has a limit :math:`d\to\infty`; their ratio has one.
@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import ratio, solved, titled, written
+from icllab.claims.asymptotics._fitted import convergence, parameters_label, ratio, select_settings
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import tabulated
 from icllab.figures.curves import Panel, panels
@@ -31,50 +31,53 @@ LINE = np.linspace(0.0, 1.2, 25)
 
 
 def covariance(test, spectrum):
-    """Eigenvalues of a test covariance along the eigenvectors of the one of pretraining."""
+    """Eigenvalues of a test covariance along the eigenvectors of the pretraining covariance."""
     return {"matched": spectrum, "isotropic": np.ones_like(spectrum), "reversed": spectrum[::-1].copy()}[test]
 
 
-def predicted(dims, exponents, settings, tests, *, train=lambda spectrum: spectrum, **changed):
+def closed_forms(dims, exponents, settings, tests, *, train=lambda spectrum: spectrum, **overrides):
     """Closed forms over (dim, exponent, setting): on the test covariances, and on the pool."""
 
     def errors(dim, exponent, setting):
-        spectrum, law = power_law(int(dim), float(exponent)), SETTINGS[setting] | changed
-        own = train(spectrum)
-        transfer = [icl_error(own, covariance(test, spectrum), **law) for test in tests]
-        return {"transfer_error_theory": (("test_covariance",), transfer), "idg_error_theory": idg_error(own, **law)}
+        spectrum, law = power_law(int(dim), float(exponent)), SETTINGS[setting] | overrides
+        train_spectrum = train(spectrum)
+        transfer = [icl_error(train_spectrum, covariance(test, spectrum), **law) for test in tests]
+        return {
+            "transfer_error_theory": (("test_covariance",), transfer),
+            "idg_error_theory": idg_error(train_spectrum, **law),
+        }
 
     return tabulated(errors, dim=dims, exponent=exponents, setting=settings)
 
 
-def theory(dataset: xr.Dataset, *, order=lambda test: test, **changed) -> xr.Dataset:
-    """The closed forms at the measured points, and along a line of exponents at the largest dimension."""
+def theory(dataset: xr.Dataset, *, order=lambda test: test, **overrides) -> xr.Dataset:
+    """Closed forms at the measured points, and along a line of exponents at the largest dimension."""
     names, tests = dataset.setting.values.tolist(), [order(test) for test in dataset.test_covariance.values.tolist()]
-    found = predicted(dataset.dim.values, dataset.exponent.values, names, tests, **changed)
-    line = predicted(dataset.dim.values[-1:], LINE, names, tests, **changed)["transfer_error_theory"][1][0]
-    found |= {"transfer_error_line": (("exponent_line", "setting", "test_covariance"), line)}
-    return dataset.assign_coords(exponent_line=LINE).assign(found)
+    predictions = closed_forms(dataset.dim.values, dataset.exponent.values, names, tests, **overrides)
+    line = closed_forms(dataset.dim.values[-1:], LINE, names, tests, **overrides)["transfer_error_theory"][1][0]
+    predictions |= {"transfer_error_line": (("exponent_line", "setting", "test_covariance"), line)}
+    return dataset.assign_coords(exponent_line=LINE).assign(predictions)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The order of the test covariances at the largest d, and measured over predicted errors for d to infinity."""
+    """Order of the test covariances at the largest d, and measured over predicted errors for d to infinity."""
     findings, errors = [], dataset["transfer_error"].isel(dim=-1)
-    for less, more in itertools.pairwise(test for test in TESTS if test in errors.test_covariance):
-        # Of one and the same fit: most of the noise is common to both errors.
-        margin = estimates.mean(errors.sel(test_covariance=more) - errors.sel(test_covariance=less))
-        findings += checks.above(f"{more}_{less}", f"error on {more} tasks - on {less} ones", margin)
-    for kind, where in (("transfer", "tasks of a test covariance"), ("idg", "the pool")):
+    for nearer, farther in itertools.pairwise(test for test in TESTS if test in errors.test_covariance):
+        # Both errors are of the same fit and share most of their noise.
+        margin = estimates.mean(errors.sel(test_covariance=farther) - errors.sel(test_covariance=nearer))
+        findings += checks.above(f"{farther}_{nearer}", f"error on {farther} tasks - on {nearer} ones", margin)
+    for kind, tasks in (("transfer", "tasks of a test covariance"), ("idg", "the pool")):
         error, form = dataset[f"{kind}_error"], dataset[f"{kind}_error_theory"]
-        findings += ratio(f"{kind}_ratio", f"error on {where}", error, form, LARGEST)
-    return [*findings, *solved(dataset)]
+        findings += ratio(f"{kind}_ratio", f"error on {tasks}", error, form, LARGEST)
+    return [*findings, *convergence(dataset)]
 
 
 def figure(dataset: xr.Dataset):
-    """Errors against the exponent at the largest d, one panel per setting."""
-    shown = titled(dataset, {name: f"${written(law)}$" for name, law in SETTINGS.items()})
-    shown = shown.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
-    rows = [Panel("transfer_error", "transfer_error_line", at={"setting": title}) for title in shown.setting.values]
-    return panels(shown, rows, x="exponent", hue="test_covariance", line_name=f"closed form, $d = {int(shown.dim)}$")
+    """Draw errors against the exponent at the largest d, one panel per setting."""
+    part = select_settings(dataset, {name: f"${parameters_label(law)}$" for name, law in SETTINGS.items()})
+    part = part.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
+    rows = [Panel("transfer_error", "transfer_error_line", at={"setting": title}) for title in part.setting.values]
+    return panels(part, rows, x="exponent", hue="test_covariance", line_name=f"closed form, $d = {int(part.dim)}$")
 
 
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
@@ -87,10 +90,7 @@ claim = Claim(
     conditions="Three sets of parameters; covariances of one trace; closed forms for large d, order at the largest d.",
     sources=("LeteyTask25",),
     axes=(Axis("test_covariance", r"\tilde C", "covariance of the test tasks"),),
-    quantities=(
-        Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"),
-        *("idg_error", "converged"),
-    ),
+    quantities=(Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"), *("idg_error", "converged")),
     static=("dim", "exponent", "setting"),
     outputs=("test_covariance",),
     sizes={

@@ -1,4 +1,4 @@
-"""Linear attention fitted to a pool of power-law tasks, and its exact errors on tasks of other covariances."""
+"""Fit linear attention to a pool of power-law tasks; its exact errors on tasks of other covariances."""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ VERSION = 1
 
 
 def measure(point, *, key, isotropic_pool=False, pool="matched"):
-    """Errors of Gamma for every seed, each with a pool of its own; ``isotropic_pool``: of isotropic tasks.
+    """Errors of Gamma for every seed, each with its own pool; ``isotropic_pool``: a pool of isotropic tasks.
 
-    ``pool``: the covariance of the pool, as of a test.
+    ``pool``: covariance of the pool, by the name of a test covariance.
     """
     dim, setting = point.dim, SETTINGS[point.setting]
     spectrum = power_law(dim, point.exponent)
@@ -25,19 +25,19 @@ def measure(point, *, key, isotropic_pool=False, pool="matched"):
     inputs = GaussianInputs(jnp.ones(()) / dim)
     prompts = reduced.prompts_at(setting["tau"], dim, per="d(d+1)")
 
-    def fitted(seed):
+    def fit_seed(seed):
         of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
         pool = WeightPool.drawn(law, round(setting["kappa"] * dim), dim, key=of_pool)
         task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, pool, setting["rho"])
-        found = reduced.fit(task, prompts=prompts, ridge=setting["ridge"], key=of_contexts)
-        errors = [found.population_error(weights=weights) for weights in tests]
+        fit = reduced.fit(task, prompts=prompts, ridge=setting["ridge"], key=of_contexts)
+        errors = [fit.population_error(weights=weights) for weights in tests]
         return {
             "transfer_error": (("test_covariance",), errors),
-            "idg_error": found.idg_error(),
-            "converged": found.converged,
+            "idg_error": fit.idg_error(),
+            "converged": fit.converged,
         }
 
-    return tabulated(fitted, seed=point.seed)
+    return tabulated(fit_seed, seed=point.seed)
 
 
 def _gaussian(eigenvalues):

@@ -1,15 +1,15 @@
-r"""From memorising to learning in context: how much worse fresh tasks are than pretraining tasks, against their number.
+r"""Gap between the errors on fresh and on pretraining tasks against the number of pretraining tasks.
 
 The gap is :math:`g(\kappa) = e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, :math:`n = \tau\, d(d+1)`.
-For :math:`\alpha \to \infty` it is :math:`\max(1-\kappa, 0)\,(1 + \rho/(1+\rho))`, with a corner. What is left beyond
-it, :math:`g(3/2)/g(1/2)`, tends to 0; the bend there, :math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, to 1. To the posterior
-mean over the pool (dMMSE) nothing happens there.
+For :math:`\alpha \to \infty` it is :math:`\max(1-\kappa, 0)\,(1 + \rho/(1+\rho))`, with a corner. The remainder beyond
+it, :math:`g(3/2)/g(1/2)`, tends to 0; the bend there, :math:`1 - 2g(1)/g(1/2) + g(3/2)/g(1/2)`, to 1. The gap of the
+posterior mean over the pool (dMMSE) has no corner there.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.asymptotics._fitted import solved
+from icllab.claims.asymptotics._fitted import convergence
 from icllab.core.axes import Quantity
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
@@ -35,7 +35,7 @@ def limit(kappa, rho):
 
 
 def theory(dataset: xr.Dataset, cornered: bool = False) -> xr.Dataset:
-    """The measured gap, and the closed form at the points (``cornered``: its limit), along a line and in the limit."""
+    """Measured gap, and closed form at the points (``cornered``: its limit), along a line and in the limit."""
     rho, alpha, kappa = fixed_values(dataset)["rho"], dataset.alpha.values[:, None], dataset.kappa.values
     form = np.zeros_like(alpha) + limit(kappa, rho) if cornered else gap(alpha, kappa, rho)
     line, end = (("alpha", "kappa_line"), gap(alpha, LINE, rho)), ("kappa_line", limit(LINE, rho))
@@ -44,42 +44,42 @@ def theory(dataset: xr.Dataset, cornered: bool = False) -> xr.Dataset:
 
 
 def corner(gaps: xr.DataArray, over: str = "seed") -> tuple[Estimate, Estimate]:
-    """What is left beyond kappa = 1, and the bend there, both over the gap before it; over ``kappa`` and seeds."""
+    """Remainder beyond kappa = 1 and the bend there, both over the gap before it; ``over``: axis of the samples."""
     gaps = gaps.reindex(kappa=[BEFORE, AT, BEYOND])
     before, at, beyond = (estimates.mean(gaps.sel(kappa=kappa, drop=True), over) for kappa in gaps.kappa.values)
     return beyond / before, Estimate(1.0, 0.0) - (at / 0.5 - beyond) / before
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Agreement of the gaps in the limit of large d, the approach to a corner, and dMMSE's lack of one."""
+    """Agreement of the gaps in the limit of large d, the approach to a corner, and the smooth gap of dMMSE."""
     limits, form = estimates.limit(estimates.mean(dataset["gap"]), order=2), dataset["gap_theory"]
     agreement = checks.agrees("gap", "gap, d to infinity", limits, form, largest_error=LARGEST)
     if dataset.sizes["dim"] < 3:
         agreement = checks.complete("dimensions", "at least three dimensions to extrapolate from", False)
-    few, many = dataset.alpha.values[[0, -1]]
-    (left, bend), sizes = corner(dataset["gap"].isel(dim=-1)), f"at alpha=tau={many:g} - at {few:g}"
-    # Of all context lengths together: nothing is said of how dMMSE depends on them.
+    short, long = dataset.alpha.values[[0, -1]]
+    (left, bend), sizes = corner(dataset["gap"].isel(dim=-1)), f"at alpha=tau={long:g} - at {short:g}"
+    # The claim is about dMMSE at all context lengths together.
     dmmse_left, dmmse_bend = corner(dataset["dmmse_gap"].stack(draw=("alpha", "seed"), create_index=False), "draw")
     return [
         *agreement,
-        *checks.below("left_falls", f"g(3/2)/g(1/2) {sizes}", left.sel(alpha=many) - left.sel(alpha=few)),
-        *checks.above("bend_grows", f"bend {sizes}", bend.sel(alpha=many) - bend.sel(alpha=few)),
+        *checks.below("left_falls", f"g(3/2)/g(1/2) {sizes}", left.sel(alpha=long) - left.sel(alpha=short)),
+        *checks.above("bend_grows", f"bend {sizes}", bend.sel(alpha=long) - bend.sel(alpha=short)),
         *checks.above("dmmse_left", "g(3/2)/g(1/2) of dMMSE", dmmse_left, 0.5),
         *checks.below("dmmse_bend", "bend of dMMSE", dmmse_bend, FLAT),
-        *solved(dataset),
+        *convergence(dataset),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """Both gaps against kappa at the largest d, one colour for each alpha, and the limit with its corner."""
-    shown = dataset.isel(dim=[-1])
+    """Draw both gaps against kappa at the largest d, one colour for each alpha, and the limit with its corner."""
+    part = dataset.isel(dim=[-1])
     rows = [Panel("gap", "gap_line", ylim=(-0.05, 1.0)), Panel("dmmse_gap", ylim=(0.0, 1.75))]
-    title, name = rf"$\tau = \alpha$, $d = {shown.dim.values[0]}$", r"closed form, $d \to \infty$"
-    drawn = panels(shown, rows, x="kappa", hue="alpha", title=title, line_name=name, xscale="log", vertical=1.0)
-    upper, grey = drawn.axes[0], "0.35"
-    upper.plot(shown.kappa_line.values, shown.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
+    title, name = rf"$\tau = \alpha$, $d = {part.dim.values[0]}$", r"closed form, $d \to \infty$"
+    drawing = panels(part, rows, x="kappa", hue="alpha", title=title, line_name=name, xscale="log", vertical=1.0)
+    upper, grey = drawing.axes[0], "0.35"
+    upper.plot(part.kappa_line.values, part.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
     upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize=7)
-    return drawn
+    return drawing
 
 
 LIMIT = {"dim": (8, 16, 32), "seed": (0, 1, 2, 3)}  # as much as it takes to see another gap

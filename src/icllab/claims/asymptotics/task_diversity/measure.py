@@ -1,4 +1,4 @@
-"""Linear attention fitted to contexts of pools of many sizes, and dMMSE on pools of its own."""
+"""Gaps of linear attention fitted to contexts of pools of many sizes, and of dMMSE on other pools."""
 
 import functools
 
@@ -19,51 +19,50 @@ DRAWS = 8  # of dMMSE for each seed
 
 
 def measure(point, *, key, fresh=True, kappa=None, gaussian=False):
-    """Exact errors of Gamma and dMMSE's gap for every seed; unless ``fresh``, on half of the pool for fresh tasks.
+    """Exact errors of Gamma and dMMSE's gap for every seed.
 
-    ``kappa``: pool size over d in the place of the cell's. ``gaussian``: dMMSE gives way to the posterior mean of a
-    normal prior with the pool's covariance.
+    ``fresh``: fresh tasks are tested, not half of the pool; ``kappa``: pool size over d instead of the cell's;
+    ``gaussian``: the posterior mean of a normal prior with the pool's covariance replaces dMMSE.
     """
     law = {"dim": point.dim, "alpha": point.alpha, "kappa": point.kappa if kappa is None else kappa, "rho": point.rho}
     prompts = reduced.prompts_at(point.alpha, point.dim, per="d(d+1)")
 
-    def fitted(seed):
+    def fit_seed(seed):
         of_pool, of_contexts, of_draws = jax.random.split(jax.random.fold_in(key, seed), 3)
         task, tasks = _with_pool(law, key=of_pool)
-        found = reduced.fit(task, prompts=prompts, ridge=0.0, key=of_contexts)
-        known = tasks[: len(tasks) // 2]
+        fit = reduced.fit(task, prompts=prompts, ridge=0.0, key=of_contexts)
+        pool_half = tasks[: len(tasks) // 2]
         return {
-            "icl_error": found.icl_error() if fresh else found.population_error(weights=known),
-            "idg_error": found.idg_error(),
-            "converged": found.converged,
+            "icl_error": fit.icl_error() if fresh else fit.population_error(weights=pool_half),
+            "idg_error": fit.idg_error(),
+            "converged": fit.converged,
             "dmmse_gap": _dmmse_gap(law, key=of_draws, gaussian=gaussian),
         }
 
-    return tabulated(fitted, seed=point.seed)
+    return tabulated(fit_seed, seed=point.seed)
 
 
 def _with_pool(law, *, key):
-    """The first tasks of a large pool, each as often as every other: a small pool in an array of one shape."""
-    drawn = LinearRegression.from_scaling(**{**law, "kappa": ROWS}, key=key)
-    assert isinstance(drawn.weights, WeightPool)
-    tasks = np.asarray(drawn.weights.weights)[: round(law["kappa"] * law["dim"])]
-    pool = WeightPool(jnp.asarray(np.tile(tasks, (ROWS * law["dim"] // len(tasks), 1))), drawn.weights.distribution)
-    return LinearRegression(drawn.dim, drawn.length, drawn.inputs, pool, drawn.noise_variance), tasks
+    """A task with a small pool in an array of one shape: the first tasks of a large pool, repeated equally often."""
+    source = LinearRegression.from_scaling(**{**law, "kappa": ROWS}, key=key)
+    assert isinstance(source.weights, WeightPool)
+    tasks = np.asarray(source.weights.weights)[: round(law["kappa"] * law["dim"])]
+    pool = WeightPool(jnp.asarray(np.tile(tasks, (ROWS * law["dim"] // len(tasks), 1))), source.weights.distribution)
+    return LinearRegression(source.dim, source.length, source.inputs, pool, source.noise_variance), tasks
 
 
 def _dmmse_gap(law, *, key, gaussian=False):
-    """The error on a fresh task minus that on a task of the pool, the mean over pools and contexts of their own."""
+    """Error of dMMSE on a fresh task minus that on a task of the pool, the mean over independent pools and contexts."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     dim, length = law["dim"], round(law["alpha"] * law["dim"])
-    drawn = rng.normal(size=(DRAWS, ROWS * dim, dim))
-    pools = drawn[:, np.arange(ROWS * dim) % round(law["kappa"] * dim)]  # one shape for every kappa, as above
+    weights = rng.normal(size=(DRAWS, ROWS * dim, dim))
+    pools = weights[:, np.arange(ROWS * dim) % round(law["kappa"] * dim)]  # one shape for every kappa, as above
     tasks = np.stack([pools[:, 0], rng.normal(size=(DRAWS, dim))], axis=1)
     x = rng.normal(size=(DRAWS, length + 1, dim)) / np.sqrt(dim)
     y = np.einsum("sld,std->stl", x, tasks) + np.sqrt(law["rho"]) * rng.normal(size=(DRAWS, 1, length + 1))
-    found = (_gaussian_means if gaussian else _posterior_means)(
-        *(jnp.asarray(values, float) for values in (pools, law["rho"], x, y))
-    )
-    of_pool, of_fresh = np.mean((np.asarray(found) - tasks) ** 2, axis=(0, 2))
+    predictor = _gaussian_means if gaussian else _posterior_means
+    estimates = predictor(*(jnp.asarray(values, float) for values in (pools, law["rho"], x, y)))
+    of_pool, of_fresh = np.mean((np.asarray(estimates) - tasks) ** 2, axis=(0, 2))
     return of_fresh - of_pool
 
 
@@ -71,7 +70,7 @@ def _dmmse_gap(law, *, key, gaussian=False):
 @functools.partial(jax.vmap, in_axes=(0, None, 0, 0))
 @functools.partial(jax.vmap, in_axes=(None, None, None, 0))
 def _posterior_means(pool, rho, x, y):
-    """The gradient of dMMSE's last answer, which is linear in the query: an error without the noise of a test."""
+    """Gradient of dMMSE's last answer, which is linear in the query: its error has no noise of a test."""
 
     def answer(query):
         return DiscreteMMSE(pool, rho)(RegressionPrompt(x.at[-1].set(query), y))[-1]

@@ -1,7 +1,7 @@
 r"""As the pool of training tasks grows, a transformer goes from the answers of dMMSE to those of ridge.
 
-On prompts of a pool of k tasks the best predictor is dMMSE; on fresh tasks it is ridge. A network in training has seen
-only the pool. Its relative distance between the two is, 1 at dMMSE and 0 at ridge,
+On prompts of a pool of k tasks the best predictor is dMMSE; on fresh tasks it is ridge. A network is trained on the
+pool alone. Its relative distance between the two is, 1 at dMMSE and 0 at ridge,
 
 .. math:: p = \frac12 \Big( 1 - \frac{\Delta(T, \text{dMMSE}) - \Delta(T, \text{ridge})}
                                      {\Delta(\text{dMMSE}, \text{ridge})} \Big), \qquad
@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.asymptotics import _statistics
-from icllab.claims.asymptotics._statistics import best_for_others, bootstrapped
+from icllab.claims.asymptotics._statistics import best_for_others, bootstrap
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
@@ -32,7 +32,7 @@ EARLY = 4  # thresholds are compared at the end and after this part of the train
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The network's relative distance between ridge and dMMSE."""
+    """Relative distance of the network between ridge and dMMSE."""
     for kind in ("fresh", "pool"):
         distance = dataset[f"{kind}_distance"]
         ahead = distance.sel(predictor="dMMSE", drop=True) - distance.sel(predictor="ridge", drop=True)
@@ -41,54 +41,62 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Near dMMSE for few tasks, near ridge for many; where it changes, and how that moves with training."""
+    """Near dMMSE for few tasks, near ridge for many; the threshold between, and how it moves with training."""
     parts = [dataset.sel(dim=dim).isel(layers=-1, drop=True) for dim in dataset.dim.values]
     steps, since = int(dataset.step[-1]), {_ends: 0, _thresholds: TRAINED, _transient: LONG}
-    findings = [one for part in parts for judge, least in since.items() if steps >= least for one in judge(part)]
+    findings = [
+        finding for part in parts for judge, least in since.items() if steps >= least for finding in judge(part)
+    ]
     if steps < TRAINED:
         findings += checks.complete("steps", f"training of at least {TRAINED} steps", False)
     return findings
 
 
 def _ends(part: xr.Dataset) -> list[Finding]:
-    """With many tasks the network is near ridge, to which training has brought it; with few, near its pool's dMMSE.
+    """Training brings the network near ridge with many tasks, and near its pool's dMMSE with few.
 
-    On fresh tasks and for some pool, it is clearly nearer to ridge than dMMSE of that pool is: it is not Bayesian.
+    On fresh tasks and for some pool it is clearly nearer to ridge than dMMSE of that pool is: it is not Bayesian.
     """
-    last, where = part.isel(step=-1, drop=True), "relative distance (ridge 0, dMMSE 1)"
-    few, many = last.isel(tasks=0), last.isel(tasks=-1)
+    last, distance = part.isel(step=-1, drop=True), "relative distance (ridge 0, dMMSE 1)"
+    small_pool, large_pool = last.isel(tasks=0), last.isel(tasks=-1)
     to_ridge = part["fresh_distance"].sel(predictor="ridge", drop=True)
     before, after = (to_ridge.isel(step=end, drop=True) for end in (0, -1))
     closer = geometric_mean((before / after).isel(tasks=-1))
-    own, other = (few["pool_distance"].sel(predictor=name, drop=True) for name in ("dMMSE", "dMMSE of another pool"))
-    what = "distance to dMMSE of another pool / to that of its own"
+    to_pool, to_another = (
+        small_pool["pool_distance"].sel(predictor=name, drop=True) for name in ("dMMSE", "dMMSE of another pool")
+    )
+    quantity = "distance to dMMSE of another pool / to that of its own"
     near = AT_DMMSE if part.step[-1] >= TRAINED else 0.5
     findings = [
-        *checks.above("few_on_fresh", f"{where} on fresh tasks", mean(few["fresh_relative_distance"]), 0.5),
-        *checks.above("few_on_pool", f"{where} on tasks of the pool", mean(few["pool_relative_distance"]), near),
+        *checks.above("few_on_fresh", f"{distance} on fresh tasks", mean(small_pool["fresh_relative_distance"]), 0.5),
+        *checks.above(
+            "few_on_pool", f"{distance} on tasks of the pool", mean(small_pool["pool_relative_distance"]), near
+        ),
         *checks.above("learned", "distance to ridge on fresh tasks, before / after training", closer, LEARNED),
-        *checks.above("own_pool", what, geometric_mean(other / own), 1.0),
+        *checks.above("own_pool", quantity, geometric_mean(to_another / to_pool), 1.0),
     ]
     if part.step[-1] >= TRAINED:
         ratio = part["fresh_scale"] / after
-        findings += checks.below("many_on_fresh", f"{where} on fresh tasks", mean(many["fresh_relative_distance"]), 0.5)
-        what = "distance of dMMSE from ridge / that of the network, at the best pool for the other seeds"
-        findings += checks.above("not_bayesian", what, geometric_mean(_chosen(ratio, ratio)), NEARER)
+        findings += checks.below(
+            "many_on_fresh", f"{distance} on fresh tasks", mean(large_pool["fresh_relative_distance"]), 0.5
+        )
+        quantity = "distance of dMMSE from ridge / that of the network, at the best pool for the other seeds"
+        findings += checks.above("not_bayesian", quantity, geometric_mean(_at_best_pool(ratio, ratio)), NEARER)
     return findings
 
 
 def _thresholds(part: xr.Dataset) -> list[Finding]:
-    """The size of pool at which p = 1/2 grows, on tasks of the pool, from a part of the training to its end.
+    """The pool size at which p = 1/2 grows from a part of the training to its end.
 
-    Where a resampled curve does not cross inside the grid its error is unknown.
+    The error is unknown if a resampled curve does not cross inside the grid.
     """
     findings, at, steps, tasks = [], {"dim": int(part.dim)}, part.step.values, part.tasks.values
     early = int(np.argmin(np.abs(steps - steps[-1] / EARLY)))
     for kind in ("fresh", "pool") if steps[-1] >= LONG else ("pool",):
         relative = part[f"{kind}_relative_distance"].transpose("step", "tasks", "seed").values
-        growth = bootstrapped(lambda means: crossing(tasks, means[-1]) - crossing(tasks, means[early]), relative)
-        what = f"threshold on {kind} tasks after {steps[-1]} steps / after {steps[early]}"
-        findings += checks.above(f"threshold_grows_{kind}", what, growth, 1.0, at=at)
+        growth = bootstrap(lambda means: crossing(tasks, means[-1]) - crossing(tasks, means[early]), relative)
+        quantity = f"threshold on {kind} tasks after {steps[-1]} steps / after {steps[early]}"
+        findings += checks.above(f"threshold_grows_{kind}", quantity, growth, 1.0, at=at)
     return findings
 
 
@@ -101,32 +109,32 @@ def _transient(part: xr.Dataset) -> list[Finding]:
     rise, fall = change.sel(predictor="ridge", drop=True), 1 / change.sel(predictor="dMMSE", drop=True)
     least = np.minimum(rise, fall)
     since = f"at the last step / mean of steps {steps[middle[0]]} to {steps[middle[-1]]}"
-    leaves, nears = geometric_mean(_chosen(rise, least)), geometric_mean(1 / _chosen(fall, least))
+    leaves, nears = geometric_mean(_at_best_pool(rise, least)), geometric_mean(1 / _at_best_pool(fall, least))
     findings = checks.above("leaves_ridge", f"distance to ridge {since}", leaves, 1.0)
     return findings + checks.below("nears_dmmse", f"distance to dMMSE {since}", nears, 1.0)
 
 
-def _chosen(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
-    """Of every seed the value at the pool for which ``by`` has the largest geometric mean over the *other* seeds."""
+def _at_best_pool(values: xr.DataArray, by: xr.DataArray) -> xr.DataArray:
+    """Values of every seed at the pool for which ``by`` has the largest geometric mean over the *other* seeds."""
     best = best_for_others(np.log(by.transpose("tasks", "seed").values))
     return values.isel(tasks=xr.DataArray(best, dims="seed"), seed=xr.DataArray(np.arange(best.size), dims="seed"))
 
 
 def crossing(tasks: np.ndarray, relative: np.ndarray) -> np.ndarray:
-    """The log number of tasks at which each column of distances falls through 1/2 for the last time, NaN outside."""
-    found = _statistics.crossing(tasks, -relative, -0.5)
-    return np.where(np.isfinite(found), found, np.nan)
+    """Log number of tasks at which each column of distances falls through 1/2 for the last time, NaN outside."""
+    places = _statistics.crossing(tasks, -relative, -0.5)
+    return np.where(np.isfinite(places), places, np.nan)
 
 
 def figure(dataset: xr.Dataset):
-    """The relative distance on fresh tasks and on those of the pool, against the size of the pool."""
-    shown = dataset.isel(dim=-1, layers=-1, step=np.flatnonzero(dataset.step.values > 0))
-    halfway = xr.full_like(shown["fresh_scale"].isel(seed=0, drop=True), 0.5)
+    """Draw the relative distance on fresh tasks and on those of the pool, against the size of the pool."""
+    part = dataset.isel(dim=-1, layers=-1, step=np.flatnonzero(dataset.step.values > 0))
+    halfway = xr.full_like(part["fresh_scale"].isel(seed=0, drop=True), 0.5)
     kinds = {f"{kind}_relative_distance": f"{kind}_relative_distance_line" for kind in ("fresh", "pool")}
     rows = [Panel(y, line, ylim=(0.0, 1.0)) for y, line in kinds.items()]
-    shown = shown.assign(dict.fromkeys(kinds.values(), halfway))
+    part = part.assign(dict.fromkeys(kinds.values(), halfway))
     title, name = "relative distance of the transformer: 1 at dMMSE, 0 at ridge", "equally far from both"
-    return panels(shown, rows, x="tasks", hue="step", xscale="log", title=title, line_name=name)
+    return panels(part, rows, x="tasks", hue="step", xscale="log", title=title, line_name=name)
 
 
 COMMON = {"dim": (4,), "layers": (2,), "predictor": PREDICTORS}

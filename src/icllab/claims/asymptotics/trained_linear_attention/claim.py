@@ -1,10 +1,10 @@
-r"""Linear attention trained by optimisers, beside the minimum that the closed forms are about.
+r"""Linear attention trained by optimisers, and the exact minimum of the closed forms.
 
 .. math:: \arg\min_\Gamma\; \frac1n \sum_{\mu=1}^n (y^\mu - x^{\mu\top}\Gamma h^\mu)^2 + \frac\lambda d \|\Gamma\|_F^2
 
-is one matrix for :math:`\tau > 1` or :math:`\lambda > 0`. Elsewhere a plane of matrices fits the contexts exactly, and
-the closed form is that of the one of least norm: gradient descent from zero never leaves the span of the contexts,
-which has one interpolator only. The full layer is this head where the part :math:`v_{21}` of its values is zero; one
+is one matrix for :math:`\tau > 1` or :math:`\lambda > 0`. Otherwise a plane of matrices fits the contexts exactly, and
+the closed form is that of the matrix of least norm: gradient descent from zero never leaves the span of the contexts,
+which has one interpolator only. The full layer is this head if the part :math:`v_{21}` of its values is zero; a layer
 that trains it too ends elsewhere at these sizes, even for :math:`\tau > 1`.
 """
 
@@ -25,41 +25,44 @@ LARGEST = 0.1  # standard error of a limit, relative to the closed form
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The closed form, and as a line at every dimension."""
-    fixed = {name: fixed_values(dataset)[name] for name in ("alpha", "kappa", "rho")}
-    values = linear_attention.icl_error(tau=dataset.tau.values[:, None], ridge=dataset.ridge.values, **fixed)
+    """Closed form, and as a line at every dimension."""
+    parameters = {name: fixed_values(dataset)[name] for name in ("alpha", "kappa", "rho")}
+    values = linear_attention.icl_error(tau=dataset.tau.values[:, None], ridge=dataset.ridge.values, **parameters)
     form = xr.DataArray(values, dims=("tau", "ridge"), coords={"tau": dataset.tau, "ridge": dataset.ridge})
     return dataset.assign(icl_theory=form, icl_line=form.expand_dims({"dim": dataset.dim.values}))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Where there is one minimum all reach it; elsewhere gradient descent alone; and what it reaches obeys theory."""
+    """All reach a unique minimum, gradient descent alone the one of least norm, which has the error of the theory."""
     findings, ways = [], [way for way in ("descent", "Adam", "layer") if way in dataset.training]
     for tau, ridge, way in itertools.product(dataset.tau.values, dataset.ridge.values, ways):
         part = dataset.sel(tau=tau, ridge=ridge)
-        own = part.sel(training=way)
-        own = own.sel(dim=own["gamma_distance"].notnull().any("seed"))
-        if not own.sizes["dim"]:
+        head = part.sel(training=way)
+        head = head.sel(dim=head["gamma_distance"].notnull().any("seed"))
+        if not head.sizes["dim"]:
             continue
         if tau > 1 or ridge > 0 or way == "descent":
-            away, what = own["gamma_distance"].max(("dim", "seed")), "largest relative distance from the exact matrix"
-            findings += checks.near("distance", what, Estimate(away, 0.0), 0.0, margin=NEAR)
+            away, quantity = (
+                head["gamma_distance"].max(("dim", "seed")),
+                "largest relative distance from the exact matrix",
+            )
+            findings += checks.near("distance", quantity, Estimate(away, 0.0), 0.0, margin=NEAR)
         else:
-            findings += _ends_elsewhere(own, part)
+            findings += _ends_elsewhere(head, part)
     enough = dataset.sizes["dim"] >= 3
     if enough:
         limits = estimates.limit(estimates.mean(dataset["icl_error"].sel(training="descent", drop=True)), order=2)
-        form, what = dataset["icl_theory"], "ICL error after gradient descent, d to infinity"
-        findings += checks.agrees("closed_form", what, limits, form, largest_error=LARGEST * form)
+        form, quantity = dataset["icl_theory"], "ICL error after gradient descent, d to infinity"
+        findings += checks.agrees("closed_form", quantity, limits, form, largest_error=LARGEST * form)
     return [*findings, *checks.complete("dimensions", "at least three dimensions to extrapolate from", enough)]
 
 
-def _ends_elsewhere(own: xr.Dataset, part: xr.Dataset) -> list[Finding]:
-    """It fits the contexts as well as the matrix of least norm, with a larger norm and a larger error."""
-    at = {name: own[name].item() for name in ("tau", "ridge", "training")}
-    fits = float(own["training_error"].max()) <= FITTED
-    norms = estimates.geometric_mean(own["gamma_norm"])
-    errors = estimates.geometric_mean(own["icl_error"] / part["icl_error"].sel(training="exact", drop=True))
+def _ends_elsewhere(head: xr.Dataset, part: xr.Dataset) -> list[Finding]:
+    """A head that fits the contexts as well as the matrix of least norm, with a larger norm and a larger error."""
+    at = {name: head[name].item() for name in ("tau", "ridge", "training")}
+    fits = float(head["training_error"].max()) <= FITTED
+    norms = estimates.geometric_mean(head["gamma_norm"])
+    errors = estimates.geometric_mean(head["icl_error"] / part["icl_error"].sel(training="exact", drop=True))
     return [
         *checks.complete("fits", f"training error at most {FITTED:g}", fits, at=at),
         *checks.above("norm", "norm / least norm", norms, 1.0),
@@ -68,11 +71,11 @@ def _ends_elsewhere(own: xr.Dataset, part: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Without ridge: the error against d for every way of training, one panel for each tau."""
-    shown = dataset.sel(ridge=0.0).drop_sel(training="exact")
+    """Draw the error without ridge against d for every way of training, one panel for each tau."""
+    part = dataset.sel(ridge=0.0).drop_sel(training="exact")
     rows = [Panel("icl_error", line="icl_line", at={"tau": float(tau)}) for tau in dataset.tau.values]
     scale = "log" if dataset.sizes["dim"] > 1 else "linear"
-    return panels(shown, rows, x="dim", hue="training", line_name=r"closed form, $d \to \infty$", xscale=scale)
+    return panels(part, rows, x="dim", hue="training", line_name=r"closed form, $d \to \infty$", xscale=scale)
 
 
 WAYS = {"training": ("exact", "descent", "Adam", "layer"), "ridge": (0.0, 0.3)}

@@ -1,7 +1,7 @@
-"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same ones."""
+"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same contexts."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -33,18 +33,18 @@ class Contexts(NamedTuple):
     prompts: Any  # what models are trained on
 
     @classmethod
-    def drawn(cls, point: SimpleNamespace, of_pool: Any, of_contexts: Any, *, merged: bool) -> "Contexts":
-        """``tau d(d+1)`` contexts of a pool of tasks; ``merged``: trained on as contexts of one example."""
+    def sample(cls, point: SimpleNamespace, of_pool: Any, of_contexts: Any, *, single: bool) -> "Contexts":
+        """Sample ``tau d(d+1)`` contexts of a pool of tasks; ``single``: training sees contexts of one example."""
         task = LinearRegression.from_scaling(
             dim=point.dim, alpha=point.alpha, kappa=point.kappa, rho=point.rho, key=of_pool
         )
         count = reduced.prompts_at(point.tau, point.dim, per="d(d+1)")
         prompts, h = _prompts(task, jax.random.split(of_contexts, count))
         x, y = prompts.x[:, -1], prompts.y[:, -1]
-        return cls(task, x, h, y, jax.vmap(one_example)(x, h, y) if merged else prompts)
+        return cls(task, x, h, y, jax.vmap(one_example)(x, h, y) if single else prompts)
 
     def exact(self, ridges: Sequence[float]) -> list[ReducedLinearAttention]:
-        """The minimum for every ridge, of least norm where there are many; solved densely, on the smaller side."""
+        """The minimum for every ridge, of least norm if there are many, by a dense solve on the smaller side."""
         samples = Samples.of(self.x, self.h, self.y)
         solver = "dual_cholesky" if len(self.y) < self.x.shape[1] * self.h.shape[1] else "primal_cholesky"
         return [
@@ -62,8 +62,8 @@ class Contexts(NamedTuple):
         values = np.linalg.eigvalsh(kernel)
         return 2 * float(values[-1]) / len(x), 2 * float(values[0]) / len(x)
 
-    def compared(self, model: Any, exact: ReducedLinearAttention) -> dict[str, float]:
-        """A trained model's error on fresh tasks and on its contexts, and its matrix beside the exact one."""
+    def compare(self, model: Any, exact: ReducedLinearAttention) -> dict[str, float]:
+        """Error of a trained model on fresh tasks and on its contexts, distance of its matrix from the exact one."""
         gamma = np.asarray(model.gamma) if isinstance(model, ReducedLinearAttention) else _matrix(model)
         target, x, h, y = (np.asarray(part) for part in (exact.gamma, self.x, self.h, self.y))
         residuals = np.sum((x @ gamma) * h, axis=1) - y
@@ -74,42 +74,60 @@ class Contexts(NamedTuple):
             "training_error": float(np.mean(residuals**2) / np.mean(y**2)),
         }
 
-    def trained(self, model: Any, key: Any, sweep: Mapping[str, Sequence[float]] | None = None, **how: Any) -> Any:
-        """The run of a model on all contexts at every step; what is answered is their queries."""
-        shared = {"key": key, "batch": None, "data": self.prompts, "positions": "last"}
-        shared |= {"record": Record([0], progress=False), "sweep": Sweep(sweep or {}, mode="map")}
-        return icl.fit(model, self.task, **shared, **how)
+    def fit(
+        self, model: Any, *, steps: int, optimizer: Any, key: Any, values: Any = None, trainable: Any = None
+    ) -> list[Any]:
+        """Train a model to answer the queries, on all contexts at every step; one model for each swept value."""
+        run = icl.fit(
+            model,
+            self.task,
+            steps=steps,
+            key=key,
+            batch=None,
+            data=self.prompts,
+            positions="last",
+            optimizer=optimizer,
+            trainable=trainable,
+            sweep=Sweep(values or {}, mode="map"),
+            record=Record([0], progress=False),
+        )
+        return [run.member(i) for i in range(run.size)]
 
 
 def by_descent(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:
-    """For every ridge, the matrix trained by gradient descent, at a rate and for a time that its curvatures say."""
+    """Train the matrix by gradient descent for every ridge, at a rate and for a time set by its curvatures."""
     decays = _decays(point)
     largest, smallest = contexts.curvatures()
     rate = 1 / (largest + max(decays))
     # Rounded up, so that few numbers of steps occur.
     steps = min(MOST, 500 * int(np.ceil(DECADES / (rate * smallest) / 500)))
-    sweep = {"optimizer.learning_rate": [rate], "optimizer.weight_decay": decays}
-    run = contexts.trained(begin, key, steps=steps, optimizer=_descent, sweep=sweep, trainable=lambda m: m.gamma)
-    return [run.member(i) for i in range(run.size)]
+    values = {"optimizer.learning_rate": [rate], "optimizer.weight_decay": decays}
+    return contexts.fit(begin, steps=steps, optimizer=_descent, key=key, values=values, trainable=_gamma)
 
 
 def by_adam(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) -> list[Any]:
-    """For every ridge, the matrix trained by Adam with a decaying rate."""
-    sweep = {"optimizer.rate": [point.adam_rate], "optimizer.weight_decay": _decays(point)}
-    how = {"steps": point.steps, "optimizer": _adam(point.steps), "sweep": sweep}
-    run = contexts.trained(begin, key, trainable=lambda m: m.gamma, **how)
-    return [run.member(i) for i in range(run.size)]
+    """Train the matrix by Adam with a decaying rate, for every ridge."""
+    values, optimizer = (
+        {"optimizer.rate": [point.adam_rate], "optimizer.weight_decay": _decays(point)},
+        _adam(point.steps),
+    )
+    return contexts.fit(begin, steps=point.steps, optimizer=optimizer, key=key, values=values, trainable=_gamma)
 
 
 def as_a_layer(point: SimpleNamespace, contexts: Contexts, key: Any, *, free: bool) -> list[Any]:
-    """The full layer, its factors trained by Adam; without a ridge only, which the factors do not have: None there.
+    """Train the factors of the full layer by Adam; None for every ridge but zero: the factors have none.
 
-    Its v21 is held at zero, unless it is ``free``.
+    Its v21 stays zero unless it is ``free``.
     """
     layer = LinearAttention.lu(dim=point.dim, std=point.layer_std, key=key)
     layer = layer if free else _without_v21(layer)
-    run = contexts.trained(layer, key, steps=point.steps, optimizer=_of_layer(point.steps, point.layer_rate, free))
-    return [run.predictor if ridge == 0 else None for ridge in point.ridge]
+    optimizer = _of_layer(point.steps, point.layer_rate, free)
+    (trained_layer,) = contexts.fit(layer, steps=point.steps, optimizer=optimizer, key=key)
+    return [trained_layer if ridge == 0 else None for ridge in point.ridge]
+
+
+def _gamma(head: ReducedLinearAttention) -> Any:
+    return head.gamma
 
 
 def one_example(query: Any, features: Any, label: Any) -> RegressionPrompt:
@@ -117,7 +135,7 @@ def one_example(query: Any, features: Any, label: Any) -> RegressionPrompt:
 
     .. math:: y_1 = \sqrt{h_2}, \qquad x_1 = h_1 / (d\, y_1)
 
-    A head knows nothing of a context but its features, and learns the same from this one.
+    A head depends on a context through its features alone, and learns the same from this one.
     """
     y = jnp.sqrt(features[-1])
     x = features[:-1] / (query.shape[0] * y)
@@ -125,12 +143,12 @@ def one_example(query: Any, features: Any, label: Any) -> RegressionPrompt:
 
 
 def _decays(point: SimpleNamespace) -> list[float]:
-    """The ridges, as what the gradient of their penalty is times the matrix."""
+    """Weight decays of the ridges: the gradient of the penalty over the matrix."""
     return [2 * ridge / point.dim for ridge in point.ridge]
 
 
 def _matrix(layer: Any) -> np.ndarray:
-    """The matrix of a layer's scores and value, read as if v21 were zero."""
+    """Gamma of a layer as if v21 were zero."""
     return np.asarray(_without_v21(layer).gamma())
 
 
@@ -139,7 +157,7 @@ def _without_v21(layer: Any) -> Any:
     return eqx.tree_at(lambda m: m.p, layer, layer.p.at[:, -1, :-1].set(0.0))
 
 
-# What is compiled is kept for a function and an optimiser: one object each for all cells.
+# Compiled programs are cached by function and optimiser: one object each for all cells.
 
 
 @jax.jit
@@ -163,5 +181,5 @@ def _adam(steps: int) -> Any:
 
 @functools.cache
 def _of_layer(steps: int, rate: float, free: bool) -> Any:
-    held = optax.stateless(lambda updates, _: updates if free else _without_v21(updates))
-    return optax.chain(held, optax.adam(optax.cosine_decay_schedule(rate, steps)))
+    mask = optax.stateless(lambda updates, _: updates if free else _without_v21(updates))
+    return optax.chain(mask, optax.adam(optax.cosine_decay_schedule(rate, steps)))

@@ -1,4 +1,4 @@
-"""One head of linear attention, trained in several ways on the contexts that its exact minimum is solved for."""
+"""Train one head of linear attention in several ways on the contexts of its exact minimum."""
 
 import equinox as eqx
 import jax
@@ -12,21 +12,21 @@ VERSION = 1
 
 
 def measure(point, *, key, start=0.0, free=False):
-    """What every way of training ends at, beside the exact minimum; NaN where a way is too expensive.
+    """Result of every way of training beside the exact minimum; NaN where a way is too expensive.
 
     ``start``: scale of a random first matrix; ``free``: the layer trains v21 too.
     """
     largest = {"Adam": point.adam_dim, "layer": point.layer_dim}
 
-    def drawn(seed):
+    def sample_contexts(seed):
         of_pool, of_contexts, of_start = jax.random.split(jax.random.fold_in(key, seed), 3)
-        return Contexts.drawn(point, of_pool, of_contexts, merged=not free), of_start
+        return Contexts.sample(point, of_pool, of_contexts, single=not free), of_start
 
-    # One for all seeds, so that training is compiled once; what it predicts depends on its matrix alone.
-    (blank,) = drawn(point.seed[0])[0].exact(point.ridge[:1])
+    # One start for all seeds, so that training compiles once; its prediction depends on its matrix alone.
+    (blank,) = sample_contexts(point.seed[0])[0].exact(point.ridge[:1])
 
-    def trained(seed):
-        contexts, of_start = drawn(seed)
+    def measure_seed(seed):
+        contexts, of_start = sample_contexts(seed)
         exact = contexts.exact(point.ridge)
         begin = eqx.tree_at(lambda m: m.gamma, blank, start * jax.random.normal(of_start, blank.gamma.shape))
         ways = {
@@ -40,11 +40,11 @@ def measure(point, *, key, start=0.0, free=False):
             for way in point.training
         }
 
-        def compared(training, ridge):
+        def compare(training, ridge):
             at = point.ridge.index(ridge)
             model = models[training][at]
-            return dict.fromkeys(MEASURED, np.nan) if model is None else contexts.compared(model, exact[at])
+            return dict.fromkeys(MEASURED, np.nan) if model is None else contexts.compare(model, exact[at])
 
-        return tabulated(compared, training=point.training, ridge=point.ridge)
+        return tabulated(compare, training=point.training, ridge=point.ridge)
 
-    return tabulated(trained, seed=point.seed)
+    return tabulated(measure_seed, seed=point.seed)

@@ -1,10 +1,10 @@
-r"""Where the error of a trained transformer peaks: at a number n of training prompts that grows like :math:`d^2`.
+r"""The error of a trained transformer peaks at a number n of training prompts that grows like :math:`d^2`.
 
 A network memorises few prompts; its error on fresh tasks is largest as n nears what it can just fit. The peak is the
-top of a polynomial in :math:`\ln n` through the mean log errors; its place is fitted by
-:math:`\ln n_{\text{peak}} = a + b \ln d`. Training is as long in epochs of :math:`d^2` prompts at every d: with fewer
-the peak comes at fewer prompts. The readout starts near zero: at its usual size it would answer at random before it has
-learned anything, with an error as large as that of the peak.
+maximum of a polynomial in :math:`\ln n` through the mean log errors; its position is fitted by
+:math:`\ln n_{\text{peak}} = a + b \ln d`. Training has equally many epochs of :math:`d^2` prompts at every d: with
+fewer the peak comes at fewer prompts. The readout starts near zero: at its usual size the untrained network would
+answer at random, with an error as large as that of the peak.
 """
 
 import numpy as np
@@ -23,32 +23,36 @@ LARGEST = 0.3  # standard error of the slope: three of them tell 2 from 1
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """No closed form is known: the polynomials through the mean log errors, for the figure."""
+    """Polynomials through the mean log errors, for the figure; no closed form is known."""
     ratios = dataset.prompt_ratio.values
     line = np.geomspace(ratios.min(), ratios.max(), 121)
     logarithms = xr.apply_ufunc(np.log, dataset["icl_error"].transpose("prompt_ratio", "dim", "epochs", "seed"))
-    fitted = peaks(ratios, logarithms.values.mean(axis=3).reshape(len(ratios), -1))[1]
-    drawn = (np.vander(np.log(line), DEGREE + 1) @ fitted).reshape(len(line), *logarithms.shape[1:3])
+    coefficients = peaks(ratios, logarithms.values.mean(axis=3).reshape(len(ratios), -1))[1]
+    values = (np.vander(np.log(line), DEGREE + 1) @ coefficients).reshape(len(line), *logarithms.shape[1:3])
     return dataset.assign_coords(prompt_ratio_line=line).assign(
-        log_icl_error=logarithms, log_icl_line=(("prompt_ratio_line", "dim", "epochs"), drawn)
+        log_icl_error=logarithms, log_icl_line=(("prompt_ratio_line", "dim", "epochs"), values)
     )
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """After the longest training: few prompts are memorised, the error peaks, and that place grows like d^2."""
+    """After the longest training few prompts are memorised, and the error peaks at an n that grows like d^2."""
     longest = dataset.isel(epochs=-1, drop=True)
     fresh = longest["icl_error"].transpose("dim", "prompt_ratio", "seed")
     training = longest["training_error"].clip(min=ROUNDING)
     place = xr.apply_ufunc(np.log, fresh).mean("seed").argmax("prompt_ratio")
     top = fresh.isel(prompt_ratio=place).drop_vars("prompt_ratio")
-    few, many = (fresh.isel(prompt_ratio=end, drop=True) for end in (0, -1))
+    fewest, most_prompts = (fresh.isel(prompt_ratio=end, drop=True) for end in (0, -1))
     own_few, own_many = (training.isel(prompt_ratio=end, drop=True) for end in (0, -1))
-    memorised, not_all = geometric_mean(few / own_few), geometric_mean(own_many / own_few)
+    memorisation, not_all = geometric_mean(fewest / own_few), geometric_mean(own_many / own_few)
     return [
-        *checks.above("memorised", "fresh / training error, fewest prompts", memorised, FACTOR),
+        *checks.above("memorised", "fresh / training error, fewest prompts", memorisation, FACTOR),
         *checks.above("not_all", "training error, most / fewest prompts", not_all, FACTOR),
-        *checks.complete("above_fewest", "errors at the peaks exceed those of the fewest prompts", _above(top / few)),
-        *checks.complete("above_most", "errors at the peaks exceed those of the most prompts", _above(top / many)),
+        *checks.complete(
+            "above_fewest", "errors at the peaks exceed those of the fewest prompts", _above(top / fewest)
+        ),
+        *checks.complete(
+            "above_most", "errors at the peaks exceed those of the most prompts", _above(top / most_prompts)
+        ),
         *_scaling(fresh),
     ]
 
@@ -60,20 +64,20 @@ def _above(ratio: xr.DataArray) -> bool:
 
 
 def _scaling(fresh: xr.DataArray) -> list[Finding]:
-    """The slope of log n at the peak on log d, from at least three dimensions."""
+    """Slope of log n at the peak on log d, from at least three dimensions."""
     dims, ratios = fresh.dim.values, fresh.prompt_ratio.values
-    place, error = np.array([peak(ratios, own) for own in fresh.values]).T
+    place, error = np.array([peak(ratios, errors) for errors in fresh.values]).T
     inside = int(np.isfinite(error).sum())
     findings = checks.complete("peaks", "peaks lie inside the grid, of 3 dimensions or more", inside == len(dims) >= 3)
     if inside >= 2:
-        found = Estimate(*slope(dims, place + 2 * np.log(dims), error), freedom=fresh.sizes["seed"] - 1)
-        findings += checks.agrees("slope", "slope of log n at the peak on log d", found, 2.0, largest_error=LARGEST)
-        findings += checks.above("slope_not_one", "the same slope, against n growing like d", found, 1.0)
+        estimate = Estimate(*slope(dims, place + 2 * np.log(dims), error), freedom=fresh.sizes["seed"] - 1)
+        findings += checks.agrees("slope", "slope of log n at the peak on log d", estimate, 2.0, largest_error=LARGEST)
+        findings += checks.above("slope_not_one", "the same slope, against n growing like d", estimate, 1.0)
     return findings
 
 
 def figure(dataset: xr.Dataset):
-    """Error on fresh tasks against n/d^2 at every length of training, and the training error after the longest."""
+    """Draw the error on fresh tasks against n/d^2 after every training, and the training error after the longest."""
     lengths = dataset.epochs.values.tolist()
     rows = [Panel("log_icl_error", line="log_icl_line", at={"epochs": length}) for length in lengths]
     rows.append(Panel("training_error", yscale="log", ylim=(1e-6, 2.0), at={"epochs": lengths[-1]}))

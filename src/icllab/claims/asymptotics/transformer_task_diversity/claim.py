@@ -1,8 +1,8 @@
-r"""From memorising to learning in context, in a softmax transformer: two errors against the number of training tasks.
+r"""Errors of a softmax transformer on pretraining and on fresh tasks against the number of pretraining tasks.
 
 On fresh prompts of a pool of :math:`k = \kappa d` tasks a network memorises tasks, never prompts. The ratio
-:math:`r = (e_{\mathrm{IDG}} / e^0_{\mathrm{IDG}}) / (e_{\mathrm{ICL}} / e^0_{\mathrm{ICL}})` is small where the pool is
-memorised, and 1 where any task is treated alike; the gap closes where it crosses 0.9. Errors are taken over that of
+:math:`r = (e_{\mathrm{IDG}} / e^0_{\mathrm{IDG}}) / (e_{\mathrm{ICL}} / e^0_{\mathrm{ICL}})` is small if the pool is
+memorised, and 1 if all tasks are treated alike; the gap closes where r crosses 0.9. Errors are relative to that of
 answering 0, :math:`e^0`, on the same prompts: a pool of long or short tasks makes no gap.
 """
 
@@ -34,51 +34,53 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Few tasks are memorised, many are not; where the gap closes, how gradually, and what more training does."""
-    (few, many), r = (dataset.isel(kappa=end) for end in (0, -1)), dataset["error_ratio"]
+    """Few tasks are memorised, many are not; the closing of the gap, and the effect of more training."""
+    (smallest, largest), r = (dataset.isel(kappa=end) for end in (0, -1)), dataset["error_ratio"]
     findings = [
-        *checks.below("memorised", "r with the fewest tasks", geometric_mean(few["error_ratio"]), HALF),
-        *checks.above("harmful", "error on fresh tasks / that of answering 0", mean(few["icl_relative"]), 1.0),
-        *checks.above("closed", "r with the most tasks", geometric_mean(many["error_ratio"]), CLOSED),
-        *checks.above("learned", "fraction of the variance of fresh tasks explained", mean(1 - many["icl_relative"])),
+        *checks.below("memorised", "r with the fewest tasks", geometric_mean(smallest["error_ratio"]), HALF),
+        *checks.above("harmful", "error on fresh tasks / that of answering 0", mean(smallest["icl_relative"]), 1.0),
+        *checks.above("closed", "r with the most tasks", geometric_mean(largest["error_ratio"]), CLOSED),
+        *checks.above(
+            "learned", "fraction of the variance of fresh tasks explained", mean(1 - largest["icl_relative"])
+        ),
     ]
     for dim in dataset.dim.values.tolist():
         for step in dataset.step.values.tolist():
             findings += _closing(dataset.sel(dim=dim, step=step), {"dim": dim, "step": step})
     if dataset.sizes["step"] > 1:
         (before, after), (first, last) = (r.isel(step=end, drop=True) for end in (0, -1)), r.step.values[[0, -1]]
-        opened = geometric_mean(np.exp(xr.apply_ufunc(np.log, before / after).mean("kappa")))
-        findings += checks.above("opens_again", f"mean r over all kappa, {first} / {last} steps", opened, 1.0)
+        reopening = geometric_mean(np.exp(xr.apply_ufunc(np.log, before / after).mean("kappa")))
+        findings += checks.above("opens_again", f"mean r over all kappa, {first} / {last} steps", reopening, 1.0)
     return [*findings, *checks.complete("lengths", "two lengths of training or more", dataset.sizes["step"] >= 2)]
 
 
 def _closing(part: xr.Dataset, at: dict[str, int]) -> list[Finding]:
-    """At more tasks than dimensions, and over more than a factor of two in kappa: no corner at kappa = 1."""
-    (half, closed), covariance = ratio_crossings(part["idg_relative"], part["icl_relative"], "kappa", (HALF, CLOSED))
-    enough, what = part.sizes["kappa"] >= 4, f"r crosses {HALF:g} and {CLOSED:g} inside the grid"
-    there = bool(enough and np.isfinite(covariance).all())
-    findings = checks.complete("crossings", what, there, at=at)
-    if there:
-        what, few = f"kappa where r crosses {CLOSED:g}", part.sizes["seed"] - 1
-        where = Estimate(closed, covariance[1, 1] ** 0.5, True, few)
-        apart = Estimate(closed - half, (covariance.trace() - 2 * covariance[0, 1]) ** 0.5, True, few)
-        findings += checks.above("closes_at", what, where, 1.0, at=at)
-        findings += checks.above("gradual", f"{what} / where it crosses {HALF:g}", apart, GRADUAL, at=at)
+    """The gap closes at more tasks than dimensions, over more than a factor of two in kappa."""
+    (half, closing), covariance = ratio_crossings(part["idg_relative"], part["icl_relative"], "kappa", (HALF, CLOSED))
+    enough, quantity = part.sizes["kappa"] >= 4, f"r crosses {HALF:g} and {CLOSED:g} inside the grid"
+    complete = bool(enough and np.isfinite(covariance).all())
+    findings = checks.complete("crossings", quantity, complete, at=at)
+    if complete:
+        quantity, freedom = f"kappa where r crosses {CLOSED:g}", part.sizes["seed"] - 1
+        place = Estimate(closing, covariance[1, 1] ** 0.5, True, freedom)
+        distance = Estimate(closing - half, (covariance.trace() - 2 * covariance[0, 1]) ** 0.5, True, freedom)
+        findings += checks.above("closes_at", quantity, place, 1.0, at=at)
+        findings += checks.above("gradual", f"{quantity} / where it crosses {HALF:g}", distance, GRADUAL, at=at)
     return findings
 
 
 def figure(dataset: xr.Dataset):
-    """At the largest d, r and both errors against kappa: of networks by training, and of dMMSE and ridge."""
-    shown = dataset.isel(dim=-1)
+    """Draw r and both errors against kappa at the largest d: networks by training, dMMSE and ridge."""
+    part = dataset.isel(dim=-1)
     lines = {"error_ratio": "error_ratio_line", "icl_error": "icl_line", "idg_error": "idg_line"}
-    curves = {f"{int(step)} steps": shown.sel(step=step, drop=True)[[*lines]] for step in shown.step.values}
+    curves = {f"{int(step)} steps": part.sel(step=step, drop=True)[[*lines]] for step in part.step.values}
     for name in ("dMMSE", "ridge"):
-        icl, idg = (shown[f"{kind}_{name.lower()}"] for kind in ("icl", "idg"))
-        ratio = idg / shown["idg_zero"] / (icl / shown["icl_zero"])
+        icl, idg = (part[f"{kind}_{name.lower()}"] for kind in ("icl", "idg"))
+        ratio = idg / part["idg_zero"] / (icl / part["icl_zero"])
         curves[name] = xr.Dataset({"error_ratio": ratio, "icl_error": icl, "idg_error": idg})
-    together = joined(curves, "predictor", dataset.attrs).assign({line: shown[line] for line in lines.values()})
+    joint = joined(curves, "predictor", dataset.attrs).assign({line: part[line] for line in lines.values()})
     rows = [Panel(y, line, "log" if y == "idg_error" else "linear") for y, line in lines.items()]
-    return panels(together, rows, x="kappa", hue="predictor", line_name="linear attention", xscale="log")
+    return panels(joint, rows, x="kappa", hue="predictor", line_name="linear attention", xscale="log")
 
 
 claim = Claim(
@@ -92,7 +94,7 @@ claim = Claim(
     ),
     sources=("Lu24", "Raventos23"),
     quantities=(
-        *(f"{kind}_{what}" for kind in ("icl", "idg") for what in ("error", "dmmse", "ridge", "line")),
+        *(f"{kind}_{name}" for kind in ("icl", "idg") for name in ("error", "dmmse", "ridge", "line")),
         Quantity("icl_zero", r"e^0_{\mathrm{ICL}}", "error of answering 0 on fresh tasks"),
         Quantity("idg_zero", r"e^0_{\mathrm{IDG}}", "error of answering 0 on pretraining tasks"),
         Quantity("icl_relative", r"e_{\mathrm{ICL}}/e^0_{\mathrm{ICL}}", "error on fresh tasks / of answering 0"),

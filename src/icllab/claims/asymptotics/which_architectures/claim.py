@@ -2,8 +2,8 @@ r"""The same regression in context by attention and by networks without it, at e
 
 Every network T learns from the same fresh prompts and is as wide as a number of parameters allows. Labels have noise of
 variance 1/4: ridge of that strength is the best predictor, and the error of T exceeds the least by
-:math:`E\,(T_i - \text{ridge}_i)^2 = E\,(T_i - y_i)^2 - E\,(\text{ridge}_i - y_i)^2`, of which the left side has the
-smaller variance and is measured. Smaller differences are judged at ``medium``.
+:math:`E\,(T_i - \text{ridge}_i)^2 = E\,(T_i - y_i)^2 - E\,(\text{ridge}_i - y_i)^2`. The left side has the smaller
+variance and is measured. Smaller differences are judged at ``medium``.
 """
 
 import math
@@ -26,58 +26,59 @@ BLOCKS = {  # layers and heads
 WITHOUT = ("MLP", "recurrent", "DeepSets")
 REFERENCES = ("no examples", "least squares")  # predictors without parameters
 STANDARD = "attention 2 layers"
-SETS = [STANDARD, "DeepSets"]  # they do the same with every example, wherever it stands
+SETS = [STANDARD, "DeepSets"]  # equivariant under permutations of the examples
 LONG = 3000  # steps from which other differences are judged: before, seeds of one network differ as much
 LEARNED = 0.5  # fraction of the way from no examples to ridge, at least
 USED = 0.75  # fraction of the parameters allowed that a network has, at least
 
 
-def chosen(excess: xr.DataArray) -> xr.DataArray:
-    """For each seed the excess at the last position, at the learning rate that was best for the other seeds."""
+def at_best_rate(excess: xr.DataArray) -> xr.DataArray:
+    """Excess of each seed at the last position, at the learning rate that is best for the other seeds."""
     last = excess.isel(position=-1, drop=True).transpose(..., "rate", "seed")
     values = np.where(np.isfinite(last.values), last.values, np.inf)
-    taken = np.take_along_axis(values, best_for_others(-values)[..., None, :], axis=-2)[..., 0, :]
-    measured = ~np.isnan(last.values).all(axis=-2)
-    return last.isel(rate=0, drop=True).copy(data=np.where(measured, taken, np.nan))
+    best = np.take_along_axis(values, best_for_others(-values)[..., None, :], axis=-2)[..., 0, :]
+    present = ~np.isnan(last.values).all(axis=-2)
+    return last.isel(rate=0, drop=True).copy(data=np.where(present, best, np.nan))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """What attention and DeepSets reach, against the MLP; after longer training, what else matters."""
-    reached = chosen(dataset["excess"].isel(step=-1, drop=True)).reindex(predictor=[*BLOCKS, *WITHOUT, *REFERENCES])
-    progress = mean(1 - reached.sel(predictor=SETS) / reached.sel(predictor="no examples", drop=True))
+    """Attention and DeepSets beside the MLP; after longer training, the other differences."""
+    excess = at_best_rate(dataset["excess"].isel(step=-1, drop=True))
+    excess = excess.reindex(predictor=[*BLOCKS, *WITHOUT, *REFERENCES])
+    progress = mean(1 - excess.sel(predictor=SETS) / excess.sel(predictor="no examples", drop=True))
     findings = checks.above("learned", "fraction of the way from no examples to ridge", progress, LEARNED)
-    findings += [*_ratios(reached, "MLP", SETS), *_ratios(reached, "attention 1 layer", ["attention 4 layers"])]
+    findings += [*_ratios(excess, "MLP", SETS), *_ratios(excess, "attention 1 layer", ["attention 4 layers"])]
     if dataset.step[-1] >= LONG:
         for name in ("attention 1 layer", "recurrent", "DeepSets"):
-            findings += _ratios(reached, name, [STANDARD])
-        if reached.sizes["parameters"] > 1:
-            few, many = (reached.sel(predictor=list(BLOCKS)).isel(parameters=end, drop=True) for end in (0, -1))
-            fall = geometric_mean(few / many)
+            findings += _ratios(excess, name, [STANDARD])
+        if excess.sizes["parameters"] > 1:
+            smallest, largest = (excess.sel(predictor=list(BLOCKS)).isel(parameters=end, drop=True) for end in (0, -1))
+            fall = geometric_mean(smallest / largest)
             findings += checks.above("larger", "excess error with the fewest / most parameters", fall, 1.0)
     findings = [finding for finding in findings if not math.isnan(finding.measured)]  # NaN: a cell not asked for
     fraction = dataset["parameter_count"] / dataset["parameters"]
     least = Estimate(fraction.where(fraction > 0).min(), 0.0)
     used = checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED)
-    there = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
-    return [*findings, *used, *checks.complete("predictors", "every predictor of the claim is there", there)]
+    complete = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
+    return [*findings, *used, *checks.complete("predictors", "every predictor of the claim", complete)]
 
 
-def _ratios(reached: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
-    """The excess error of one network over those of others is larger than 1."""
-    ratio = geometric_mean(reached.sel(predictor=worse, drop=True) / reached.sel(predictor=better))
+def _ratios(excess: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
+    """Is the excess error of one network larger than those of others?"""
+    ratio = geometric_mean(excess.sel(predictor=worse, drop=True) / excess.sel(predictor=better))
     name = f"{worse} worse".lower().replace(" ", "_")
     return checks.above(name, f"excess error of {worse} / of the other", ratio, 1.0)
 
 
 def figure(dataset: xr.Dataset):
-    """The excess error after the whole prompt against the number of parameters."""
-    last = chosen(dataset["excess"].isel(dim=-1, step=-1))
+    """Draw the excess error after the whole prompt against the number of parameters."""
+    last = at_best_rate(dataset["excess"].isel(dim=-1, step=-1))
     names = [name for name in (*BLOCKS, *WITHOUT) if name in last.predictor]
     level = last.reindex(predictor=["least squares"]).mean()
     line = xr.full_like(last.parameters, float(level), dtype=float)
-    shown = xr.Dataset({"excess": last.sel(predictor=names), "excess_line": line}, attrs=dataset.attrs)
+    part = xr.Dataset({"excess": last.sel(predictor=names), "excess_line": line}, attrs=dataset.attrs)
     rows = [Panel("excess", "excess_line" if np.isfinite(level) else None, "log")]
-    return panels(shown, rows, x="parameters", hue="predictor", line_name="least squares", xscale="log")
+    return panels(part, rows, x="parameters", hue="predictor", line_name="least squares", xscale="log")
 
 
 COMMON = {"dim": (4,), "rate": (3e-3, 1e-2, 3e-2), "position": tuple(range(9)), "seed": 10}

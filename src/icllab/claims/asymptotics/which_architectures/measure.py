@@ -1,4 +1,4 @@
-"""Networks of one kind, as wide as a number of parameters allows, trained at several rates, beside ridge."""
+"""Train networks of one kind, as wide as a number of parameters allows, at several rates; their excess over ridge."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 import icllab as icl
 from icllab import algorithms
-from icllab.claims.asymptotics._transformers import trained, transformer
+from icllab.claims.asymptotics._transformers import train, transformer
 from icllab.claims.asymptotics.which_architectures.claim import BLOCKS
 from icllab.core.grid import tabulated
 from icllab.core.protocols import AbstractPredictor
@@ -23,20 +23,20 @@ REFERENCES = {"no examples": lambda prompt: jnp.zeros_like(prompt.y), "least squ
 
 
 def measure(point, *, key, updates=None, blind=False):
-    """The excess error of one kind of network over ridge's; with ``blind`` attention sees no labels."""
+    """Excess error of one kind of network over ridge's; ``blind``: attention sees no labels."""
     dim, length, name = point.dim, round(point.alpha * point.dim), point.predictor
     task = LinearRegression.convention("raventos", dim=dim, length=length)
     of_weights, of_prompts, of_test = jax.random.split(key, 3)
 
     def build(width, key):
-        network = built(name, width, dim=dim, length=length, key=key)
+        network = build_network(name, width, dim=dim, length=length, key=key)
         return Blind(network) if blind and name in BLOCKS else network
 
     if name in REFERENCES:
         parameters, members = 0, [REFERENCES[name]] * len(point.rate) * len(point.seed)
     else:
         width = width_for(lambda width: build(width, of_weights), point.parameters)
-        run = trained(
+        run = train(
             icl.ensemble(lambda key: build(width, key), seeds=point.seed, key=of_weights),
             task,
             point,
@@ -46,27 +46,27 @@ def measure(point, *, key, updates=None, blind=False):
         members = [run.member(i) for i in range(run.size)]  # the seed slowest
         parameters = parameter_count(members[0])
 
-    def tested(seed):
+    def test_seed(seed):
         keys = jax.random.split(jax.random.fold_in(of_test, seed), point.prompts)
         first = point.seed.index(seed) * len(point.rate)
-        own = [_excess(member, task, keys) for member in members[first : first + len(point.rate)]]
-        return {"excess": (("rate", "position"), np.stack(own)[:, list(point.position)])}
+        errors = [_excess(member, task, keys) for member in members[first : first + len(point.rate)]]
+        return {"excess": (("rate", "position"), np.stack(errors)[:, list(point.position)])}
 
-    return {**tabulated(tested, seed=point.seed), "parameter_count": ((), float(parameters))}
+    return {**tabulated(test_seed, seed=point.seed), "parameter_count": ((), float(parameters))}
 
 
 class Blind(AbstractPredictor):
-    """A network to which every label of the prompt is 0."""
+    """A network that sees 0 for every label."""
 
     network: Any
 
     def __call__(self, prompt):
-        """Its answers, which cannot depend on the task."""
+        """Answers, which cannot depend on the task."""
         return self.network(eqx.tree_at(lambda prompt: prompt.y, prompt, jnp.zeros_like(prompt.y)))
 
 
-def built(name, width, *, dim, length, key):
-    """A network of one kind and width; attention works on the whole width whatever the number of heads."""
+def build_network(name, width, *, dim, length, key):
+    """Build a network of one kind and width; all heads of attention together have the whole width."""
     if name == "MLP":
         hidden = (width, width)
         return PromptPerceptron(dim=dim, length=length, hidden=hidden, answers="every", nonlinearity="gelu", key=key)
@@ -82,8 +82,8 @@ def built(name, width, *, dim, length, key):
 def _excess(predictor, task, keys):
     ridge = algorithms.bayes_optimal(task)
 
-    def one(key):
+    def squared_excess(key):
         prompt = task.sample(key=key)
         return (predictor(prompt) - ridge(prompt)) ** 2
 
-    return jnp.mean(jax.lax.map(one, keys, batch_size=256), axis=0)
+    return jnp.mean(jax.lax.map(squared_excess, keys, batch_size=256), axis=0)

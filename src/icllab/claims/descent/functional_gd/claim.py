@@ -1,10 +1,10 @@
-r"""Which kernel of attention is best for labels of which Gaussian process, at which depth.
+r"""The best attention kernel for the labels of a Gaussian process, at several depths.
 
 .. math:: u_j \leftarrow u_j - \eta_l \sum_{i \le n} u_i\, h(x_i, x_j), \qquad \hat y = -u_q,
 
-with h linear, rectified, exponential or a softmax over the keys. Trained are the ``steps`` :math:`\eta_l` (h at T = 1),
-or one ``temperature`` T of all layers too, to a minimum; or ``everything``, all entries of V, B and C of one network by
-Adam from a random start: at one depth, with softmax, on exponential labels.
+with h linear, ReLU, exponential or a softmax over the keys. Training minimises over the ``steps`` :math:`\eta_l` (h at
+T = 1), or over one ``temperature`` T of all layers too; or Adam trains ``everything``, all entries of V, B and C, from
+a random start: at one depth, with softmax, on exponential labels.
 """
 
 import xarray as xr
@@ -28,12 +28,12 @@ BEST = {  # labels, way of training -> depth -> weighting
     ("exponential", STEPS): {1: "relu", 8: "softmax"},
     ("exponential", HEATED): {1: "softmax", 3: "softmax"},
 }
-FAR, FREE = 1.1, 1.25  # the least errors over that of Bayes of exponential weights and with every weight trained
+FAR, FREE = 1.1, 1.25  # least error over that of Bayes: of exponential attention, and with every weight trained
 BEATEN = {STEPS: (1, 3, 8), HEATED: (1, 3)}  # depths at which another weighting is better on exponential labels
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Which is best, by how much more the next best errs; how far from Bayes the kernel's own weighting is."""
+    """The best kernel beats the next best; the exponential kernel on its own labels is beaten and far from Bayes."""
     error, ratios = dataset["function_error"], []
     for (labels, way), by_depth in BEST.items():
         for depth, best in by_depth.items():
@@ -43,21 +43,21 @@ def check(dataset: xr.Dataset) -> list[Finding]:
                 ratios.append(("best", f"error of the next best / that of {best}", ratio, 1.0))
     if "exponential" in dataset.labels:
         ratios += _own_labels(dataset, error.sel(labels="exponential"))
-    found = []
-    for id, what, ratio, least in ratios:
-        found += checks.above(id, what, estimates.geometric_mean(ratio), least)
-    both = {STEPS, HEATED} <= set(dataset.training.values)
-    return found + checks.complete("trained", "both ways of training", both)
+    findings = []
+    for id, quantity, ratio, least in ratios:
+        findings += checks.above(id, quantity, estimates.geometric_mean(ratio), least)
+    complete = {STEPS, HEATED} <= set(dataset.training.values)
+    return findings + checks.complete("trained", "both ways of training", complete)
 
 
 def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str, xr.DataArray, float]]:
-    """On exponential labels: the exponential is beaten, stays well above Bayes, and comes nearer to it with depth."""
-    own, of_others = error.sel(predictor="exponential", drop=True), error.drop_sel(predictor="exponential")
+    """On exponential labels the exponential kernel is beaten, stays above Bayes, and comes nearer to it with depth."""
+    exponential, alternatives = error.sel(predictor="exponential", drop=True), error.drop_sel(predictor="exponential")
     bayes = dataset["function_bayes"].sel(labels="exponential", drop=True)
-    beaten, above = own / of_others.min("predictor"), own.sel(training=STEPS, drop=True) / bayes
+    beaten, above = exponential / alternatives.min("predictor"), exponential.sel(training=STEPS, drop=True) / bayes
     at = [(way, depth) for way in BEATEN if way in dataset.training for depth in BEATEN[way] if depth in dataset.layers]
-    what = "error of exponential / the best other"
-    ratios = [("beaten", what, beaten.sel(training=way, layers=depth), 1.0) for way, depth in at]
+    quantity = "error of exponential / the best other"
+    ratios = [("beaten", quantity, beaten.sel(training=way, layers=depth), 1.0) for way, depth in at]
     ratios.append(("above_bayes", "error of exponential / Bayes", above, FAR))
     if dataset.sizes["layers"] > 1:
         fall = above.isel(layers=0, drop=True) / above.isel(layers=-1, drop=True)
@@ -70,18 +70,18 @@ def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str
 
 
 def figure(dataset: xr.Dataset):
-    """The error above that of Bayes against depth, one panel for each kernel of the labels."""
+    """Draw the error above that of Bayes against depth, one panel for each kernel of the labels."""
     excess = dataset["function_error"] - dataset["function_bayes"]
     ways = {"linear": ("linear", STEPS), "relu": ("relu", STEPS)}
     ways |= {"exp": ("exponential", STEPS), "exp, trained $T$": ("exponential", HEATED)}
     ways |= {"softmax": ("softmax", STEPS), "softmax, trained $T$": ("softmax", HEATED)}
     ways = {label: at for label, at in ways.items() if at[0] in dataset.predictor and at[1] in dataset.training}
     curves = {label: excess.sel(predictor=name, training=way, drop=True) for label, (name, way) in ways.items()}
-    shown = joined({label: {"function_excess": curve} for label, curve in curves.items()}, "predictor", dataset.attrs)
-    shown["function_excess_line"] = shown["function_excess"].mean("seed")
+    table = joined({label: {"function_excess": curve} for label, curve in curves.items()}, "predictor", dataset.attrs)
+    table["function_excess_line"] = table["function_excess"].mean("seed")
     parts = [{"labels": labels} for labels in LABELS if labels in dataset.labels]
     rows = [Panel("function_excess", "function_excess_line", "log", at=part) for part in parts]
-    return panels(shown, rows, x="layers", hue="predictor", line_name="means", xscale="log")
+    return panels(table, rows, x="layers", hue="predictor", line_name="means", xscale="log")
 
 
 ALL = {"labels": LABELS, "training": (STEPS, HEATED, EVERYTHING), "predictor": WEIGHTINGS}

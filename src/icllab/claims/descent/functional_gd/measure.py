@@ -1,4 +1,4 @@
-"""Attention of trained step sizes, or with everything trained, and its errors on prompts that all share."""
+"""Errors on shared prompts of attention with trained step sizes, or with everything trained."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ import optax
 import icllab as icl
 from icllab.algorithms import bayes_optimal
 from icllab.claims.descent.functional_gd.claim import COOL, EVERYTHING, HEATED, STEPS
-from icllab.claims.descent.functional_gd.training import squared_errors, started, trained
+from icllab.claims.descent.functional_gd.training import fit_steps, initial_attention, squared_errors
 from icllab.core.grid import tabulated
 from icllab.models import GeneralisedAttention
 from icllab.tasks import FunctionRegression, SphereInputs
@@ -22,78 +22,87 @@ VERSION = 1
 
 
 def measure(point, *, key, one_law=False):
-    """One cell: labels of all kernels at one depth. ``one_law``: all labels are linear, whatever they are called."""
+    """One cell: labels of all kernels at one depth. ``one_law``: all labels are linear, whatever their name."""
 
-    def asked(labels, seed):
+    def measure_seed(labels, seed):
         task = task_of(labels, point.dim, point.length)
         of_prompts, of_weights = jax.random.split(jax.random.fold_in(key, seed))
-        train, test = drawn(task, of_prompts, point.fitting, point.prompts)
+        train, test = sample_sets(task, of_prompts, point.fitting, point.prompts)
         if one_law:
             train, test = (linear(prompts, of_weights) for prompts in (train, test))
 
         @functools.cache
-        def answered(training, predictor):
-            """Error, temperature and distance from the identity of one weighting, trained in one way."""
+        def measure_attention(training, predictor):
+            """Error, temperature and distance from the identity of one kernel, trained in one way."""
             if training == EVERYTHING:
                 if (labels, predictor, point.layers) != ("exponential", "softmax", point.free_layers):
                     return np.nan, np.nan, np.nan
-                found = everything(point, task, of_prompts, of_weights)
-                return error(found), np.nan, off_identity(found)
+                model = everything(point, task, of_prompts, of_weights)
+                return error(model), np.nan, off_identity(model)
             if training == HEATED and predictor in COOL and STEPS in point.training:
-                return answered(STEPS, predictor)[0], np.nan, np.nan  # T is a factor of the rates
-            heated = training == HEATED
-            start = started(predictor, layers=point.layers, train_temperature=heated, prompts=train)
-            found = trained(start, train)
-            return error(found), float(found.temperature), np.nan
+                return measure_attention(STEPS, predictor)[0], np.nan, np.nan  # T is a factor of the rates
+            with_temperature = training == HEATED
+            start = initial_attention(predictor, layers=point.layers, train_temperature=with_temperature, prompts=train)
+            model = fit_steps(start, train)
+            return error(model), float(model.temperature), np.nan
 
         def error(predictor):
             return float(np.mean(squared_errors(predictor, test)))
 
         names = ("function_error", "temperature", "identity_distance")
         row = tabulated(
-            lambda training, predictor: dict(zip(names, answered(training, predictor), strict=True)),
+            lambda training, predictor: dict(zip(names, measure_attention(training, predictor), strict=True)),
             training=point.training,
             predictor=point.predictor,
         )
         return {**row, "function_bayes": error(bayes_optimal(task))}
 
-    return tabulated(asked, labels=point.labels, seed=point.seed)
+    return tabulated(measure_seed, labels=point.labels, seed=point.seed)
 
 
 def task_of(labels, dim, length):
-    """The distribution of prompts whose labels have one of the kernels as covariance."""
+    """Distribution of prompts whose labels have one of the kernels as covariance."""
     law = {"kernel": labels, "temperature": 1.0, "noise_variance": 0.0, "repair": labels == "relu"}
     return FunctionRegression(dim, length, SphereInputs(1.0), **law)
 
 
-def drawn(task, key, *counts):
-    """Sets of prompts, of as many each."""
-    whole = sampled(task, jax.random.split(key, sum(counts)))
+def sample_sets(task, key, *counts):
+    """Disjoint sets of prompts, of these counts."""
+    whole = sample_prompts(task, jax.random.split(key, sum(counts)))
     ends = np.cumsum((0, *counts))
     return [jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], whole) for a, b in itertools.pairwise(ends)]
 
 
 @eqx.filter_jit
-def sampled(task, keys):
+def sample_prompts(task, keys):
     """Stacked prompts, one for each key."""
     return jax.lax.map(lambda key: task.sample(key=key), keys, batch_size=256)
 
 
 def linear(prompts, key):
-    """The same inputs with labels that are a linear function of them, another for each prompt."""
+    """Prompts with the same inputs and linear labels, of another function for each prompt."""
     w = jax.random.normal(key, (len(prompts.x), prompts.x.shape[-1]))
     return eqx.tree_at(lambda p: p.y, prompts, jnp.einsum("pid,pd->pi", prompts.x, w))
 
 
 def everything(point, task, of_prompts, of_weights):
-    """Softmax attention whose V, B and C are all trained, from a random start, on a set of prompts of its own."""
+    """Train V, B and C of softmax attention from a random start, on a separate set of prompts."""
     shape = {"dim": point.dim, "layers": point.layers, "std": point.std}
     kind = {"similarity": "softmax", "temperature": 1.0, "sign": -1, "answers": "last", "normalised": False}
     start = GeneralisedAttention.drawn(**shape, **kind, key=of_weights)
-    (data,) = drawn(task, jax.random.fold_in(of_prompts, 1), point.free_prompts)
-    how = {"optimizer": optimizer(point.steps, point.rate), "positions": "last", "record": Record([0], progress=False)}
-    how |= {"trainable": lambda m: (m.value, m.key, m.query), "steps": point.steps, "batch": 256}
-    return icl.fit(start, task, data=data, key=of_weights, **how).predictor
+    (data,) = sample_sets(task, jax.random.fold_in(of_prompts, 1), point.free_prompts)
+    return icl.fit(
+        start,
+        task,
+        data=data,
+        key=of_weights,
+        steps=point.steps,
+        batch=256,
+        optimizer=optimizer(point.steps, point.rate),
+        trainable=lambda m: (m.value, m.key, m.query),
+        positions="last",
+        record=Record([0], progress=False),
+    ).predictor
 
 
 @functools.cache
@@ -103,7 +112,7 @@ def optimizer(steps, rate):
 
 
 def off_identity(model):
-    r"""The largest distance of :math:`B_l^\top C_l` from a multiple of the identity, relative to its norm."""
+    r"""Largest distance of :math:`B_l^\top C_l` from a multiple of the identity, relative to its norm."""
     scores = np.swapaxes(np.asarray(model.key), 1, 2) @ np.asarray(model.query)
     size = scores.shape[1]
     multiples = np.trace(scores, axis1=1, axis2=2)[:, None, None] / size * np.eye(size)

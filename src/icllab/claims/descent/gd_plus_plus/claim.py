@@ -1,12 +1,11 @@
-r"""Layers of linear attention that may change their inputs become GD++, and are far below gradient descent.
+r"""Layers of linear attention that may change their inputs become GD++, far below gradient descent.
 
-Trained are all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and
+Training adjusts all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and
 :math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
-that no simulation draws, and its best numbers guard against them. Training on samples does not. So networks are
-compared, on prompts that they share, with the algorithms, whose numbers are the best for a sample of covariances. The
-exact loss of gradient descent is another route to that of its best numbers. Of three layers and more a few prompts
-carry much of any of these means: ``heaviest`` says how much. The best network is chosen on other prompts than it is
-judged on.
+that no simulation draws, and its best numbers guard against them; training on samples does not. So networks are
+compared, on shared prompts, with algorithms whose numbers are the best for a sample of covariances. The exact loss of
+gradient descent checks that of its best numbers. From three layers on a few prompts carry much of any of these means:
+``heaviest`` measures how much. The best network is chosen on other prompts than it is judged on.
 """
 
 import numpy as np
@@ -27,7 +26,7 @@ STARTS = 32  # of each search for the exactly best numbers: of three layers one 
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The exact losses of gradient descent and GD++ with the best numbers, of one size and of each layer's own."""
+    """Exact losses of gradient descent and GD++ with the best numbers, the same or different in every layer."""
     length = fixed_values(dataset)["length"]
 
     def exact(**size):
@@ -42,7 +41,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The network that is best on other prompts has the loss of GD++; with two layers and more, far below descent."""
+    """The network that is best on other prompts has the loss of GD++, from two layers on far below descent."""
     last = dataset.isel(step=-1, drop=True)
     best = last.isel(seed=last["chosen_loss"].fillna(np.inf).argmin("seed"), drop=True)
     plus = estimates.stored(best, "loss_ratio")
@@ -58,20 +57,20 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """The best networks beside the exact losses, and the share of starts that arrive."""
+    """Draw the best networks beside the exact losses, and the fraction of starts that reach them."""
     part = dataset.isel(dim=-1, step=-1, drop=True)
     trained = part["test_loss"].isel(seed=part["chosen_loss"].argmin("seed"), drop=True)
-    arrived = (part["loss_ratio"] < 1 + WITHIN).mean("seed")
+    success = (part["loss_ratio"] < 1 + WITHIN).mean("seed")
     exact = {"GD, tied": "tied_line", "GD": "free_line", "GD++, tied": "plus_tied_line", "GD++": "plus_line"}
     curves = {name: {"test_loss": part[line], "exact_loss": part[line]} for name, line in exact.items()}
     for name in (name for name in ("full", "blocks") if name in part.training):
         curves[name] = {"test_loss": trained.sel(training=name, drop=True)}
-        curves[name]["reached"] = arrived.sel(training=name, drop=True)
+        curves[name]["reached"] = success.sel(training=name, drop=True)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("reached", ylim=(-0.05, 1.05))]
-    shown = joined(curves, "predictor", dataset.attrs)
-    found = panels(shown, rows, x="layers", hue="predictor", line_name="exact")
-    found.axes[-1].set_xticks(dataset.layers.values)
-    return found
+    table = joined(curves, "predictor", dataset.attrs)
+    drawing = panels(table, rows, x="layers", hue="predictor", line_name="exact")
+    drawing.axes[-1].set_xticks(dataset.layers.values)
+    return drawing
 
 
 COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
@@ -89,7 +88,7 @@ claim = Claim(
         *("test_loss", "heaviest", "loss_ratio", "exact_loss", "reached", "free_line", "tied_line"),
         Quantity("free_ratio", "r_f", "loss over that of the best steps on the same prompts"),
         Quantity("free_loss", "L", "error of the best steps found, on other covariances"),
-        Quantity("chosen_loss", "L", "error on the prompts that networks are chosen by"),
+        Quantity("chosen_loss", "L", "error on the prompts that choose networks"),
         Quantity("plus_line", "L", "error of the best GD++ found, exact"),
         Quantity("plus_tied_line", "L", "error of the best GD++ of one step found, exact"),
     ),

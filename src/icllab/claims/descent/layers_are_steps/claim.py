@@ -1,9 +1,9 @@
 r"""Layers of linear attention that may not change their inputs become the best steps of gradient descent.
 
-:math:`P_l = \mathrm{diag}(0, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)` are L steps of gradient descent with any
-preconditioners. Without noise the best that step sizes :math:`A_l = a_lI` can do is known exactly. Networks may take
-them in any order. For the probe the best step sizes are put into the order of the network's
-:math:`\mathrm{tr}\,A_l`; then the label slot of layer l should hold :math:`y_i - f_l(x_i)`, what these l steps leave.
+:math:`P_l = \mathrm{diag}(0, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)` are L steps of preconditioned gradient
+descent. Without noise the loss of the best step sizes :math:`A_l = a_lI` is known exactly. Networks may take them in
+any order. For the probe the best step sizes are put into the order of the network's :math:`\mathrm{tr}\,A_l`; then the
+label slot of layer l should hold :math:`y_i - f_l(x_i)`, the residual of these l steps.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ from icllab.theory import descent
 
 REACHED = 1.05  # loss over that of the best steps
 EXACT = 0.05  # largest standard error of the simulated loss of the best steps over the exact one
-HELD = 0.9  # share of the label slots that the step of the same number explains
+HELD = 0.9  # fraction of variance of the label slots that the step of the same number explains
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The exact losses of the best steps, each its own size and one size for all."""
+    """Exact losses of the best steps, of different sizes and of one size."""
     length = fixed_values(dataset)["length"]
 
     def exact(**size):
@@ -34,47 +34,49 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every depth reaches the loss of the best steps and none less; every layer holds the step of its number."""
+    """Every depth has the loss of the best steps and none less; every layer holds the step of its number."""
     last = dataset.isel(step=-1, drop=True)
-    own, above = slots(last)
+    fraction, margin = slots(last)
     beaten = ((1 - dataset["loss_ratio"]) / dataset["loss_ratio_error"] > 3).sum(("step", "seed"))
     reference = (
         estimates.stored(last.isel(seed=0, drop=True), "reference_loss") / dataset["free_line"]
     )  # one of all seeds
-    said = "fraction of the label slots that the layer's own step explains"
+    quantity = "fraction of the label slots that the layer's step explains"
     return [
         *checks.agrees("reference", "loss of the best steps / exact", reference, 1.0, largest_error=EXACT),
         *checks.below("loss", "loss / the best steps'", estimates.mean(last["loss_ratio"]), REACHED),
-        *checks.above("slots", f"{said}, least", estimates.mean(own), HELD),
-        *checks.above("slots_apart", f"{said} - that of any other step, least", estimates.mean(above)),
+        *checks.above("slots", f"{quantity}, least", estimates.mean(fraction), HELD),
+        *checks.above("slots_apart", f"{quantity} - that of any other step, least", estimates.mean(margin)),
         *checks.equal("none_beats", "networks below the best steps by 3 paired standard errors", beaten, 0),
         *checks.complete("depths", "more than one depth", dataset.sizes["layers"] > 1),
     ]
 
 
 def slots(dataset: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """What the step of a layer's own number explains of its slots, and that less any other step's; least of layers."""
-    held = dataset["r_squared"].sel(layer=dataset.layer > 0)
-    same, there = held.layer == held.algorithm_step, held.layer <= held.layers
-    own, other = (held.where(which).max("algorithm_step") for which in (same, ~same))
-    least = (values.where(there, np.inf).min("layer", skipna=False) for values in (own, own - other))
+    """Fraction of a layer's slots that the step of its number explains, and that minus any other's; least of layers."""
+    r_squared = dataset["r_squared"].sel(layer=dataset.layer > 0)
+    own_step, present = r_squared.layer == r_squared.algorithm_step, r_squared.layer <= r_squared.layers
+    fraction, other_fraction = (r_squared.where(steps).max("algorithm_step") for steps in (own_step, ~own_step))
+    least = (
+        values.where(present, np.inf).min("layer", skipna=False) for values in (fraction, fraction - other_fraction)
+    )
     return next(least), next(least)
 
 
 def figure(dataset: xr.Dataset):
-    """The loss against layers beside the exact lines, and what a layer's own step leaves of its label slots."""
+    """Draw the loss against layers beside the exact lines, and the fraction of the slots that steps leave."""
     part = dataset.isel(dim=-1, step=-1, drop=True)
-    own = [part["r_squared"].sel(layer=k, algorithm_step=k, drop=True) for k in part.layer.values if k > 0]
-    left = 1 - xr.concat(own, "layer").mean("layer")
+    fractions = [part["r_squared"].sel(layer=k, algorithm_step=k, drop=True) for k in part.layer.values if k > 0]
+    left = 1 - xr.concat(fractions, "layer").mean("layer")
     curves = {
         "trained": {"test_loss": part["test_loss"], "exact_loss": part["free_line"], "slots_left": left},
         "one step size": {"test_loss": part["test_loss"] / part["tied_ratio"], "exact_loss": part["tied_line"]},
     }
-    shown = joined(curves, "predictor", dataset.attrs)
+    table = joined(curves, "predictor", dataset.attrs)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("slots_left", yscale="log")]
-    found = panels(shown, rows, x="layers", hue="predictor", line_name="exact")
-    found.axes[-1].set_xticks(dataset.layers.values)
-    return found
+    drawing = panels(table, rows, x="layers", hue="predictor", line_name="exact")
+    drawing.axes[-1].set_xticks(dataset.layers.values)
+    return drawing
 
 
 SLOTS = ("layer", "algorithm_step")

@@ -1,16 +1,18 @@
-r"""The matrices of three trained layers tend to the family that is predicted for them.
+r"""The matrices of three trained layers tend to the predicted family.
 
 For inputs :math:`x\sim\mathcal N(0, \Sigma)` and tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})` the error is stationary
-somewhere on :math:`A_l = a_l\,\Sigma^{-1}`, :math:`B_l = b_l\,I`, which says nothing of whether training goes there.
-The distance from this family is :func:`icllab.theory.preconditioners.identity_distance`, of :math:`A_l` in the
-coordinates in which inputs are white. It is compared with networks trained on tasks :math:`w\sim\mathcal N(0, I)`, for
-which the family is not predicted. The last :math:`B_l` has no effect and is left out.
+somewhere on :math:`A_l = a_l\,\Sigma^{-1}`, :math:`B_l = b_l\,I`; whether training goes there is another question.
+The distance from this family is :func:`icllab.theory.preconditioners.identity_distance`, for :math:`A_l` in the
+coordinates in which inputs are white. For networks trained on tasks :math:`w\sim\mathcal N(0, I)` the family is not
+predicted. The last :math:`B_l` has no effect and is left out.
 """
+
+import functools
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.descent._covariances import square, turned
+from icllab.claims.descent._covariances import rotated_covariance, square
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
@@ -24,17 +26,17 @@ DRAWS = 20_000  # random matrices
 
 
 def covariance(dim: int) -> np.ndarray:
-    """The covariance of the inputs, [dim, dim]: the first ``dim`` variances, in directions drawn once."""
-    return turned(np.array(VARIANCES[:dim]))
+    """Covariance of the inputs, [dim, dim]: the first ``dim`` variances, along random fixed directions."""
+    return rotated_covariance(np.array(VARIANCES[:dim]))
 
 
 def theory(dataset: xr.Dataset, metric=covariance) -> xr.Dataset:
-    """Means over layers of all distances from the family; and what random matrices have."""
-    inner, most = dataset.layer < dataset.layer.max(), int(dataset.dim.max())
+    """Mean over layers of the distances from the family, and the distance of random matrices."""
+    inner, largest = dataset.layer < dataset.layer.max(), int(dataset.dim.max())
     # The last contraction has no effect; ones in its place, so that it has a distance that is then left out.
     contractions = dataset["contraction"].where(inner, 1.0)
-    draws = np.random.default_rng(0).normal(size=(DRAWS, most, most))
-    random = float(np.mean(preconditioners.identity_distance(draws, metric(most))))
+    draws = np.random.default_rng(0).normal(size=(DRAWS, largest, largest))
+    random = float(np.mean(preconditioners.identity_distance(draws, metric(largest))))
     return dataset.assign(
         preconditioner_distance=distances(dataset["preconditioner"], metric).mean("layer"),
         contraction_distance=distances(contractions, np.eye).where(inner).mean("layer"),
@@ -43,34 +45,34 @@ def theory(dataset: xr.Dataset, metric=covariance) -> xr.Dataset:
 
 
 def distances(matrices: xr.DataArray, metric) -> xr.DataArray:
-    """How far each matrix, over row and column, is from a multiple of the inverse metric of its dimension."""
+    """Distance of each matrix, over row and column, from a multiple of the inverse metric of its dimension."""
     parts = []
     for dim in matrices.dim.values:
-        how = {"input_core_dims": [["row", "column"]], "kwargs": {"covariance": metric(int(dim))}}
-        parts.append(xr.apply_ufunc(preconditioners.identity_distance, matrices.sel(dim=dim), **how))
+        distance = functools.partial(preconditioners.identity_distance, covariance=metric(int(dim)))
+        parts.append(xr.apply_ufunc(distance, matrices.sel(dim=dim), input_core_dims=[["row", "column"]]))
     return xr.concat(parts, matrices.dim)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Under the predicted distribution of tasks all matrices come near the family, and nearer than under another."""
-    here, findings = dataset.isel(layers=-1, drop=True), []
+    """All matrices come near the family under its distribution of tasks, nearer than under another."""
+    part, findings = dataset.isel(layers=-1, drop=True), []
     for name, of in (("preconditioner", "A"), ("contraction", "B")):
-        distance = here[f"{name}_distance"].sel(setting="whitened", drop=True)
+        distance = part[f"{name}_distance"].sel(setting="whitened", drop=True)
         first, last = (distance.isel(step=i, drop=True) for i in (0, -1))
         fall = estimates.geometric_mean(first / last)
         findings += checks.below(f"{name}_near", f"distance of {of} from the family", estimates.mean(last), NEAR)
         findings += checks.above(f"{name}_falls", f"distance of {of} at the start / at the end", fall, FALL)
     if "anisotropic" in dataset.setting:
-        last = here["preconditioner_distance"].isel(step=-1, drop=True)
-        own, other = (estimates.geometric_mean(last.sel(setting=name, drop=True)) for name in SETTINGS)
-        what = "distance of A, tasks of covariance I / of the inverse of the inputs'"
-        findings += checks.above("other_tasks", what, other / own, 1.0)
-    there = set(SETTINGS) <= set(dataset.setting.values)
-    return [*findings, *checks.complete("settings", "both distributions of tasks", there)]
+        last = part["preconditioner_distance"].isel(step=-1, drop=True)
+        whitened, isotropic = (estimates.geometric_mean(last.sel(setting=name, drop=True)) for name in SETTINGS)
+        quantity = "distance of A, tasks of covariance I / of the inverse of the inputs'"
+        findings += checks.above("other_tasks", quantity, isotropic / whitened, 1.0)
+    complete = set(SETTINGS) <= set(dataset.setting.values)
+    return [*findings, *checks.complete("settings", "both distributions of tasks", complete)]
 
 
 def figure(dataset: xr.Dataset):
-    """Both distances during training, one colour per distribution of tasks."""
+    """Draw both distances during training, one colour per distribution of tasks."""
     part = dataset.isel(dim=-1, layers=-1)
     lines = {"preconditioner_distance": "random_distance", "contraction_distance": None}
     rows = [Panel(name, line, "log") for name, line in lines.items()]

@@ -1,4 +1,4 @@
-"""The matrices of trained layers on their way, and the loss."""
+"""Matrices of layers during training, and the loss."""
 
 import jax
 import numpy as np
@@ -16,15 +16,15 @@ def measure(point, *, key, learn=True, isotropic=False):
     of_tasks = {"whitened": np.linalg.inv(sigma), "anisotropic": np.eye(point.dim)}[point.setting]
     task = _layers.regression(point.length, sigma, of_tasks)
     of_training, of_test = jax.random.split(key)
-    run = _layers.trained(point, task, "blocks", layers=point.layers, key=of_training, keep=point.step)
+    run = _layers.train(point, task, "blocks", layers=point.layers, key=of_training, keep=point.step)
     entries = np.ix_([layer - 1 for layer in point.layer], point.row, point.column)
     dims = ("layer", "row", "column")
 
-    def asked(step, seed):
+    def measure_network(step, seed):
         network = run.trajectory.at(step if learn else min(point.step)).member(point.seed.index(seed))
-        how = {"key": jax.random.fold_in(of_test, seed), "prompts": point.prompts}
+        test_key = jax.random.fold_in(of_test, seed)
         a, b = (matrices[entries] for matrices in _layers.blocks(network))
-        loss = _layers.on_shared_prompts([network], task, **how).mean()
-        return {"preconditioner": (dims, a), "contraction": (dims, b), "test_loss": loss}
+        losses = _layers.on_shared_prompts([network], task, key=test_key, prompts=point.prompts)
+        return {"preconditioner": (dims, a), "contraction": (dims, b), "test_loss": losses.mean()}
 
-    return tabulated(asked, step=point.step, seed=point.seed)
+    return tabulated(measure_network, step=point.step, seed=point.seed)

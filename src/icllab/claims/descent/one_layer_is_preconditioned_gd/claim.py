@@ -1,16 +1,16 @@
-r"""One layer of linear attention, trained, is the best single preconditioned step of gradient descent.
+r"""One trained layer of linear attention is the best single preconditioned step of gradient descent.
 
 .. math:: \hat y = -\frac1n\sum_{i\le n}(u^\top x_i + c\,y_i)\,(x_i^\top Q_{11} + y_i\,q_{21}^\top)\,x_q
 
 with :math:`(u^\top, c)` the last row of P and :math:`(Q_{11}; q_{21}^\top)` d columns of Q, is a step with the matrix
-:math:`A = -c\,Q_{11}^\top` where u and :math:`q_{21}` vanish. Of A the loss is exact; that of a network is compared
-with the best step's on the same prompts.
+:math:`A = -c\,Q_{11}^\top` if u and :math:`q_{21}` vanish. The loss of A is exact; that of a network is compared with
+the best step's on the same prompts.
 """
 
 import numpy as np
 import xarray as xr
 
-from icllab.claims.descent._covariances import eigenvectors, square, turned
+from icllab.claims.descent._covariances import eigenvectors, rotated_covariance, square
 from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
@@ -29,29 +29,29 @@ def covariances(setting: str, dim: int, smallest: float) -> tuple[np.ndarray, np
     identity, values = np.eye(dim), np.geomspace(1.0, smallest, dim)
     if setting == "isotropic":
         return identity, identity
-    return turned(values), {"anisotropic": identity, "whitened": turned(1 / values)}[setting]
+    return rotated_covariance(values), {"anisotropic": identity, "whitened": rotated_covariance(1 / values)}[setting]
 
 
 def theory(dataset: xr.Dataset, formula=preconditioners.optimal) -> xr.Dataset:
-    """Of each matrix, its distance from the closed form's and exact loss over that; both along the eigenvectors."""
-    matrices, fixed = dataset["preconditioner"].transpose(*DIMS, "row", "column"), fixed_values(dataset)
+    """Distance of each matrix from the closed form's, ratio of their exact losses, and both along the eigenvectors."""
+    matrices, parameters = dataset["preconditioner"].transpose(*DIMS, "row", "column"), fixed_values(dataset)
     (distance, ratio), (along, line) = (np.full((2, *matrices.shape[:count]), np.nan) for count in (5, 6))
     for at in map(tuple, np.argwhere(np.isfinite(matrices.values).all(axis=(5, 6)))):
         dim, setting, rho = (dataset[name].values[i].item() for name, i in zip(DIMS, at[:3], strict=False))
-        of_inputs, of_tasks = covariances(setting, dim, fixed["smallest"])
-        law = {"length": fixed["length"], "task_covariance": of_tasks, "noise_variance": rho}
+        of_inputs, of_tasks = covariances(setting, dim, parameters["smallest"])
+        law = {"length": parameters["length"], "task_covariance": of_tasks, "noise_variance": rho}
         matrix, best, turn = matrices.values[at], formula(of_inputs, **law).matrix, eigenvectors(dim)
         distance[at] = np.linalg.norm(matrix - best) / np.linalg.norm(best)
         ratio[at] = preconditioners.loss(matrix, of_inputs, **law) / preconditioners.loss(best, of_inputs, **law)
-        along[at], line[at] = (np.einsum("ik,ij,jk->k", turn, some, turn) for some in (matrix, best))
-    dims, eigenvalues = (*DIMS, "eigenvalue"), np.geomspace(1.0, fixed["smallest"], matrices.shape[5])
+        along[at], line[at] = (np.einsum("ik,ij,jk->k", turn, operator, turn) for operator in (matrix, best))
+    dims, eigenvalues = (*DIMS, "eigenvalue"), np.geomspace(1.0, parameters["smallest"], matrices.shape[5])
     dataset = dataset.assign(matrix_distance=(DIMS, distance), exact_ratio=(DIMS, ratio))
     curves = {"preconditioner_diagonal": (dims, along), "preconditioner_diagonal_line": (dims, line)}
     return dataset.assign(curves).assign_coords(eigenvalue=eigenvalues)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Neither the network's loss on prompts nor its matrix's exact loss is far above the closed form's, nor below."""
+    """Neither the loss on prompts nor the exact loss of the matrix is far above the closed form's, nor below."""
     loss, exact = (estimates.mean(dataset[name].isel(step=-1, drop=True)) for name in ("loss_ratio", "exact_ratio"))
     beaten = ((1 - dataset["loss_ratio"]) / dataset["loss_ratio_error"] > 3).sum(("step", "seed"))
     under = (dataset["exact_ratio"] < 1 - ROUNDING).sum(("step", "seed"))
@@ -59,17 +59,17 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         *checks.below("loss", "loss / the closed form's", loss, REACHED),
         *checks.below("exact_loss", "exact loss of the matrix / the closed form's", exact, REACHED),
         *checks.equal("none_beats", "networks below the closed form by 3 paired standard errors", beaten, 0),
-        *checks.equal("none_under", "matrices of a smaller exact loss than the closed form's", under, 0),
+        *checks.equal("none_under", "matrices with a smaller exact loss than the closed form", under, 0),
         *checks.complete("settings", "all settings of covariances", set(SETTINGS) <= set(dataset.setting.values)),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """The learned matrix along the eigenvectors of the inputs' covariance, one panel for each noise."""
-    shown = dataset.isel(dim=-1, step=-1).sel(setting=dataset.setting != "isotropic")
-    curve, line = "preconditioner_diagonal", shown["preconditioner_diagonal_line"].isel(seed=0, drop=True)
-    rows = [Panel(curve, f"{curve}_line", "log", at={"rho": float(rho)}) for rho in shown.rho.values]
-    return panels(shown.assign({f"{curve}_line": line}), rows, x="eigenvalue", hue="setting", xscale="log")
+    """Draw the learned matrix along the eigenvectors of the inputs' covariance, one panel for each noise."""
+    part = dataset.isel(dim=-1, step=-1).sel(setting=dataset.setting != "isotropic")
+    curve, line = "preconditioner_diagonal", part["preconditioner_diagonal_line"].isel(seed=0, drop=True)
+    rows = [Panel(curve, f"{curve}_line", "log", at={"rho": float(rho)}) for rho in part.rho.values]
+    return panels(part.assign({f"{curve}_line": line}), rows, x="eigenvalue", hue="setting", xscale="log")
 
 
 COMMON = {"setting": SETTINGS, "rho": (0.0, 0.5), "step": (2000,)}

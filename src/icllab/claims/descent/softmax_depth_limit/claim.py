@@ -1,6 +1,6 @@
-r"""Where attention with the identity for keys and queries goes as layers are added, all with the same rate.
+r"""The limit of infinitely many layers of attention with identity keys and queries and one rate.
 
-A layer multiplies what is left of the labels by :math:`I - \eta W`, with the kernel
+A layer multiplies the residual labels by :math:`I - \eta W`, with the kernel
 :math:`e_{ij} = \exp(x_i^\top x_j/T)` of the labels, :math:`D_j = \sum_{i \le n + 1} e_{ij}` and the weights
 
 .. math:: W_{ij} = e_{ij}, \qquad W_{ij} = e_{ij}/D_j \;\text{(softmax over keys)}, \qquad
@@ -20,52 +20,52 @@ from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 KEYS, QUERIES, EXPONENTIAL = "softmax over keys", "softmax over queries", "exponential"
 REACHED = 0.01  # root mean square distance from the limit, over that of answering 0 from it
-ENOUGH = 96  # seeds: fewer do not tell the excess error from 0
-ROUNDING = 1e-9  # below this, relative, two answers are one
+ENOUGH = 96  # seeds that tell the excess error from 0
+ROUNDING = 1e-9  # relative distance of equal answers
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """How far the exact limit of softmax over keys is from the posterior mean, as a line at every depth."""
-    own = dataset["limit_bayes"].sel(predictor=KEYS, drop=True).mean("seed")
-    return dataset.assign(limit_line=own.expand_dims({"layers": dataset.layers.values}))
+    """Squared distance of the exact limit of softmax over keys from the posterior mean, as a line at every depth."""
+    offset = dataset["limit_bayes"].sel(predictor=KEYS, drop=True).mean("seed")
+    return dataset.assign(limit_line=offset.expand_dims({"layers": dataset.layers.values}))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """All reach their limits, nearer with every depth; that of softmax over keys is the posterior mean, or not."""
+    """All reach their limits, nearer with every depth; softmax over keys has another limit at random points alone."""
     scale = dataset["limit_scale"].mean("seed")
     distance = (dataset["limit_distance"].mean("seed") / scale) ** 0.5
     steps = (distance.diff("layers") < 0) | (distance.isel(layers=slice(1, None)) < ROUNDING)
-    reached, last = Estimate(distance.isel(layers=-1), 0.0), dataset.isel(layers=-1)
-    own = (last["limit_bayes"].mean("seed") / scale) ** 0.5
+    final, last = Estimate(distance.isel(layers=-1), 0.0), dataset.isel(layers=-1)
+    offset = (last["limit_bayes"].mean("seed") / scale) ** 0.5
     keys = last.sel(predictor=KEYS, setting="random")
-    apart, least = estimates.mean(keys["bayes_distance"]), REACHED**2 * keys["limit_scale"].mean("seed")
+    separation, least = estimates.mean(keys["bayes_distance"]), REACHED**2 * keys["limit_scale"].mean("seed")
     off = estimates.mean(keys["function_error"] - keys["function_bayes"] - keys["bayes_distance"])
     off_words = "excess error over the posterior mean's - squared distance from it"
     findings = [
-        *checks.below("limit_reached", "relative distance from the limit", reached, REACHED),
+        *checks.below("limit_reached", "relative distance from the limit", final, REACHED),
         *checks.equal("limit_falls", "distance from the limit falls with depth", steps.all("layers"), 1.0),
-        *checks.above("keys_apart", "squared distance from the posterior mean", apart, least),
+        *checks.above("keys_apart", "squared distance from the posterior mean", separation, least),
     ]
     many = dataset.sizes["seed"] >= ENOUGH
     if many:
-        findings += checks.agrees("keys_excess", off_words, off, 0.0, largest_error=0.3 * apart.value)
-    same, words = (
-        Estimate(own.sel(predictor=KEYS, setting="even"), 0.0),
+        findings += checks.agrees("keys_excess", off_words, off, 0.0, largest_error=0.3 * separation.value)
+    even_offset, words = (
+        Estimate(offset.sel(predictor=KEYS, setting="even"), 0.0),
         "distance of the limit from the posterior mean",
     )
-    findings += checks.below("limit_is_bayes", f"relative {words}", same, ROUNDING)
+    findings += checks.below("limit_is_bayes", f"relative {words}", even_offset, ROUNDING)
     findings += checks.complete("depths", "at least three depths", dataset.sizes["layers"] >= 3)
     return [*findings, *checks.complete("seeds", f"excess errors, which take {ENOUGH} seeds", many)]
 
 
 def figure(dataset: xr.Dataset):
-    """The squared distance from the posterior mean against depth, at both sets of points."""
+    """Draw the squared distance from the posterior mean against depth, at both sets of points."""
     short = {KEYS: "softmax, keys", QUERIES: "softmax, queries", EXPONENTIAL: "exp"}
-    shown = dataset.isel(dim=-1).assign_coords(predictor=[short[str(name)] for name in dataset.predictor.values])
+    part = dataset.isel(dim=-1).assign_coords(predictor=[short[str(name)] for name in dataset.predictor.values])
     lines = {"random": "limit_line", "even": None}
-    at = {setting: {"setting": setting} for setting in lines if setting in shown.setting}
+    at = {setting: {"setting": setting} for setting in lines if setting in part.setting}
     rows = [Panel("bayes_distance", lines[setting], "log", (1e-10, 30.0), at[setting]) for setting in at]
-    return panels(shown, rows, x="layers", hue="predictor", line_name="limit, keys", xscale="log")
+    return panels(part, rows, x="layers", hue="predictor", line_name="limit, keys", xscale="log")
 
 
 def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:

@@ -1,4 +1,4 @@
-"""One layer of the construction applied over and over: nothing but the label slots changes from layer to layer."""
+"""One layer of the construction, applied repeatedly: layers change the label slots alone."""
 
 import dataclasses
 
@@ -37,44 +37,44 @@ def measure(point, *, key, hotter=1.0, labels=1.0, even=True, keys=KEYS):
     process, softmax = GaussianProcess(0.0, **law), SoftmaxLimit(point.temperature)
     layers = {name: layer_of(keys if name == KEYS else name, point, hotter) for name in point.predictor}
 
-    def asked(setting, seed):
-        prompts = drawn(
+    def measure_seed(setting, seed):
+        prompts = sample_prompts(
             task, even and setting == "even", jax.random.split(jax.random.fold_in(key, seed), point.prompts)
         )
         y, bayes = np.asarray(prompts.y[:, -1]), np.asarray(answers(process, prompts))
 
-        def limited(predictor):
+        def measure_predictor(predictor):
             limit = np.asarray(answers(softmax, prompts)) if predictor == KEYS else bayes
-            left, answer, before, rows = prompts, jnp.zeros_like(prompts.y[:, -1]), 0, []
+            held_out_loss, answer, before, rows = prompts, jnp.zeros_like(prompts.y[:, -1]), 0, []
             for depth in point.layers:
-                left, answer = deeper(layers[predictor], left, answer, jnp.asarray(depth - before))
+                held_out_loss, answer = deeper(layers[predictor], held_out_loss, answer, jnp.asarray(depth - before))
                 rows.append([np.mean((np.asarray(answer) - target) ** 2) for target in (limit, bayes, y)])
                 before = depth
             names = ("limit_distance", "bayes_distance", "function_error")
             by_depth = {name: (("layers",), column) for name, column in zip(names, np.transpose(rows), strict=True)}
             return {**by_depth, "limit_scale": np.mean(limit**2), "limit_bayes": np.mean((limit - bayes) ** 2)}
 
-        return {**tabulated(limited, predictor=point.predictor), "function_bayes": np.mean((bayes - y) ** 2)}
+        return {**tabulated(measure_predictor, predictor=point.predictor), "function_bayes": np.mean((bayes - y) ** 2)}
 
-    return tabulated(asked, setting=point.setting, seed=point.seed)
+    return tabulated(measure_seed, setting=point.setting, seed=point.seed)
 
 
 def layer_of(name, point, hotter):
     """One layer of the construction, at a rate with which it converges."""
     kernel = "exponential" if name == EXPONENTIAL else "softmax"
     rate = point.step_size / float(np.exp(1 / point.temperature)) if name == EXPONENTIAL else 1.0
-    one = {"layers": 1, "dim": point.dim, "normalised": False, "noise_variance": 0.0}
-    step = FunctionalDescent(rate, kernel=kernel, temperature=hotter * point.temperature, **one)
+    shape = {"layers": 1, "dim": point.dim, "normalised": False, "noise_variance": 0.0}
+    step = FunctionalDescent(rate, kernel=kernel, temperature=hotter * point.temperature, **shape)
     attention = constructions.gradient_descent(step, answers="last")
     return dataclasses.replace(attention, axis="queries") if name == QUERIES else attention
 
 
 @eqx.filter_jit
-def drawn(task, even, keys):
-    """Prompts of the task; or at the 2d points +-e_i in random order, turned at random."""
+def sample_prompts(task, even, keys):
+    """Prompts of the task; or at the 2d points +-e_i in random order and rotation."""
     vertices = jnp.concatenate([jnp.eye(task.dim), -jnp.eye(task.dim)])
 
-    def one(key):
+    def sample(key):
         of_order, of_turn, of_labels = jax.random.split(key, 3)
         if not even:
             return task.sample(key=key)
@@ -82,7 +82,7 @@ def drawn(task, even, keys):
         y = features_of(task.covariance(x)) @ jax.random.normal(of_labels, (task.length + 1,))
         return RegressionPrompt(x=x, y=y)
 
-    return jax.vmap(one)(keys)
+    return jax.vmap(sample)(keys)
 
 
 @eqx.filter_jit
@@ -92,8 +92,8 @@ def answers(predictor, prompts):
 
 
 @eqx.filter_jit
-def deeper(layer, prompts, answer, more):
-    """What is left of the labels, and the answer so far, after as many layers more."""
+def deeper(layer, prompts, answer, count):
+    """Prompts with residual labels, and the sum of answers, after ``count`` further layers."""
 
     def step(_, state):
         y, answer = state
@@ -101,5 +101,5 @@ def deeper(layer, prompts, answer, more):
         slots = trace.activations["layer0"][:, :-1, -1]
         return jnp.pad(slots, ((0, 0), (0, 1))), answer + trace.prediction[:, 0]
 
-    y, answer = jax.lax.fori_loop(0, more, step, (prompts.y, answer))
+    y, answer = jax.lax.fori_loop(0, count, step, (prompts.y, answer))
     return eqx.tree_at(lambda p: p.y, prompts, y), answer

@@ -1,13 +1,13 @@
-r"""Which algorithm do trained networks implement? Softmax transformers beside linear attention, whose answer is known.
+r"""The algorithm of trained softmax transformers, beside linear attention, whose algorithm is known.
 
 :func:`~icllab.diagnostics.identification.comparison.identify` measures the fraction :math:`u_k` of the variance of
 each network's answers and input gradients that a candidate algorithm leaves unexplained, its parameters fitted to the
-network. It names a candidate only if :math:`u_k` is below 1 %. That none is named of a transformer says something only
-if a trained network that is one of them is named: linear attention that may not change its inputs takes as many steps
-of gradient descent as it has layers, and two layers of it have about the error of one block.
+network. It names a candidate only if :math:`u_k` is below 1 %. A verdict "none" on a transformer is informative only if
+a trained network that is one of the candidates is named: linear attention that cannot change its inputs takes as many
+steps of gradient descent as it has layers, and two layers of it have about the error of one block.
 
-All are judged twice, on prompts like those of training and on inputs of twice the size, with the parameters that were
-fitted on the first. At ``smoke`` there is linear attention alone.
+All are judged twice, on prompts like those of training and on inputs of twice the size, with the same fitted
+parameters.
 """
 
 import numpy as np
@@ -22,34 +22,34 @@ DESCENT = ("1 step", "2 steps", "4 steps", "preconditioned step", "GD++, 2 steps
 CANDIDATES = (*DESCENT, "ridge", "least squares", "softmax smoother", "kernel ridge", "mean of labels")
 SHOWN = ("1 step", "2 steps", "4 steps", "ridge", "softmax smoother", "kernel ridge")  # in the figure
 KNOWN = {1: ("1 step", DESCENT), 2: ("2 steps", ("2 steps", "4 steps", "GD++, 2 steps"))}
-"""Layers of linear attention -> what it is, and which families of candidates contain that."""
+"""Layers of linear attention -> its candidate, and the candidates that contain it."""
 NONE, MANY, UNDECIDED = "none of these", "indistinguishable", "undecided"  # verdicts that name no candidate
 STRICT = 0.01  # largest fraction unexplained of a candidate that is named
-LEARNED = 1.25  # most that the error of the deepest transformers is over the least possible
-ALIKE = 0.15  # how far the logarithm of errors that are matched may be from zero
+LEARNED = 1.25  # largest error of the deepest transformers over the least possible
+ALIKE = 0.15  # largest log ratio of matched errors
 
 
 def verdicts(dataset: xr.Dataset) -> xr.DataArray:
-    """The verdict on every network: a candidate's name, or one of three others."""
+    """Verdict on every network: a candidate's name, or one of three others."""
     among = dataset["among"] > 0
     low = dataset["fraction_unexplained_interval"].sel(bound="low", drop=True)
     names = np.asarray([str(name) for name in dataset.candidate.values], object)
-    several, refused = among.sum("candidate"), (low > STRICT).all("candidate")
-    named = xr.apply_ufunc(lambda one: names[one.argmax(-1)], among, input_core_dims=[["candidate"]])
-    without = xr.where(refused, NONE, UNDECIDED).astype(object)
-    return xr.where(several == 1, named, xr.where(several > 1, MANY, without))
+    count, rejection = among.sum("candidate"), (low > STRICT).all("candidate")
+    best = xr.apply_ufunc(lambda flags: names[flags.argmax(-1)], among, input_core_dims=[["candidate"]])
+    without = xr.where(rejection, NONE, UNDECIDED).astype(object)
+    return xr.where(count == 1, best, xr.where(count > 1, MANY, without))
 
 
-def recognised(dataset: xr.Dataset, layers: int) -> xr.DataArray:
-    """Whether linear attention of so many layers is named its steps, and nothing that does not contain them."""
+def recognise(dataset: xr.Dataset, layers: int) -> xr.DataArray:
+    """Is linear attention of so many layers named its steps, and nothing that does not contain them?"""
     name, containing = KNOWN[layers]
     accepted = dataset["accepted"] > 0
-    others = [str(one) for one in dataset.candidate.values if one not in containing]
-    return accepted.sel(candidate=name, drop=True) & ~accepted.sel(candidate=others).any("candidate")
+    foreign = [str(candidate) for candidate in dataset.candidate.values if candidate not in containing]
+    return accepted.sel(candidate=name, drop=True) & ~accepted.sel(candidate=foreign).any("candidate")
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """No candidate is named of a transformer, near or far; the steps are named of linear attention of equal error."""
+    """No candidate is named for a transformer, near or far; linear attention of equal error is named its steps."""
     last = dataset.isel(step=-1, drop=True)
     kinds = [str(kind) for kind in last.network.values]
     findings: list[Finding] = []
@@ -60,63 +60,63 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     depths = last.layers.values.tolist()
     if len(kinds) > 1 and {1, 2} <= set(depths):
         loss = last["loss_ratio"]
-        one, two = (
+        block, linear = (
             estimates.geometric_mean(loss.sel(network=kind, layers=layers, drop=True))
             for kind, layers in ((SOFTMAX, 1), (LINEAR, 2))
         )
-        what = "error of two layers of linear attention / of one block"
-        findings += checks.near("matched", what, two / one, 1.0, margin=ALIKE)
-    there = len(kinds) > 1 and len(depths) > 1
-    return [*findings, *checks.complete("networks", "both kinds of networks, in several depths", there)]
+        quantity = "error of two layers of linear attention / of one block"
+        findings += checks.near("matched", quantity, linear / block, 1.0, margin=ALIKE)
+    complete = len(kinds) > 1 and len(depths) > 1
+    return [*findings, *checks.complete("networks", "both kinds of networks, in several depths", complete)]
 
 
 def _of_transformers(dataset: xr.Dataset) -> list[Finding]:
     left = dataset["fraction_unexplained"].clip(1e-12)
-    named = (verdicts(dataset) != NONE).sum("seed")
-    findings = checks.equal("named", f"transformers that are not none of these at {STRICT:g}", named, 0)
+    count = (verdicts(dataset) != NONE).sum("seed")
+    findings = checks.equal("named", f"transformers with a verdict other than none at {STRICT:g}", count, 0)
     if dataset.sizes["layers"] > 1:
         deepest = estimates.geometric_mean(dataset["loss_ratio"].isel(layers=-1))
         findings += checks.below("learned", "error of the deepest transformers / the least", deepest, LEARNED)
     if dataset.sizes["input_scale"] > 1 and "ridge" in dataset.candidate:
         nearest = left.min("candidate")
         far = nearest.isel(input_scale=-1, drop=True) / nearest.isel(input_scale=0, drop=True)
-        what = "what the nearest candidate leaves of transformers, on large inputs / near training"
-        findings += checks.above("further_off", what, estimates.geometric_mean(far), 1.0)
+        quantity = "fraction unexplained by the nearest candidate, large inputs / near training"
+        findings += checks.above("further_off", quantity, estimates.geometric_mean(far), 1.0)
         near = left.isel(input_scale=0, drop=True)
         by_ridge, by_step = (near.sel(candidate=name, drop=True) for name in ("ridge", "1 step"))
-        what = "fraction unexplained by 1 step / by ridge"
-        findings += checks.above("ridge_nearer", what, estimates.geometric_mean(by_step / by_ridge), 1.0)
+        quantity = "fraction unexplained by 1 step / by ridge"
+        findings += checks.above("ridge_nearer", quantity, estimates.geometric_mean(by_step / by_ridge), 1.0)
         if dataset.sizes["layers"] > 1:
             first, deep = (estimates.geometric_mean(by_ridge.isel(layers=end, drop=True)) for end in (0, -1))
-            what = f"fraction unexplained by ridge, {left.layers.values[0]} layers / {left.layers.values[-1]}"
-            findings += checks.above("ridge_falls", what, first / deep, 1.0)
+            quantity = f"fraction unexplained by ridge, {left.layers.values[0]} layers / {left.layers.values[-1]}"
+            findings += checks.above("ridge_falls", quantity, first / deep, 1.0)
     return findings
 
 
 def _of_linear(dataset: xr.Dataset) -> list[Finding]:
     findings: list[Finding] = []
     for layers in (depth for depth in KNOWN if depth in dataset.layers):
-        missed = (~recognised(dataset.sel(layers=layers, drop=True), layers)).sum("seed")
-        what = "networks of linear attention that are not named their steps"
-        findings += checks.equal("recognised", what, missed, 0, at={"layers": layers})
+        count = (~recognise(dataset.sel(layers=layers, drop=True), layers)).sum("seed")
+        quantity = "networks of linear attention whose steps are not named"
+        findings += checks.equal("recognised", quantity, count, 0, at={"layers": layers})
     return findings
 
 
 def figure(dataset: xr.Dataset):
-    """Fraction of variance unexplained against depth, one panel for each kind of network and size of inputs."""
+    """Draw the fraction of variance unexplained against depth, one panel for each network and size of inputs."""
     part = dataset.isel(step=-1, rho=-1, drop=True)
     names = [name for name in SHOWN if name in part.candidate]
-    shown = part[["fraction_unexplained"]].sel(candidate=names)
-    shown["fraction_unexplained_line"] = xr.full_like(shown.layers, STRICT, dtype=float)
-    drawn = ("fraction_unexplained", "fraction_unexplained_line", "log", (1e-5, 30.0))
+    table = part[["fraction_unexplained"]].sel(candidate=names)
+    table["fraction_unexplained_line"] = xr.full_like(table.layers, STRICT, dtype=float)
+    look = ("fraction_unexplained", "fraction_unexplained_line", "log", (1e-5, 30.0))
     rows = [
-        Panel(*drawn, {"network": str(kind), "input_scale": float(scale)})
+        Panel(*look, {"network": str(kind), "input_scale": float(scale)})
         for kind in part.network.values
         for scale in part.input_scale.values
     ]
-    found = panels(shown, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %")
-    found.axes[-1].set_xticks(dataset.layers.values)
-    return found
+    drawing = panels(table, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %")
+    drawing.axes[-1].set_xticks(dataset.layers.values)
+    return drawing
 
 
 OUTPUTS = {"bound": ("low", "high"), "input_scale": (1.0, 2.0)}

@@ -1,4 +1,4 @@
-"""Networks trained for a while, and how much of them each candidate algorithm leaves unexplained, near and far."""
+"""Fraction of the variance of trained networks that candidate algorithms leave unexplained, near and far."""
 
 import functools
 import json
@@ -26,11 +26,11 @@ RULE = VerdictRule(tolerance=0.01, resamples=500)
 
 
 def measure(point, *, key, learn=True, constructed=False):
-    """One cell: all seeds of one kind, depth and noise. ``constructed``: they take so many steps of descent."""
+    """One cell: all seeds of one kind, depth and noise. ``constructed``: networks are steps of gradient descent."""
     base = LinearRegression.convention("garg", dim=point.dim, length=2 * point.dim)
     task = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
     of_training, of_loss, of_judgement = jax.random.split(key, 3)
-    candidates, fitted = candidates_of(point.candidate, point.dim)
+    candidates, paths = candidates_of(point.candidate, point.dim)
     if constructed:
         shape = {"layers": point.layers, "dim": point.dim, "normalised": True, "half": True}
         descent = constructions.gradient_descent(algorithms.GradientDescent(0.5, **shape), answers="last")
@@ -41,35 +41,37 @@ def measure(point, *, key, learn=True, constructed=False):
         networks = transformers(point, task, key=of_training, learn=learn)
     best = algorithms.bayes_optimal(task)
 
-    def identified(seed):
-        how = {"key": jax.random.fold_in(of_loss, seed), "prompts": 4 * point.prompts}
-        loss, least = _layers.on_shared_prompts([networks[seed], best], task, **how)
-        own, fits, found = candidates, fitted, []
-        for scale in point.input_scale:
+    def identify_seed(seed):
+        models, loss_key = [networks[seed], best], jax.random.fold_in(of_loss, seed)
+        loss, least = _layers.on_shared_prompts(models, task, key=loss_key, prompts=4 * point.prompts)
+        # Parameters are fitted to the network on inputs like those of training alone.
+        current, free, tables = candidates, paths, []
+        for i, scale in enumerate(point.input_scale):
             inputs = GaussianInputs(jnp.asarray(scale**2, base.noise_variance.dtype))
-            scaled = eqx.tree_at(lambda t: t.inputs, task, inputs)
-            how = {"prompts": point.prompts, "fitting": point.fitting, "rule": RULE}
-            key = jax.random.fold_in(jax.random.fold_in(of_judgement, seed), len(found))
-            found.append(identify(networks[seed], own, scaled, fitted=fits, key=key, **how))
-            own, fits = with_values(own, fits, found[0]), {}  # fitted where the network was trained, and there alone
-        ends = [one.fraction_unexplained_interval.sel(bound=list(point.bound)) for one in found]
-        by_candidate = ("input_scale", "candidate")
-        return {
-            "loss_ratio": _layers.ratio(loss, least)[0],
-            "fraction_unexplained": (by_candidate, np.stack([one.fraction_unexplained for one in found])),
-            "fraction_unexplained_interval": (
-                (*by_candidate, "bound"),
-                np.stack([one.transpose("candidate", "bound") for one in ends]),
-            ),
-            "accepted": (by_candidate, np.stack([one.accepted for one in found])),
-            "among": (by_candidate, np.stack([one.among for one in found])),
-        }
+            table = identify(
+                networks[seed],
+                current,
+                eqx.tree_at(lambda t: t.inputs, task, inputs),
+                fitted=free,
+                key=jax.random.fold_in(jax.random.fold_in(of_judgement, seed), i),
+                prompts=point.prompts,
+                fitting=point.fitting,
+                rule=RULE,
+            )
+            tables.append(table)
+            current, free = with_values(current, free, table), {}
+        tables = [table.sel(bound=list(point.bound)) for table in tables]
+        row = {}
+        for name in ("fraction_unexplained", "fraction_unexplained_interval", "accepted", "among"):
+            dims = [dim for dim in ("candidate", "bound") if dim in tables[0][name].dims]
+            row[name] = (("input_scale", *dims), np.stack([table[name].transpose(*dims) for table in tables]))
+        return {"loss_ratio": _layers.ratio(loss, least)[0], **row}
 
-    return tabulated(identified, seed=point.seed)
+    return tabulated(identify_seed, seed=point.seed)
 
 
 def candidates_of(names, dim):
-    """The candidates of these names, and which of their parameters are fitted."""
+    """Candidates by name, and the paths of their fitted parameters."""
     shape = {"dim": dim, "normalised": True, "half": True}
     smoother = {"kernel": "softmax", "noise_variance": 0.0, "layers": 1, "dim": dim, "normalised": False}
 
@@ -77,7 +79,7 @@ def candidates_of(names, dim):
         before = jnp.pad(jnp.cumsum(prompt.y[:-1]), (1, 0))
         return before / jnp.maximum(jnp.arange(prompt.positions), 1).astype(before.dtype)
 
-    built = {
+    library = {
         "1 step": (lambda: algorithms.GradientDescent(0.5, layers=1, **shape), ["rate"]),
         "2 steps": (lambda: algorithms.GradientDescent(jnp.full(2, 0.5), layers=2, **shape), ["rate"]),
         "4 steps": (lambda: algorithms.GradientDescent(jnp.full(4, 0.5), layers=4, **shape), ["rate"]),
@@ -101,23 +103,25 @@ def candidates_of(names, dim):
         ),
         "mean of labels": (lambda: mean_of_labels, []),
     }
-    chosen = {name: built[name] for name in names}
-    return {name: make() for name, (make, _) in chosen.items()}, {n: paths for n, (_, paths) in chosen.items() if paths}
+    selection = {name: library[name] for name in names}
+    return {name: make() for name, (make, _) in selection.items()}, {
+        n: paths for n, (_, paths) in selection.items() if paths
+    }
 
 
-def with_values(candidates, fitted, found):
-    """The candidates with the parameters that were fitted."""
-    own = dict(candidates)
-    for name, paths in fitted.items():
-        numbers = json.loads(str(found.fitted_values.sel(candidate=name).item()))
+def with_values(candidates, paths_by_name, identification):
+    """Candidates with the fitted parameters of an identification."""
+    updates = dict(candidates)
+    for name, paths in paths_by_name.items():
+        numbers = json.loads(str(identification.fitted_values.sel(candidate=name).item()))
         for path in paths:
-            where = operator.attrgetter(path)
-            own[name] = eqx.tree_at(where, own[name], jnp.asarray(numbers[path], where(own[name]).dtype))
-    return own
+            leaf = operator.attrgetter(path)
+            updates[name] = eqx.tree_at(leaf, updates[name], jnp.asarray(numbers[path], leaf(updates[name]).dtype))
+    return updates
 
 
 def transformers(point, task, *, key, learn):
-    """One transformer for each seed; unless they ``learn``, as it is drawn."""
+    """One transformer for each seed, trained if they ``learn``."""
     of_weights, of_prompts = jax.random.split(key)
 
     shape = {"dim": point.dim, "width": point.width, "layers": point.layers, "positions": "none"}
@@ -128,9 +132,17 @@ def transformers(point, task, *, key, learn):
 
     members = icl.ensemble(build, seeds=list(point.seed), key=of_weights)
     if learn:
-        how = {"positions": "last", "sweep": Sweep(mode="map"), "record": Record([0], progress=False)}
-        how |= {"optimizer": optimizer(point.step, point.rate)}
-        members = icl.fit(members, task, steps=point.step, key=of_prompts, batch=point.batch, **how).members
+        members = icl.fit(
+            members,
+            task,
+            steps=point.step,
+            key=of_prompts,
+            batch=point.batch,
+            optimizer=optimizer(point.step, point.rate),
+            positions="last",
+            sweep=Sweep(mode="map"),
+            record=Record([0], progress=False),
+        ).members
     return {seed: members.member(i) for i, seed in enumerate(point.seed)}
 
 

@@ -18,70 +18,71 @@ from icllab.lab import Claim, Control, Finding, checks, estimates
 from icllab.lab.results import fixed_values
 from icllab.theory.posterior_integrals import shared_units
 
-# Hidden units that each context uses, and which h it has.
+# Hidden units of each context, and the number of its h.
 ARRANGEMENTS = {
     "apart": (((0,), 0), ((1, 2), 1)),
     "shared": (((0, 1), 0), ((0, 1), 1)),
     "crowded": (((0, 1), 0), ((0, 1), 1), ((0, 1), 2)),
     "repeated": (((0, 1), 0), ((0, 1), 0)),
 }
-MOST = 3  # contexts, and hidden units
+MOST = 3  # largest number of contexts, and of hidden units
 integrals = functools.cache(shared_units)  # arrangements have terms in common
 LARGEST = 0.05  # standard error of any number
 SIGMAS = 3.5  # some sixty numbers are compared: one in forty such checks is wrong by chance
 NAMES = {
     "learning_coefficient": "coefficient of the whole",
-    "additivity_gap": "the whole - its terms alone",
+    "additivity_gap": "coefficient of the whole - those of its terms",
     "contribution": "contribution of one context",
     "term_covariance": "covariance of two contexts",
 }
 
 
-def predicted(arrangement: str, dim: int, t: float, shared: bool = True) -> dict[str, float]:
-    """What is measured, by integrals; not ``shared``: as if all weights were separate."""
-    chosen = ARRANGEMENTS[arrangement]
-    alone, units = sum(integrals(1, len(own), dim, t).mean for own, _ in chosen), len(chosen[0][0])
+def integral_values(arrangement: str, dim: int, t: float, shared: bool = True) -> dict[str, float]:
+    """Measured quantities by integrals; unless ``shared``, as if all weights were separate."""
+    contexts = ARRANGEMENTS[arrangement]
+    separate, units = sum(integrals(1, len(hidden), dim, t).mean for hidden, _ in contexts), len(contexts[0][0])
     if arrangement == "apart":
-        total, one, covariance = alone, integrals(1, units, dim, t).mean, 0.0
+        total, contribution, covariance = separate, integrals(1, units, dim, t).mean, 0.0
     elif arrangement == "repeated":  # one context at twice the temperature, in two halves
         total, variance, _ = integrals(1, units, dim, 2 * t)
-        one, covariance = total / 2, variance / 4
+        contribution, covariance = total / 2, variance / 4
     else:
-        one, _, covariance = integrals(len(chosen), units, dim, t)
-        total = len(chosen) * one
-    total, covariance = (total, covariance) if shared else (alone, 0.0)
-    return dict(zip(NAMES, (total, total - alone, one, covariance), strict=True))
+        contribution, _, covariance = integrals(len(contexts), units, dim, t)
+        total = len(contexts) * contribution
+    total, covariance = (total, covariance) if shared else (separate, 0.0)
+    return dict(zip(NAMES, (total, total - separate, contribution, covariance), strict=True))
 
 
 def theory(dataset: xr.Dataset, shared: bool = True) -> xr.Dataset:
-    """The integrals at every temperature."""
+    """Integrals at every temperature."""
     dim, swept = int(fixed_values(dataset)["dim"]), {n: dataset[n].values.tolist() for n in ("arrangement", "nbeta")}
-    found = tabulated(lambda arrangement, nbeta: predicted(arrangement, dim, nbeta, shared), **swept)
-    return dataset.assign({f"{name}_theory": values for name, values in found.items()})
+    predictions = tabulated(lambda arrangement, nbeta: integral_values(arrangement, dim, nbeta, shared), **swept)
+    return dataset.assign({f"{name}_theory": values for name, values in predictions.items()})
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every number is the integral's; gaps and covariances have the signs that tell the arrangements apart."""
+    """Every quantity agrees with its integral; gaps and covariances have the predicted signs."""
     dataset, findings = dataset.isel(draws=-1, drop=True), []
-    found = {name: estimates.stored(dataset, name) for name in NAMES}
-    for name, what in NAMES.items():
+    sampled = {name: estimates.stored(dataset, name) for name in NAMES}
+    for name, quantity in NAMES.items():
         line = dataset[f"{name}_theory"]
-        findings += checks.agrees(name, what, found[name], line, largest_error=LARGEST, sigmas=SIGMAS)
-    there = [str(name) for name in dataset.arrangement.values]
-    less, together = [one for one in there if one in ("crowded", "repeated")], [one for one in there if one != "apart"]
-    gaps = found["additivity_gap"].sel(arrangement=less, nbeta=dataset.nbeta[-1].item())
-    covariance = found["term_covariance"].sel(arrangement=together).average("nbeta")
+        findings += checks.agrees(name, quantity, sampled[name], line, largest_error=LARGEST, sigmas=SIGMAS)
+    arrangements = [str(name) for name in dataset.arrangement.values]
+    crowded = [name for name in arrangements if name in ("crowded", "repeated")]
+    sharing = [name for name in arrangements if name != "apart"]
+    gaps = sampled["additivity_gap"].sel(arrangement=crowded, nbeta=dataset.nbeta[-1].item())
+    covariance = sampled["term_covariance"].sel(arrangement=sharing).average("nbeta")
     return [
         *findings,
         *checks.below("whole_is_less", NAMES["additivity_gap"], gaps, -0.25),
         *checks.above("covariance", "covariance of two contexts, mean over nbeta", covariance),
-        *checks.complete("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(there)),
+        *checks.complete("arrangements", "every arrangement", set(ARRANGEMENTS) <= set(arrangements)),
         *checks.complete("quiet", "no warning", float(dataset["sampler_warnings"].sum()) == 0),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """The gap and the covariance against nbeta; lines: the integrals."""
+    """Draw the gap and the covariance against nbeta; lines: the integrals."""
     rows = [Panel(name, f"{name}_theory") for name in ("additivity_gap", "term_covariance")]
     dataset = dataset.isel(draws=-1, drop=True)
     return panels(dataset, rows, x="nbeta", hue="arrangement", xscale="log", line_name="integral", columns=2)
@@ -104,7 +105,7 @@ claim = Claim(
         "contribution",
         "term_covariance",
         "sampler_warnings",
-        Quantity("additivity_gap", r"\hat\lambda - \sum_c\hat\lambda_c", "coefficient less its terms'"),
+        Quantity("additivity_gap", r"\hat\lambda - \sum_c\hat\lambda_c", "coefficient minus its terms'"),
     ),
     static=("draws", "arrangement", "nbeta"),
     fixed={"dim": 3, "chains": 32, "warm_up": 500},

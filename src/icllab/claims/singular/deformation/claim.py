@@ -1,14 +1,12 @@
-r"""A family of losses with two parameters, whose posterior changes phase abruptly here and gradually there.
+r"""A family of losses with two parameters, whose posterior changes phase abruptly or gradually.
 
 .. math:: L(x, y) = \frac{x^4}4 - \frac p2x^2 - qx + \frac12(x+1)^2\,|y|^2, \qquad y\in\mathbb R^d
 
-For :math:`p > 0` there are two wells near :math:`\pm\sqrt p`, of equal losses at q = 0. In the right one y is
-determined, near :math:`x = -1` it is not, so that free energies are equal at a tilt of order :math:`\frac{d\log n}{n}`.
-There the mean of x changes by :math:`J = E[x\mid x>0] - E[x\mid x<0]`, which tends to :math:`2\sqrt p` where the change
-is abrupt and falls as :math:`n^{-1/2}` where it is gradual.
+For :math:`p > 0` there are two wells near :math:`\pm\sqrt p`, of equal losses at q = 0. The right well determines y,
+near :math:`x = -1` y is free, so that free energies are equal at a tilt of order :math:`\frac{d\log n}{n}`. There the
+mean of x changes by :math:`J = E[x\mid x>0] - E[x\mid x<0]`, which tends to :math:`2\sqrt p` if the change is abrupt
+and falls as :math:`n^{-1/2}` if it is gradual.
 """
-
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -26,12 +24,12 @@ from icllab.theory.posterior_integrals import cusp, cusp_line
 SIDES = ("left", "right")
 LARGEST = 0.1  # nats: standard error of a difference of free energies
 SIGMAS = 3.5  # some forty numbers are compared
-CLEAR = 0.2  # how far from one half a share is that must be on the right side of it
-ABRUPT, GRADUAL = -0.1, -0.35  # exponents of J in n: above the first it is a jump, below the second it is none
+CLEAR = 0.2  # distance from one half of a share whose phase is clear
+ABRUPT, GRADUAL = -0.1, -0.35  # exponents of J in n: above the first the change is a jump, below the second gradual
 
 
 def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) -> xr.Dataset:
-    """Integrals at all points; ``free`` and ``over``: another number of directions y, another factor of n."""
+    """Integrals at all points; ``free``: number of directions y; ``over``: factor of n."""
     count = fixed_values(dataset)["free"] if free is None else free
 
     def both(split: float, tilt: float, samples: float, phase: str) -> dict[str, float]:
@@ -47,88 +45,94 @@ def theory(dataset: xr.Dataset, free: float | None = None, over: float = 1.0) ->
 
 
 def _gap(dataset: xr.Dataset, name: str) -> Estimate:
-    """Right less left."""
+    """Right phase minus left."""
     return between(dataset, name, "right", "left", "split", "tilt", "samples")
 
 
 def equal_shares(dataset: xr.Dataset, ending: str = "") -> tuple[Estimate, Estimate]:
-    """Tilt of equal shares and J there, over split and n; NaN where the tilts do not reach it."""
+    """Tilt of equal shares and J there, over split and n; NaN if the tilts do not reach it."""
 
-    def one(tilts: np.ndarray, gaps: np.ndarray, *others: np.ndarray) -> tuple[float, ...]:
+    def interpolate(tilts: np.ndarray, gaps: np.ndarray, *curves: np.ndarray) -> tuple[float, ...]:
         at = float(first_rise(tilts, -gaps))
         if not np.isfinite(at):
             return (np.nan,) * 4
         slope = abs(np.interp(at, tilts, np.gradient(gaps, tilts)))
-        error, jump, spread = (float(np.interp(at, tilts, values)) for values in others)
+        error, jump, spread = (float(np.interp(at, tilts, values)) for values in curves)
         return at, error / slope, jump, spread
 
     gap, places = (_gap(dataset, f"{name}{ending}") for name in ("phase_free_energy", "phase_place"))
     parts = (dataset.tilt, gap.value, gap.error, places.value, places.error)
     cores: list[list[str]] = [["tilt"]] * 5
-    found = xr.apply_ufunc(one, *parts, input_core_dims=cores, output_core_dims=[[]] * 4, vectorize=True)
-    return Estimate(*found[:2]), Estimate(*found[2:])
+    results = xr.apply_ufunc(interpolate, *parts, input_core_dims=cores, output_core_dims=[[]] * 4, vectorize=True)
+    return Estimate(*results[:2]), Estimate(*results[2:])
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The free energies, the sides of the diagram, its line, and how J changes with n."""
-    gap, known = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory").value
-    what, away = "right - left, sampled - the integrals", (gap - known).average("tilt")
-    findings = checks.agrees("gap", what, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
-    (at, jumps), (there, exact) = equal_shares(dataset), equal_shares(dataset, "_theory")
-    # Through the same tilts straight lines err alike.
-    what = "tilt of equal shares, sampled - the integrals'"
-    lines = checks.agrees("line", what, at - there.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
-    findings += [one for one, tilt in zip(lines, at.value.values.flat, strict=True) if np.isfinite(tilt)]
-    sampled, expected = (expit(-values) for values in (gap.value, known))
+    """Free energies, sides of the phase diagram, its line, and the exponent of J in n."""
+    gap, exact_gap = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory").value
+    quantity, away = "right - left, sampled - the integrals", (gap - exact_gap).average("tilt")
+    findings = checks.agrees("gap", quantity, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    (at, jumps), (exact_tilts, exact) = equal_shares(dataset), equal_shares(dataset, "_theory")
+    # Linear interpolation of both between the same tilts errs equally.
+    quantity = "tilt of equal shares, sampled - the integrals'"
+    lines = checks.agrees("line", quantity, at - exact_tilts.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
+    findings += [finding for finding, tilt in zip(lines, at.value.values.flat, strict=True) if np.isfinite(tilt)]
+    sampled, expected = (expit(-values) for values in (gap.value, exact_gap))
     clear = np.abs(expected - 0.5) > CLEAR
     wrong = int((((sampled > 0.5) != (expected > 0.5)) & clear).sum())
     findings += checks.equal("phases", f"points in the wrong phase, of {int(clear.sum())} that are clear", wrong, 0)
     quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
-    warned = checks.complete("warnings", "at most one run in ten warns", quiet)
-    return [*findings, *_exponents(jumps, exact), *warned]
+    condition = checks.complete("warnings", "at most one run in ten warns", quiet)
+    return [*findings, *_exponents(jumps, exact), *condition]
 
 
 def exponent(n: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
-    """Of n, by least squares on logarithms, and its standard error."""
-    there = np.isfinite(values)
-    if there.sum() < 3:
+    """Exponent of n by least squares on logarithms, and its standard error."""
+    finite = np.isfinite(values)
+    if finite.sum() < 3:
         return np.nan, np.nan
-    x = np.log(n[there]) - np.log(n[there]).mean()
+    x = np.log(n[finite]) - np.log(n[finite]).mean()
     weight = x / (x @ x)
-    return float(weight @ np.log(values[there])), float(np.sqrt(weight**2 @ (errors[there] / values[there]) ** 2))
+    return float(weight @ np.log(values[finite])), float(np.sqrt(weight**2 @ (errors[finite] / values[finite]) ** 2))
 
 
 def _exponents(jumps: Estimate, exact: Estimate) -> list[Finding]:
-    """Abrupt where p > 0, gradual where p < 0; both signs are needed."""
+    """Abrupt for p > 0, gradual for p < 0."""
     n, split = jumps.value.samples.astype(float), jumps.value.split
-    how: dict[str, Any] = {"input_core_dims": [["samples"]] * 3, "output_core_dims": [[], []], "vectorize": True}
-    found, known = (Estimate(*xr.apply_ufunc(exponent, n, one.value, one.error, **how)) for one in (jumps, exact))
-    there, what = np.isfinite(found.value + known.value), "exponent of J in n"
-    some, line = found.sel(split=there), known.value.sel(split=there)
-    both = bool((split >= 1).any() and (split < 0).any() and len(n) > 2)
+
+    def fit(jump: Estimate) -> Estimate:
+        parts, cores = (n, jump.value, jump.error), [["samples"]] * 3
+        return Estimate(
+            *xr.apply_ufunc(exponent, *parts, input_core_dims=cores, output_core_dims=[[], []], vectorize=True)
+        )
+
+    exponents, exact_exponents = fit(jumps), fit(exact)
+    finite, quantity = np.isfinite(exponents.value + exact_exponents.value), "exponent of J in n"
+    selection, line = exponents.sel(split=finite), exact_exponents.value.sel(split=finite)
+    complete = bool((split >= 1).any() and (split < 0).any() and len(n) > 2)
     return [
-        *checks.agrees("exponent", what, some, line, largest_error=0.03, sigmas=SIGMAS),
-        *checks.above("abrupt", what, found.sel(split=there & (split >= 1)), ABRUPT),
-        *checks.below("gradual", what, found.sel(split=there & (split < 0)), GRADUAL),
-        *checks.complete("splits", "p of both signs, at three n", both),
+        *checks.agrees("exponent", quantity, selection, line, largest_error=0.03, sigmas=SIGMAS),
+        *checks.above("abrupt", quantity, exponents.sel(split=finite & (split >= 1)), ABRUPT),
+        *checks.below("gradual", quantity, exponents.sel(split=finite & (split < 0)), GRADUAL),
+        *checks.complete("splits", "p of both signs, at three n", complete),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """Shares over the tilt at the second n; tilts of equal shares and J against n. Lines: the integrals."""
-    shown, middle = dataset[["equal_tilt_theory"]], dataset.samples[:2][-1].item()
-    for ending, drawn in (("", ""), ("_theory", "_line")):
+    """Draw shares over the tilt at the second n, tilts of equal shares and J against n; lines: the integrals."""
+    table, middle = dataset[["equal_tilt_theory"]], dataset.samples[:2][-1].item()
+    for ending, suffix in (("", ""), ("_theory", "_line")):
         at, jump = equal_shares(dataset, ending)
         share = xr.apply_ufunc(expit, -_gap(dataset, f"phase_free_energy{ending}").value.sel(samples=middle, drop=True))
-        shown = shown.assign({f"right_share{drawn}": share, f"phase_jump{drawn}": jump.value})
+        table = table.assign({f"right_share{suffix}": share, f"phase_jump{suffix}": jump.value})
         if not ending:
-            shown = shown.assign(equal_tilt=at.value, equal_tilt_error=at.error, phase_jump_error=jump.error)
+            table = table.assign(equal_tilt=at.value, equal_tilt_error=at.error, phase_jump_error=jump.error)
     rows = [
         Panel("right_share", "right_share_line", x="tilt"),
         Panel("equal_tilt", "equal_tilt_theory", x="samples", xscale="log"),
         Panel("phase_jump", "phase_jump_line", x="samples", xscale="log", yscale="log"),
     ]
-    return panels(shown, rows, x="tilt", hue="split", line_name="integrals", columns=3)
+    return panels(table, rows, x="tilt", hue="split", line_name="integrals", columns=3)
 
 
 N, TILTS = (30, 100, 300, 1000), tuple(round(-0.1 + 0.025 * i, 3) for i in range(13))

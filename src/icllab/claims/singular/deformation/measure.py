@@ -1,4 +1,4 @@
-"""Sampled free energies of both halves of the cusp, and the mean of x there, at all n of one annealing each."""
+"""Sampled free energies of both halves of the cusp and the mean of x there, at all n by one annealing each."""
 
 import equinox as eqx
 import jax
@@ -12,17 +12,17 @@ VERSION = 1
 
 
 class Wells(eqx.Module):
-    """The cusp in x; y is determined in the right well, and with ``even`` as much in the left one."""
+    """The cusp in x; the right well determines y, and with ``even`` the left well as much."""
 
     tilt: jax.Array
     split: jax.Array
     even: bool = eqx.field(static=True)
 
     def __call__(self, w):
-        """The loss at x and y."""
+        """Loss at x and y."""
         x, y = w
-        held = x**2 if self.even else (x + 1) ** 2
-        return x**4 / 4 - self.split * x**2 / 2 - self.tilt * x + held * jnp.sum(y**2) / 2
+        stiffness = x**2 if self.even else (x + 1) ** 2
+        return x**4 / 4 - self.split * x**2 / 2 - self.tilt * x + stiffness * jnp.sum(y**2) / 2
 
 
 class Half(eqx.Module):
@@ -31,21 +31,21 @@ class Half(eqx.Module):
     sign: jax.Array
 
     def __call__(self, w):
-        """Whether a point is there."""
+        """Is a point in the half?"""
         return self.sign * w[0] > 0
 
 
 def place(w):
-    """x."""
+    """The coordinate x."""
     return w[0]
 
 
 def measure(point, *, key, even=False, scale=1.0):
     """One cell: at every tilt both halves. ``scale``: factor of the split."""
 
-    def sampled(tilt, phase):
+    def anneal(tilt, phase):
         side = SIDES.index(phase)
-        found = free_energy(
+        energies = free_energy(
             Wells(jnp.asarray(float(tilt)), jnp.asarray(scale * point.split), even),
             (jnp.zeros(()), jnp.zeros(point.free)),
             nbeta=point.samples,
@@ -56,10 +56,10 @@ def measure(point, *, key, even=False, scale=1.0):
         )
         names = {"free_energy": "phase_free_energy", "observed": "phase_place"}
         by_n = {
-            f"{name}{end}": (("samples",), found[f"{source}{end}"].values.reshape(-1))
+            f"{name}{end}": (("samples",), energies[f"{source}{end}"].values.reshape(-1))
             for source, name in names.items()
             for end in ("", "_error")
         }
-        return {**by_n, "annealing_warnings": len(found.attrs["warnings"])}
+        return {**by_n, "annealing_warnings": len(energies.attrs["warnings"])}
 
-    return tabulated(sampled, tilt=point.tilt, phase=point.phase)
+    return tabulated(anneal, tilt=point.tilt, phase=point.phase)

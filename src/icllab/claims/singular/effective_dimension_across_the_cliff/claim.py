@@ -1,16 +1,15 @@
-r"""Effective dimension where structure is acquired: induction heads, ranks of linear attention, a small network.
+r"""Effective dimension while structure is acquired: induction heads, ranks of linear attention, a small network.
 
-At a checkpoint :math:`w_t` the divergence of what is answered elsewhere from what is answered there,
+At a checkpoint :math:`w_t` the divergence of the answers at w from those at :math:`w_t`,
 
 .. math:: K_t(w) = E\,\mathrm{KL}\bigl(p_{w_t}\Vert p_w\bigr), \qquad F_t = \nabla^2K_t(w_t),
 
-has its minimum at :math:`w_t`, wherever the loss is going. The effective dimension at the resolution
+has its minimum at :math:`w_t`, whatever the slope of the loss. The effective dimension at the resolution
 :math:`\rho = \gamma/n\beta` is :math:`\operatorname{tr}F_t(F_t+\rho)^{-1}`, and the coefficient
 :math:`n\beta\,E[K_t]` under :math:`\exp(-n\beta K_t - \frac\gamma2|w-w_t|^2)` is half of it where :math:`K_t` is
-quadratic as far as that reaches. ``landscape``: three strengths in closed form. ``head``: the same strengths, trained
-on prompts with random items. ``attention``: linear attention, whose ranks are learned one after the other.
-``network``: two layers of attention with a linear readout, 1440 weights. Derived: docs/abrupt-learning.md, What the
-answers depend on.
+quadratic at that scale. ``landscape``: three strengths in closed form. ``head``: the same strengths, trained on prompts
+with random items. ``attention``: linear attention, which learns its ranks in sequence. ``network``: two layers of
+attention with a linear readout, 1440 weights. Derived: docs/abrupt-learning.md, What the answers depend on.
 """
 
 from typing import Any
@@ -30,24 +29,24 @@ STRENGTHS = ("beta", "alpha", "xi")
 NETWORK_PAIRS = 3
 MODELS = ("landscape", "head", "attention", "network")
 BEFORE, AFTER, LATE = 0, 1, 2  # stages of all but linear attention, whose stages are its ranks
-TOP, FOOT = 0.9, 0.25  # of ln N: before is half-way to the first, after is at the second, late at the end
-FALLEN = 0.9  # of the dimension after the cliff, at most, is left late
-GAINED = 0.25  # dimensions, at least, at every resolution
-FINEST = 0.001  # resolution at which dimensions of logits are judged: below it most of all weights are seen
-AGREE = 0.1  # of the effective dimension: how near twice the coefficient by quadrature is to it
-REMAINDER = 0.03  # of the coefficient: what the expansion in 1 / log nbeta leaves out, at most
-SOUND = 0.9  # of the sampled coefficients of a rank warn of nothing, at least
-LARGEST = 0.02  # standard error of a sampled coefficient, as a share of it
+TOP, FOOT = 0.9, 0.25  # losses over ln N: before is half-way to the first, after is at the second, late at the end
+FALLEN = 0.9  # largest ratio of the dimension late to that after the cliff
+GAINED = 0.25  # least gain of dimensions, at every resolution
+FINEST = 0.001  # finest resolution for dimensions of logits: below it most weights count
+AGREE = 0.1  # relative margin of twice the coefficient by quadrature around the effective dimension
+REMAINDER = 0.03  # largest relative remainder of the expansion in 1 / log nbeta
+SOUND = 0.9  # least fraction of the sampled coefficients of a rank without a warning
+LARGEST = 0.02  # relative standard error of a sampled coefficient
 ROUNDING = 1e-9
 
 
 def theory(dataset: xr.Dataset, counted: str = "answers", half: bool = False) -> xr.Dataset:
-    """Effective dimensions of the landscape, ``counted`` for its answers or its loss, and coefficients of all ranks.
+    """Effective dimensions of the landscape, ``counted`` by its answers or its loss, and coefficients of all ranks.
 
     ``half``: every weight counts a half, whatever the rank.
     """
-    fixed = fixed_values(dataset)
-    sizes: dict[str, Any] = {"pairs": fixed["pairs"], "labels": fixed["label_count"]}
+    parameters = fixed_values(dataset)
+    sizes: dict[str, Any] = {"pairs": parameters["pairs"], "labels": parameters["label_count"]}
     matrix = {"answers": induction_landscape.fisher_information, "loss": induction_landscape.hessian}[counted]
 
     def dimensions(w: np.ndarray) -> np.ndarray:
@@ -56,15 +55,23 @@ def theory(dataset: xr.Dataset, counted: str = "answers", half: bool = False) ->
         steep = np.clip(np.linalg.eigvalsh(matrix(*w, **sizes)), 0, None)
         return (steep / (steep + dataset.resolution.values[:, None])).sum(1)
 
-    how: dict[str, Any] = {"input_core_dims": [["strength"]], "output_core_dims": [["resolution"]], "vectorize": True}
-    found = xr.apply_ufunc(dimensions, dataset["strengths"].sel(strength=list(STRENGTHS)), **how)
-    found = found.assign_coords(resolution=dataset.resolution).where(dataset.model == "landscape")
-    shape = (fixed["dim"], fixed["key_width"], fixed["dim"])
+    predictions = xr.apply_ufunc(
+        dimensions,
+        dataset["strengths"].sel(strength=list(STRENGTHS)),
+        input_core_dims=[["strength"]],
+        output_core_dims=[["resolution"]],
+        vectorize=True,
+    )
+    predictions = predictions.assign_coords(resolution=dataset.resolution).where(dataset.model == "landscape")
+    shape = (parameters["dim"], parameters["key_width"], parameters["dim"])
     ranks = [reduced_rank_stratum(*shape, rank, rank_in=rank, rank_out=rank) for rank in _ranks(dataset)]
-    known = xr.DataArray([one.at(fixed["nbeta"]) for one in ranks], {"stage": _ranks(dataset)}, "stage")
-    known = known * 0 + fixed["dim"] * fixed["key_width"] if half else known
-    known = known.reindex_like(dataset.stage).where(dataset.model == "attention")
-    return dataset.assign(effective_dimension_theory=found, learning_coefficient_theory=known)
+    coefficients = xr.DataArray(
+        [coefficient.at(parameters["nbeta"]) for coefficient in ranks], {"stage": _ranks(dataset)}, "stage"
+    )
+    if half:
+        coefficients = xr.full_like(coefficients, parameters["dim"] * parameters["key_width"])
+    coefficients = coefficients.reindex_like(dataset.stage).where(dataset.model == "attention")
+    return dataset.assign(effective_dimension_theory=predictions, learning_coefficient_theory=coefficients)
 
 
 def _ranks(dataset: xr.Dataset) -> list[int]:
@@ -72,95 +79,99 @@ def _ranks(dataset: xr.Dataset) -> list[int]:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Heads gain dimensions and late lose some, as a network does; linear attention has the coefficients of ranks."""
-    there, findings = dataset.model.values.tolist(), []
+    """Heads gain dimensions and late lose some, as does a network; linear attention has the coefficients of ranks."""
+    models, findings = dataset.model.values.tolist(), []
     for name in ("landscape", "head"):
-        findings += _head(dataset.sel(model=name, drop=True), name) if name in there else []
-    findings += _ranks_climbed(dataset.sel(model="attention", drop=True)) if "attention" in there else []
-    findings += _network(dataset.sel(model="network", drop=True)) if "network" in there else []
-    return [*findings, *checks.complete("models", "heads, linear attention and a network", len(there) == len(MODELS))]
+        findings += _head(dataset.sel(model=name, drop=True), name) if name in models else []
+    findings += _ranks_climbed(dataset.sel(model="attention", drop=True)) if "attention" in models else []
+    findings += _network(dataset.sel(model="network", drop=True)) if "network" in models else []
+    return [*findings, *checks.complete("models", "heads, linear attention and a network", len(models) == len(MODELS))]
 
 
 def _head(part: xr.Dataset, name: str) -> list[Finding]:
     """More dimensions after the cliff than before, and fewer late; quadrature and curvature agree."""
     at, dimension = {"model": name}, part["effective_dimension"]
     before, after, late = (dimension.sel(stage=stage, drop=True) for stage in (BEFORE, AFTER, LATE))
-    what = "effective dimension after the cliff - before"
-    findings = checks.above("rise", what, estimates.mean(after - before), GAINED, at=at)
+    quantity = "effective dimension after the cliff - before"
+    findings = checks.above("rise", quantity, estimates.mean(after - before), GAINED, at=at)
     findings += checks.below(
         "fall", "effective dimension late / after", estimates.geometric_mean(late / after), FALLEN, at=at
     )
-    both = part.sel(stage=[BEFORE, AFTER])
+    early = part.sel(stage=[BEFORE, AFTER])
     if name == "landscape":
-        known = both["effective_dimension_theory"]
-        apart = abs(both["effective_dimension"] / known - 1).max("seed")
-        what = "effective dimension by derivatives / closed form, less one"
-        findings += checks.below("closed_form", what, Estimate(apart, 0.0), 1e-4, at=at)
-        flat = Estimate(both["flat_share"].max("seed"), 0.0)
+        closed_form = early["effective_dimension_theory"]
+        deviation = abs(early["effective_dimension"] / closed_form - 1).max("seed")
+        quantity = "effective dimension by derivatives / closed form, less one"
+        findings += checks.below("closed_form", quantity, Estimate(deviation, 0.0), 1e-4, at=at)
+        flat = Estimate(early["flat_share"].max("seed"), 0.0)
         findings += checks.below("two_numbers", "least eigenvalue / largest", flat, ROUNDING, at=at)
-    twice = 2 * both["resolved_coefficient"] / both["effective_dimension"]
-    error = (2 * both["resolved_coefficient_error"] / both["effective_dimension"]).max("seed")
+    twice = 2 * early["resolved_coefficient"] / early["effective_dimension"]
+    error = (2 * early["resolved_coefficient_error"] / early["effective_dimension"]).max("seed")
     ratio = Estimate(twice.mean("seed"), error)
-    what = "twice the coefficient by quadrature / effective dimension"
-    findings += checks.near("quadrature", what, ratio, 1.0, margin=AGREE, at=at)
-    quiet = bool((both["sampler_warnings"] == 0).all())
-    return [*findings, *checks.complete("quiet", "the quadrature warns of nothing", quiet, at=at)]
+    quantity = "twice the coefficient by quadrature / effective dimension"
+    findings += checks.near("quadrature", quantity, ratio, 1.0, margin=AGREE, at=at)
+    quiet = bool((early["sampler_warnings"] == 0).all())
+    return [*findings, *checks.complete("quiet", "no warning of the quadrature", quiet, at=at)]
 
 
 def _ranks_climbed(part: xr.Dataset) -> list[Finding]:
-    """On each plateau so many ranks, and the coefficient of that stratum."""
+    """Each plateau has its rank, and the coefficient of that stratum."""
     part = part.sel(stage=_ranks(part))
-    known, at, sound = part["learning_coefficient_theory"], {"model": "attention"}, part["sampler_warnings"] == 0
+    exact, at, sound = part["learning_coefficient_theory"], {"model": "attention"}, part["sampler_warnings"] == 0
     lower, upper = part["learned_rank"].min("seed"), part["learned_rank"].max("seed")
     findings = checks.equal("rank", "least rank on the plateau", lower, part.stage.astype(float), at=at)
     findings += checks.equal("rank_most", "largest rank on the plateau", upper, part.stage.astype(float), at=at)
     enough = bool((sound.mean("seed") >= SOUND).all())
     part = part.isel(seed=sound.all("stage").values)  # a seed with an estimate that warns is left out
     if part.sizes["seed"] < 2:
-        return [*findings, *checks.complete("quiet", "estimates that warn of nothing", False, at=at)]
-    found = estimates.mean(part["learning_coefficient"])
-    own = estimates.stored(part, "learning_coefficient").average("seed")
-    larger = found.error >= own.error
-    left_out = REMAINDER * known / checks.SIGMAS
+        return [*findings, *checks.complete("quiet", "estimates without a warning", False, at=at)]
+    estimate = estimates.mean(part["learning_coefficient"])
+    within_chains = estimates.stored(part, "learning_coefficient").average("seed")
+    larger = estimate.error >= within_chains.error
+    left_out = REMAINDER * exact / checks.SIGMAS
     sampled = Estimate(
-        found.value, xr.where(larger, found.error, own.error) + left_out, freedom=found.freedom.where(larger, np.inf)
+        estimate.value,
+        xr.where(larger, estimate.error, within_chains.error) + left_out,
+        freedom=estimate.freedom.where(larger, np.inf),
     )
-    what = "sampled coefficient (3 % left to the expansion)"
-    findings += checks.agrees("coefficient", what, sampled, known, largest_error=LARGEST * known + left_out, at=at)
+    quantity = "sampled coefficient (3 % left to the expansion)"
+    findings += checks.agrees("coefficient", quantity, sampled, exact, largest_error=LARGEST * exact + left_out, at=at)
     steps = estimates.mean(part["learning_coefficient"].diff("stage"))
     findings += checks.above("step", "coefficient less that of one rank fewer", steps, at=at)
-    what = "at least nine in ten estimates of every rank warn of nothing"
-    return [*findings, *checks.complete("quiet", what, enough, at=at)]
+    quantity = "no warning in nine of ten estimates of every rank"
+    return [*findings, *checks.complete("quiet", quantity, enough, at=at)]
 
 
 def _network(part: xr.Dataset) -> list[Finding]:
-    """Fewer dimensions late; and of its logits more after the jump than before."""
-    at, learned = {"model": "network"}, part["label_loss"].sel(stage=LATE, drop=True) < np.log(NETWORK_PAIRS) * FOOT
-    findings = checks.complete("learned", "every network has learned the task", bool(learned.all()), at=at)
+    """The network has fewer dimensions late; its logits have more after the jump than before."""
+    at, success = {"model": "network"}, part["label_loss"].sel(stage=LATE, drop=True) < np.log(NETWORK_PAIRS) * FOOT
+    findings = checks.complete("learned", "every network has learned the task", bool(success.all()), at=at)
     before, after, late = (part.sel(stage=stage, drop=True) for stage in (BEFORE, AFTER, LATE))
-    lost = estimates.geometric_mean(late["effective_dimension"] / after["effective_dimension"])
-    seen = part.resolution.values >= FINEST
-    gained = estimates.geometric_mean((after["logit_dimension"] / before["logit_dimension"]).sel(resolution=seen))
+    ratio = estimates.geometric_mean(late["effective_dimension"] / after["effective_dimension"])
+    coarse = part.resolution.values >= FINEST
+    gain = estimates.geometric_mean((after["logit_dimension"] / before["logit_dimension"]).sel(resolution=coarse))
     return [
         *findings,
-        *checks.below("fall", "effective dimension late / after", lost, FALLEN, at=at),
-        *checks.above("logits", "effective dimension of the logits after the jump / before", gained, 1.0, at=at),
+        *checks.below("fall", "effective dimension late / after", ratio, FALLEN, at=at),
+        *checks.above("logits", "effective dimension of the logits after the jump / before", gain, 1.0, at=at),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """The effective dimension against the resolution at each stage; of linear attention alone, coefficients by rank."""
+    """Draw the effective dimension against the resolution by stage, or coefficients of linear attention by rank."""
     names = {BEFORE: "before", AFTER: "after", LATE: "late"}
-    some = [name for name in ("landscape", "head", "network") if name in dataset.model.values]
-    if not some:
+    models = [name for name in ("landscape", "head", "network") if name in dataset.model.values]
+    if not models:
         ranks = dataset.assign(learning_coefficient_line=dataset["learning_coefficient_theory"])
         return panels(ranks, [Panel("learning_coefficient", "learning_coefficient_line")], x="stage", hue="model")
-    part = dataset.sel(model=some, stage=list(names)).assign_coords(stage=list(names.values()))
-    shown = part[["effective_dimension"]].assign(
+    part = dataset.sel(model=models, stage=list(names)).assign_coords(stage=list(names.values()))
+    table = part[["effective_dimension"]].assign(
         effective_dimension_line=part["effective_dimension_theory"].mean("seed")
     )
-    rows = [Panel("effective_dimension", "effective_dimension_line", yscale="log", at={"model": name}) for name in some]
-    return panels(shown.assign_attrs(dataset.attrs), rows, x="resolution", xscale="log", hue="stage")
+    rows = [
+        Panel("effective_dimension", "effective_dimension_line", yscale="log", at={"model": name}) for name in models
+    ]
+    return panels(table.assign_attrs(dataset.attrs), rows, x="resolution", xscale="log", hue="stage")
 
 
 COMMON = {"strength": STRENGTHS, "stage": (0, 1, 2, 3), "resolution": (0.1, 0.01, 0.001, 0.0001)}

@@ -1,4 +1,4 @@
-"""Answers as functions of strengths or weights, their divergence from those at a point, and its curvature."""
+"""Answers as functions of strengths or weights, their divergence from a reference, and its curvature."""
 
 import equinox as eqx
 import jax
@@ -10,15 +10,15 @@ from icllab.models.induction.minimal_head import MinimalHead
 
 
 class Landscape(eqx.Module):
-    """Log-probabilities of labels in the landscape, [1, label]: the right one first, then those of the context."""
+    """Log-probabilities of labels in the landscape, [1, label]: the target first, then the labels of the context."""
 
     pairs: int = eqx.field(static=True)
     labels: int = eqx.field(static=True)
 
     def __call__(self, w):
         """Attention of the query over its 2N + 1 tokens, written out."""
-        stored = jax.nn.softmax(jnp.zeros(self.pairs + 1).at[0].set(w[0]))[0]
-        attention = jax.nn.softmax(jnp.zeros(2 * self.pairs + 1).at[1].set(w[1] * stored))
+        weight = jax.nn.softmax(jnp.zeros(self.pairs + 1).at[0].set(w[0]))[0]
+        attention = jax.nn.softmax(jnp.zeros(2 * self.pairs + 1).at[1].set(w[1] * weight))
         read = jnp.zeros(self.labels).at[: self.pairs].set(attention[1::2])
         return jax.nn.log_softmax(w[2] * read)[None]
 
@@ -27,62 +27,62 @@ class Head(eqx.Module):
     """Log-probabilities of a :class:`MinimalHead` on prompts, [prompt, label], from inner products with the query."""
 
     overlaps: jax.Array
-    shown: jax.Array
+    codes: jax.Array
     target: jax.Array
 
     @classmethod
     def of(cls, prompts, labels):
-        """What a head without a preference for labels sees of the prompts."""
+        """Overlaps, label codes and targets of prompts, for a head without a preference for labels."""
         content = jax.vmap(lambda prompt: prompt.content())(prompts)
         overlaps = jnp.einsum("pid,pd->pi", content, content[:, -1])
         return cls(overlaps, jax.nn.one_hot(prompts.labels[:, :-1], labels), prompts.labels[:, -1])
 
     def __call__(self, w):
-        """As :meth:`MinimalHead.trace` of strengths w without the contents."""
+        """Answers of :class:`MinimalHead` at strengths w, from overlaps alone."""
         tokens = self.overlaps.shape[1]
         sees = jnp.asarray(np.tril(np.ones((tokens, tokens), bool)))
         before = jnp.where(sees, w[0] * jnp.asarray(np.eye(tokens, k=-1), w.dtype), -jnp.inf)
         pattern = jax.nn.softmax(before, axis=1)
 
-        def one(prompt):  # prompt by prompt: a quadrature has thousands of strengths side by side
-            overlaps, shown = prompt
+        def log_probabilities(prompt):  # prompt by prompt: a quadrature has thousands of strengths side by side
+            overlaps, codes = prompt
             attention = jax.nn.softmax(w[1] * (pattern @ overlaps))
-            return jax.nn.log_softmax(w[2] * (attention[1::2] @ shown))
+            return jax.nn.log_softmax(w[2] * (attention[1::2] @ codes))
 
-        return jax.lax.map(one, (self.overlaps, self.shown))
+        return jax.lax.map(log_probabilities, (self.overlaps, self.codes))
 
     def loss(self, w):
-        """Cross-entropy of the right label."""
+        """Cross-entropy of the target label."""
         return -jnp.mean(jnp.take_along_axis(self(w), self.target[:, None], axis=1))
 
     def model(self, w):
         """The head of these strengths."""
-        return MinimalHead.reading(labels=self.shown.shape[2], beta1=w[0], alpha=w[1], xi=w[2])
+        return MinimalHead.reading(labels=self.codes.shape[2], beta1=w[0], alpha=w[1], xi=w[2])
 
 
 @eqx.filter_jit
 def information(answers, w):
-    """The Fisher matrix of log-probabilities [prompt, label] at w, a mean over prompts."""
+    """Fisher matrix of log-probabilities [prompt, label] at w, a mean over prompts."""
     slopes = jax.jacfwd(answers)(w)
     return jnp.einsum("pl,pli,plj->ij", jnp.exp(answers(w)), slopes, slopes) / slopes.shape[0]
 
 
 class Turned(eqx.Module):
-    """The divergence from the answers at a point, in coordinates along the eigenvectors there."""
+    """Divergence from reference answers, in coordinates along the eigenvectors at their point."""
 
     answers: eqx.Module
     at: jax.Array
     axes: jax.Array
-    own: jax.Array
+    reference: jax.Array
 
     def __call__(self, u):
-        """The mean over prompts of KL(own || there)."""
-        there = self.answers(self.at + self.axes @ u)  # pyright: ignore[reportCallIssue]
-        return jnp.mean(jnp.sum(jnp.exp(self.own) * (self.own - there), axis=1))
+        """Mean over prompts of KL(reference || answers at u)."""
+        answers = self.answers(self.at + self.axes @ u)  # pyright: ignore[reportCallIssue]
+        return jnp.mean(jnp.sum(jnp.exp(self.reference) * (self.reference - answers), axis=1))
 
     @property
     def observed(self):
-        """The same as a vector of one."""
+        """The divergence as a vector of one element."""
         return eqx.Partial(_vector, self)
 
 
@@ -91,8 +91,8 @@ def _vector(divergence, u):
 
 
 @eqx.filter_jit
-def descended(answers, start, rate, steps):
-    """Gradient descent on the loss of all prompts: strengths and losses at every step."""
+def descend(answers, start, rate, steps):
+    """Strengths and losses at every step of gradient descent on the loss of all prompts."""
 
     def step(w, _):
         loss, slope = jax.value_and_grad(answers.loss)(w)
@@ -103,23 +103,25 @@ def descended(answers, start, rate, steps):
 
 @eqx.filter_jit
 def mean_loss(network, task, prompts):
-    """The task's loss, the mean over prompts."""
+    """Mean of the task's loss over prompts."""
     return jnp.mean(jax.vmap(lambda prompt: task.loss(network.trace(prompt).prediction, prompt)[-1])(prompts))
 
 
 @eqx.filter_jit
 def rows(network, prompts):
-    r"""Of all weights: rows whose products :math:`R^\top R` are the Fisher matrix of the answers, and the metric of the
-    logits less their mean. The nonzero eigenvalues are those of :math:`RR^\top`."""
-    params, rest = eqx.partition(network, eqx.is_inexact_array)
+    r"""Rows R over all weights: :math:`R^\top R` is the Fisher matrix of the answers, or the metric of centred logits.
+
+    The nonzero eigenvalues are those of :math:`RR^\top`.
+    """
+    params, static = eqx.partition(network, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(params)
 
-    def one(prompt):
+    def prompt_rows(prompt):
         def logits(w):
-            return eqx.combine(unravel(w), rest).trace(prompt).prediction[-1]
+            return eqx.combine(unravel(w), static).trace(prompt).prediction[-1]
 
         slopes, chance = jax.jacrev(logits)(flat), jax.nn.softmax(logits(flat))
         return jnp.sqrt(chance)[:, None] * (slopes - (chance @ slopes)[None]), slopes - slopes.mean(0, keepdims=True)
 
     count = prompts.labels.shape[0]
-    return tuple(found.reshape(-1, flat.size) / count**0.5 for found in jax.lax.map(one, prompts))
+    return tuple(block.reshape(-1, flat.size) / count**0.5 for block in jax.lax.map(prompt_rows, prompts))

@@ -1,4 +1,4 @@
-"""Checkpoints of four models before and after they learn: curvature of their answers, and coefficients there."""
+"""Curvature of the answers and learning coefficients of four models at checkpoints before and after they learn."""
 
 import functools
 
@@ -8,6 +8,7 @@ import numpy as np
 import optax
 
 import icllab as icl
+from icllab.claims.singular._linear_attention import estimate_row
 from icllab.claims.singular.effective_dimension_across_the_cliff import divergences, ranks
 from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
     FOOT,
@@ -50,20 +51,23 @@ def measure(point, *, key, formed=0.0, together=False, logits=False):
         "sampler_rhat": ("stage",),
         "sampler_warnings": ("stage",),
     }
-    of = {"landscape": landscape, "head": head, "attention": attention, "network": network}
-    how = {"landscape": {"formed": formed}, "head": {"formed": formed}, "attention": {"together": together}}
-    how |= {"network": {"logits": logits}}
+    model = {
+        "landscape": functools.partial(landscape, formed=formed),
+        "head": functools.partial(head, formed=formed),
+        "attention": functools.partial(attention, together=together),
+        "network": functools.partial(network, logits=logits),
+    }[point.model]
     columns = [STRENGTHS.index(name) for name in point.strength]
 
     def at(seed):
-        own = jax.random.fold_in(jax.random.fold_in(key, MODELS.index(point.model)), seed)
-        found = of[point.model](point, seed, own, **how[point.model])
+        seed_key = jax.random.fold_in(jax.random.fold_in(key, MODELS.index(point.model)), seed)
+        checkpoints = model(point, seed, seed_key)
         whole = {}
         for name, dims in shapes.items():
             rows = np.full([len(getattr(point, dim)) for dim in dims], np.nan)
             for i, stage in enumerate(point.stage):
-                if stage in found and name in found[stage]:
-                    value = np.asarray(found[stage][name], float)
+                if stage in checkpoints and name in checkpoints[stage]:
+                    value = np.asarray(checkpoints[stage][name], float)
                     rows[i] = value[columns] if name == "strengths" else value
             whole[name] = (dims, rows)
         return whole
@@ -72,7 +76,7 @@ def measure(point, *, key, formed=0.0, together=False, logits=False):
 
 
 def crossing(losses, level):
-    """The first record at which a loss is below a level; the last where it never is."""
+    """First record at which a loss is below a level; the last if it never is."""
     below = np.flatnonzero(np.asarray(losses) < level)
     return int(below[0]) if len(below) else len(losses) - 1
 
@@ -104,32 +108,33 @@ def head(point, seed, key, *, formed):
     prompts = task.sample_many(point.prompts, key=of_prompts)
     answers = divergences.Head.of(prompts, point.label_count)
     start = 0.01 * jax.random.normal(of_start, (3,)) + formed * jnp.array([1.0, 1.0, 0.0])
-    path, losses = (np.asarray(one) for one in divergences.descended(answers, start, HEAD_RATE, HEAD_STEPS))
+    path, losses = map(np.asarray, divergences.descend(answers, start, HEAD_RATE, HEAD_STEPS))
     at = stages(losses, point.pairs)
     return {stage: strengths(point, answers, path[i], losses[i], key, late=stage == LATE) for stage, i in enumerate(at)}
 
 
 def strengths(point, answers, w, loss, key, *, late):
-    """What a head of three strengths has at a point: curvature and, but late, coefficients by quadrature."""
+    """Curvature of a head of three strengths at a point and, unless ``late``, coefficients by quadrature."""
     w = jnp.asarray(w)
-    steep, turned = np.linalg.eigh(np.asarray(divergences.information(answers, w)))
-    own = {"strengths": w, "label_loss": loss, "flat_share": abs(steep[0]) / steep[-1]}
-    own |= {"effective_dimension": dimensions(steep, point.resolution)}
+    steep, axes = np.linalg.eigh(np.asarray(divergences.information(answers, w)))
+    values = {"strengths": w, "label_loss": loss, "flat_share": abs(steep[0]) / steep[-1]}
+    values |= {"effective_dimension": dimensions(steep, point.resolution)}
     if late:
-        return own
-    along = divergences.Turned(answers, w, jnp.asarray(turned), answers(w))
-    found = {"coefficient": [], "error": [], "warnings": 0}
+        return values
+    along = divergences.Turned(answers, w, jnp.asarray(axes), answers(w))
+    columns = {"coefficient": [], "error": [], "warnings": 0}
     for resolution in point.resolution:
         nbeta = point.localization / resolution
         route = Quadrature(points=point.points, scale=float((point.localization + nbeta * steep[-1]) ** -0.5))
-        how = {"nbeta": nbeta, "localization": point.localization, "key": key}
-        nodes = route.expectations(along, along.observed, jnp.zeros(3), **how)
+        nodes = route.expectations(
+            along, along.observed, jnp.zeros(3), nbeta=nbeta, localization=point.localization, key=key
+        )
         mean, error = nodes.mean(nodes.values[:, 0])
-        found["coefficient"].append(nbeta * mean)
-        found["error"].append(nbeta * error)
-        found["warnings"] += bool(nodes.warnings)
+        columns["coefficient"].append(nbeta * mean)
+        columns["error"].append(nbeta * error)
+        columns["warnings"] += bool(nodes.warnings)
     names = ("resolved_coefficient", "resolved_coefficient_error", "sampler_warnings")
-    return own | dict(zip(names, found.values(), strict=True))
+    return values | dict(zip(names, columns.values(), strict=True))
 
 
 def dimensions(steep, resolutions):
@@ -139,30 +144,27 @@ def dimensions(steep, resolutions):
 
 
 def attention(point, seed, key, *, together):
-    """Plateaus of linear attention: the rank there, and the coefficient by Hamiltonian Monte Carlo."""
+    """Rank of linear attention on each plateau, and its coefficient by Hamiltonian Monte Carlo."""
     of_start, of_chains = jax.random.split(key)
     machine = ranks.Machine.drawn(point.dim, point.length, point.key_width, equal=together)
-    path = ranks.descended(machine, ranks.small(of_start, point.dim, point.key_width))
-    found = {}
+    path = ranks.descend(machine, ranks.small_weights(of_start, point.dim, point.key_width))
+    checkpoints = {}
     for stage, (w, loss, rank) in enumerate(ranks.plateaus(machine, path, point.key_width)):
-        own = {"learned_rank": rank, "label_loss": loss}
+        values = {"learned_rank": rank, "label_loss": loss}
         if rank == stage and stage in point.stage:
             sampler = HMC(chains=point.chains, warm_up=point.warm_up)
-            known = ranks.Divergence(machine, machine(w))
-            how = {"nbeta": point.nbeta, "localization": 1.0, "sampler": sampler}
-            sampled = coefficient_at_temperature(known, w, key=jax.random.fold_in(of_chains, stage), **how)
-            own |= {
-                "learning_coefficient": float(sampled["estimate"]),
-                "learning_coefficient_error": float(sampled["mcse"]),
-                "sampler_rhat": float(sampled["rhat"]),
-                "sampler_warnings": len(sampled.attrs["warnings"]),
-            }
-        found[stage] = own
-    return found
+            divergence = ranks.Divergence(machine, machine(w))
+            chains_key = jax.random.fold_in(of_chains, stage)
+            chains = coefficient_at_temperature(
+                divergence, w, nbeta=point.nbeta, localization=1.0, sampler=sampler, key=chains_key
+            )
+            values |= estimate_row(chains)
+        checkpoints[stage] = values
+    return checkpoints
 
 
 def network(point, seed, key, *, logits):
-    """Checkpoints of a small item-label network, and the spectra of its Fisher matrix and of its logits' metric."""
+    """Effective dimensions of the answers and the logits of a small item-label network at its stages."""
     of_task, of_network, of_training, of_test = jax.random.split(key, 4)
     task = ItemLabel.drawn(**NETWORK, key=of_task)
     steps = range(0, point.network_steps + 1, EVERY)
@@ -177,14 +179,14 @@ def network(point, seed, key, *, logits):
     )
     prompts = task.sample_many(point.network_prompts, key=of_test)
     networks = [run.trajectory.at(step).member(0) for step in steps]
-    losses = [float(divergences.mean_loss(one, task, prompts)) for one in networks]
-    found = {}
+    losses = [float(divergences.mean_loss(model, task, prompts)) for model in networks]
+    checkpoints = {}
     for stage, i in enumerate(stages(losses, task.pairs)):
-        rows = (np.asarray(one) for one in divergences.rows(networks[i], prompts))
-        answers, raw = (dimensions(np.linalg.eigvalsh(one @ one.T), point.resolution) for one in rows)
-        found[stage] = {
+        rows = map(np.asarray, divergences.rows(networks[i], prompts))
+        answers, raw = (dimensions(np.linalg.eigvalsh(block @ block.T), point.resolution) for block in rows)
+        checkpoints[stage] = {
             "label_loss": losses[i],
             "effective_dimension": raw if logits else answers,
             "logit_dimension": raw,
         }
-    return found
+    return checkpoints

@@ -1,19 +1,19 @@
-r"""Linear attention :math:`x^\top AB^\top h`, :math:`h = \frac1\ell\sum_ix_iy_i`, that learns one rank after the other.
+r"""Linear attention :math:`x^\top AB^\top h`, :math:`h = \frac1\ell\sum_ix_iy_i`, that learns its ranks in sequence.
 
-The loss is half the mean square over all prompts of a finite distribution: inputs along the axes, a few tasks.
+The loss is half the mean squared error over all prompts of a finite distribution: inputs along the axes, a few tasks.
 """
-
-import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-SIZES = (1.0, 0.5, 0.25)  # of the tasks, which make singular values apart
+from icllab.claims.singular._linear_attention import all_prompts
+
+SIZES = (1.0, 0.5, 0.25)  # sizes of the tasks, which make the singular values differ
 START = 1e-12  # standard deviation of the weights at the start
 RATE, STEPS, RECORDS = 0.15, 7000, 1000
-RANKED = 0.1  # of the least singular value that is to be learned: from which on one is
+RANKED = 0.1  # over the least singular value to be learned: least size of one that counts
 
 
 class Machine(eqx.Module):
@@ -25,27 +25,22 @@ class Machine(eqx.Module):
 
     @classmethod
     def drawn(cls, dim, length, width, *, equal=False):
-        """Every prompt once: ``length`` inputs of the axes and a query, ``width`` orthogonal tasks."""
-        inputs = np.sqrt(dim) * np.eye(dim)
+        """Make a machine of every prompt once: ``length`` examples and a query, ``width`` orthogonal tasks."""
         sizes = np.full(width, SIZES[0]) if equal else np.asarray(SIZES[:width])
         axes = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0][:width]
-        tasks = (sizes * np.sqrt(width))[:, None] * axes
-        every = list(itertools.product(*(range(dim),) * (length + 1), range(width)))
-        x = np.stack([inputs[list(drawn)] for *drawn, _ in every])
-        y = np.einsum("pid,pd->pi", x, np.stack([tasks[t] for *_, t in every]))
-        context = np.einsum("pid,pi->pd", x[:, :-1], y[:, :-1]) / length
-        return cls(*(jnp.asarray(one) for one in (x[:, -1], context, y[:, -1])))
+        x, y, context, _ = all_prompts(length, (sizes * np.sqrt(width))[:, None] * axes)
+        return cls(*(jnp.asarray(array) for array in (x[:, -1], context, y[:, -1])))
 
     def __call__(self, w):
         """Answers, [prompt]."""
         return jnp.sum((self.query @ w["queries"]) * (self.context @ w["keys"]), axis=1)
 
     def loss(self, w):
-        """Half the mean square."""
+        """Half the mean squared error."""
         return jnp.mean((self(w) - self.label) ** 2) / 2
 
     def plateau_losses(self, width):
-        """The losses of the best matrices of rank 0, 1, ..., width, and their singular values."""
+        """Losses of the best matrices of rank 0, 1, ..., width, and their singular values."""
         moments = self.context.T @ self.context / len(self.context)
         best = np.linalg.solve(moments, np.asarray(self.context.T @ (self.query * self.label[:, None]))).T
         best = best / len(self.context)
@@ -56,24 +51,24 @@ class Machine(eqx.Module):
 
 
 class Divergence(eqx.Module):
-    """Half the mean square between the answers and given ones: in nats, of answers with unit noise."""
+    """Half the mean squared distance of answers from a reference: the divergence in nats if noise has variance 1."""
 
     machine: Machine
-    own: jax.Array
+    reference: jax.Array
 
     def __call__(self, w):
-        """One number."""
-        return jnp.mean((self.machine(w) - self.own) ** 2) / 2
+        """The divergence at weights w, a scalar."""
+        return jnp.mean((self.machine(w) - self.reference) ** 2) / 2
 
 
-def small(key, dim, width):
-    """Weights near zero."""
-    drawn = START * jax.random.normal(key, (2, dim, width))
-    return {"queries": drawn[0], "keys": drawn[1]}
+def small_weights(key, dim, width):
+    """Random weights near zero."""
+    weights = START * jax.random.normal(key, (2, dim, width))
+    return {"queries": weights[0], "keys": weights[1]}
 
 
 @eqx.filter_jit
-def descended(machine, start):
+def descend(machine, start):
     """Weights and losses along gradient descent, at evenly spaced steps."""
 
     def step(w, _):
@@ -88,14 +83,13 @@ def descended(machine, start):
 
 
 def plateaus(machine, path, width):
-    """Of each number of ranks: weights and loss of the record whose loss is nearest to that of the best such matrix,
-    and how many singular values it has."""
+    """Weights, loss and rank of the record whose loss is nearest to that of the best matrix of each rank."""
     weights, losses = path
     exact, singular = machine.plateau_losses(width)
-    found = []
+    rows = []
     for level in exact:
         i = int(np.argmin(np.abs(np.asarray(losses) - level)))
         w = jax.tree.map(lambda leaf, i=i: leaf[i], weights)
-        own = np.linalg.svd(np.asarray(w["queries"] @ w["keys"].T))[1]
-        found.append((w, float(losses[i]), int(np.sum(own > RANKED * singular[-1]))))
-    return found
+        values = np.linalg.svd(np.asarray(w["queries"] @ w["keys"].T))[1]
+        rows.append((w, float(losses[i]), int(np.sum(values > RANKED * singular[-1]))))
+    return rows

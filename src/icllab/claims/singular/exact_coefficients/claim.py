@@ -1,9 +1,9 @@
 r"""Two estimators of the learning coefficient against the formulas: slopes of free energies, and chains.
 
-For a prior :math:`\mathcal N(w^*, \gamma^{-1}I)` the slope of annealed free energies on :math:`\log n\beta`, with
-:math:`(m-1)\log\log n\beta` taken out, is compared with :math:`\lambda`, and :math:`n\beta E[K]` by chains with
-:math:`\lambda - (m-1)/\log n\beta`. The last rows are strata of the same two layers :math:`3\times3\times3` with a
-product of rank 1: neighbourhoods, by a narrow prior, where A or B has a higher rank.
+For a prior :math:`\mathcal N(w^*, \gamma^{-1}I)` the slope of annealed free energies on :math:`\log n\beta`, without
+:math:`(m-1)\log\log n\beta`, is compared with :math:`\lambda`, and :math:`n\beta E[K]` by chains with
+:math:`\lambda - (m-1)/\log n\beta`. The last models are strata of two layers :math:`3\times3\times3` with a product of
+rank 1: neighbourhoods, by a narrow prior, of points where A or B has a higher rank.
 """
 
 import itertools
@@ -17,8 +17,8 @@ from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 from icllab.lab.results import fixed_values
 from icllab.theory import learning_coefficients as exact
 
-SLOPE = (0.02, 0.03)  # relative and absolute: how far a slope may be from the coefficient
-CHAINS = (0.05, 0.03)  # the larger of them: how far an estimate may be from what it estimates
+SLOPE = (0.02, 0.03)  # margin of a slope around the coefficient: relative plus absolute
+CHAINS = (0.05, 0.03)  # margin of an estimate by chains: the larger of relative and absolute
 LAYERS = {
     "layers 2,2,2 r=0": ((2, 2, 2), 0),
     "layers 3,2,3 r=1": ((3, 2, 3), 1),
@@ -37,7 +37,7 @@ MODELS = ("quadratic", "crossing", "power 2,4", *LAYERS, "linear attention", "tw
 
 
 def formula(model: str) -> tuple[exact.LearningCoefficient, int]:
-    """The coefficient, and how many parameters there are."""
+    """Learning coefficient of a model, and its number of parameters."""
     if model in LAYERS:
         widths, rank = LAYERS[model]
         return exact.deep_linear(widths, rank), sum(a * b for a, b in itertools.pairwise(widths))
@@ -55,41 +55,41 @@ def formula(model: str) -> tuple[exact.LearningCoefficient, int]:
 
 
 def theory(dataset: xr.Dataset, coefficient=formula) -> xr.Dataset:
-    """Lambda and m of every model, and what chains estimate of them."""
+    """Lambda and m of every model, and the target of chains."""
     n = fixed_values(dataset)["samples"]
-    found = [coefficient(str(model))[0] for model in dataset.model.values]
-    columns = np.array([(one.value, one.multiplicity, one.at(n / np.log(n))) for one in found], float).T
+    coefficients = [coefficient(str(model))[0] for model in dataset.model.values]
+    columns = np.array([(entry.value, entry.multiplicity, entry.at(n / np.log(n))) for entry in coefficients], float).T
     names = ("coefficient", "multiplicity", "learning_coefficient_theory")
     return dataset.assign({name: ("model", values) for name, values in zip(names, columns, strict=True)})
 
 
 def slopes(dataset: xr.Dataset, multiplicity: xr.DataArray | float) -> Estimate:
-    """Of the free energy plus (m-1) log log nbeta, by least squares in each repeat; their mean for every model."""
+    """Slope of the free energy plus (m-1) log log nbeta by least squares in each repeat, the mean for every model."""
     t = np.log(dataset["nbeta"])
     energies, x = dataset["free_energy"] + (multiplicity - 1) * np.log(t), t - t.mean()
     return estimates.mean((energies * x).sum("nbeta") / (x**2).sum())
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every slope and every estimate within its margin, by three standard errors; and what m takes from a slope."""
+    """Every slope and every estimate is within its margin; a slope that ignores m is too small."""
     dataset = dataset.isel(draws=-1, drop=True)
     value, folds = dataset["coefficient"], dataset["multiplicity"]
     plain = slopes(dataset, 1.0).sel(model=folds.model[folds > 1])
-    missed = Estimate(value.sel(model=plain.value.model), 0.0) - plain
+    shortfall = Estimate(value.sel(model=plain.value.model), 0.0) - plain
     sampled = dataset.isel(model=dataset["learning_coefficient"].notnull().values)
     chains, target = estimates.stored(sampled, "learning_coefficient"), sampled["learning_coefficient_theory"]
-    warned = float((dataset["sampler_warnings"] + dataset["annealing_warnings"]).sum())
+    warnings = float((dataset["sampler_warnings"] + dataset["annealing_warnings"]).sum())
     return [
         *checks.near("slope", "slope given m", slopes(dataset, folds), value, margin=SLOPE[0] * value + SLOPE[1]),
-        *checks.above("without_m", "coefficient - the slope given m = 1", missed),
+        *checks.above("without_m", "coefficient - the slope given m = 1", shortfall),
         *checks.near("chains", "estimate by chains", chains, target, margin=np.maximum(CHAINS[0] * target, CHAINS[1])),
-        *checks.complete("quiet", "no warning", warned == 0),
+        *checks.complete("quiet", "no warning", warnings == 0),
         *checks.complete("models", "every model", set(MODELS) <= set(map(str, dataset.model.values))),
     ]
 
 
 def figure(dataset: xr.Dataset):
-    """Estimates over what they estimate, for every model."""
+    """Draw estimates over their targets, for every model."""
     dataset = dataset.isel(draws=-1, drop=True)
     dataset = dataset.sel(model=[model for model in MODELS if model in dataset.model.values])
     value, folds = dataset["coefficient"], dataset["multiplicity"]
@@ -100,14 +100,14 @@ def figure(dataset: xr.Dataset):
         "chains, over $\\lambda - (m-1)/\\log n\\beta$": chains / target,
     }
     series, name = xr.Variable("series", list(over)), "relative_estimate"
-    shown = xr.Dataset({f"{name}_line": xr.ones_like(value)}, attrs=dataset.attrs)
-    shown[name] = xr.concat([one.value for one in over.values()], series)
-    shown[f"{name}_error"] = xr.concat([one.error for one in over.values()], series)
-    return panels(shown, [Panel(name, f"{name}_line")], x="model", hue="series", line_name="exact", columns=2)
+    table = xr.Dataset({f"{name}_line": xr.ones_like(value)}, attrs=dataset.attrs)
+    table[name] = xr.concat([estimate.value for estimate in over.values()], series)
+    table[f"{name}_error"] = xr.concat([estimate.error for estimate in over.values()], series)
+    return panels(table, [Panel(name, f"{name}_line")], x="model", hue="series", line_name="exact", columns=2)
 
 
 def regular(model: str) -> tuple[exact.LearningCoefficient, int]:
-    """As if no parameters computed the same."""
+    """Coefficient of a model without redundant parameters."""
     _, count = formula(model)
     return exact.regular(count), count
 

@@ -1,4 +1,4 @@
-"""Free energies and chains of every loss; neither sampler knows a formula."""
+"""Free energies and estimates by chains of every loss; neither sampler uses a formula."""
 
 import functools
 import itertools
@@ -13,12 +13,11 @@ from icllab.diagnostics.singular.local_learning import coefficient_at_temperatur
 
 VERSION = 1
 
-SPECTRUM = (1.0, 0.5, 0.25)
-"""Of E[hh^T]."""
+SPECTRUM = (1.0, 0.5, 0.25)  # eigenvalues of E[hh^T]
 
 
 def measure(point, *, key, rank_lost=False, full_rank=False):
-    """One cell: free energies of every repeat, and the estimate of chains where there is no region."""
+    """One cell: free energies of every repeat, and the estimate by chains if there is no region."""
     loss, at, precision, region = loss_of(point.model, rank_lost, full_rank)
     of_annealing, of_chains = jax.random.split(key)
     energies = free_energy(
@@ -30,28 +29,27 @@ def measure(point, *, key, rank_lost=False, full_rank=False):
         region=region,
         sampler=SMC(repeats=len(point.seed), particles=point.particles, moves=(2, 20)),
     )
-    estimate, error, warned = np.nan, np.nan, 0
+    estimate, error, warnings = np.nan, np.nan, 0
     if region is None:
         sampler = HMC(chains=point.chains, draws=point.draws, warm_up=min(point.warm_up, point.draws))
         chains = coefficient_at_temperature(
             loss, at, n=point.samples, key=of_chains, sampler=sampler, localization=precision
         )
         estimate, error = float(chains["estimate"]), float(chains["mcse"])
-        warned = len(chains.attrs["warnings"])
+        warnings = len(chains.attrs["warnings"])
     return {
         "free_energy": (("seed", "nbeta"), energies["repeat_free_energy"].values),
         "learning_coefficient": ((), estimate),
         "learning_coefficient_error": ((), error),
-        "sampler_warnings": ((), warned),
+        "sampler_warnings": ((), warnings),
         "annealing_warnings": ((), len(energies.attrs["warnings"])),
     }
 
 
 def loss_of(model, rank_lost=False, full_rank=False):
-    """A loss, a minimum of it, one over the variance of the prior there, and a region or None.
+    """A loss, a minimum of it, the precision of the prior there, and a region or None.
 
-    ``rank_lost``: the product of linear layers is to be zero, whatever its rank is said to be;
-    ``full_rank``: it has the largest rank there is.
+    ``rank_lost``: the product of linear layers is zero; ``full_rank``: it has the largest rank.
     """
 
     def product(layers):

@@ -1,4 +1,4 @@
-r"""Linear attention with keys of width k is, as a learning machine, reduced-rank regression with k hidden units.
+r"""Linear attention with keys of width k has the loss of reduced-rank regression with k hidden units.
 
 One head with :math:`W_QW_K^\top = BA` answers :math:`x^\top BAh` with :math:`h = \frac1\ell\sum_ix_iy_i`, so that for
 inputs with :math:`E[xx^\top] = I` and a query independent of its context
@@ -21,9 +21,9 @@ from icllab.lab.results import fixed_values
 from icllab.theory import learning_coefficients as exact
 
 MODEL = ("dim", "key_width", "task_rank")
-REMAINDER = 0.03  # of the coefficient: what the expansion in 1 / log nbeta leaves out, at most
+REMAINDER = 0.03  # largest relative remainder of the expansion in 1 / log nbeta
 ROUNDING = 1e-10
-LARGEST = 0.02  # standard error, as a share of the coefficient
+LARGEST = 0.02  # relative standard error
 
 
 def theory(dataset: xr.Dataset, coefficient=exact.linear_attention) -> xr.Dataset:
@@ -31,46 +31,46 @@ def theory(dataset: xr.Dataset, coefficient=exact.linear_attention) -> xr.Datase
     n = fixed_values(dataset)["samples"]
 
     def known(dim: int, key_width: int, task_rank: int) -> dict[str, float]:
-        found = coefficient(dim, key_width, task_rank).at(n / np.log(n)) if task_rank <= min(key_width, dim) else np.nan
-        return {"learning_coefficient_theory": float(found)}
+        value = coefficient(dim, key_width, task_rank).at(n / np.log(n)) if task_rank <= min(key_width, dim) else np.nan
+        return {"learning_coefficient_theory": float(value)}
 
     return dataset.assign(tabulated(known, **{name: dataset[name].values.tolist() for name in MODEL}))
 
 
 def models(dataset: xr.Dataset) -> list[xr.Dataset]:
-    """Of every model with r <= k, what is known at the largest number of draws."""
+    """Results of every model with r <= k at the largest number of draws."""
     sizes = itertools.product(*(dataset[name].values for name in MODEL))
-    every = [dataset.isel(draws=-1, drop=True).sel(dict(zip(MODEL, some, strict=True))) for some in sizes]
-    return [one for one in every if np.isfinite(one["learning_coefficient_theory"])]
+    every = [dataset.isel(draws=-1, drop=True).sel(dict(zip(MODEL, size, strict=True))) for size in sizes]
+    return [model for model in every if np.isfinite(model["learning_coefficient_theory"])]
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The two losses are one; the sampled coefficients are the closed form's, and not half the parameters."""
+    """The two losses agree; the sampled coefficients are the closed form's, below half the number of parameters."""
     findings, every = [], models(dataset)
-    for one in every:
-        sampled, known = estimates.stored(one, "learning_coefficient"), one["learning_coefficient_theory"]
-        mismatch, left_out = Estimate(one["loss_mismatch"].fillna(np.inf), 0.0), REMAINDER * known / checks.SIGMAS
-        widened, most = Estimate(sampled.value, sampled.error + left_out), LARGEST * known + left_out
-        share, at = sampled / float(one.dim * one.key_width), {name: int(one[name]) for name in MODEL}
-        what = "sampled coefficient (3 % left to the expansion)"
+    for model in every:
+        sampled, target = estimates.stored(model, "learning_coefficient"), model["learning_coefficient_theory"]
+        mismatch, left_out = Estimate(model["loss_mismatch"].fillna(np.inf), 0.0), REMAINDER * target / checks.SIGMAS
+        estimate, bound = Estimate(sampled.value, sampled.error + left_out), LARGEST * target + left_out
+        share, at = sampled / float(model.dim * model.key_width), {name: int(model[name]) for name in MODEL}
+        quantity = "sampled coefficient (3 % left to the expansion)"
         findings += [
             *checks.below("loss", "relative distance of the two losses", mismatch, ROUNDING),
-            *checks.agrees("coefficient", what, widened, known, largest_error=most),
+            *checks.agrees("coefficient", quantity, estimate, target, largest_error=bound),
             *checks.below("half", "sampled coefficient / half the parameters", share, 1),
-            *checks.complete("quiet", "the estimate warns of nothing", bool(one["sampler_warnings"] == 0), at=at),
+            *checks.complete("quiet", "no warning of the estimate", bool(model["sampler_warnings"] == 0), at=at),
         ]
     return [*findings, *checks.complete("models", "at least 4 models", len(every) >= 4)]
 
 
 def figure(dataset: xr.Dataset):
-    """Sampled coefficients of all models, the closed form, and half the number of parameters."""
+    """Draw sampled coefficients of all models, the closed form, and half the number of parameters."""
     every = models(dataset)
-    names = [f"$d={one.dim:g}, k={one.key_width:g}, r={one.task_rank:g}$" for one in every]
-    shown = xr.concat([one.drop_vars(MODEL) for one in every], xr.Variable("model", names))
-    half = xr.DataArray([float(one.dim * one.key_width) for one in every], dims="model")
-    lines = {"closed form": shown["learning_coefficient_theory"], "half the parameters": half}
-    shown["learning_coefficient_line"] = xr.concat(list(lines.values()), xr.Variable("series", list(lines)))
-    return panels(shown, [Panel("learning_coefficient", "learning_coefficient_line")], x="model", hue="series")
+    names = [f"$d={model.dim:g}, k={model.key_width:g}, r={model.task_rank:g}$" for model in every]
+    table = xr.concat([model.drop_vars(MODEL) for model in every], xr.Variable("model", names))
+    half = xr.DataArray([float(model.dim * model.key_width) for model in every], dims="model")
+    lines = {"closed form": table["learning_coefficient_theory"], "half the parameters": half}
+    table["learning_coefficient_line"] = xr.concat(list(lines.values()), xr.Variable("series", list(lines)))
+    return panels(table, [Panel("learning_coefficient", "learning_coefficient_line")], x="model", hue="series")
 
 
 claim = Claim(

@@ -1,11 +1,11 @@
 r"""Breaks in the loss of an in-context regression transformer, and estimates of its learning coefficient over them.
 
 Prompts of eight pairs, :math:`x \sim N(0, I_4)`, noise of variance 1/8, a pool of k tasks from :math:`N(0, I_4)`; two
-layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimate :math:`\hat\lambda =
-n\beta(E[L] - L(w))`, L the mean squared error over positions: a count of the directions in which the loss bends by more
-than :math:`\gamma/n\beta`; where the checkpoint is no minimum it is a number of this procedure only. Distances, of
-which nothing is claimed, are mean squares on prompts of fresh tasks, over d. Exact coefficients across a transition are
-those of ``singular/effective_dimension_across_the_cliff``.
+layers of four heads: the published setting, smaller. At checkpoints Langevin dynamics estimates :math:`\hat\lambda =
+n\beta(E[L] - L(w))`, L the mean squared error over positions. It counts the directions in which the loss bends by more
+than :math:`\gamma/n\beta`; if the checkpoint is no minimum, the number depends on the procedure. Distances are mean
+squares on prompts of fresh tasks, over d, and not claimed. For exact coefficients across a transition see
+``singular/effective_dimension_across_the_cliff``.
 """
 
 import numpy as np
@@ -16,11 +16,11 @@ from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 
 RIVALS = ("dMMSE", "ridge")
-LONG = 1000  # updates from which on coefficients are estimated
+LONG = 1000  # least number of updates for estimates of coefficients
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Training lowers the loss; over each reported break of it the estimate of the coefficient rises, if none warns."""
+    """Training lowers the loss; over each reported break the estimated coefficient rises, if no estimate warns."""
     loss = dataset["held_out_loss"]
     fall = estimates.geometric_mean(loss.isel(step=0, drop=True) / loss.isel(step=-1, drop=True))
     findings = checks.above("fall", "loss at the start / at the end", fall, 1.0)
@@ -29,15 +29,15 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for tasks in dataset["tasks"].values:
         part, at = dataset.sel(tasks=tasks, drop=True), {"tasks": int(tasks)}
         findings += _rises(part, at)
-        least, most, last = part.nbeta.values.min(), part.nbeta.values.max(), part.isel(checkpoint=-1)
-        if least < most:
-            what = f"estimate at nbeta={most:g} - at {least:g}"
-            findings += _greater("growth", what, last.sel(nbeta=most), last.sel(nbeta=least), at)
+        smallest, largest, last = part.nbeta.values.min(), part.nbeta.values.max(), part.isel(checkpoint=-1)
+        if smallest < largest:
+            quantity = f"estimate at nbeta={largest:g} - at {smallest:g}"
+            findings += _greater("growth", quantity, last.sel(nbeta=largest), last.sel(nbeta=smallest), at)
     return findings
 
 
 def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
-    """From the last checkpoint before a reported break to the first after it, at the temperature of all checkpoints."""
+    """Rise from the last checkpoint before a reported break to the first after it, at the common temperature."""
     from icllab.diagnostics.curves.breakpoints import change_points
 
     breaks = change_points(part["held_out_loss"].transpose("seed", "step"))
@@ -54,21 +54,23 @@ def _rises(part: xr.Dataset, at: checks.At) -> list[Finding]:
     return findings
 
 
-def _greater(id: str, what: str, one: xr.Dataset, other: xr.Dataset, at: checks.At) -> list[Finding]:
-    """Is an estimate above another? Undecided if either warns, whatever they are."""
-    apart = estimates.stored(one, "learning_coefficient") - estimates.stored(other, "learning_coefficient")
-    over_seeds, own = estimates.mean(apart.value), apart.average("seed")
-    larger = over_seeds.error >= own.error
-    error, freedom = (getattr(over_seeds, part).where(larger, getattr(own, part)) for part in ("error", "freedom"))
+def _greater(id: str, quantity: str, upper: xr.Dataset, lower: xr.Dataset, at: checks.At) -> list[Finding]:
+    """Is an estimate above another? Undecided if either warns."""
+    differences = estimates.stored(upper, "learning_coefficient") - estimates.stored(lower, "learning_coefficient")
+    over_seeds, within_chains = estimates.mean(differences.value), differences.average("seed")
+    larger = over_seeds.error >= within_chains.error
+    error, freedom = (
+        getattr(over_seeds, part).where(larger, getattr(within_chains, part)) for part in ("error", "freedom")
+    )
     difference = Estimate(over_seeds.value, error, freedom=freedom)
-    findings = checks.above(id, what, difference, at=at)
-    count = int(sum(part["sampler_warnings"].fillna(0).max() for part in (one, other)))
+    findings = checks.above(id, quantity, difference, at=at)
+    count = int(sum(part["sampler_warnings"].fillna(0).max() for part in (upper, lower)))
     advice = f"{count} warnings of these estimates"
     return checks.withheld(findings, advice) if count else findings
 
 
 def figure(dataset: xr.Dataset):
-    """Loss, coefficient and distances from the two rivals, against the step."""
+    """Draw the loss, the coefficient and distances from the two predictors against the step."""
     part = dataset.isel(tasks=-1, step=dataset.step.values > 0, checkpoint=dataset.checkpoint.values > 0)
     by_checkpoint = {"learning_coefficient": "nbeta", "fresh_distance": "predictor"}
     rows = [Panel(name, x="checkpoint", hue=hue) for name, hue in by_checkpoint.items()]

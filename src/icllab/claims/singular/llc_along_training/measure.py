@@ -1,4 +1,4 @@
-"""Networks trained on one pool of tasks: their losses, and estimates of the coefficient at checkpoints."""
+"""Losses of networks trained on one pool of tasks, and estimates of the coefficient at checkpoints."""
 
 import functools
 
@@ -22,22 +22,21 @@ from icllab.training import Record, Sweep
 
 VERSION = 1
 
-adam = functools.cache(optax.adam)
-"""One object for each rate: another would compile the training again."""
+adam = functools.cache(optax.adam)  # one object for each rate: another would compile the training again
 
 
 @eqx.filter_jit
 def answers(predictor, prompts):
-    """A predictor's answers to all prompts."""
+    """Answers of a predictor to all prompts."""
     return jax.lax.map(predictor, prompts, batch_size=256)
 
 
 def measure(point, *, key, ascent=False):
-    """One cell: a network of every seed, its losses at many steps, and estimates at some."""
+    """One cell: losses of a network for every seed at many steps, and estimates at checkpoints."""
     of_pool, of_weights, of_prompts, of_test, of_chains = jax.random.split(key, 5)
     fresh = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
     pool = WeightPool.drawn(GaussianWeights(jnp.ones(())), point.tasks, point.dim, key=of_pool)
-    task = eqx.tree_at(lambda one: one.weights, fresh, pool)
+    task = eqx.tree_at(lambda t: t.weights, fresh, pool)
     steps = max(point.step)
     layers = 2 if steps >= LONG else 1  # a short training only shows that the loss falls
 
@@ -46,7 +45,7 @@ def measure(point, *, key, ascent=False):
         shape = {"dim": point.dim, "width": point.width, "layers": layers, "block": block}
         return Transformer(Interleaved(), **shape, positions="learned", length=point.length, key=key)
 
-    def trained(seed):
+    def train(seed):
         return icl.fit(
             icl.ensemble(network, seeds=[seed], key=of_weights),
             task,
@@ -58,7 +57,7 @@ def measure(point, *, key, ascent=False):
             record=Record(point.step, keep=checkpoints, held_out=point.prompts, progress=False),
         )
 
-    def estimated(run, seed, checkpoint, nbeta):
+    def estimate(run, seed, checkpoint, nbeta):
         sampler = SGLD(
             chains=point.chains,
             warm_up=point.warm_up,
@@ -67,20 +66,29 @@ def measure(point, *, key, ascent=False):
             step_size=point.step_size,
             dispersion=0.1,
         )
-        how = {"localization": point.localization, "sampler": sampler, "key": jax.random.fold_in(of_chains, seed)}
-        found = coefficient_at_temperature(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
-        return float(found["estimate"].item()), float(found["mcse"].item()), len(found.attrs["warnings"])
+        result = coefficient_at_temperature(
+            run,
+            checkpoint,
+            task=task,
+            data=point.prompts,
+            n=1e6,
+            nbeta=nbeta,
+            localization=point.localization,
+            sampler=sampler,
+            key=jax.random.fold_in(of_chains, seed),
+        )
+        return float(result["estimate"].item()), float(result["mcse"].item()), len(result.attrs["warnings"])
 
     def at(seed):
-        run = trained(seed)
+        run = train(seed)
         distance = np.full((len(RIVALS), len(point.checkpoint)), np.nan)
         numbers = np.full((3, len(point.nbeta), len(point.checkpoint)), np.nan)
         for c, checkpoint in enumerate(checkpoints if steps >= LONG else ()):
-            own = answers(run.trajectory.at(checkpoint).member(0), prompts)
-            distance[:, c] = [float(jnp.mean((own - rival) ** 2)) / point.dim for rival in rivals]
+            network_answers = answers(run.trajectory.at(checkpoint).member(0), prompts)
+            distance[:, c] = [float(jnp.mean((network_answers - rival) ** 2)) / point.dim for rival in rivals]
             for b, nbeta in enumerate(point.nbeta):
                 if b == 0 or checkpoint == checkpoints[-1]:
-                    numbers[:, b, c] = estimated(run, seed, checkpoint, nbeta)
+                    numbers[:, b, c] = estimate(run, seed, checkpoint, nbeta)
         held_out = run.dataset["held_out_loss"].mean("position").sel(step=list(point.step))
         names = ("learning_coefficient", "learning_coefficient_error", "sampler_warnings")
         return {
@@ -91,5 +99,5 @@ def measure(point, *, key, ascent=False):
 
     checkpoints = [step for step in point.checkpoint if step <= steps]
     prompts = fresh.sample_many(point.prompts, key=of_test)
-    rivals = [answers(algorithms.bayes_optimal(one), prompts) for one in (task, fresh)]
+    rivals = [answers(algorithms.bayes_optimal(prior), prompts) for prior in (task, fresh)]
     return tabulated(at, seed=point.seed)

@@ -1,10 +1,10 @@
-r"""What a small transformer of tokens learns first: short contexts, on text and on a chain whose entropies are known.
+r"""A small transformer of tokens learns short contexts first, on text and on a chain whose entropies are known.
 
 After contexts of l tokens a held-out window has losses :math:`L^{(l)}`, in octaves of l: 1, 2, 3-4, 5-8, ... The text
 is the standard library of the running Python, byte by byte; a Markov chain of order three, one for every seed, has the
 entropy :math:`L^{(l)} - K^{(l)}`, with :math:`K^{(l)}` the mean divergence from the truth. An octave is learned at the
 first step at which its loss has made 95 per cent of its fall; the network is like an n-gram predictor when its
-divergence from it is least. (That a falling loss passes the predictors' losses in order is no finding.)
+divergence from it is least. (A falling loss passes the predictors' losses in order anyway.)
 """
 
 from dataclasses import replace
@@ -22,15 +22,15 @@ from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
 TEXT, CHAIN = "text", "Markov"
 ORDER = 3  # of the chain
 FALLEN = 0.95
-LONG = 2000  # steps by which there is something to see
+LONG = 2000  # least number of steps for findings on training
 NEAR = 0.7  # logarithm of a factor two between times
 FALLS = ((0, 1), (1, 3))  # octaves whose losses are compared: 1 token and 2, 2 and 5 to 8
-LIKENESSES = {TEXT: 3, CHAIN: ORDER + 1}  # n-grams that the network is to be like, one after the other
+LIKENESSES = {TEXT: 3, CHAIN: ORDER + 1}  # number of n-grams that the network resembles in sequence
 NAMES = ("unigrams", "bigrams", "trigrams", "4-grams")
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Entropies of the chain from what is measured; which lengths and which n-grams are learned first."""
+    """Entropies of the chain; the order in which lengths and n-grams are learned."""
     parts = {name: dataset.sel(source=name, drop=True) for name in (CHAIN, TEXT) if name in dataset.source}
     findings = _entropies(parts[CHAIN]) if CHAIN in parts else []
     trained = int(dataset.step[-1]) >= LONG
@@ -43,56 +43,62 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _entropies(part: xr.Dataset) -> list[Finding]:
-    """The loss less the divergence, at the end, at one token, two, and more."""
-    last, what, findings = part.isel(step=-1, drop=True), "chain: loss - divergence", []
+    """Loss minus divergence is the entropy at the end, at one token, two, and more."""
+    last, quantity, findings = part.isel(step=-1, drop=True), "chain: loss - divergence", []
     for tokens, places in (("1", [0]), ("2", [1]), ("3 or more", slice(2, None))):
-        some = last.isel(position=places).mean("position")  # positions of a window go together, seeds do not
-        apart = Estimate(some["loss"] - some["divergence"] - some["entropy"], some["standard_error"]).average("seed")
-        least = float(some["entropy"].mean())
-        findings += checks.agrees("entropy", what, apart + least, least, largest_error=0.03, at={"tokens": tokens})
+        window = last.isel(position=places).mean("position")  # positions of a window go together, seeds do not
+        entropy = Estimate(window["loss"] - window["divergence"] - window["entropy"], window["standard_error"]).average(
+            "seed"
+        )
+        least = float(window["entropy"].mean())
+        findings += checks.agrees(
+            "entropy", quantity, entropy + least, least, largest_error=0.03, at={"tokens": tokens}
+        )
     return findings
 
 
 def _of_text(part: xr.Dataset, time: xr.DataArray, at: checks.At) -> list[Finding]:
-    """Longer contexts come later and help, and the network ends below trigrams."""
+    """Longer contexts are learned later and help, and the network ends below trigrams."""
     last = part.isel(step=-1, drop=True)
     loss = octaves(last["loss"])
-    few, more = (loss.isel(length=one, drop=True) - loss.isel(length=other, drop=True) for one, other in FALLS)
+    first_gain, second_gain = (
+        loss.isel(length=before, drop=True) - loss.isel(length=after, drop=True) for before, after in FALLS
+    )
     late = last.isel(position=slice(2, None))
     below = (late["ngram_loss"].sel(ngram=3, drop=True) - late["loss"]).mean("position")
-    what, longest = "rank correlation of the time of learning with the length", "time of the longest contexts"
+    quantity, longest = "rank correlation of the time of learning with the length", "time of the longest contexts"
     return [
-        *checks.above("order", what, estimates.mean(rank_correlation(time)), at=at),
+        *checks.above("order", quantity, estimates.mean(rank_correlation(time)), at=at),
         *checks.above("longest_later", f"{longest} / that of 2 tokens", _ratio(time, -1, 1), 1.0, at=at),
-        *checks.above("two_help", "loss at 1 token - that at 2", estimates.mean(few), at=at),
-        *checks.above("more_help", "loss at 2 tokens - that at 5 to 8", estimates.mean(more), at=at),
+        *checks.above("two_help", "loss at 1 token - that at 2", estimates.mean(first_gain), at=at),
+        *checks.above("more_help", "loss at 2 tokens - that at 5 to 8", estimates.mean(second_gain), at=at),
         *checks.above("below_trigrams", "loss of trigrams - that of the network", estimates.mean(below), at=at),
     ]
 
 
 def _of_chain(time: xr.DataArray, at: checks.At) -> list[Finding]:
-    """Nothing comes later than three tokens."""
-    beyond, what = _ratio(time, -1, 2), "size of log(time of the longest contexts / that of 3 to 4 tokens)"
+    """Nothing is learned later than three tokens."""
+    beyond, quantity = _ratio(time, -1, 2), "size of log(time of the longest contexts / that of 3 to 4 tokens)"
     size = Estimate(np.abs(beyond.value), beyond.error, freedom=beyond.freedom)
     return [
         *checks.above("three_later", "time of 3 to 4 tokens / that of 2", _ratio(time, 2, 1), 1.0, at=at),
-        *checks.below("no_later", what, size, NEAR, at=at),
+        *checks.below("no_later", quantity, size, NEAR, at=at),
     ]
 
 
-def _likeness(part: xr.Dataset, source: str, most: int) -> list[Finding]:
-    """When the network is most like each n-gram predictor, one after the other."""
-    time, findings = nearest_times(part["ngram_distance"].sel(ngram=slice(1, most))), []
-    for n in range(1, most):
-        what = f"step most like {NAMES[n]} / that most like {NAMES[n - 1]}"
-        findings += checks.above("likeness", what, _ratio(time, n, n - 1), 1.0, at={"source": source, "n": n + 1})
+def _likeness(part: xr.Dataset, source: str, count: int) -> list[Finding]:
+    """The network resembles the n-gram predictors in sequence."""
+    time, findings = nearest_times(part["ngram_distance"].sel(ngram=slice(1, count))), []
+    for n in range(1, count):
+        quantity = f"step most like {NAMES[n]} / that most like {NAMES[n - 1]}"
+        findings += checks.above("likeness", quantity, _ratio(time, n, n - 1), 1.0, at={"source": source, "n": n + 1})
     return findings
 
 
-def _ratio(time: xr.DataArray, one: int, other: int) -> Estimate:
-    """The geometric mean over seeds of the time at one place over that at another, along what is not the seed."""
+def _ratio(time: xr.DataArray, numerator: int, denominator: int) -> Estimate:
+    """Geometric mean over seeds of the time at one index over that at another, along the other axis."""
     (dim,) = (d for d in time.dims if d != "seed")
-    return estimates.geometric_mean(time.isel({dim: one}, drop=True) / time.isel({dim: other}, drop=True))
+    return estimates.geometric_mean(time.isel({dim: numerator}, drop=True) / time.isel({dim: denominator}, drop=True))
 
 
 def octaves(values: xr.DataArray) -> xr.DataArray:
@@ -103,27 +109,27 @@ def octaves(values: xr.DataArray) -> xr.DataArray:
 
 
 def learning_times(loss: xr.DataArray) -> xr.DataArray:
-    """The first step at which a loss has made its fall, by a straight line in the logarithm of the step."""
+    """First step at which a loss has made its fall, by linear interpolation in the logarithm of the step."""
     last = loss.isel(step=-1, drop=True)
     still = ((1 - FALLEN) * (loss.isel(step=0, drop=True) - last) - (loss - last)).transpose(..., "step")
     return last.copy(data=np.exp(first_rise(np.log(np.maximum(loss["step"].values, 0.5)), still.values)))
 
 
 def nearest_times(distance: xr.DataArray) -> xr.DataArray:
-    """The step at which a distance is least, by a parabola in the logarithm of the step."""
+    """Step at which a distance is least, by a parabola in the logarithm of the step."""
     values = distance.transpose(..., "step")
     time = np.exp(lowest(np.log(values["step"].values[1:]), values.values[..., 1:]))
     return values.isel(step=0, drop=True).copy(data=time)
 
 
 def rank_correlation(time: xr.DataArray) -> xr.DataArray:
-    """Spearman's, of each seed, with the length."""
-    both, dims = (time, time.length), [["length"]] * 2
-    return xr.apply_ufunc(lambda a, b: spearmanr(a, b)[0], *both, input_core_dims=dims, vectorize=True)
+    """Spearman's correlation of the time with the length, for each seed."""
+    pair, dims = (time, time.length), [["length"]] * 2
+    return xr.apply_ufunc(lambda a, b: spearmanr(a, b)[0], *pair, input_core_dims=dims, vectorize=True)
 
 
 def figure(dataset: xr.Dataset):
-    """For each source losses by length and likeness to n-grams, times of learning, and losses at the end."""
+    """Draw losses by length, likeness to n-grams, times of learning and losses at the end for each source."""
     sources, loss = [name for name in (TEXT, CHAIN) if name in dataset.source], octaves(dataset["loss"])
     last = dataset.isel(step=-1, drop=True).assign_coords(position=dataset["position"] + 1)
     last = last.rename(position="tokens_seen")

@@ -1,4 +1,4 @@
-"""Networks of tokens on one source: losses by context length and likeness to n-grams, as training goes on."""
+"""Losses by context length and likeness to n-grams of networks of tokens along training on one source."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ VERSION = 1
 
 
 def measure(point, *, key, untrained=False):
-    """One cell: networks of all seeds on one source; ``untrained`` ones stay as they began at every step."""
+    """One cell: networks of all seeds on one source; ``untrained``: every step has the initial network."""
     tokens, of_text = max(point.position) + 2, point.source == TEXT
 
     def at(seed):
@@ -19,18 +19,19 @@ def measure(point, *, key, untrained=False):
         source = trained_text.text(tokens) if of_text else trained_text.chain(tokens, of_source)
         model = trained_text.network(source, width=point.width, layers=point.layers, key=of_weights)
         steps = [0] * len(point.step) if untrained else point.step
-        how = {"steps": steps, "rate": point.learning_rate, "batch": point.batch, "key": of_training}
-        kept = trained_text.trained(source, model, **how)
-        found = trained_text.learned(source, kept, windows=point.windows, key=of_test)
+        checkpoints = trained_text.train(
+            source, model, steps=steps, rate=point.learning_rate, batch=point.batch, key=of_training
+        )
+        results = trained_text.evaluate(source, checkpoints, windows=point.windows, key=of_test)
         shape = (len(point.step), len(point.position))
-        known = len(found.ngram_loss)  # of the text no 4-grams are counted
+        count = len(results.ngram_loss)  # of the text no 4-grams are counted
         distance, ngram_loss = (np.full((len(point.ngram), n), np.nan) for n in shape)
-        distance[:known], ngram_loss[:known] = found.divergence.mean(-1), found.ngram_loss
+        distance[:count], ngram_loss[:count] = results.divergence.mean(-1), results.ngram_loss
         curve = ("step", "position")
         return {
-            "loss": (curve, found.loss),
-            "standard_error": (curve, found.error),
-            "divergence": (curve, np.full(shape, np.nan) if of_text else found.divergence[ORDER]),
+            "loss": (curve, results.loss),
+            "standard_error": (curve, results.error),
+            "divergence": (curve, np.full(shape, np.nan) if of_text else results.divergence[ORDER]),
             "entropy": (("position",), np.full(shape[1], np.nan) if of_text else source.training.entropies()),
             "ngram_distance": (("ngram", "step"), distance),
             "ngram_loss": (("ngram", "position"), ngram_loss),

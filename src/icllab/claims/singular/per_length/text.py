@@ -1,7 +1,7 @@
-"""A small transformer of tokens trained on a text or on a Markov chain, and what it has learned after every kept step.
+"""A small transformer of tokens trained on a text or on a Markov chain, and its losses after recorded steps.
 
-The text is the standard library of the running Python, split by file; the chain is of order three, drawn anew for every
-seed. Both have the n-gram predictors they are compared with: counted in the training files, or known.
+The text is the standard library of the running Python, split by file; the chain is of order three, another for every
+seed. The n-gram predictors are counted in the training files, or exact for the chain.
 """
 
 import functools
@@ -22,13 +22,13 @@ from icllab.tasks.text import PRINTABLE
 from icllab.training import Record
 
 CHAIN = {"vocabulary": 6, "order": 3, "share": 0.3, "concentration": 0.1}
-LONGEST = 3  # of the n-grams that are counted in a text
+LONGEST = 3  # longest n-grams counted in a text
 SMOOTHING = 4.0
-TOGETHER = 128  # windows that are evaluated side by side
+TOGETHER = 128  # windows in one batch of an evaluation
 
 
 class Source(NamedTuple):
-    """Where windows come from, and its n-gram predictors, from unigrams on; of a chain the last is the truth."""
+    """Distributions of windows, and n-gram predictors from unigrams on; the last of a chain is the truth."""
 
     training: Any
     held_out: Any
@@ -40,15 +40,15 @@ class Source(NamedTuple):
 def text(tokens: int) -> Source:
     """The standard library, a tenth of its files held out."""
     documents = text_files.standard_library().at_least(tokens)
-    kept, apart = documents.split()
-    training, held_out = (Text.of(part, tokens=tokens, alphabet=PRINTABLE) for part in (kept, apart))
+    training_files, held_out_files = documents.split()
+    training, held_out = (Text.of(part, tokens=tokens, alphabet=PRINTABLE) for part in (training_files, held_out_files))
     longest = NGram.counted(training, n=LONGEST, smoothing=SMOOTHING)
     facts = {"corpus_bytes": float(documents.size), "corpus_digest": float(int(documents.digest()[:13], 16))}
     return Source(training, held_out, tuple(longest.shorter(n) for n in range(1, LONGEST + 1)), facts)
 
 
 def chain(tokens: int, key: Any) -> Source:
-    """A chain of its own for every key."""
+    """A random chain and its exact n-gram predictors."""
     law = HigherOrderChain.drawn(tokens=tokens, key=key, **CHAIN)
     ngrams = tuple(NGram.knowing(law, n=n) for n in range(1, law.order + 2))
     return Source(law, law, ngrams, {})
@@ -64,15 +64,15 @@ def network(source: Source, *, width: int, layers: int, key: Any) -> Any:
 
 @functools.cache
 def adam(steps: int) -> Any:
-    """Adam with a short warm-up and a rate that does not decay: nothing but learning ends at the end."""
+    """Adam with a short warm-up and a rate that does not decay, so that the schedule ends no learning."""
     return lambda rate: optax.adam(optax.schedules.linear_schedule(0.0, rate, min(100, steps)))
 
 
-def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, batch: int, key: Any) -> tuple[Any, Any]:
-    """The parameters after every kept step, stacked, and the rest of the model; at steps 0, as it began."""
+def train(source: Source, model: Any, *, steps: Sequence[int], rate: float, batch: int, key: Any) -> tuple[Any, Any]:
+    """Train a model; its parameters at all ``steps``, stacked, and its static part."""
     if max(steps) == 0:
-        params, rest = eqx.partition(model, eqx.is_inexact_array)
-        return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params), rest
+        params, static = eqx.partition(model, eqx.is_inexact_array)
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params), static
     run = icl.fit(
         model,
         source.training,
@@ -83,12 +83,12 @@ def trained(source: Source, model: Any, *, steps: Sequence[int], rate: float, ba
         sweep={"optimizer.rate": [rate]},
         record=Record([0], keep=steps, progress=False),
     )
-    rest = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
-    return jax.tree.map(jnp.asarray, run.trajectory.stacked(0)), rest
+    static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
+    return jax.tree.map(jnp.asarray, run.trajectory.stacked(0)), static
 
 
-class Learned(NamedTuple):
-    """Loss, its error [step, position]; of n-grams the loss [n, position], divergence [n, step, position] from them."""
+class Evaluation(NamedTuple):
+    """Loss and its error [step, position]; loss of n-grams [n, position], divergence from them [n, step, position]."""
 
     loss: np.ndarray
     error: np.ndarray
@@ -96,35 +96,35 @@ class Learned(NamedTuple):
     divergence: np.ndarray
 
 
-def learned(source: Source, model: tuple[Any, Any], *, windows: int, key: Any) -> Learned:
-    """What has been learned after every kept step, on fresh windows of the held-out distribution."""
-    asked = source.held_out.sample_many(windows, key=key)
-    loss, square, known, apart = (np.asarray(x, float) for x in _learned(*model, source, asked))
+def evaluate(source: Source, model: tuple[Any, Any], *, windows: int, key: Any) -> Evaluation:
+    """Evaluate checkpoints on fresh windows of the held-out distribution."""
+    prompts = source.held_out.sample_many(windows, key=key)
+    loss, square, ngram_loss, divergence = (np.asarray(x, float) for x in _evaluate(*model, source, prompts))
     error = np.sqrt(np.maximum(square - loss**2, 0) / (windows - 1))
-    return Learned(loss, error, known, apart.transpose(1, 0, 2))
+    return Evaluation(loss, error, ngram_loss, divergence.transpose(1, 0, 2))
 
 
 @eqx.filter_jit
-def _learned(params: Any, rest: Any, source: Source, asked: Any) -> tuple[Any, Any, Any, Any]:
+def _evaluate(params: Any, static: Any, source: Source, prompts: Any) -> tuple[Any, Any, Any, Any]:
     laws = source.ngrams
     task = source.held_out
 
     def of_laws(prompt: Any) -> Any:
         return jnp.stack([task.loss(law(prompt), prompt) for law in laws])
 
-    known = jnp.mean(jax.lax.map(of_laws, asked, batch_size=TOGETHER), axis=0)
+    ngram_loss = jnp.mean(jax.lax.map(of_laws, prompts, batch_size=TOGETHER), axis=0)
 
     def at(step: Any) -> Any:
-        model = eqx.combine(step, rest)
+        model = eqx.combine(step, static)
 
-        def one(prompt: Any) -> Any:
+        def evaluate_window(prompt: Any) -> Any:
             answer = model(prompt)
             logs = jax.nn.log_softmax(answer, axis=-1)
-            apart = [jnp.sum(jnp.exp(p) * (p - logs), axis=-1) for p in (law(prompt) for law in laws)]
-            return task.loss(answer, prompt), jnp.stack(apart)
+            divergence = [jnp.sum(jnp.exp(p) * (p - logs), axis=-1) for p in (law(prompt) for law in laws)]
+            return task.loss(answer, prompt), jnp.stack(divergence)
 
-        loss, apart = jax.lax.map(one, asked, batch_size=TOGETHER)
-        return jnp.mean(loss, 0), jnp.mean(loss**2, 0), jnp.mean(apart, 0)
+        loss, divergence = jax.lax.map(evaluate_window, prompts, batch_size=TOGETHER)
+        return jnp.mean(loss, 0), jnp.mean(loss**2, 0), jnp.mean(divergence, 0)
 
-    loss, square, apart = jax.lax.map(at, params)
-    return loss, square, known, apart
+    loss, square, divergence = jax.lax.map(at, params)
+    return loss, square, ngram_loss, divergence

@@ -1,4 +1,4 @@
-r"""A statistical model with two phases: with few samples its posterior is in the simpler one, with more it moves.
+r"""A statistical model whose posterior moves from a simpler to a richer phase as samples grow.
 
 A gate s chooses between two experts: the model is that of :func:`icllab.theory.posterior_integrals.gated`, the truth
 :math:`(0, \delta, 0, \dots, 0)`. The simple phase, :math:`s < \frac12`, misses the effect, a loss of
@@ -25,95 +25,97 @@ from icllab.theory.posterior_integrals import gated
 PHASES = ("simple", "rich")
 LARGEST = 0.1  # nats: standard error of a mean free energy
 SIGMAS = 3.5  # some thirty numbers are compared
-FEWEST = 8  # data sets that tell whether the remainder grows
-GROWTH = 1.0  # nats by which the mean remainder may differ between the fewest and the most samples
+FEWEST = 8  # least number of data sets for the growth of the remainder
+GROWTH = 1.0  # nats: largest difference of the mean remainder between the fewest and the most samples
 
 
 def coefficients(products: int) -> tuple[exact.LearningCoefficient, exact.LearningCoefficient]:
-    """Of the simple and of the rich phase."""
+    """Learning coefficients of the simple and of the rich phase."""
     gate = exact.regular(1)
     return gate, exact.of_sum(gate, *[exact.normal_crossing((1, 1))] * products)
 
 
 def counted(products: int) -> tuple[exact.LearningCoefficient, exact.LearningCoefficient]:
-    """As if every parameter of the rich phase were determined."""
+    """Coefficients as if the data determined every parameter of the rich phase."""
     return exact.regular(1), exact.regular(1 + 2 * products)
 
 
 def theory(dataset: xr.Dataset, coefficient=coefficients, layers: int = 2) -> xr.Dataset:
-    """The integrals for the same data; and what the expansion has for the difference of the phases."""
+    """Integrals for the same data, and the expansion of the difference of the phases."""
     dataset = dataset.isel(products=-1) if "products" in dataset.dims else dataset
-    fixed = {name: fixed_values(dataset)[name] for name in ("barrier", "effect")}
-    means, effect = dataset["sample_mean"], fixed["effect"]
+    parameters = {name: fixed_values(dataset)[name] for name in ("barrier", "effect")}
+    means, effect = dataset["sample_mean"], parameters["effect"]
 
     def energy(seed: int, samples: float, phase: str) -> dict[str, float]:
         of_data = means.sel(seed=seed, samples=samples).values
-        return {"phase_free_energy_theory": gated(phase, of_data, float(samples), layers=layers, **fixed)}
+        return {"phase_free_energy_theory": gated(phase, of_data, float(samples), layers=layers, **parameters)}
 
     simple, rich = coefficient(int(dataset.products))
     spread, folds = rich.value - simple.value, rich.multiplicity - simple.multiplicity
     log_n = np.log(dataset.samples.astype(float))
-    less = effect**2 / 2 - effect * means.sel(output=1, drop=True)  # loss of the rich phase less that of the simple
-    expanded = dataset.samples * less + spread * log_n - folds * np.log(log_n)
+    loss_gap = effect**2 / 2 - effect * means.sel(output=1, drop=True)  # loss of the rich phase less that of the simple
+    prediction = dataset.samples * loss_gap + spread * log_n - folds * np.log(log_n)
     energies = tabulated(energy, **{name: dataset[name].values.tolist() for name in ("seed", "samples", "phase")})
     gaps = {"coefficient_gap": spread, "multiplicity_gap": float(folds)}
-    return dataset.assign(energies | gaps | {"phase_gap_theory": expanded.transpose("seed", "samples")})
+    return dataset.assign(energies | gaps | {"phase_gap_theory": prediction.transpose("seed", "samples")})
 
 
 def _gap(dataset: xr.Dataset, name: str) -> Estimate:
-    """Rich less simple."""
+    """Rich phase minus simple."""
     return between(dataset, name, "rich", "simple", "seed", "samples")
 
 
 def crossing(samples: np.ndarray, gaps: np.ndarray) -> float:
-    """The logarithm of the n at which a difference of free energies last falls through zero; NaN if it does not."""
+    """Logarithm of the n at which a difference of free energies last falls through zero; NaN if it does not."""
     curve = PchipInterpolator(np.log(samples), gaps)
     places = [x for x in curve.roots(extrapolate=False) if curve.derivative()(x) < 0]
     return float(max(places)) if places else np.nan
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Free energies against integrals, the remainder of the expansion, and where the posterior moves."""
+    """Free energies against integrals, the remainder of the expansion, and the n at which the posterior moves."""
     sampled = estimates.stored(dataset, "phase_free_energy") - dataset["phase_free_energy_theory"]
     gap, n = _gap(dataset, "phase_free_energy"), dataset.samples.values
     remainder = gap - dataset["phase_gap_theory"]
     last, first = (remainder.value.isel(samples=end, drop=True) for end in (-1, 0))
-    grown, own = estimates.mean(last - first), remainder.error.isel(samples=[0, -1])
-    grown = grown + Estimate(0.0, np.sqrt((own**2).sum()) / dataset.sizes["seed"])
+    growth, errors = estimates.mean(last - first), remainder.error.isel(samples=[0, -1])
+    growth = growth + Estimate(0.0, np.sqrt((errors**2).sum()) / dataset.sizes["seed"])
     rich = xr.apply_ufunc(expit, -gap.value)
     shares = {"simple": 1 - rich.isel(samples=0), "rich": rich.isel(samples=-1)}
-    what, words = "sampled free energy - the integral", f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
-    findings = checks.agrees("energy", what, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
-    told = checks.near("remainder", words, grown, 0.0, margin=GROWTH)
-    few = dataset.sizes["seed"] < FEWEST and told[0].outcome is Outcome.UNDECIDED
-    what = f"{FEWEST} data sets, for the remainder of the expansion"
-    findings += checks.complete("data_sets", what, False) if few else told
+    quantity, words = "sampled free energy - the integral", f"remainder of the expansion, n={n[-1]:g} - n={n[0]:g}"
+    findings = checks.agrees("energy", quantity, sampled.average("seed"), 0.0, largest_error=LARGEST, sigmas=SIGMAS)
+    judgement = checks.near("remainder", words, growth, 0.0, margin=GROWTH)
+    scarce = dataset.sizes["seed"] < FEWEST and judgement[0].outcome is Outcome.UNDECIDED
+    quantity = f"{FEWEST} data sets, for the remainder of the expansion"
+    findings += checks.complete("data_sets", quantity, False) if scarce else judgement
     for phase, share in shares.items():
-        what = f"share of the {phase} phase"
-        findings += checks.above("share", what, estimates.mean(share), 0.5, at={"phase": phase})
+        quantity = f"share of the {phase} phase"
+        findings += checks.above("share", quantity, estimates.mean(share), 0.5, at={"phase": phase})
     findings += _crossings(dataset, gap, float(remainder.value.mean()))
     quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
     return findings + checks.complete("warnings", "at most one run in ten warns", quiet)
 
 
 def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Finding]:
-    """Of the same data by samples and by integrals; and of the mean, with the mean remainder for the constant."""
+    """Crossings of each data set by samples and by integrals; and of the mean, with the mean remainder as constant."""
     samples = dataset.samples.values.astype(float)
     fine = len(samples) > 3 and bool((samples[1:] / samples[:-1] < 2.1).all())
     findings = checks.complete("steps", "n in steps of two, for crossings", fine)
     if not fine:
         return findings
     log_n, gaps, integrals = np.log(samples), gap.value.values, _gap(dataset, "phase_free_energy_theory").value.values
-    sampled, known = (np.array([crossing(samples, row) for row in rows]) for rows in (gaps, integrals))
-    there = np.isfinite(sampled + known)
-    what, few = "at most one data set in eight has no crossing", bool((~there).sum() <= len(gaps) / 8)
-    findings += checks.complete("crossed", what, few)
-    if there.any():
+    sampled, exact_crossings = (np.array([crossing(samples, row) for row in rows]) for rows in (gaps, integrals))
+    finite = np.isfinite(sampled + exact_crossings)
+    quantity, complete = "at most one data set in eight has no crossing", bool((~finite).sum() <= len(gaps) / 8)
+    findings += checks.complete("crossed", quantity, complete)
+    if finite.any():
         errors = gap.error.values / np.abs(np.gradient(gaps, log_n, axis=1))
-        own = errors[there, np.abs(log_n - sampled[there, None]).argmin(axis=1)]
-        offset = Estimate((sampled - known)[there].mean(), np.sqrt((own**2).sum()) / len(own))
-        what = "log of the crossing n of one data set, sampled - that of the integrals"
-        findings += checks.agrees("crossing", what, offset, 0.0, largest_error=0.05)
+        crossing_errors = errors[finite, np.abs(log_n - sampled[finite, None]).argmin(axis=1)]
+        offset = Estimate(
+            (sampled - exact_crossings)[finite].mean(), np.sqrt((crossing_errors**2).sum()) / len(crossing_errors)
+        )
+        quantity = "log of the crossing n of one data set, sampled - that of the integrals"
+        findings += checks.agrees("crossing", quantity, offset, 0.0, largest_error=0.05)
     difference = exact.LearningCoefficient(float(dataset["coefficient_gap"]), int(dataset["multiplicity_gap"]) + 1)
     simple = expansion.Phase(fixed_values(dataset)["effect"] ** 2 / 2, exact.LearningCoefficient(0.0))
     predicted = expansion.crossings(simple, expansion.Phase(0.0, difference, constant))
@@ -121,20 +123,20 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     place = crossing(samples, mean.value.values)
     steepness = np.interp(place, log_n, np.abs(np.gradient(mean.value.values, log_n)))
     error = np.interp(place, log_n, mean.error.values) / steepness
-    what = "log of the crossing n of the mean over data, the constant as measured"
+    quantity = "log of the crossing n of the mean over data, the constant as measured"
     line = float(np.log(predicted[-1])) if predicted.size else 0.0
-    found = Estimate(place, error, freedom=dataset.sizes["seed"] - 1)
-    return findings + checks.agrees("mean_crossing", what, found, line, largest_error=0.2)
+    estimate = Estimate(place, error, freedom=dataset.sizes["seed"] - 1)
+    return findings + checks.agrees("mean_crossing", quantity, estimate, line, largest_error=0.2)
 
 
 def figure(dataset: xr.Dataset):
-    """The difference of free energies for some data sets, and the share of the rich phase; lines: the integrals."""
+    """Draw the difference of free energies for some data sets and the share of the rich phase; lines: integrals."""
     gap, line = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory")
     values = {"phase_gap": gap.value, "phase_gap_error": gap.error, "phase_gap_line": line.value}
     values |= {"phase_weight": expit(-gap.value), "phase_weight_line": expit(-line.value)}
-    shown = xr.Dataset(values, attrs=dataset.attrs).isel(seed=slice(6))
+    table = xr.Dataset(values, attrs=dataset.attrs).isel(seed=slice(6))
     rows = [Panel(name, f"{name}_line") for name in ("phase_gap", "phase_weight")]
-    return panels(shown, rows, x="samples", hue="seed", xscale="log", line_name="integral", columns=2)
+    return panels(table, rows, x="samples", hue="seed", xscale="log", line_name="integral", columns=2)
 
 
 COMMON = {"products": (4,), "phase": PHASES, "output": tuple(range(6)), "samples": tuple(2**i for i in range(6, 13))}
@@ -153,7 +155,7 @@ claim = Claim(
         "phase_free_energy",
         "annealing_warnings",
         Quantity("sample_mean", r"\bar y", "mean of the samples"),
-        Quantity("phase_gap", r"\Delta F_n", "free energy, rich less simple", "nats"),
+        Quantity("phase_gap", r"\Delta F_n", "free energy, rich minus simple", "nats"),
         Quantity("coefficient_gap", r"\Delta\lambda", "difference of learning coefficients"),
         Quantity("multiplicity_gap", r"\Delta m", "difference of multiplicities"),
         Quantity("phase_weight", "p_a", "share of the rich phase"),

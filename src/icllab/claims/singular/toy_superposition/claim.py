@@ -1,8 +1,8 @@
-r"""Six features in two dimensions: polygons, their losses and coefficients, and which of them wins.
+r"""Six features in two dimensions: polygons, their losses and coefficients, and the posterior over them.
 
-:math:`f(x) = \operatorname{ReLU}(W^\top Wx + b)` is asked for x itself, of which one of six coordinates is not zero.
-Four, five or six features make the corners of a regular polygon; the others are answered by a constant where their
-bias is positive (a ``+`` for each of them), and by nothing where it is negative. All are critical points.
+:math:`f(x) = \operatorname{ReLU}(W^\top Wx + b)` reconstructs x, of which one of six coordinates is not zero. Four,
+five or six features make the corners of a regular polygon; the output of another feature is a constant if its bias is
+positive (a ``+`` for each of them), and zero if it is negative. All are critical points.
 """
 
 import itertools
@@ -23,34 +23,36 @@ POLYGONS = {"4": (4, 0), "4+": (4, 1), "4++": (4, 2), "5": (5, 0), "5+": (5, 1),
 COUNTS = ("3 or fewer", "4", "5", "6")
 LARGEST = 0.12  # standard error of a coefficient
 ROUNDING = 1e-10  # of losses and slopes in float64
-ARRIVED = 1e-4  # of the loss, from that of a polygon, where descent has arrived
-CHECKED = 5  # of so many recorded steps one has its coefficient estimated
-LATE = 1000  # updates before which descents are not asked for coefficients: they are nowhere yet
+ARRIVED = 1e-4  # largest difference of losses between the end of a descent and a polygon
+CHECKED = 5  # recorded steps for each estimate of a coefficient
+LATE = 1000  # least number of updates for an estimate: before, descents are at no critical point
 SETTLED = 30  # updates after which the noise of the start is gone
-PRESENT = 0.6  # length of a column from which a feature counts as a corner
+PRESENT = 0.6  # least length of a column that counts as a corner
 FEW, MANY = 100.0, 400.0  # samples at which five corners have more of the posterior than six, and less
 
 EXACT = {name: superposition.polygon(k, features=FEATURES, positive=p) for name, (k, p) in POLYGONS.items()}
 
 
 def theory(dataset: xr.Dataset, *, constants: bool = True, half_rank: bool = False) -> xr.Dataset:
-    """The exact losses and coefficients; of controls without constant answers, or of the Hessian's rank."""
-    known = EXACT if constants else {name: EXACT[name.rstrip("+")] for name in EXACT}
-    found = [known[str(name)] for name in dataset["polygon"].values]
-    coefficients = dataset["hessian_half_rank"] if half_rank else ("polygon", [one.coefficient.value for one in found])
-    losses = ("polygon", [one.loss for one in found])
+    """Exact losses and coefficients; unless ``constants``, without constant answers; ``half_rank``: the Hessian's."""
+    exact = EXACT if constants else {name: EXACT[name.rstrip("+")] for name in EXACT}
+    polygons = [exact[str(name)] for name in dataset["polygon"].values]
+    coefficients = (
+        dataset["hessian_half_rank"] if half_rank else ("polygon", [polygon.coefficient.value for polygon in polygons])
+    )
+    losses = ("polygon", [polygon.loss for polygon in polygons])
     return dataset.assign(polygon_loss_theory=losses, learning_coefficient_theory=coefficients)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Losses and slopes are exact, coefficients agree, descents arrive, and the posterior takes up corners."""
     loss, slope = (Estimate(dataset[name], ROUNDING) for name in ("polygon_loss", "polygon_slope"))
-    sampled, known = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
+    sampled, target = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
     quiet = not dataset["sampler_warnings"].values.any()
     return [
         *checks.agrees("loss", "loss", loss, dataset["polygon_loss_theory"], largest_error=ROUNDING),
         *checks.agrees("slope", "largest slope of the loss", slope, 0.0, largest_error=ROUNDING),
-        *checks.agrees("coefficient", "learning coefficient", sampled, known, largest_error=LARGEST),
+        *checks.agrees("coefficient", "learning coefficient", sampled, target, largest_error=LARGEST),
         *checks.complete("sampler_warnings", "no estimate at a polygon warns", quiet),
         *_descents(dataset),
         *_posterior(dataset),
@@ -58,31 +60,36 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def ends(dataset: xr.Dataset) -> list[str]:
-    """The polygon whose loss each descent has at its end; empty where it has none's."""
+    """Polygon whose loss each descent has at its end, or an empty string."""
     last = dataset["descent_loss"].isel(step=-1).values
-    return [next((name for name, one in EXACT.items() if abs(one.loss - value) < ARRIVED), "") for value in last]
+    return [
+        next((name for name, polygon in EXACT.items() if abs(polygon.loss - value) < ARRIVED), "") for value in last
+    ]
 
 
 def _descents(dataset: xr.Dataset) -> list[Finding]:
-    """Where they end, and the coefficients there."""
+    """Ends of the descents, and the coefficients there."""
     from icllab.diagnostics.curves.breakpoints import change_points
 
-    found = ends(dataset)
-    findings = checks.complete("arrived", "all descents end at a polygon's loss", all(found))
-    if not all(found):
+    polygons = ends(dataset)
+    findings = checks.complete("arrived", "all descents end at a polygon's loss", all(polygons))
+    if not all(polygons):
         return findings
-    falls = [seed for seed, name in enumerate(found) if name[0] in "56"]
+    falls = [seed for seed, name in enumerate(polygons) if name[0] in "56"]
     later = dataset["descent_loss"].sel(step=slice(SETTLED, None))
     changes = sum(bool(change_points(later.isel(seed=s), resamples=100)["reported"].any()) for s in falls)
-    what = "descents that leave the square for five or six corners"
-    findings += checks.complete("falls", what, len(falls) > 0)
+    quantity = "descents that leave the square for five or six corners"
+    findings += checks.complete("falls", quantity, len(falls) > 0)
     findings += checks.complete("changes", "of those, with a change point that is reported", changes > 0)
-    last, what = dataset.isel(step=-1, drop=True), "mean coefficient at the end of descents"
-    for name in dict.fromkeys(found):
-        sound = (np.array(found) == name) & (last["descent_warnings"].values == 0)
+    last, quantity = dataset.isel(step=-1, drop=True), "mean coefficient at the end of descents"
+    for name in dict.fromkeys(polygons):
+        sound = (np.array(polygons) == name) & (last["descent_warnings"].values == 0)
         at_end = estimates.stored(last.isel(seed=np.flatnonzero(sound)), "descent_coefficient")
-        mean, known = at_end.average("seed") if sound.any() else Estimate(np.nan, np.nan), EXACT[name].coefficient.value
-        findings += checks.agrees("end", what, mean, known, largest_error=LARGEST, at={"polygon": name})
+        mean, target = (
+            at_end.average("seed") if sound.any() else Estimate(np.nan, np.nan),
+            EXACT[name].coefficient.value,
+        )
+        findings += checks.agrees("end", quantity, mean, target, largest_error=LARGEST, at={"polygon": name})
     return findings
 
 
@@ -92,37 +99,39 @@ def _posterior(dataset: xr.Dataset) -> list[Finding]:
     if len(n) < 2:
         return []
     five, six = share.sel(corners="5"), share.sel(corners="6")
-    quiet, what = float(dataset["annealing_warnings"]) == 0, "share of six corners, n - that at the n before"
+    quiet, quantity = float(dataset["annealing_warnings"]) == 0, "share of six corners, n - that at the n before"
     findings = checks.complete("annealing_warnings", "the annealing does not warn", quiet)
-    for fewer, more in itertools.pairwise(n[n >= FEW / 4]):
-        gain = six.sel(nbeta=more) - six.sel(nbeta=fewer)
-        findings += checks.above("gain", what, gain, at={"nbeta": float(more)})
-    few, many = (n[np.argmin(np.abs(n - where))] for where in (FEW, MANY))
-    findings += checks.above("five_first", "share of five corners - that of six", (five - six).sel(nbeta=few))
-    return findings + checks.above("six_last", "share of six corners - that of five", (six - five).sel(nbeta=many))
+    for smaller, larger in itertools.pairwise(n[n >= FEW / 4]):
+        gain = six.sel(nbeta=larger) - six.sel(nbeta=smaller)
+        findings += checks.above("gain", quantity, gain, at={"nbeta": float(larger)})
+    small, large = (n[np.argmin(np.abs(n - samples))] for samples in (FEW, MANY))
+    findings += checks.above("five_first", "share of five corners - that of six", (five - six).sel(nbeta=small))
+    return findings + checks.above("six_last", "share of six corners - that of five", (six - five).sel(nbeta=large))
 
 
 def figure(dataset: xr.Dataset):
-    """Descents between the exact losses, the coefficients of polygons and of descents, and the posterior's shares."""
+    """Draw descents between the exact losses, coefficients of polygons and descents, and shares of the posterior."""
     sound = dataset["descent_warnings"] == 0
     series = xr.Variable("series", ["exact", "half the Hessian's rank"])
-    both = [dataset[name] for name in ("learning_coefficient_theory", "hessian_half_rank")]
-    lines = xr.concat(both, series, coords="minimal", compat="override")
-    shown = dataset.assign(descent_coefficient=dataset["descent_coefficient"].where(sound))
-    shown = shown.assign(learning_coefficient_line=lines).sel(step=slice(SETTLED, None))
+    coefficients = [dataset[name] for name in ("learning_coefficient_theory", "hessian_half_rank")]
+    lines = xr.concat(coefficients, series, coords="minimal", compat="override")
+    table = dataset.assign(descent_coefficient=dataset["descent_coefficient"].where(sound))
+    table = table.assign(learning_coefficient_line=lines).sel(step=slice(SETTLED, None))
     rows = [
         Panel(None, "descent_loss", hue="seed", ylim=(0.04, 0.16), xscale="log"),
         Panel("learning_coefficient", "learning_coefficient_line", x="polygon", hue="series"),
         Panel("descent_coefficient", hue="seed", xscale="log"),
         Panel("posterior_share", x="nbeta", hue="corners", xscale="log"),
     ]
-    drawn = panels(shown, rows, x="step", columns=2)
+    drawing = panels(table, rows, x="step", columns=2)
     look: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
-    for name, one in EXACT.items():
-        drawn.axes[0].axhline(one.loss, **look)
-        drawn.axes[0].annotate(name, (1.01, one.loss), xycoords=("axes fraction", "data"), va="center", fontsize=6)
-        drawn.axes[2].axhline(one.coefficient.value, **look)
-    return drawn
+    for name, polygon in EXACT.items():
+        drawing.axes[0].axhline(polygon.loss, **look)
+        drawing.axes[0].annotate(
+            name, (1.01, polygon.loss), xycoords=("axes fraction", "data"), va="center", fontsize=6
+        )
+        drawing.axes[2].axhline(polygon.coefficient.value, **look)
+    return drawing
 
 
 POSTERIOR = {"polygon": ("4",), "seed": (0,), "step": (0, 300)}

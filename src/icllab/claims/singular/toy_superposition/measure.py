@@ -15,9 +15,9 @@ VERSION = 1
 
 
 class Loss(eqx.Module):
-    """The squared error, integrated over the one feature that is not zero; not ``rectified``, its output is linear.
+    """Squared error, integrated over the one feature that is not zero; unless ``rectified``, of a linear output.
 
-    The posterior's has a ``factor``, and the last ``left_out`` features never come.
+    ``factor`` multiplies it, and the last ``left_out`` features never come.
     """
 
     rectified: bool = eqx.field(static=True)
@@ -25,93 +25,99 @@ class Loss(eqx.Module):
     left_out: int = eqx.field(static=True, default=0)
 
     def __call__(self, w):
-        """The mean over features at ``weights`` (2, 6) and ``bias`` (6,)."""
+        """Mean over features at ``weights`` (2, 6) and ``bias`` (6,)."""
         g = w["weights"].T @ w["weights"]
-        b, own = jnp.broadcast_to(w["bias"][:, None], g.shape), jnp.eye(FEATURES)
+        b, identity = jnp.broadcast_to(w["bias"][:, None], g.shape), jnp.eye(FEATURES)
         low, high = jnp.zeros_like(g), jnp.ones_like(g)
         if self.rectified:
             cut = jnp.clip(-b / jnp.where(g == 0, 1, g), 0, 1)
             low = jnp.where(g > 0, cut, 0)
             high = jnp.where(g < 0, cut, jnp.where((g == 0) & (b <= 0), 0, 1))
         cube, square = (high**3 - low**3) / 3, (high**2 - low**2) / 2
-        answered = g**2 * cube + 2 * g * b * square + b**2 * (high - low)
-        terms = own / 3 - 2 * own * (g * cube + b * square) + answered
+        squares = g**2 * cube + 2 * g * b * square + b**2 * (high - low)
+        terms = identity / 3 - 2 * identity * (g * cube + b * square) + squares
         terms = terms[:, : FEATURES - self.left_out] if self.left_out else terms
         return self.factor * jnp.sum(terms) / FEATURES
 
 
 @eqx.filter_jit
-def descended(loss, at, rate, steps):
-    """So many steps of gradient descent from there, and the loss after them."""
+def descend(loss, at, rate, steps):
+    """Weights and loss after steps of gradient descent."""
     slope = jax.grad(loss)
-    there = jax.lax.fori_loop(0, steps, lambda _, w: jax.tree.map(lambda a, g: a - rate * g, w, slope(w)), at)
-    return there, loss(there)
+    end = jax.lax.fori_loop(0, steps, lambda _, w: jax.tree.map(lambda a, g: a - rate * g, w, slope(w)), at)
+    return end, loss(end)
 
 
 def corners(w):
-    """Which of :data:`COUNTS` there are."""
+    """Indicators of :data:`COUNTS`, the number of corners."""
     count = jnp.sum(jnp.sum(w["weights"] ** 2, axis=0) > PRESENT**2)
     return jnp.stack([count <= 3, count == 4, count == 5, count == 6]).astype(float)
 
 
 def at_polygon(name):
-    """The weights and biases of a polygon."""
-    found = superposition.polygon(POLYGONS[name][0], features=FEATURES, positive=POLYGONS[name][1])
-    return {"weights": jnp.asarray(found.weights), "bias": jnp.asarray(found.bias)}
+    """Weights and biases of a polygon."""
+    polygon = superposition.polygon(POLYGONS[name][0], features=FEATURES, positive=POLYGONS[name][1])
+    return {"weights": jnp.asarray(polygon.weights), "bias": jnp.asarray(polygon.bias)}
 
 
 def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_out=0):
-    """One cell: the polygons, descents of every seed, and the posterior at several temperatures.
+    """One cell: polygons, descents of every seed, and the posterior at several temperatures.
 
-    ``localization``: that of chains, if another; ``factor``, ``left_out``: see :class:`Loss`.
+    ``localization``: another one for chains; ``factor``, ``left_out``: see :class:`Loss`.
     """
     loss = Loss(rectified)
     of_polygons, of_descents, of_posterior = jax.random.split(key, 3)
 
     def coefficient(at, key):
         sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
-        how = {"n": point.n, "nbeta": point.n, "localization": localization or point.localization, "sampler": sampler}
-        found = coefficient_at_temperature(loss, at, **how, key=key)
-        return float(found["estimate"]), float(found["mcse"]), len(found.attrs["warnings"])
+        gamma = localization or point.localization
+        result = coefficient_at_temperature(
+            loss, at, n=point.n, nbeta=point.n, localization=gamma, sampler=sampler, key=key
+        )
+        return float(result["estimate"]), float(result["mcse"]), len(result.attrs["warnings"])
 
-    def of_polygon(polygon):
-        there = at_polygon(polygon)
-        value, gradient = jax.value_and_grad(loss)(there)
-        own = jax.random.fold_in(of_polygons, list(POLYGONS).index(polygon))
-        estimate, error, warned = coefficient(there, own)
+    def measure_polygon(polygon):
+        weights = at_polygon(polygon)
+        value, gradient = jax.value_and_grad(loss)(weights)
+        polygon_key = jax.random.fold_in(of_polygons, list(POLYGONS).index(polygon))
+        estimate, error, warnings = coefficient(weights, polygon_key)
         return {
             "polygon_loss": float(value),
             "polygon_slope": max(float(jnp.max(jnp.abs(part))) for part in jax.tree.leaves(gradient)),
-            "hessian_half_rank": float(hessian_spectrum(loss, there, key=key, threshold=1e-6)["rank"]) / 2,
+            "hessian_half_rank": float(hessian_spectrum(loss, weights, key=key, threshold=1e-6)["rank"]) / 2,
             "learning_coefficient": estimate,
             "learning_coefficient_error": error,
-            "sampler_warnings": warned,
+            "sampler_warnings": warnings,
         }
 
-    def descent(seed):
+    def measure_descent(seed):
         of_weights, of_bias, of_chains = jax.random.split(jax.random.fold_in(of_descents, seed), 3)
-        at, done, rows = at_polygon("4"), 0, []
+        at, previous, rows = at_polygon("4"), 0, []
         at = {
             "weights": at["weights"] + point.noise * jax.random.normal(of_weights, (2, FEATURES)),
             "bias": jnp.where(at["bias"] < 0, 0, at["bias"]) + point.noise * jax.random.normal(of_bias, (FEATURES,)),
         }
         for t, step in enumerate(point.step):
-            at, value = descended(loss, at, jnp.asarray(point.rate), jnp.asarray(step - done))
-            done = step
-            asked = step >= LATE and (len(point.step) - 1 - t) % CHECKED == 0
-            rows.append((value, *(coefficient(at, jax.random.fold_in(of_chains, t)) if asked else [np.nan] * 3)))
+            at, value = descend(loss, at, jnp.asarray(point.rate), jnp.asarray(step - previous))
+            previous = step
+            due = step >= LATE and (len(point.step) - 1 - t) % CHECKED == 0
+            rows.append((value, *(coefficient(at, jax.random.fold_in(of_chains, t)) if due else [np.nan] * 3)))
         names = ("descent_loss", "descent_coefficient", "descent_coefficient_error", "descent_warnings")
         return {name: (("step",), column) for name, column in zip(names, np.array(rows, float).T, strict=True)}
 
-    def posterior():
-        share, warned = np.full((2, len(point.nbeta), len(COUNTS)), np.nan), np.nan
+    def measure_posterior():
+        share, warnings = np.full((2, len(point.nbeta), len(COUNTS)), np.nan), np.nan
         if len(point.nbeta) > 1:
             origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
-            how = {"nbeta": point.nbeta, "observe": corners, "sampler": SMC(repeats=point.repeats)}
-            found = free_energy(Loss(rectified, factor, left_out), origin, key=of_posterior, **how)
-            share[:], warned = (found["observed"], found["observed_error"]), len(found.attrs["warnings"])
+            sampler = SMC(repeats=point.repeats)
+            tempered = Loss(rectified, factor, left_out)
+            annealing = free_energy(
+                tempered, origin, nbeta=point.nbeta, observe=corners, sampler=sampler, key=of_posterior
+            )
+            share[:], warnings = (annealing["observed"], annealing["observed_error"]), len(annealing.attrs["warnings"])
         names = ("posterior_share", "posterior_share_error")
         shares = {name: (("nbeta", "corners"), values) for name, values in zip(names, share, strict=True)}
-        return {**shares, "annealing_warnings": ((), warned)}
+        return {**shares, "annealing_warnings": ((), warnings)}
 
-    return {**tabulated(of_polygon, polygon=point.polygon), **tabulated(descent, seed=point.seed), **posterior()}
+    polygons = tabulated(measure_polygon, polygon=point.polygon)
+    return {**polygons, **tabulated(measure_descent, seed=point.seed), **measure_posterior()}
