@@ -9,10 +9,10 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, NUTS, SGLD, SMC
-from icllab.diagnostics.singular import neighbourhoods
+from icllab.diagnostics.sampling import local_loss
+from icllab.diagnostics.sampling.local_loss import FOR_CURVATURE, LocalLoss
 from icllab.diagnostics.singular.local_estimates import estimator
 from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
-from icllab.diagnostics.singular.neighbourhoods import FOR_CURVATURE, Neighbourhood
 from icllab.theory import quadratic_posterior
 
 
@@ -38,7 +38,7 @@ def test_a_start_outside_is_moved_inside(getkey):
     with jax.enable_x64(True):
 
         def starts(loss):
-            here, far = Neighbourhood.of(loss, jnp.zeros(2), None, block=8), np.arange(40) >= 20
+            here, far = LocalLoss.from_loss(loss, jnp.zeros(2), None, block=8), np.arange(40) >= 20
             return np.asarray(here.starts(0.05, far, jax.random.key(1), dispersion=0.3, inside=True))
 
         free = starts(lambda w: jnp.sum(w**2))
@@ -59,7 +59,7 @@ def test_what_the_localization_is_of_the_largest_curvature():
     with jax.enable_x64(True):
 
         def narrowness(loss, gamma, places):
-            here = Neighbourhood.of(loss, jnp.zeros(2), None, block=8)
+            here = LocalLoss.from_loss(loss, jnp.zeros(2), None, block=8)
             return here.narrowness(here.posterior(100.0, gamma), jnp.asarray(places), gamma, jax.random.key(0))
 
         both = [[0.0, 0.0], [2.0, 0.0]]
@@ -79,7 +79,7 @@ def test_the_curvature_of_much_data_is_that_of_some_of_it():
             return jnp.mean(rows) + jnp.sum(w**2)
 
         for count in (FOR_CURVATURE, FOR_CURVATURE + 300):
-            here = Neighbourhood.of(loss, jnp.zeros(2), jnp.arange(float(count)), block=4096)
+            here = LocalLoss.from_loss(loss, jnp.zeros(2), jnp.arange(float(count)), block=4096)
             seen = np.asarray(here.curved.data)
             assert len(np.unique(seen)) == len(seen) == FOR_CURVATURE
         assert seen.max() > FOR_CURVATURE
@@ -159,7 +159,7 @@ def test_the_hessians_share_by_random_probes(monkeypatch):
             )
 
         exact = share()
-        monkeypatch.setattr(neighbourhoods, "DENSE", 5)
+        monkeypatch.setattr(local_loss, "DENSE", 5)
         assert share() == pytest.approx(exact, rel=1e-9)
         assert 0.1 < exact < 10
 

@@ -9,10 +9,10 @@ from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.local_loss import MOST_PULL
 from icllab.diagnostics.sampling.smc import SMC
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
-MOST_PULL = 0.2  # of the largest curvature that may be the localization's
 REFUSED = 0.3  # acceptance below which moves are said to be refused
 MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said

@@ -18,9 +18,10 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_key, require_number
 from icllab.diagnostics.sampling.hmc import HMC
+from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
-from icllab.diagnostics.sampling.sampling_warnings import MOST_PULL, too_narrow
+from icllab.diagnostics.sampling.sampling_warnings import too_narrow
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular import local_learning
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
@@ -34,7 +35,6 @@ from icllab.diagnostics.singular.curve_limits import (
 from icllab.diagnostics.singular.finite_data import SECONDS, with_shift
 from icllab.diagnostics.singular.least_losses import lowest_near, with_descent
 from icllab.diagnostics.singular.local_estimates import PLACES, estimator
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 from icllab.training.runs import Run
 
 LIMIT = "the learning coefficient, the limit of nbeta (E[L] - L(w*))"
@@ -133,7 +133,7 @@ def learning_coefficient(
     found = local_learning.coefficient_at_temperature(loss, at, key=key, sampler=sampler, **how)
     if isinstance(loss, Run) or "nbeta" in found.dims:
         return found.assign_attrs(estimand="at_temperature", estimates=AT_ONE)
-    here, last = Neighbourhood.of(loss, at, data, block=BLOCK, pull=localization), float(found.attrs["nbeta"])
+    here, last = LocalLoss.from_loss(loss, at, data, block=BLOCK, pull=localization), float(found.attrs["nbeta"])
     lowest = lowest_near(here, last)
     of_what = "" if data is None else OF_DATA
     found = found.assign_attrs(estimand="at_temperature", estimates=AT_ONE + of_what)
@@ -191,7 +191,7 @@ def _annealed(
     values, is_curve = inverse_temperatures(count, nbeta)
     if is_curve:
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    here = Neighbourhood.of(loss, at, data, block=sampler.block, pull=localization)
+    here = LocalLoss.from_loss(loss, at, data, block=sampler.block, pull=localization)
     lowest = lowest_near(here, values[0])
     found = annealed_limit(here, values[0], least=lowest.loss, key=key, sampler=sampler)
     seen, far = here.posterior(values[0], here.localization, curved=True), np.arange(PLACES) > 0

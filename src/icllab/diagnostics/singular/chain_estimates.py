@@ -12,11 +12,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.diagnostics.sampling.chain_statistics import statistics
 from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss, largest_curvature
 from icllab.diagnostics.sampling.sampled_losses import Batches
 from icllab.diagnostics.sampling.sampler_choice import chosen_mode
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.sampling.sampling_warnings import MOST_PULL, chain_warnings
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood, largest_curvature
+from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
 
 PULLS = (0.25, 4.0)  # times the localization, where it is varied
 
@@ -32,7 +32,7 @@ class ChainEstimator:
     sensitivity: bool  # whether the localization is varied too
 
     @classmethod
-    def settled(cls, sampler: ChainSampler, reason: str, here: Neighbourhood, *, sensitivity: bool) -> "ChainEstimator":
+    def settled(cls, sampler: ChainSampler, reason: str, here: LocalLoss, *, sensitivity: bool) -> "ChainEstimator":
         """With a mode, by what a gradient costs at a point."""
         target = sampler.target(here.posterior(1.0, 1.0), here.known)
         if sampler.mode != "auto":
@@ -40,7 +40,7 @@ class ChainEstimator:
         share = target.size / len(here.known.terms) if isinstance(target, Batches) else 1.0
         return cls(sampler, reason, *chosen_mode(share * here.seconds), sensitivity)
 
-    def __call__(self, here: Neighbourhood, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
+    def __call__(self, here: LocalLoss, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """The estimate at one point and one temperature."""
         sampler, gamma, keys = self.sampler, here.localization, jax.random.split(key, 7)
         seen = here.posterior(nbeta, gamma, curved=True)

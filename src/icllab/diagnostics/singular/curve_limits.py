@@ -7,11 +7,11 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampling_warnings import ERRORS, RARELY, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.extrapolation import extrapolated
 from icllab.diagnostics.singular.free_energies import free_energy
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
@@ -26,13 +26,13 @@ OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", *WITH_ER
 TOLD = 0.03  # of an estimate, that a curve may have left without a word
 
 
-def populations_are_cheap(here: Neighbourhood) -> bool:
+def populations_are_cheap(here: LocalLoss) -> bool:
     """Whether an annealing nominally takes at most a minute, by the operations of a gradient."""
     particles = POPULATIONS.particles * POPULATIONS.repeats
     return here.seconds <= SINGLE and GRADIENTS * particles * here.seconds <= BEARABLE
 
 
-def annealed_limit(here: Neighbourhood, nbeta: float, *, least: float, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:
+def annealed_limit(here: LocalLoss, nbeta: float, *, least: float, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:
     """A free energy over the decades below ``nbeta``, and the limit of its slope; ``least`` is the loss's minimum."""
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS)
     found = free_energy(here.loss, here.centre, nbeta=grid, key=key, localization=here.localization, sampler=sampler)

@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import rows_of, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.least_losses import lowest_near
 from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 SPLITS = 2  # of the data into two halves
 SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
@@ -27,7 +27,7 @@ def rows_of_halves(count: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def with_shift(
-    found: xr.Dataset, here: Neighbourhood, loss: Callable[..., Any], *, sampler: ChainSampler, key: PRNGKeyArray
+    found: xr.Dataset, here: LocalLoss, loss: Callable[..., Any], *, sampler: ChainSampler, key: PRNGKeyArray
 ) -> xr.Dataset:
     r"""An estimate of an empirical loss with those of halves of the data, and what they say of data without end.
 
@@ -46,7 +46,7 @@ def with_shift(
     for rows, own in zip(rows_of_halves(sample_count(data), rng), of_chains, strict=True):
         part = rows_of(data, rows)
         at = eqx.combine(here.loss.unravel(here.centre), here.loss.rest)
-        lowest = lowest_near(Neighbourhood.of(loss, at, part, block=here.block), nbeta)
+        lowest = lowest_near(LocalLoss.from_loss(loss, at, part, block=here.block), nbeta)
         at = eqx.combine(here.loss.unravel(lowest.place), here.loss.rest)
         how: dict[str, Any] = {"n": found.attrs["n"], "nbeta": nbeta, "localization": here.localization}
         one = coefficient_at_temperature(loss, at, data=part, sampler=sampler, key=own, **how)

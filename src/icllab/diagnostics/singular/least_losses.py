@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import minimize
 
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.posteriors import Vector
 from icllab.diagnostics.sampling.sampled_losses import at_point
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 EVALUATIONS = 100  # of a loss and its gradient, in a descent
 BEARABLE = 10.0  # nominal seconds of a descent
@@ -27,7 +27,7 @@ class Lowest(NamedTuple):
     place: Vector
 
 
-def lowest_near(here: Neighbourhood, nbeta: float) -> Lowest:
+def lowest_near(here: LocalLoss, nbeta: float) -> Lowest:
     """By a quasi-Newton descent from the point; the point itself where none is lower or a gradient is expensive."""
     centre = np.asarray(here.centre, np.float64)
     level = float(here.known.baseline.sum())

@@ -9,15 +9,15 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, require_mean, vector_loss
 from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.sampling.sampling_warnings import MOST_PULL, too_narrow
+from icllab.diagnostics.sampling.sampling_warnings import too_narrow
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.chain_estimates import ChainEstimator
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures, stacked, with_growth
 from icllab.diagnostics.singular.free_energies import annealed_coefficient
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
 
 PLACES = 8  # one and seven draws of the prior, where the curvature of a loss that is annealed is looked at
 
@@ -29,7 +29,7 @@ class SlopeEstimator:
     sampler: SMC
     reason: str
 
-    def __call__(self, here: Neighbourhood, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
+    def __call__(self, here: LocalLoss, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """The slope of the free energy on log nbeta, at one point."""
         gamma = here.localization
         how: dict[str, Any] = {"nbeta": nbeta, "localization": gamma, "key": key, "sampler": self.sampler}
@@ -59,7 +59,7 @@ def estimator(
     flat, centre = vector_loss(loss, at, data)
     require_mean(flat, centre)
     block = BLOCK if sampler is None else sampler.block
-    here, reason = Neighbourhood.of(loss, at, data, block=block), "asked for"
+    here, reason = LocalLoss.from_loss(loss, at, data, block=block), "asked for"
     if sampler is None:
         samples = 0 if data is None else len(here.known.terms)
         sampler, reason = chosen_sampler(here.seconds, centre.size, samples)
@@ -85,7 +85,7 @@ def estimates(
     values, is_curve = inverse_temperatures(n, nbeta)
     if is_curve and isinstance(found_by, SlopeEstimator):
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    here = Neighbourhood.of(loss, at, data, block=found_by.sampler.block, pull=localization)
+    here = LocalLoss.from_loss(loss, at, data, block=found_by.sampler.block, pull=localization)
     found = [found_by(here, value, jax.random.fold_in(key, i)) for i, value in enumerate(values)]
     if n is not None:
         found = [one.assign_attrs(n=float(n)) for one in found]

@@ -13,11 +13,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import expected
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.chain_statistics import statistics
+from icllab.diagnostics.sampling.local_loss import LocalLoss, largest_curvature
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, vector_loss
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
 from icllab.diagnostics.singular.chain_estimates import ChainEstimator
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood, largest_curvature
 from icllab.diagnostics.susceptibilities.expectations import Draws, Observables, observed_at
 
 
@@ -56,7 +56,7 @@ class ObservedChains:
         seen = vector_loss(observables, at, None)[0]
         at_point = observed_at(seen, centre)
         watched = Watched(flat, seen, jnp.asarray(at_point, centre.dtype))
-        here = Neighbourhood.of(watched, centre, None, block=BLOCK, pull=localization)
+        here = LocalLoss.from_loss(watched, centre, None, block=BLOCK, pull=localization)
         of_starts, of_size, of_chains, _ = jax.random.split(key, 4)
         sampler = self.sampler
         made = ChainEstimator.settled(sampler, "asked for", here, sensitivity=False)
