@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, NUTS, SGLD, SMC
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC, learning_coefficient
 from icllab.diagnostics.sampling import local_loss
 from icllab.diagnostics.sampling.local_loss import FOR_CURVATURE, LocalLoss
-from icllab.diagnostics.singular.local_estimates import estimator
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics.singular.temperature_estimates import estimator
 from icllab.theory import quadratic_posterior
+
+at_temperature = functools.partial(learning_coefficient, estimand="at_temperature")
 
 
 def squares(w, samples):
@@ -21,15 +22,15 @@ def squares(w, samples):
 
 
 def test_the_sampler_is_decided_by_cost_and_says_so(getkey):
-    data, settle = jax.random.normal(getkey(), (20, 3)), functools.partial(estimator, sensitivity=False)
-    found = settle(None, squares, jnp.ones(3), data, key=getkey())
+    data = jax.random.normal(getkey(), (20, 3))
+    found = estimator(None, squares, jnp.ones(3), data)
     assert (found.sampler, found.mode) == (HMC(), "vmap")
     assert found.reason.startswith("the whole loss and its gradient nominally take ")
     assert found.mode_reason.startswith("a gradient takes nominally ")
-    asked = settle(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data, key=getkey())
+    asked = estimator(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data)
     assert (asked.sampler, asked.mode) == (SGLD(mode="map", warm_up=7, batch=8), "map")
     assert (asked.reason, asked.mode_reason) == ("asked for", "asked for")
-    alone = settle(NUTS(), squares, jnp.ones(3), data, key=getkey())
+    alone = estimator(NUTS(), squares, jnp.ones(3), data)
     assert (alone.mode, alone.mode_reason) == ("map", "chains that end their trajectories are not kept waiting")
 
 
@@ -94,7 +95,7 @@ def test_a_region_that_the_starts_do_not_know():
 
     how = {"n": 1e6, "localization": 0.05, "sampler": HMC(warm_up=150, draws=400), "key": jax.random.key(3)}
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(loss, jnp.zeros(3), **how)
+        found = at_temperature(loss, jnp.zeros(3), **how)
     assert found["mcse"] < 0.09
     assert abs(found["estimate"] - 1.5) < 4 * found["mcse"]
     assert not any("smaller step" in sentence for sentence in found.attrs["warnings"])
@@ -104,7 +105,7 @@ def test_a_region_that_the_starts_do_not_know():
 def test_a_localization_that_is_all_there_is_says_so():
     """A point that is nearly zero makes the default 5e11; the whole estimate is its own."""
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(
+        found = at_temperature(
             lambda w: jnp.sum(w**2) / 2,
             jnp.full(3, 1.4e-6),
             n=1e6,
@@ -130,8 +131,8 @@ def test_the_noise_of_batches_is_what_they_add():
             return jnp.mean((samples[0] @ w - samples[1]) ** 2) / 2
 
         how = {"data": (x, y), "localization": 1.0, "sampler": SGLD(), "key": key}
-        found = coefficient_at_temperature(loss, at, nbeta=5000.0, **how)
-        plain = coefficient_at_temperature(loss, at, **how)
+        found = at_temperature(loss, at, nbeta=5000.0, **how)
+        plain = at_temperature(loss, at, **how)
         h = np.linalg.eigvalsh(x.T @ x / 300)
     without = quadratic_posterior.gaussian_coefficient(
         h, nbeta=5000.0, localization=1.0, step_size=float(found["step_size"])
@@ -153,9 +154,7 @@ def test_the_hessians_share_by_random_probes(monkeypatch):
 
         def share():
             return float(
-                coefficient_at_temperature(lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2, jnp.zeros(12), **how)[
-                    "hessian_share"
-                ]
+                at_temperature(lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2, jnp.zeros(12), **how)["hessian_share"]
             )
 
         exact = share()
@@ -171,7 +170,7 @@ def test_annealing_is_reached(getkey):
 
         def asked(**how):
             at = jnp.zeros(2)
-            return coefficient_at_temperature(
+            return at_temperature(
                 lambda w: jnp.stack([w[0] ** 2, w[1] ** 2]) / 2,
                 at,
                 localization=1.0,

@@ -83,6 +83,11 @@ class LocalLoss:
         """Trace of the covariance of the gradient of a batch."""
         return batch_noise(self.loss, self.centre, batch=self.block)
 
+    @property
+    def tree_loss(self) -> Any:
+        """The loss of all the data, as a function of the tree of parameters."""
+        return self.loss.loss if self.loss.data is None else eqx.Partial(_of_data, self.loss.loss, self.loss.data)
+
     def tree(self, w: Vector) -> Any:
         """The tree of parameters at a vector."""
         return eqx.combine(self.loss.unravel(w), self.loss.rest)
@@ -141,3 +146,7 @@ class LocalLoss:
 def largest_curvature(posterior: Posterior, where: Vector, key: PRNGKeyArray) -> Array:
     """The largest curvature of the potential at a point, by power iteration."""
     return steepest(posterior, where=where, key=key)
+
+
+def _of_data(loss: Any, data: Any, w: Any) -> Any:
+    return loss(w, data)

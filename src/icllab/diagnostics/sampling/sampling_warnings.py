@@ -1,6 +1,7 @@
 """What is wrong with an estimate by sampling, as sentences."""
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -10,7 +11,9 @@ from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.local_loss import MOST_PULL
-from icllab.diagnostics.sampling.smc import SMC
+
+if TYPE_CHECKING:
+    from icllab.diagnostics.sampling.smc import SMC
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 REFUSED = 0.3  # acceptance below which moves are said to be refused
@@ -71,7 +74,7 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
     return [sentence for sentence, wrong in found.items() if wrong]
 
 
-def annealing_warnings(found: xr.Dataset, sampler: SMC) -> list[str]:
+def annealing_warnings(found: xr.Dataset, sampler: "SMC") -> list[str]:
     """What is wrong with the result of ``free_energy``, in sentences."""
     gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
     rungs = found.isel(rung=slice(1, None))

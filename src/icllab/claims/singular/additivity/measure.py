@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.singular.additivity.claim import ARRANGEMENTS, MOST
-from icllab.diagnostics import HMC
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, learning_coefficient
 
 VERSION = 1
 
@@ -46,7 +45,7 @@ def measure(point, *, key, separate=False):
         at = {"a": jnp.zeros((*own, MOST, MOST)), "b": jnp.zeros((*own, point.dim, MOST))}
         of_contexts = jax.random.fold_in(key, sum(map(ord, repr(contexts))))
         how = {"n": point.nbeta, "nbeta": point.nbeta, "localization": 1.0, "sampler": sampler}
-        return coefficient_at_temperature(Terms.of(contexts), at, key=of_contexts, **how)
+        return learning_coefficient(Terms.of(contexts), at, key=of_contexts, estimand="at_temperature", **how)
 
     whole = estimated(chosen)
     alone = [estimated((((*range(len(units)),), 0),)) for units, _ in chosen]

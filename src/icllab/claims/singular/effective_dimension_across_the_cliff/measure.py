@@ -18,8 +18,7 @@ from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
     TOP,
 )
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, Quadrature
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, Quadrature, learning_coefficient
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
@@ -123,11 +122,12 @@ def strengths(point, answers, w, loss, key, *, late):
         nbeta = point.localization / resolution
         route = Quadrature(points=point.points, scale=float((point.localization + nbeta * steep[-1]) ** -0.5))
         how = {"nbeta": nbeta, "localization": point.localization, "key": key}
-        nodes = route.expectations(along, along.observed, jnp.zeros(3), **how)
-        mean, error = nodes.mean(nodes.values[:, 0])
+        nodes = route.sample(along, jnp.zeros(3), **how)
+        values = nodes.values(along.observed)[1]
+        mean, error = nodes.mean(values[:, 0])
         found["coefficient"].append(nbeta * mean)
         found["error"].append(nbeta * error)
-        found["warnings"] += bool(nodes.warnings)
+        found["warnings"] += bool(nodes.warnings(values))
     names = ("resolved_coefficient", "resolved_coefficient_error", "sampler_warnings")
     return own | dict(zip(names, found.values(), strict=True))
 
@@ -150,7 +150,9 @@ def attention(point, seed, key, *, together):
             sampler = HMC(chains=point.chains, warm_up=point.warm_up)
             known = ranks.Divergence(machine, machine(w))
             how = {"nbeta": point.nbeta, "localization": 1.0, "sampler": sampler}
-            sampled = coefficient_at_temperature(known, w, key=jax.random.fold_in(of_chains, stage), **how)
+            sampled = learning_coefficient(
+                known, w, key=jax.random.fold_in(of_chains, stage), estimand="at_temperature", **how
+            )
             own |= {
                 "learning_coefficient": float(sampled["estimate"]),
                 "learning_coefficient_error": float(sampled["mcse"]),

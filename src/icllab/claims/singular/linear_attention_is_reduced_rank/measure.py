@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics import HMC
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, learning_coefficient
 from icllab.models import Attention, Joined
 
 VERSION = 1
@@ -65,7 +64,9 @@ def measure(point, *, key, weighting="linear"):
 
     worst = max(mismatch(one) for one in jax.random.split(of_weights, TRIED))
     sampler = HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws)
-    found = coefficient_at_temperature(loss, at, n=point.samples, localization=1.0, key=of_chains, sampler=sampler)
+    found = learning_coefficient(
+        loss, at, n=point.samples, localization=1.0, key=of_chains, sampler=sampler, estimand="at_temperature"
+    )
     return {
         "loss_mismatch": ((), worst),
         "learning_coefficient": ((), float(found["estimate"])),

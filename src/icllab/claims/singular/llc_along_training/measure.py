@@ -12,8 +12,7 @@ import icllab as icl
 from icllab import algorithms
 from icllab.claims.singular.llc_along_training.claim import LONG, RIVALS
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SGLD
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import SGLD, learning_coefficient
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Interleaved
 from icllab.tasks import LinearRegression
@@ -68,7 +67,9 @@ def measure(point, *, key, ascent=False):
             dispersion=0.1,
         )
         how = {"localization": point.localization, "sampler": sampler, "key": jax.random.fold_in(of_chains, seed)}
-        found = coefficient_at_temperature(run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, **how)
+        found = learning_coefficient(
+            run, checkpoint, task=task, data=point.prompts, n=1e6, nbeta=nbeta, estimand="at_temperature", **how
+        )
         return float(found["estimate"].item()), float(found["mcse"].item()), len(found.attrs["warnings"])
 
     def at(seed):

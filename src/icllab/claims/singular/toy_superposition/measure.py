@@ -7,8 +7,7 @@ import numpy as np
 
 from icllab.claims.singular.toy_superposition.claim import CHECKED, COUNTS, FEATURES, LATE, POLYGONS, PRESENT
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum, learning_coefficient
 from icllab.theory import superposition
 
 VERSION = 1
@@ -61,7 +60,7 @@ def measure(point, *, key, rectified=True):
     def coefficient(at, key):
         sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
         how = {"n": point.n, "nbeta": point.n, "localization": point.localization, "sampler": sampler}
-        found = coefficient_at_temperature(loss, at, **how, key=key)
+        found = learning_coefficient(loss, at, estimand="at_temperature", **how, key=key)
         return float(found["estimate"]), float(found["mcse"]), len(found.attrs["warnings"])
 
     def of_polygon(polygon):
