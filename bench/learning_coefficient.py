@@ -3,8 +3,8 @@
     .venv/bin/python bench/learning_coefficient.py [--threads 1,2] [--parts toys,transformer]
 
 Toys: losses whose coefficient is known, n = 1e6, nbeta = n / log n, localization 1, eight chains of 2000 + 2000 steps
-of Langevin dynamics at 0.1 / nbeta in both, Hamiltonian Monte Carlo of ours, and the whole function, which also chooses,
-tests and warns. The error of a chain is the root mean square distance of the chains' estimates from
+of Langevin dynamics at 0.1 / nbeta in both, Hamiltonian Monte Carlo of ours, and the whole function, which also
+chooses, tests and warns. The error of a chain is the root mean square distance of the chains' estimates from
 lambda - (m-1) / log nbeta; "s to 3 %" is the time to bring the error of a mean of chains to 3 per cent, if none of it
 were bias. Targets are of the same algorithm.
 

@@ -12,7 +12,7 @@ from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.chains import run_chains
 from icllab.diagnostics.singular import temperature_estimates
-from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, requested_steps
+from icllab.diagnostics.singular.run_losses import prompts_for, requested_steps, run_loss
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
 from icllab.training import Record, Sweep

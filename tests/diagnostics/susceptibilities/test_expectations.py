@@ -58,12 +58,12 @@ def test_one_set_of_draws_has_the_estimates_of_separate_runs():
     """The coefficient, the loss at the parameters of every draw, and the susceptibilities are of the same chains."""
     with jax.enable_x64(True):
         at = jax.tree.map(jnp.asarray, POINT)
-        draws = SAMPLER.sample(loss, at, **HOW)
+        draws = SAMPLER.sample(loss, at, **HOW | {"key": jax.random.fold_in(HOW["key"], 0)})  # of the one temperature
         separate = learning_coefficient(loss, at, sampler=SAMPLER, estimand="at_temperature", **HOW)
         estimate = learning_coefficient(draws)
         functions = {"tilted": {"a": lambda w: w["a"]}, "observables": {"loss": lambda w: jnp.sum(loss(w))}}
         respond = functools.partial(susceptibility, **functions)
-        pair = respond(draws), respond(loss, at, route=SAMPLER, **HOW)
+        pair = respond(draws), respond(loss, at, route=SAMPLER, **HOW | {"key": draws.key})
         values = np.asarray(jax.vmap(jax.vmap(lambda w: jnp.sum(loss(draws.local.tree(w)))))(draws.parameters))
         constant = draws.values(lambda w: jnp.ones(1))[1][:, :, 0]
     for name in ("estimate", "mcse", "rhat", "loss_trace", "hessian_share", "localization_share"):
@@ -91,6 +91,6 @@ def test_draws_have_no_further_arguments_and_a_free_energy_is_of_populations():
 
 def test_nodes_are_the_draws_of_a_quadrature():
     with jax.enable_x64(True):
-        nodes = Quadrature(points=33).sample(lambda w: jnp.sum(w**2) / 2, jnp.zeros(1), **HOW)
+        nodes = Quadrature(points=129).sample(lambda w: jnp.sum(w**2) / 2, jnp.zeros(1), **HOW)
         _, values = nodes.values(lambda w: w**2)
     assert nodes.mean(values[:, 0])[0] == pytest.approx(1 / 101, rel=1e-6)

@@ -17,7 +17,7 @@ from icllab.diagnostics.sampling.convergence import FEWEST
 from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.posteriors import Posterior, Starts
-from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches, require_mean
+from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches, require_mean, vector_loss
 
 MODES = ("auto", "map", "vmap")
 
@@ -40,9 +40,8 @@ def local_loss_of(loss: Any, at: Any, data: Any, *, nbeta: float, localization: 
     """The loss near a point, after its temperature, its localization and its mean over samples are checked."""
     for name, value in (("nbeta", nbeta), ("localization", localization)):
         require_number(name, value, "a finite number > 0", lambda x: 0 < x < math.inf)
-    local = LocalLoss.from_loss(loss, at, data, block=block, pull=float(localization))
-    require_mean(local.loss, local.centre)
-    return local
+    require_mean(*vector_loss(loss, at, data))
+    return LocalLoss.from_loss(loss, at, data, block=block, pull=float(localization))
 
 
 @dataclass(frozen=True, kw_only=True)

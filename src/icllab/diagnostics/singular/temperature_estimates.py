@@ -20,7 +20,7 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import expected, require_number
 from icllab.diagnostics.sampling.draws import CURVATURE, HALF_STEPS, HESSIAN, PULLS, Draws, chain_mode, sample_chains
 from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
-from icllab.diagnostics.sampling.sampled_losses import BLOCK, Batches, require_mean, sample_count
+from icllab.diagnostics.sampling.sampled_losses import BLOCK, Batches, require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, too_narrow
@@ -127,8 +127,8 @@ def estimator(
     Raises:
         InputError: The localization is to be varied and there are no chains, or the loss is no mean over samples.
     """
+    require_mean(*vector_loss(loss, at, data))
     local = LocalLoss.from_loss(loss, at, data, block=BLOCK if sampler is None else sampler.block)
-    require_mean(local.loss, local.centre)
     reason = "asked for"
     if sampler is None:
         sampler, reason = chosen_sampler(local.seconds, local.centre.size, local.samples)
