@@ -2,24 +2,23 @@
 
     .venv/bin/python bench/learning_coefficient.py [--threads 1,2] [--parts toys,transformer]
 
-Toys: four losses whose coefficient is known, n = 1e6, nbeta = n / log n, localization 1, eight chains of 2000 + 2000
-steps of Langevin dynamics at 0.1 / nbeta in both, and Hamiltonian Monte Carlo of ours. Seconds are those of the run
-and of the first call with its compilation. The error of a chain is the root of the mean squared distance of the chains'
-estimates from lambda - (m-1) / log nbeta; "s to 3 %" is what it would take to bring the error of a mean of chains to 3
-per cent of that, as if none of it were bias. Targets are of the same algorithm; the whole function, which also chooses,
-tests and warns, is beside it.
+Toys: losses whose coefficient is known, n = 1e6, nbeta = n / log n, localization 1, eight chains of 2000 + 2000 steps
+of Langevin dynamics at 0.1 / nbeta in both, Hamiltonian Monte Carlo of ours, and the whole function, which also
+chooses, tests and warns. The error of a chain is the root mean square distance of the chains' estimates from
+lambda - (m-1) / log nbeta; "s to 3 %" is the time to bring the error of a mean of chains to 3 per cent, if none of it
+were bias. Targets are of the same algorithm.
 
-Transformer: 51 thousand parameters on in-context regression of four dimensions, trained by ``icl.fit``, batches of 256
-of 4096 prompts, nbeta 66.7, localization 13.3, step 3e-4: what a step of one chain costs, of four of ours and of one of
-devinterp's, which runs them one after the other. Answers and gradients of the two networks are compared at equal
-weights before anything is timed. Rows run in turn, five rounds; the table has medians. devinterp has its batches made
-beforehand, so that its data loader is not counted. On one thread ratios are of CPU seconds, on several of wall seconds.
+Transformer: 51 thousand parameters on in-context regression, trained by ``icl.fit``, batches of 256 of 4096 prompts:
+the cost of a step of one chain, of four of ours and of one of devinterp's, which runs them in turn. Losses and
+gradients of the two networks are compared at equal weights first. Rows run in turn, five rounds; the table has medians.
+devinterp's batches are made beforehand. On one thread ratios are of CPU seconds, on several of wall seconds.
 
 devinterp and PyTorch are no dependencies: .venv/bin/python -m pip install devinterp==1.3.2 torch==2.13.0
 Exit status 1 if a target is missed.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -38,75 +37,111 @@ TOYS = {"quadratic": 5.0, "crossing": 0.25, "reduced rank": 3.5 - 1 / math.log(N
 WITHOUT, WITH = 100.0, 3.0  # times devinterp, without and with compilation
 DIM, LENGTH, WIDTH, HEADS, LAYERS = 4, 7, 64, 4, 2
 PROMPTS, BATCH, TRAINING = 4096, 256, 1000
-SETTING = {"nbeta": 66.7, "localization": 13.3, "step_size": 3e-4}
+NBETA_OF_RUN, LOCALIZATION, STEP = 66.7, 13.3, 3e-4
 EACH = 4  # chains of the transformer
 SAMPLED = 320  # steps of a chain whose estimates are compared: ten passes are left out, and ten count
 PARITY, ERRORS = 1.0, 3.0
 ROUNDS, SECONDS = 5, 4.0
 
 
-def layers_of(widths, rank, np):
-    """Matrices whose product is the identity of that rank, and the product."""
-    layers = [np.eye(b, a) for a, b in itertools.pairwise(widths)]
-    for layer in layers:
-        layer[:, rank:] = 0
-    truth = layers[0]
-    for layer in layers[1:]:
-        truth = layer @ truth
-    return layers, truth
-
-
 WIDTHS = {"reduced rank": (3, 2, 3), "deep linear": (3, 2, 2, 3)}
+
+
+def layers_of(name):
+    """Matrices whose product has rank 1, and the product."""
+    import numpy as np
+
+    layers = [np.eye(b, a, dtype=np.float32) for a, b in itertools.pairwise(WIDTHS[name])]
+    for layer in layers:
+        layer[:, 1:] = 0
+    return layers, functools.reduce(lambda below, layer: layer @ below, layers)
+
+
+def toy_loss(name, w, truth):
+    """The loss of one toy; the arithmetic is that of JAX and of PyTorch."""
+    if name == "quadratic":
+        return (w**2).sum() / 2
+    if name == "crossing":
+        return (w[0] * w[1] ** 2) ** 2
+    return ((functools.reduce(lambda below, layer: layer @ below, w) - truth) ** 2).sum() / 2
 
 
 def our_toy(name):
     """The loss of a tree of parameters, and the point."""
     import jax.numpy as jnp
-    import numpy as np
 
-    if name == "quadratic":
-        return (lambda w: jnp.sum(w**2) / 2), jnp.zeros(10)
-    if name == "crossing":
-        return (lambda w: (w[0] * w[1] ** 2) ** 2), jnp.zeros(2)
-    layers, truth = layers_of(WIDTHS[name], 1, np)
-    truth = jnp.asarray(truth, jnp.float32)
-
-    def loss(layers):
-        found = layers[0]
-        for layer in layers[1:]:
-            found = layer @ found
-        return jnp.sum((found - truth) ** 2) / 2
-
-    return loss, [jnp.asarray(layer, jnp.float32) for layer in layers]
+    if name not in WIDTHS:
+        return (lambda w: toy_loss(name, w, None)), jnp.zeros(10 if name == "quadratic" else 2)
+    layers, truth = layers_of(name)
+    truth = jnp.asarray(truth)
+    return (lambda w: toy_loss(name, w, truth)), [jnp.asarray(layer) for layer in layers]
 
 
 def their_toy(name):
-    """The same as a module whose answer is the loss."""
-    import numpy as np
+    """The same as a module whose output is the loss."""
     import torch
     from torch import nn
 
     class Toy(nn.Module):
         def __init__(self):
             super().__init__()
+            self.truth = None
             if name in WIDTHS:
-                layers, truth = layers_of(WIDTHS[name], 1, np)
-                self.w = nn.ParameterList([nn.Parameter(torch.tensor(w, dtype=torch.float32)) for w in layers])
-                self.register_buffer("truth", torch.tensor(truth, dtype=torch.float32))
+                layers, truth = layers_of(name)
+                self.w = nn.ParameterList([nn.Parameter(torch.from_numpy(layer)) for layer in layers])
+                self.truth = torch.from_numpy(truth)
             else:
                 self.w = nn.Parameter(torch.zeros(10 if name == "quadratic" else 2))
 
         def forward(self, _):
-            if name == "quadratic":
-                return (self.w**2).sum() / 2
-            if name == "crossing":
-                return (self.w[0] * self.w[1] ** 2) ** 2
-            found = self.w[0]
-            for layer in self.w[1:]:
-                found = layer @ found
-            return ((found - self.truth) ** 2).sum() / 2
+            return toy_loss(name, self.w, self.truth)
 
     return Toy()
+
+
+def their_estimator(model, loader, loss, *, nbeta, localization, step, level, draws, chains, burn_in, seed):
+    """Run devinterp's chains; its estimator."""
+    import torch
+    from devinterp.optim.sgld import SGLD
+    from devinterp.slt.llc import LLCEstimator
+    from devinterp.slt.sampler import sample
+
+    warnings.simplefilter("ignore")
+    level = torch.tensor(level)
+    estimator = LLCEstimator(chains, draws, init_loss=level, nbeta=nbeta)
+    sample(
+        model=model,
+        loader=loader,
+        evaluate=loss,
+        callbacks=[estimator],
+        sampling_method=SGLD,
+        optimizer_kwargs={"lr": step, "nbeta": nbeta, "localization": localization},
+        num_draws=draws,
+        num_chains=chains,
+        num_burnin_steps=burn_in,
+        seed=seed,
+        init_loss=level,
+        verbose=False,
+    )
+    return estimator
+
+
+def fixed_loader(batches, dataset, size):
+    """A loader that gives the batches as they are."""
+    import torch
+
+    class Fixed(torch.utils.data.DataLoader):
+        def __iter__(self):
+            return iter(batches)
+
+    return Fixed(dataset, batch_size=size)
+
+
+def timed(function, *arguments):
+    """Wall seconds of a call, and its result."""
+    clock = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - clock, result
 
 
 def toy(name):
@@ -115,9 +150,6 @@ def toy(name):
     import jax.numpy as jnp
     import numpy as np
     import torch
-    from devinterp.optim.sgld import SGLD
-    from devinterp.slt.llc import LLCEstimator
-    from devinterp.slt.sampler import sample as their_sample
 
     from icllab import diagnostics
     from icllab.diagnostics.sampling.posteriors import Posterior
@@ -131,56 +163,30 @@ def toy(name):
 
     def ours(sampler, step):
         def run(seed):
-            how = {"step_size": step, "warm_up": sampler.warm_up, "mode": "vmap", "key": jax.random.key(seed)}
-            found = sampler.draw(posterior, starts, **how)
-            return NBETA * np.asarray(found.terms, np.float64)[:, :, 0].mean(1)
+            options = {"step_size": step, "warm_up": sampler.warm_up, "mode": "vmap", "key": jax.random.key(seed)}
+            terms = np.asarray(sampler.draw(posterior, starts, **options).terms, np.float64)
+            return (NBETA * terms[:, :, 0].mean(1)).tolist()
 
         return run
 
+    def whole(_):
+        estimate = diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
+        return np.asarray(estimate["chain_estimate"]).tolist()
+
     rows = {}
-    for row, run in {
-        "icllab sgld": ours(diagnostics.SGLD(chains=CHAINS, warm_up=STEPS, draws=STEPS), 0.1 / NBETA),
-        "icllab hmc": ours(diagnostics.HMC(chains=CHAINS), 1 / NBETA),
-    }.items():
-        clock = time.perf_counter()
-        run(0)
-        first, times, found = time.perf_counter() - clock, [], []
-        for seed in range(1, 6):
-            clock = time.perf_counter()
-            found += run(seed).tolist()
-            times.append(time.perf_counter() - clock)
-        rows[row] = {"first": first, "seconds": statistics.median(times), "chains": found}
-    clock = time.perf_counter()
-    whole = diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
-    asked = [time.perf_counter() - clock]
-    clock = time.perf_counter()
-    diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
-    asked.append(time.perf_counter() - clock)
-    each = np.asarray(whole["chain_estimate"]).tolist()
-    rows["learning_coefficient"] = {"first": asked[0], "seconds": asked[1], "chains": each}
-
-    class Constant(torch.utils.data.DataLoader):
-        def __iter__(self):
-            return iter([torch.zeros(1)])
-
-    warnings.simplefilter("ignore")
-    estimator = LLCEstimator(CHAINS, STEPS, init_loss=torch.tensor(0.0), nbeta=NBETA)
-    clock = time.perf_counter()
-    their_sample(
-        model=their_toy(name),
-        loader=Constant(torch.utils.data.TensorDataset(torch.zeros(int(N), 0)), batch_size=2),
-        evaluate=lambda model, data: model(data),
-        callbacks=[estimator],
-        sampling_method=SGLD,
-        optimizer_kwargs={"lr": 0.1 / NBETA, "nbeta": NBETA, "localization": 1.0},
-        num_draws=STEPS,
-        num_chains=CHAINS,
-        num_burnin_steps=STEPS,
-        seed=100,
-        init_loss=torch.tensor(0.0),
-        verbose=False,
-    )
-    seconds = time.perf_counter() - clock
+    for row, run, repeats in (
+        ("icllab sgld", ours(diagnostics.SGLD(chains=CHAINS, warm_up=STEPS, draws=STEPS), 0.1 / NBETA), 5),
+        ("icllab hmc", ours(diagnostics.HMC(chains=CHAINS), 1 / NBETA), 5),
+        ("learning_coefficient", whole, 1),
+    ):
+        first, _ = timed(run, 0)
+        seconds, chains = zip(*(timed(run, seed) for seed in range(1, repeats + 1)), strict=True)
+        rows[row] = {"first": first, "seconds": statistics.median(seconds), "chains": [*itertools.chain(*chains)]}
+    setting = {"nbeta": NBETA, "localization": 1.0, "step": 0.1 / NBETA, "level": 0.0, "seed": 100}
+    setting |= {"draws": STEPS, "chains": CHAINS, "burn_in": STEPS}
+    loader = fixed_loader([torch.zeros(1)], torch.utils.data.TensorDataset(torch.zeros(int(N), 0)), 2)
+    network = their_toy(name)
+    seconds, estimator = timed(lambda: their_estimator(network, loader, lambda model, data: model(data), **setting))
     rows["devinterp sgld"] = {"first": seconds, "seconds": seconds, "chains": estimator.llc_per_chain.tolist()}
     return rows
 
@@ -281,14 +287,11 @@ def transformer(threads):
     import jax.numpy as jnp
     import numpy as np
     import torch
-    from devinterp.optim.sgld import SGLD
-    from devinterp.slt.llc import LLCEstimator
-    from devinterp.slt.sampler import sample as their_sample
 
+    from icllab.diagnostics import SGLD
     from icllab.diagnostics.sampling import convergence
-    from icllab.diagnostics.sampling.posteriors import Posterior
-    from icllab.diagnostics.sampling.sampled_losses import Batches, at_point, vector_loss
-    from icllab.diagnostics.sampling.sampler_choice import chosen_mode
+    from icllab.diagnostics.sampling.draws import chain_mode
+    from icllab.diagnostics.sampling.local_loss import LocalLoss
     from icllab.diagnostics.sampling.sgld import sample_batches
     from icllab.diagnostics.singular.run_losses import run_loss
 
@@ -296,99 +299,57 @@ def transformer(threads):
     task, run, prompts = trained()
     shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
     loss, params = run_loss(run, None, 0, task, positions="every", per_position=False, prompt=shape)
-    flat, centre = vector_loss(loss, params, prompts)
-    known = at_point(flat, centre, batch=BATCH)
-    posterior = Posterior(flat, centre, jnp.float32(SETTING["nbeta"]), jnp.float32(SETTING["localization"]))
-    batches = Batches(posterior, known.terms, None, BATCH)
+    sampler, local = SGLD(batch=BATCH), LocalLoss.from_loss(loss, params, prompts, block=BATCH)
+    centre = local.centre
+    batches = sampler.target(local.posterior(NBETA_OF_RUN, LOCALIZATION), local.known)
     starts = jnp.broadcast_to(centre, (EACH, centre.size))
 
-    net = rival_network(run.predictor, np)
+    network = rival_network(run.predictor, np)
     arrangement = run.predictor.embedding.arrangement
     tokens = torch.from_numpy(np.array(jax.vmap(arrangement.tokens)(prompts)))
-    answers = torch.from_numpy(np.array(prompts.y))
+    labels = torch.from_numpy(np.array(prompts.y))
 
     def their_loss(model, data):
-        found, wanted = model(data[0]), data[1]
-        return ((found - wanted) ** 2).mean()
+        return ((model(data[0]) - data[1]) ** 2).mean()
 
     # Refuse to time what does not compute the same.
-    value, gradient = jax.jit(jax.value_and_grad(flat))(centre)
-    theirs = their_loss(net, (tokens, answers))
+    value, gradient = jax.jit(jax.value_and_grad(local.loss))(centre)
+    theirs = their_loss(network, (tokens, labels))
     theirs.backward()
-    norm = math.sqrt(sum(float((p.grad**2).sum()) for p in net.parameters()))
-    count = sum(p.numel() for p in net.parameters())
+    norm = math.sqrt(sum(float((p.grad**2).sum()) for p in network.parameters()))
+    count = sum(p.numel() for p in network.parameters())
     assert count == centre.size, (count, centre.size)
     assert abs(float(theirs.detach()) - float(value)) < 1e-4 * float(value), (theirs, value)
     assert abs(norm - float(jnp.linalg.norm(gradient))) < 1e-3 * norm, (norm, float(jnp.linalg.norm(gradient)))
-    net.zero_grad(set_to_none=True)
+    network.zero_grad(set_to_none=True)
 
-    def ours(mode):
-        def sampled(steps, seed=1, warm_up=0):
-            found = sample_batches(
-                batches,
-                starts,
-                step_size=jnp.float32(SETTING["step_size"]),
-                warm_up=jnp.asarray(warm_up + steps - 1),
-                draws=1,
-                mode=mode,
-                key=jax.random.key(seed),
-            )
-            return jax.block_until_ready(found)
-
-        return sampled
+    def ours(mode, warm_up=0, draws=1, seed=1):
+        options = {"step_size": jnp.float32(STEP), "draws": draws, "mode": mode, "key": jax.random.key(seed)}
+        return lambda steps: jax.block_until_ready(
+            sample_batches(batches, starts, warm_up=jnp.asarray(warm_up + steps - draws), **options)
+        )
 
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(0)).reshape(-1, BATCH)
-    made = [(tokens[rows], answers[rows]) for rows in order]
+    parts = [(tokens[rows], labels[rows]) for rows in order]
+    loader = fixed_loader(parts, torch.utils.data.TensorDataset(tokens, labels), BATCH)
+    setting = {"nbeta": NBETA_OF_RUN, "localization": LOCALIZATION, "step": STEP, "level": float(value), "seed": 0}
 
-    class Made(torch.utils.data.DataLoader):
-        def __iter__(self):
-            return iter(made)
+    def their_chains(steps, chains=1, burn_in=0):
+        return their_estimator(network, loader, their_loss, draws=steps, chains=chains, burn_in=burn_in, **setting)
 
-    loader = Made(torch.utils.data.TensorDataset(tokens, answers), batch_size=BATCH)
-
-    def theirs_sampled(steps, chains=1, burn_in=0, seed=0):
-        level = torch.tensor(float(value))
-        estimator = LLCEstimator(chains, steps, init_loss=level, nbeta=SETTING["nbeta"])
-        step = {"lr": SETTING["step_size"], "nbeta": SETTING["nbeta"], "localization": SETTING["localization"]}
-        their_sample(
-            model=net,
-            loader=loader,
-            evaluate=their_loss,
-            callbacks=[estimator],
-            sampling_method=SGLD,
-            optimizer_kwargs=step,
-            num_draws=steps,
-            num_chains=chains,
-            num_burnin_steps=burn_in,
-            seed=seed,
-            init_loss=level,
-            verbose=False,
-        )
-        return estimator
-
-    warnings.simplefilter("ignore")
     rows = {f"icllab sgld, {mode}": ours(mode) for mode in ("map", "vmap")}
     clock = "cpu" if threads == 1 else "wall"
-    found = machine.raced(rows | {"devinterp sgld": theirs_sampled}, rounds=ROUNDS, seconds=SECONDS, clock=clock)
+    times = machine.raced(rows | {"devinterp sgld": their_chains}, rounds=ROUNDS, seconds=SECONDS, clock=clock)
     for row in rows:  # a step of ours is one of every chain
         for kind in ("cpu", "wall"):
-            found[row][kind] = [each / EACH for each in found[row][kind]]
-    mode, why = chosen_mode(batches, starts, 0.05, jax.random.key(3))
+            times[row][kind] = [seconds / EACH for seconds in times[row][kind]]
+    mode, why = chain_mode(sampler, local)
     half = SAMPLED // 2
-    chains = sample_batches(
-        batches,
-        starts,
-        step_size=jnp.float32(SETTING["step_size"]),
-        warm_up=jnp.asarray(half),
-        draws=half,
-        mode=mode,
-        key=jax.random.key(4),
-    )
-    above = SETTING["nbeta"] * np.asarray(chains.terms, np.float64).sum(2)
-    estimator = theirs_sampled(half, chains=EACH, burn_in=half)
-    losses = SETTING["nbeta"] * (estimator.losses.numpy().astype(np.float64) - float(value))
-    estimates = {"icllab": convergence.mean_and_mcse(above), "devinterp": convergence.mean_and_mcse(losses)}
-    return {"rows": found, "mode": mode, "why": why, "estimates": estimates, "parameters": count, "loss": float(value)}
+    chains = ours(mode, draws=half, seed=4)(SAMPLED)
+    losses = their_chains(half, chains=EACH, burn_in=half).losses.numpy().astype(np.float64) - float(value)
+    estimates = {"icllab": np.asarray(chains.terms, np.float64).sum(2), "devinterp": losses}
+    estimates = {name: convergence.mean_and_mcse(NBETA_OF_RUN * above) for name, above in estimates.items()}
+    return {"rows": times, "mode": mode, "why": why, "estimates": estimates, "parameters": count, "loss": float(value)}
 
 
 def toys():
@@ -410,13 +371,13 @@ def toys():
                 flush=True,
             )
         same, theirs = rows["icllab sgld"], rows["devinterp sgld"]["seconds"]
-        for what, seconds, wanted in (("without", same["seconds"], WITHOUT), ("with", same["first"], WITH)):
-            if theirs / seconds < wanted:
-                missed.append(f"{name}: {theirs / seconds:.1f}x {what} compilation, expected at least {wanted:g}x")
+        for kind, seconds, target in (("without", same["seconds"], WITHOUT), ("with", same["first"], WITH)):
+            if theirs / seconds < target:
+                missed.append(f"{name}: {theirs / seconds:.1f}x {kind} compilation, expected at least {target:g}x")
         ratios = {row: (theirs / entry["seconds"], theirs / entry["first"]) for row, entry in rows.items()}
         ratios.pop("devinterp sgld")
-        said = ", ".join(f"{row} {without:.0f}x and {first:.1f}x" for row, (without, first) in ratios.items())
-        print(f"{name:<14} devinterp's seconds over ours, without compilation and with it: {said}", flush=True)
+        text = ", ".join(f"{row} {without:.0f}x and {first:.1f}x" for row, (without, first) in ratios.items())
+        print(f"{name:<14} devinterp's seconds over ours, without compilation and with it: {text}", flush=True)
     return missed
 
 
@@ -424,25 +385,25 @@ def compared(threads):
     """Print the rows of the transformer; return the targets that were missed."""
     missed = []
     for count in threads:
-        found = machine.child(__file__, count, "transformer", count)
+        result = machine.child(__file__, count, "transformer", count)
         kind = "cpu" if count == 1 else "wall"
-        cost = {row: {k: statistics.median(entry[k]) for k in ("cpu", "wall")} for row, entry in found["rows"].items()}
+        cost = {row: {k: statistics.median(entry[k]) for k in ("cpu", "wall")} for row, entry in result["rows"].items()}
         best = min((row for row in cost if row.startswith("icllab")), key=lambda row: cost[row][kind])
-        print(f"\n{found['parameters']} parameters, loss {found['loss']:.3f}, {count} thread{'s' * (count > 1)}")
+        print(f"\n{result['parameters']} parameters, loss {result['loss']:.3f}, {count} thread{'s' * (count > 1)}")
         print(f"{'row':<22} {'CPU ms':>9} {'wall ms':>9} {'first call s':>13} {'cost / best of ours':>20}")
         for row, seconds in cost.items():
             ratio = seconds[kind] / cost[best][kind]
-            first = found["rows"][row]["first"]
+            first = result["rows"][row]["first"]
             print(f"{row:<22} {1e3 * seconds['cpu']:>9.2f} {1e3 * seconds['wall']:>9.2f} {first:>13.2f} {ratio:>20.2f}")
-        print(f"auto takes {found['mode']}: {found['why']}")
-        (ours, error), (theirs, their_error) = found["estimates"]["icllab"], found["estimates"]["devinterp"]
-        apart = abs(ours - theirs) / math.hypot(error, their_error)
-        print(f"{ours:.1f} +- {error:.1f}, devinterp {theirs:.1f} +- {their_error:.1f}: {apart:.1f} errors apart")
-        gain = cost["devinterp sgld"][kind] / cost[f"icllab sgld, {found['mode']}"][kind]
+        print(f"auto takes {result['mode']}: {result['why']}")
+        (ours, error), (theirs, their_error) = result["estimates"]["icllab"], result["estimates"]["devinterp"]
+        distance = abs(ours - theirs) / math.hypot(error, their_error)
+        print(f"{ours:.1f} +- {error:.1f}, devinterp {theirs:.1f} +- {their_error:.1f}: {distance:.1f} errors apart")
+        gain = cost["devinterp sgld"][kind] / cost[f"icllab sgld, {result['mode']}"][kind]
         if gain < PARITY:
             missed.append(f"transformer, {count} threads: {gain:.2f}x, expected at least {PARITY}x")
-        if not apart < ERRORS:
-            missed.append(f"transformer, {count} threads: estimates {apart:.1f} errors apart")
+        if not distance < ERRORS:
+            missed.append(f"transformer, {count} threads: estimates {distance:.1f} errors apart")
     return missed
 
 
@@ -466,9 +427,9 @@ def main():
     if "toys" in parts:
         missed += toys()
     if "transformer" in parts:
-        missed += compared([int(one) for one in arguments.threads.split(",")])
-    for one in missed:
-        print("MISSED", one)
+        missed += compared([int(count) for count in arguments.threads.split(",")])
+    for sentence in missed:
+        print("MISSED", sentence)
     print("all targets met" if not missed else f"{len(missed)} targets missed")
     return bool(missed)
 

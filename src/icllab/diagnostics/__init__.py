@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from icllab.diagnostics.sampling.nuts import NUTS
     from icllab.diagnostics.sampling.sgld import SGLD
     from icllab.diagnostics.sampling.smc import SMC
-    from icllab.diagnostics.singular.asymptotic_coefficients import learning_coefficient
-    from icllab.diagnostics.singular.few_and_zero_shot import context_coefficients
+    from icllab.diagnostics.singular.coefficients import learning_coefficient
+    from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot
     from icllab.diagnostics.singular.fluctuations import singular_fluctuation
-    from icllab.diagnostics.singular.free_energies import annealed_coefficient, free_energy, free_energy_slope
+    from icllab.diagnostics.singular.free_energies import free_energy, free_energy_slope
     from icllab.diagnostics.singular.learning_machines import LearningMachine
     from icllab.diagnostics.singular.length_divergences import divergences
     from icllab.diagnostics.singular.phases import phase_weights, sampled_crossings
-    from icllab.diagnostics.singular.restricted import restricted_coefficient
     from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
     from icllab.diagnostics.susceptibilities.quadrature import Quadrature
     from icllab.diagnostics.susceptibilities.tilts import susceptibility

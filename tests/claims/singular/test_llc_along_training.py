@@ -166,7 +166,7 @@ def measured():
     point = SimpleNamespace(**sizes, step=(0, claim.LONG), checkpoint=(0, claim.LONG), nbeta=(3.0, 9.0), seed=(0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "icl", ensemble)
-        patch.setattr(measure, "coefficient_at_temperature", estimated)
+        patch.setattr(measure, "learning_coefficient", estimated)
         patch.setattr(WeightPool, "drawn", pool)
         patch.setattr(LinearRegression, "sample_many", tests)
         return measure.measure(point, key=jax.random.key(0)), keys, asked

@@ -100,7 +100,7 @@ def test_the_noise_of_large_batches_is_not_lost():
 
 @eqx.filter_jit
 def seen_through(batches, w, key):
-    return batches.evaluated(w, batches.drawn(key))
+    return batches.evaluated(w, batches.sample(key))
 
 
 @eqx.filter_jit
@@ -128,7 +128,7 @@ def test_batches_are_all_the_data_in_the_mean(problem, getkey):
     posterior = Posterior(loss, centre, jnp.asarray(7.0), jnp.asarray(2.0))
     batches = Batches(posterior, known.terms, None, 5)
     w, keys = jnp.asarray(np.asarray(centre) + 0.3), jax.random.split(getkey(), 4000)
-    above, slope, _ = jax.jit(jax.vmap(lambda key: batches.evaluated(w, batches.drawn(key))))(keys)
+    above, slope, _ = jax.jit(jax.vmap(lambda key: batches.evaluated(w, batches.sample(key))))(keys)
     whole_loss, whole_slope, _ = seen_whole(posterior, w)
     found = np.concatenate([slope, np.asarray(above)[:, None]], axis=1)
     wanted = np.append(whole_slope, float(whole_loss) - known.baseline.sum())

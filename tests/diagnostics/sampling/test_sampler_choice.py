@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from icllab.diagnostics import HMC, SGLD
-from icllab.diagnostics.sampling.costs import operations
+from icllab.diagnostics.sampling.costs import OVERHEAD, chosen_mode, operations
 from icllab.diagnostics.sampling.sampled_losses import gradient_seconds, vector_loss
-from icllab.diagnostics.sampling.sampler_choice import OVERHEAD, chosen_mode, chosen_sampler
+from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 
 
 @pytest.mark.parametrize(

@@ -24,31 +24,31 @@ def whitened(region=None):
 
 
 def test_weights_are_a_mean_of_exponentials():
-    increment, share = smc._weighed(LOSSES, 0.3)
+    increment, share = smc._weigh(LOSSES, 0.3)
     weights = np.exp(-0.3 * LOSSES)
     np.testing.assert_allclose(increment, -np.log(weights.mean(1)), rtol=1e-13)
     np.testing.assert_allclose(share, weights.sum(1) ** 2 / (weights**2).sum(1) / 200, rtol=1e-12)
     # A shift of the loss, of whatever size, is a shift of the free energy.
-    np.testing.assert_allclose(smc._weighed(LOSSES + 1e5, 0.3)[0], increment + 3e4, rtol=1e-12)
+    np.testing.assert_allclose(smc._weigh(LOSSES + 1e5, 0.3)[0], increment + 3e4, rtol=1e-12)
 
 
 def test_a_step_leaves_the_share_that_is_asked_for():
     for share in (0.5, 0.9, 0.99):
         step = smc._longest(LOSSES, share, 1e3)
-        assert smc._weighed(LOSSES, step)[1].min() == pytest.approx(share, abs=1e-4)
+        assert smc._weigh(LOSSES, step)[1].min() == pytest.approx(share, abs=1e-4)
     assert smc._longest(LOSSES, 0.9, 1e-6) == 1e-6
     assert smc._longest(np.ones((2, 5)), 0.9, 7.0) == 7.0
 
 
 def test_everyone_is_kept_as_often_as_the_weight_says_up_to_one():
     for offset in (0.0, 0.4, 0.999):
-        kept = smc._systematic(LOSSES, 0.2, np.full((3, 1), offset))
+        kept = smc._resample(LOSSES, 0.2, np.full((3, 1), offset))
         assert kept.shape == LOSSES.shape
         for row, losses in zip(kept, LOSSES, strict=True):
             weights = np.exp(-0.2 * losses)
             times = np.bincount(row, minlength=200)
             assert (np.abs(times - 200 * weights / weights.sum()) < 1 + 1e-9).all()
-    still = smc._systematic(np.ones((1, 6)), 5.0, np.full((1, 1), 0.5))
+    still = smc._resample(np.ones((1, 6)), 5.0, np.full((1, 1), 0.5))
     np.testing.assert_array_equal(still[0], np.arange(6))
 
 
@@ -68,7 +68,7 @@ def test_a_path_is_its_key_s_and_its_last_population_is_the_posterior():
     assert abs(squares.mean() - 1) < 4 * 1.4 * error
     assert abs(paths[0].last.mean()) < 4 * 1.4 * np.sqrt(0.1 / squares.size)
     assert paths[0].rungs[-1].temperature == 9
-    assert paths[0].rungs[0].moved.moves == 0
+    assert paths[0].rungs[0].moves.moves == 0
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_trajectories_have_from_half_to_three_halves_of_the_steps(monkeypatch):
     monkeypatch.setattr(smc, "_trajectories", trajectories)
     sampler, z = SMC(particles=10, repeats=2, leapfrogs=5, moves=(80, 80)), np.ones((2, 10, 3), np.float32)
     target = Posterior(whitened(), jnp.zeros(3), jnp.ones(()), jnp.ones(()))
-    moved = smc._moved(target, z, 0.1, np.random.default_rng(0), sampler)[2]
+    moved = smc._move(target, z, 0.1, np.random.default_rng(0), sampler)[2]
     assert set(lengths) == set(range(3, 8))
     assert len(lengths) == moved.moves == 80

@@ -10,10 +10,9 @@ import xarray as xr
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
-from icllab.diagnostics.singular import curve_limits
-from icllab.diagnostics.singular.finite_data import rows_of_halves
-from icllab.diagnostics.singular.least_losses import Lowest, lowest_near, with_descent
-from icllab.diagnostics.singular.neighbourhoods import Neighbourhood
+from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.singular import limits
+from icllab.diagnostics.singular.estimate_checks import Lowest, lowest_near, rows_of_halves, with_descent
 
 N = 1e6
 NBETA = N / np.log(N)
@@ -153,8 +152,8 @@ def test_a_descent_ends_at_the_minimum_and_leaves_what_is_one():
         def valley(w):
             return (w[0] - 1) ** 2 / 2 + 50 * (w[1] - w[0] ** 2) ** 2 + 3
 
-        beside = lowest_near(Neighbourhood.of(valley, jnp.array([0.5, 0.3]), None, block=8), 1e4)
-        there = lowest_near(Neighbourhood.of(valley, jnp.ones(2), None, block=8), 1e4)
+        beside = lowest_near(LocalLoss.from_loss(valley, jnp.array([0.5, 0.3]), None, block=8), 1e4)
+        there = lowest_near(LocalLoss.from_loss(valley, jnp.ones(2), None, block=8), 1e4)
     assert 1e4 * (beside.loss - 3) < 0.01
     np.testing.assert_allclose(beside.place, 1, atol=2e-3)
     assert beside.level == pytest.approx(valley(np.array([0.5, 0.3])))
@@ -191,9 +190,9 @@ def test_what_populations_have_no_use_for(how, words):
     [(4e-6, True), (6e-6, False), (1.5e-3, False)],
 )
 def test_populations_take_nominally_a_minute_at_most(monkeypatch, gradient, cheap):
-    monkeypatch.setattr(Neighbourhood, "seconds", gradient)
-    here = Neighbourhood.of(narrow, jnp.zeros(2), None, block=8)
-    assert curve_limits.populations_are_cheap(here) is cheap
+    monkeypatch.setattr(LocalLoss, "seconds", gradient)
+    here = LocalLoss.from_loss(narrow, jnp.zeros(2), None, block=8)
+    assert limits.populations_are_cheap(here) is cheap
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,6 @@ def test_populations_take_nominally_a_minute_at_most(monkeypatch, gradient, chea
     [
         ({"estimand": "lambda"}, "estimand: expected 'limit' or 'at_temperature', got 'lambda'"),
         ({"estimand": "limit", "nbeta": 1e3}, "estimand: expected 'at_temperature' where nbeta is given"),
-        ({"estimand": "at_temperature", "sampler": SMC()}, "estimand: expected 'limit' with SMC()"),
     ],
 )
 def test_an_estimand_that_cannot_be_had_is_refused(how, words):
@@ -227,12 +225,12 @@ def test_the_estimand_is_chosen_by_name():
 @pytest.mark.parametrize(("left", "told"), [(0.045, True), (-0.045, True), (0.02, False)])
 def test_what_a_curve_has_still_to_go_is_told_where_it_is_much(monkeypatch, left, told):
     """Of a limit of 1 one part in twenty-two is much, and one in fifty is little."""
-    zeros = (("repeat", "nbeta"), np.zeros((4, curve_limits.POINTS)))
+    zeros = (("repeat", "nbeta"), np.zeros((4, limits.POINTS)))
     free = {"repeat_free_energy": zeros, "repeat_mean_loss": zeros, "least_loss": 0.0}
     limit = {"value": 1.0, "error": 0.1, "interval": (0.8, 1.2), "level": 1 - left, "level_error": 0.01, "misfit": 1.0}
     limit |= {"left": left, "left_error": 0.01, "multiplicities": [1.0]}
-    monkeypatch.setattr(curve_limits, "free_energy", lambda *_, **how: xr.Dataset(free, attrs={"warnings": []}))
-    monkeypatch.setattr(curve_limits, "extrapolated", lambda *_, **how: SimpleNamespace(**limit))
-    here = Neighbourhood.of(narrow, jnp.zeros(2), None, block=8)
-    found = curve_limits.annealed_limit(here, 1e4, least=0.0, key=jax.random.key(0), sampler=SMC())
+    monkeypatch.setattr(limits, "free_energy", lambda *_, **how: xr.Dataset(free, attrs={"warnings": []}))
+    monkeypatch.setattr(limits, "extrapolated", lambda *_, **how: SimpleNamespace(**limit))
+    here = LocalLoss.from_loss(narrow, jnp.zeros(2), None, block=8)
+    found = limits.annealed_limit(here, 1e4, least=0.0, key=jax.random.key(0), sampler=SMC())
     assert said(found, "the curve has not settled") is told

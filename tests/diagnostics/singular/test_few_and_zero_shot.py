@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import SMC, context_coefficients
+from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
 from icllab.diagnostics.singular import few_and_zero_shot
 
 SAMPLER = SMC(particles=100, repeats=8)
@@ -21,7 +21,8 @@ def regular(u):
 def compared(context_map, few_shot=regular, multiplicities=(1,)):
     with jax.enable_x64(True):
         how = {"nbeta": 1e4, "localization": 1.0, "sampler": SAMPLER, "key": jax.random.key(0)}
-        return context_coefficients(few_shot, regular, context_map, jnp.zeros(3), multiplicities=multiplicities, **how)
+        zero_shot = ZeroShot(regular, context_map, multiplicities)
+        return learning_coefficient(few_shot, jnp.zeros(3), zero_shot=zero_shot, **how)
 
 
 def square(w):

@@ -13,9 +13,10 @@ from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics import SMC, annealed_coefficient, free_energy, free_energy_slope
+from icllab.diagnostics import SMC, free_energy, free_energy_slope
 from icllab.diagnostics.sampling.smc import Whitened
 from icllab.diagnostics.singular import free_energies
+from icllab.diagnostics.singular.free_energies import annealed_slope
 from icllab.theory import learning_coefficients as exact
 
 H = np.array([4.0, 1.0, 0.2])
@@ -216,7 +217,7 @@ def test_the_slope_of_linear_layers_is_their_coefficient(widths, rank):
 def test_a_crossing_has_the_coefficient_of_its_worse_factor():
     """K = (w1 w2^2)^2 near zero, where lambda = 1/4 and m = 1: both estimates within three errors of five per cent."""
     with jax.enable_x64(True):
-        found = annealed_coefficient(
+        found = annealed_slope(
             lambda w: (w[0] * w[1] ** 2) ** 2 + 3, jnp.zeros(2), nbeta=1e8, localization=1.0, key=jax.random.key(0)
         )
     wanted = exact.normal_crossing((1, 2)).value
@@ -232,7 +233,7 @@ def test_a_crossing_has_the_coefficient_of_its_worse_factor():
 @pytest.mark.slow
 def test_a_point_that_is_no_minimum_says_so():
     with jax.enable_x64(True):
-        found = annealed_coefficient(
+        found = annealed_slope(
             lambda w: jnp.sum(w**2) / 2, jnp.full(2, 0.5), nbeta=1e4, localization=1.0, key=jax.random.key(0)
         )
     assert any("the point is no minimum" in sentence for sentence in found.attrs["warnings"])
@@ -257,7 +258,7 @@ def test_a_slope_needs_two_temperatures(found):
     with pytest.raises(InputError, match="nbeta: expected at least two numbers above 1"):
         free_energy_slope(found[0])
     with pytest.raises(InputError, match="nbeta: expected a finite number of at least 10, got 9"):
-        annealed_coefficient(lambda w: w, jnp.zeros(()), nbeta=9.0, localization=1.0, key=jax.random.key(0))
+        annealed_slope(lambda w: w, jnp.zeros(()), nbeta=9.0, localization=1.0, key=jax.random.key(0))
 
 
 def test_two_temperatures_leave_nothing_of_the_law():

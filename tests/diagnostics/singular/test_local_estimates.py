@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, NUTS, SGLD, SMC
-from icllab.diagnostics.singular import neighbourhoods
-from icllab.diagnostics.singular.local_estimates import estimator
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
-from icllab.diagnostics.singular.neighbourhoods import FOR_CURVATURE, Neighbourhood
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics.sampling import local_loss
+from icllab.diagnostics.sampling.local_loss import FOR_CURVATURE, LocalLoss
+from icllab.diagnostics.singular.temperature_estimates import estimator
 from icllab.theory import quadratic_posterior
+
+at_temperature = functools.partial(learning_coefficient, estimand="at_temperature")
 
 
 def squares(w, samples):
@@ -21,15 +22,15 @@ def squares(w, samples):
 
 
 def test_the_sampler_is_decided_by_cost_and_says_so(getkey):
-    data, settle = jax.random.normal(getkey(), (20, 3)), functools.partial(estimator, sensitivity=False)
-    found = settle(None, squares, jnp.ones(3), data, key=getkey())
+    data = jax.random.normal(getkey(), (20, 3))
+    found = estimator(None, squares, jnp.ones(3), data)
     assert (found.sampler, found.mode) == (HMC(), "vmap")
     assert found.reason.startswith("the whole loss and its gradient nominally take ")
     assert found.mode_reason.startswith("a gradient takes nominally ")
-    asked = settle(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data, key=getkey())
+    asked = estimator(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data)
     assert (asked.sampler, asked.mode) == (SGLD(mode="map", warm_up=7, batch=8), "map")
     assert (asked.reason, asked.mode_reason) == ("asked for", "asked for")
-    alone = settle(NUTS(), squares, jnp.ones(3), data, key=getkey())
+    alone = estimator(NUTS(), squares, jnp.ones(3), data)
     assert (alone.mode, alone.mode_reason) == ("map", "chains that end their trajectories are not kept waiting")
 
 
@@ -38,7 +39,7 @@ def test_a_start_outside_is_moved_inside(getkey):
     with jax.enable_x64(True):
 
         def starts(loss):
-            here, far = Neighbourhood.of(loss, jnp.zeros(2), None, block=8), np.arange(40) >= 20
+            here, far = LocalLoss.from_loss(loss, jnp.zeros(2), None, block=8), np.arange(40) >= 20
             return np.asarray(here.starts(0.05, far, jax.random.key(1), dispersion=0.3, inside=True))
 
         free = starts(lambda w: jnp.sum(w**2))
@@ -59,7 +60,7 @@ def test_what_the_localization_is_of_the_largest_curvature():
     with jax.enable_x64(True):
 
         def narrowness(loss, gamma, places):
-            here = Neighbourhood.of(loss, jnp.zeros(2), None, block=8)
+            here = LocalLoss.from_loss(loss, jnp.zeros(2), None, block=8)
             return here.narrowness(here.posterior(100.0, gamma), jnp.asarray(places), gamma, jax.random.key(0))
 
         both = [[0.0, 0.0], [2.0, 0.0]]
@@ -79,7 +80,7 @@ def test_the_curvature_of_much_data_is_that_of_some_of_it():
             return jnp.mean(rows) + jnp.sum(w**2)
 
         for count in (FOR_CURVATURE, FOR_CURVATURE + 300):
-            here = Neighbourhood.of(loss, jnp.zeros(2), jnp.arange(float(count)), block=4096)
+            here = LocalLoss.from_loss(loss, jnp.zeros(2), jnp.arange(float(count)), block=4096)
             seen = np.asarray(here.curved.data)
             assert len(np.unique(seen)) == len(seen) == FOR_CURVATURE
         assert seen.max() > FOR_CURVATURE
@@ -94,7 +95,7 @@ def test_a_region_that_the_starts_do_not_know():
 
     how = {"n": 1e6, "localization": 0.05, "sampler": HMC(warm_up=150, draws=400), "key": jax.random.key(3)}
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(loss, jnp.zeros(3), **how)
+        found = at_temperature(loss, jnp.zeros(3), **how)
     assert found["mcse"] < 0.09
     assert abs(found["estimate"] - 1.5) < 4 * found["mcse"]
     assert not any("smaller step" in sentence for sentence in found.attrs["warnings"])
@@ -104,7 +105,7 @@ def test_a_region_that_the_starts_do_not_know():
 def test_a_localization_that_is_all_there_is_says_so():
     """A point that is nearly zero makes the default 5e11; the whole estimate is its own."""
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(
+        found = at_temperature(
             lambda w: jnp.sum(w**2) / 2,
             jnp.full(3, 1.4e-6),
             n=1e6,
@@ -130,8 +131,8 @@ def test_the_noise_of_batches_is_what_they_add():
             return jnp.mean((samples[0] @ w - samples[1]) ** 2) / 2
 
         how = {"data": (x, y), "localization": 1.0, "sampler": SGLD(), "key": key}
-        found = coefficient_at_temperature(loss, at, nbeta=5000.0, **how)
-        plain = coefficient_at_temperature(loss, at, **how)
+        found = at_temperature(loss, at, nbeta=5000.0, **how)
+        plain = at_temperature(loss, at, **how)
         h = np.linalg.eigvalsh(x.T @ x / 300)
     without = quadratic_posterior.gaussian_coefficient(
         h, nbeta=5000.0, localization=1.0, step_size=float(found["step_size"])
@@ -153,13 +154,11 @@ def test_the_hessians_share_by_random_probes(monkeypatch):
 
         def share():
             return float(
-                coefficient_at_temperature(lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2, jnp.zeros(12), **how)[
-                    "hessian_share"
-                ]
+                at_temperature(lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2, jnp.zeros(12), **how)["hessian_share"]
             )
 
         exact = share()
-        monkeypatch.setattr(neighbourhoods, "DENSE", 5)
+        monkeypatch.setattr(local_loss, "DENSE", 5)
         assert share() == pytest.approx(exact, rel=1e-9)
         assert 0.1 < exact < 10
 
@@ -171,7 +170,7 @@ def test_annealing_is_reached(getkey):
 
         def asked(**how):
             at = jnp.zeros(2)
-            return coefficient_at_temperature(
+            return at_temperature(
                 lambda w: jnp.stack([w[0] ** 2, w[1] ** 2]) / 2,
                 at,
                 localization=1.0,

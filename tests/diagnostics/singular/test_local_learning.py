@@ -1,5 +1,6 @@
 """Coefficients that are known, and runs that are known to be bad: each must say so, and a good one nothing."""
 
+import functools
 import inspect
 import itertools
 import sys
@@ -10,11 +11,11 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 
+at_temperature = functools.partial(learning_coefficient, estimand="at_temperature")
 N = 1e6
 NBETA = N / np.log(N)
 
@@ -64,7 +65,7 @@ def estimated(name, away=0.0, **how):
     with jax.enable_x64(True):
         loss, at, _ = TOYS[name]()
         at = jax.tree.map(lambda a: a + away * jax.random.normal(jax.random.key(5), a.shape), at)
-        return coefficient_at_temperature(loss, at, n=N, key=jax.random.key(1), **({"localization": 1.0} | how))
+        return at_temperature(loss, at, n=N, key=jax.random.key(1), **({"localization": 1.0} | how))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_terms_of_a_quadratic():
     Sums are exact; means and covariances within four of their errors, which are below 5 and 15 per cent.
     """
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(
+        found = at_temperature(
             lambda w: jnp.stack([jnp.sum(w[:6] ** 2), jnp.sum(w[6:] ** 2)]) / 2,
             jnp.zeros(10),
             nbeta=1e6,
@@ -175,8 +176,8 @@ def test_batches_and_all_of_the_data_say_the_same():
             return jnp.mean((samples[0] @ w["w"] - samples[1]) ** 2) / 2
 
         how = {"data": (x, y), "localization": 1.0, "key": jax.random.key(2)}
-        whole = coefficient_at_temperature(loss, at, sampler=HMC(), **how)
-        some = coefficient_at_temperature(loss, at, sampler=SGLD(batch=100, control_variate=True, draws=8000), **how)
+        whole = at_temperature(loss, at, sampler=HMC(), **how)
+        some = at_temperature(loss, at, sampler=SGLD(batch=100, control_variate=True, draws=8000), **how)
         h, level = np.linalg.eigvalsh(x.T @ x / 600), float(loss(at, (x, y)))
     assert whole.attrs["n"] == some.attrs["n"] == 600
     assert some.attrs["batch"] == 100
@@ -199,7 +200,7 @@ def test_a_curve_over_temperatures():
     """Of a quadratic with curvatures 1 and 0.01 at localization 5: each value is theory's."""
     h = np.array([1.0] * 4 + [1e-2] * 4)
     with jax.enable_x64(True):
-        found = coefficient_at_temperature(
+        found = at_temperature(
             lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2,
             jnp.zeros(8),
             key=jax.random.key(0),
@@ -239,8 +240,8 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
         return w[0] ** 2 * jnp.sum(w[1:] ** 2)
 
     how = {"n": 100.0, "localization": 1.0, "sampler": MALA(warm_up=20, draws=30)}
-    one = coefficient_at_temperature(of_tree, {"a": jnp.zeros(()), "b": jnp.zeros(2)}, key=jax.random.key(0), **how)
-    two = coefficient_at_temperature(of_vector, jnp.zeros(3), key=jax.random.key(0), **how)
+    one = at_temperature(of_tree, {"a": jnp.zeros(()), "b": jnp.zeros(2)}, key=jax.random.key(0), **how)
+    two = at_temperature(of_vector, jnp.zeros(3), key=jax.random.key(0), **how)
     np.testing.assert_allclose(one["loss_trace"], two["loss_trace"], rtol=1e-5)
     assert np.unique(two["loss_trace"]).size > 100
     assert two.attrs["nbeta"] == pytest.approx(100 / np.log(100))
@@ -259,9 +260,9 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
             {"sampler": SMC(), "sensitivity": True},
             "sensitivity: expected False with SMC, which has no chains, got True",
         ),
-        ({"task": "regression"}, "task: expected a training run as the loss, whose it would be, got 'regression'"),
-        ({"positions": "last"}, "positions: expected a training run as the loss, whose it would be, got 'last'"),
-        ({"per_position": True}, "per_position: expected a training run as the loss, whose it would be, got True"),
+        ({"task": "regression"}, "task: expected a training run as the loss, got 'regression'"),
+        ({"positions": "last"}, "positions: expected a training run as the loss, got 'last'"),
+        ({"per_position": True}, "per_position: expected a training run as the loss, got True"),
         (
             {"sampler": SGLD(control_variate=True)},
             "control_variate: expected more samples than a batch has, got '1 in batches of 256'",
@@ -287,7 +288,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
 def test_bad_questions(how, said):
     arguments = {"loss": lambda w: jnp.sum(w**2), "at": jnp.ones(2), "n": 10.0, "key": jax.random.key(0)} | how
     with pytest.raises(InputError) as error:
-        inspect.unwrap(coefficient_at_temperature)(**arguments)
+        inspect.unwrap(learning_coefficient)(**arguments, estimand="at_temperature")
     assert said in str(error.value)
 
 

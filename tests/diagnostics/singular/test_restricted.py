@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, learning_coefficient, restricted_coefficient
+from icllab.diagnostics import HMC, learning_coefficient
 
 HOW = {"n": 1e5, "nbeta": 1e4, "localization": 1.0, "sampler": HMC(chains=8, warm_up=300, draws=600)}
 
@@ -28,8 +28,8 @@ def test_the_coefficient_of_a_block_is_its_own():
     """3/2 of the regular one; of the product 1/2 less 1/(log nbeta + 1.50), by the integral of a Bessel function."""
     key = jax.random.key(0)
     with jax.enable_x64(True):
-        regular = restricted_coefficient(both, at(), weights=lambda w: w["regular"], key=key, **HOW)
-        product = restricted_coefficient(both, at(), weights=lambda w: w["product"], key=key, **HOW)
+        regular = learning_coefficient(both, at(), weights=lambda w: w["regular"], key=key, **HOW)
+        product = learning_coefficient(both, at(), weights=lambda w: w["product"], key=key, **HOW)
         of_context = learning_coefficient(first, at(), key=key, **HOW)
     assert (regular.attrs["parameters"], product.attrs["parameters"]) == (3, 2)
     for found in (regular, of_context):
@@ -42,9 +42,9 @@ def test_the_coefficient_of_a_block_is_its_own():
 
 def test_weights_that_are_not_there_or_not_felt_are_refused():
     key = jax.random.key(0)
-    with pytest.raises(InputError, match="weights: expected weights that the loss feels"):
-        restricted_coefficient(first, at(), weights=lambda w: w["product"], key=key, **HOW)
+    with pytest.raises(InputError, match="weights: expected weights that the loss depends on"):
+        learning_coefficient(first, at(), weights=lambda w: w["product"], key=key, **HOW)
     with pytest.raises(InputError, match="weights: expected parts with floating-point arrays"):
-        restricted_coefficient(both, at(), weights=lambda w: w["name"], key=key, **HOW)
+        learning_coefficient(both, at(), weights=lambda w: w["name"], key=key, **HOW)
     with pytest.raises(InputError, match="weights: expected parts of the tree"):
-        restricted_coefficient(both, at(), weights=lambda w: w["head"], key=key, **HOW)
+        learning_coefficient(both, at(), weights=lambda w: w["head"], key=key, **HOW)

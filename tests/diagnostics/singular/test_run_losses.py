@@ -11,8 +11,8 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.chains import run_chains
-from icllab.diagnostics.singular import local_learning
-from icllab.diagnostics.singular.run_losses import prompts_for, run_loss, wanted_steps
+from icllab.diagnostics.singular import temperature_estimates
+from icllab.diagnostics.singular.run_losses import prompts_for, requested_steps, run_loss
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
 from icllab.training import Record, Sweep
@@ -76,11 +76,11 @@ def test_what_is_drawn_and_which_steps(trained):
     assert prompts_for(task, 7, key=jax.random.key(0)).y.shape[0] == 7
     with pytest.raises(InputError, match="task: expected the task of the run"):
         prompts_for(None, 7, key=jax.random.key(0))
-    assert wanted_steps(run, None) == (None,)
-    assert wanted_steps(run, 2) == wanted_steps(run, np.int64(2)) == (2,)
-    assert wanted_steps(run, [1, 2]) == (1, 2)
+    assert requested_steps(run, None) == (None,)
+    assert requested_steps(run, 2) == requested_steps(run, np.int64(2)) == (2,)
+    assert requested_steps(run, [1, 2]) == (1, 2)
     with pytest.raises(InputError, match="at: expected None, a step that was kept, or several"):
-        wanted_steps(run, "end")
+        requested_steps(run, "end")
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_data_have_a_size_and_prompts_that_are_drawn_have_none(trained, monkeypa
         seen.append((n, len(data.y)))
         return xr.Dataset({"estimate": 1.0}, attrs={"warnings": []})
 
-    monkeypatch.setattr(local_learning, "estimates", noted)
+    monkeypatch.setattr(temperature_estimates, "estimates", noted)
     how = {"task": task, "key": jax.random.key(4), "sampler": HMC(warm_up=8, draws=8, mode="vmap")}
     for data, n in ((prompts, None), (12, None), (12, 50.0), (prompts, 50.0)):
         learning_coefficient(run, data=data, n=n, **how)

@@ -21,17 +21,18 @@ LEAST = 1e-3  # acceptance that a chain counts with
 
 
 class Chains(NamedTuple):
-    """What was drawn after the warm-up."""
+    """Draws after the warm-up."""
 
     terms: Float[Array, "chain draw term"]  # of L at every draw, less those at w*
     distance: Float[Array, "chain draw"]  # |w - w*|^2
     acceptance: Float[Array, " chain"]  # mean probability; without a test, what a test would have had
     step_size: Float[Array, ""]  # of Langevin dynamics
     last: Float[Array, "chain parameter"]  # where each chain ends
+    parameters: Float[Array, "chain draw parameter"] | None = None  # of every draw, if they are kept
 
     def continued(self, later: "Chains") -> "Chains":
         """With the draws of chains that start where these end."""
-        terms, distance = (jnp.concatenate(both, axis=1) for both in zip(self[:2], later[:2], strict=True))
+        terms, distance = (jnp.concatenate(pair, axis=1) for pair in zip(self[:2], later[:2], strict=True))
         return later._replace(terms=terms, distance=distance)
 
 
@@ -52,32 +53,37 @@ class _Adaptation(NamedTuple):
         return _Adaptation(log_step, weight * log_step + (1 - weight) * self.log_mean, error, count)
 
 
-class Drawn(NamedTuple):
-    """What has been written down, [draw, chain] first; warm-up and draws are one loop, of one compiled step."""
+class Recorded(NamedTuple):
+    """Record of a loop, [draw, chain] first; warm-up and draws are one loop, of one compiled step."""
 
     terms: Float[Array, "draw chain term"]
     distance: Float[Array, "draw chain"]
     acceptance: Float[Array, " chain"]
+    parameters: Float[Array, "draw chain parameter"] | None = None
 
     @classmethod
-    def empty(cls, draws: int, terms: Array) -> "Drawn":
-        """Place for so many draws of what is like ``terms``."""
+    def empty(cls, draws: int, terms: Array, parameters: Array | None = None) -> "Recorded":
+        """Room for a number of draws like ``terms``, and like ``parameters`` if these are kept."""
         zero = jnp.zeros_like(terms[:, 0])
-        return cls(jnp.zeros((draws, *terms.shape), terms.dtype), jnp.zeros((draws, *zero.shape), terms.dtype), zero)
+        room = None if parameters is None else jnp.zeros((draws, *parameters.shape), parameters.dtype)
+        terms = jnp.zeros((draws, *terms.shape), terms.dtype)
+        return cls(terms, jnp.zeros((draws, *zero.shape), terms.dtype), zero, room)
 
-    def noted(self, number: Array, terms: Array, distance: Array, acceptance: Array) -> "Drawn":
-        """With a draw; one of the warm-up stands in the first one's place until that comes."""
+    def with_draw(self, number: Array, terms: Array, distance: Array, acceptance: Array, w: Array) -> "Recorded":
+        """Add a draw; one of the warm-up stands in the place of the first draw until that comes."""
         place = jnp.maximum(number, 0)
-        return Drawn(
+        return Recorded(
             self.terms.at[place].set(terms),
             self.distance.at[place].set(distance),
             self.acceptance + jnp.where(number >= 0, acceptance / len(self.terms), 0),
+            None if self.parameters is None else self.parameters.at[place].set(w),
         )
 
     def chains(self, baseline: Array, size: Array, last: Array) -> Chains:
-        """In the order of chains, less a baseline."""
+        """The draws, chains first, with terms above a baseline."""
         terms = jnp.swapaxes(self.terms, 0, 1) - baseline[None, None]
-        return Chains(terms, self.distance.T, self.acceptance, size, last)
+        parameters = None if self.parameters is None else jnp.swapaxes(self.parameters, 0, 1)
+        return Chains(terms, self.distance.T, self.acceptance, size, last, parameters)
 
 
 @eqx.filter_jit
@@ -92,6 +98,7 @@ def run_chains(
     draws: int,
     mode: str,
     key: PRNGKeyArray,
+    parameters: bool = False,
 ) -> Chains:
     """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
 
@@ -103,27 +110,28 @@ def run_chains(
     begin = jnp.log(step_size)
     adaptation = _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin))
 
-    def step(number: Array, carry: tuple[ChainState, _Adaptation, Drawn]) -> tuple[ChainState, _Adaptation, Drawn]:
-        states, adaptation, drawn = carry
+    def step(number: Array, carry: Any) -> tuple[ChainState, _Adaptation, Recorded]:
+        states, adaptation, recorded = carry
         warming = number < warm_up
         size = step_size
         if acceptance is not None:
             size = jnp.exp(jnp.where(warming, adaptation.log_step, adaptation.log_mean))
-        states, accepted = move(posterior, evaluate, states, size, jax.random.fold_in(key, number))
+        states, chances = move(posterior, evaluate, states, size, jax.random.fold_in(key, number))
         if acceptance is not None:
             # The harmonic mean over chains: one that stands still, far out where the loss is steep, makes it small.
-            together = 1 / jnp.mean(1 / jnp.maximum(accepted, LEAST))
-            after = adaptation.updated(together, acceptance, begin)
+            pooled = 1 / jnp.mean(1 / jnp.maximum(chances, LEAST))
+            after = adaptation.updated(pooled, acceptance, begin)
             adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
         assert states.terms is not None
-        drawn = drawn.noted(number - warm_up, states.terms, squared_distance(posterior, states.w), accepted)
-        return states, adaptation, drawn
+        distance = squared_distance(posterior, states.w)
+        recorded = recorded.with_draw(number - warm_up, states.terms, distance, chances, states.w)
+        return states, adaptation, recorded
 
     assert states.terms is not None
-    empty = Drawn.empty(draws, states.terms)
-    states, adaptation, drawn = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
+    empty = Recorded.empty(draws, states.terms, states.w if parameters else None)
+    states, adaptation, recorded = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
     size = step_size if acceptance is None else jnp.exp(adaptation.log_mean) ** 2
-    return drawn.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
+    return recorded.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
 
 
 def noise_and_chances(states: ChainState, key: PRNGKeyArray) -> tuple[Array, Array]:
@@ -146,7 +154,7 @@ def over_chains(function: Any, mode: str) -> Any:
     """The function for every chain: side by side, or one after the other."""
     if mode == "vmap":
         return jax.vmap(function)
-    return lambda *of_chains: jax.lax.map(lambda own: function(*own), of_chains)
+    return lambda *of_chains: jax.lax.map(lambda of_chain: function(*of_chain), of_chains)
 
 
 def squared_distance(posterior: Posterior, w: Array) -> Array:

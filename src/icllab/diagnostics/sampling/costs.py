@@ -1,4 +1,4 @@
-"""What a function costs, counted: a choice by it is the same on every machine and at every time."""
+"""Costs of functions, counted and not timed: a choice by them is the same on every machine and at every time."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 import equinox as eqx
 from jax.extend import core
 
-RATE = 2e9  # operations that a second is taken for
+RATE = 2e9  # operations in a nominal second
+OVERHEAD = 2e-3  # seconds of a gradient below which a step is mostly overhead, which chains side by side share
 
 
 def operations(function: Callable[..., Any], *arguments: Any) -> float:
@@ -49,3 +50,11 @@ def _jaxprs(value: Any) -> list[Any]:
         for item in values
         if isinstance(item, core.ClosedJaxpr | core.Jaxpr)
     ]
+
+
+def chosen_mode(seconds: float) -> tuple[str, str]:
+    """``"vmap"`` or ``"map"``, and why: a gradient takes nominally so many ``seconds``."""
+    cost = f"a gradient takes nominally {1e3 * seconds:.2g} ms"
+    if seconds < OVERHEAD:
+        return "vmap", f"{cost}, below {1e3 * OVERHEAD:g}"
+    return "map", f"{cost}, not below {1e3 * OVERHEAD:g}"

@@ -39,7 +39,15 @@ class NUTS(ChainSampler):
     mode: str = field(default="map", init=False, repr=False)
 
     def draw(
-        self, target: Any, starts: Starts, *, step_size: float, warm_up: int, mode: str, key: PRNGKeyArray
+        self,
+        target: Any,
+        starts: Starts,
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+        parameters: bool = False,
     ) -> Chains:
         """Run the chains from their starts, see :meth:`ChainSampler.draw`.
 
@@ -60,21 +68,24 @@ class NUTS(ChainSampler):
         def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Array, ...]:
             of_window, of_draws = jax.random.split(key)
             window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
-            (state, adapted), _ = window.run(of_window, start, num_steps=warm_up)
-            kernel = blackjax.nuts(density, **adapted)
+            (state, adaptation), _ = window.run(of_window, start, num_steps=warm_up)
+            kernel = blackjax.nuts(density, **adaptation)
 
             def draw(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, ...]]:
                 state, info = kernel.step(key, state)
                 w = state.position
                 terms = jnp.atleast_1d(target.loss(w)) - baseline
-                return state, (terms, jnp.sum((w - target.at) ** 2), info.acceptance_rate)
+                distance = jnp.sum((w - target.at) ** 2)
+                return state, (terms, distance, info.acceptance_rate, *([w] if parameters else []))
 
-            state, found = jax.lax.scan(draw, state, jax.random.split(of_draws, self.steps[1]))
-            return *found, adapted["step_size"], state.position
+            state, rows = jax.lax.scan(draw, state, jax.random.split(of_draws, self.steps[1]))
+            return adaptation["step_size"], state.position, *rows
 
         # blackjax mixes types and ranks on purpose.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             baseline = jnp.atleast_1d(target.loss(target.at))
-            every = jax.jit(lambda starts, keys: jax.lax.map(lambda own: run(own[0], own[1], baseline), (starts, keys)))
-            terms, distance, accepted, size, last = every(starts, jax.random.split(key, len(starts)))
-        return Chains(terms, distance, jnp.mean(accepted, axis=1), jnp.mean(size**2), last)
+            run_all = jax.jit(
+                lambda starts, keys: jax.lax.map(lambda pair: run(pair[0], pair[1], baseline), (starts, keys))
+            )
+            size, last, terms, distance, acceptance, *w = run_all(starts, jax.random.split(key, len(starts)))
+        return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, *w)

@@ -105,7 +105,7 @@ class Batches(eqx.Module):
     slope: Float[Array, " parameter"] | None  # of all the data at w*; None for the gradient of a batch as it is
     size: int = eqx.field(static=True)
 
-    def drawn(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " term"]]:
+    def sample(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " term"]]:
         """A batch, and its terms at :math:`w^*`."""
         loss = cast(VectorLoss, self.posterior.loss)
         rows = jax.random.randint(key, (self.size,), 0, self.baseline.shape[0])

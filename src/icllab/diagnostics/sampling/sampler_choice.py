@@ -1,4 +1,4 @@
-"""Which sampler, and whether its chains run side by side: by the operations of a gradient, and by no clock."""
+"""The default sampler, chosen by the operations of a gradient: no clock decides."""
 
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -6,7 +6,6 @@ from icllab.diagnostics.sampling.sgld import SGLD
 
 QUICK = 5e-3  # nominal seconds of a whole loss with its gradient below which nothing is gained by batches
 BEARABLE, FEW = 5e-2, 20_000  # the same where there are not more than so many parameters
-OVERHEAD = 2e-3  # seconds of a gradient below which a step is mostly overhead, which chains side by side share
 
 
 def chosen_sampler(seconds: float, parameters: int, samples: int) -> tuple[ChainSampler, str]:
@@ -25,11 +24,3 @@ def chosen_sampler(seconds: float, parameters: int, samples: int) -> tuple[Chain
     if parameters <= FEW and seconds < BEARABLE:
         return HMC(), f"{cost}, below {1e3 * BEARABLE:g}, at {parameters} parameters, not above {FEW}"
     return sgld, f"{cost}, of {samples} samples with {parameters} parameters: batches of {sgld.batch} cost less"
-
-
-def chosen_mode(seconds: float) -> tuple[str, str]:
-    """``"vmap"`` or ``"map"``, and why: a gradient takes nominally so many ``seconds``."""
-    cost = f"a gradient takes nominally {1e3 * seconds:.2g} ms"
-    if seconds < OVERHEAD:
-        return "vmap", f"{cost}, below {1e3 * OVERHEAD:g}"
-    return "map", f"{cost}, not below {1e3 * OVERHEAD:g}"

@@ -15,8 +15,10 @@ from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
+from icllab.diagnostics.sampling.draws import Draws, sample_chains
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.posteriors import Posterior, Starts
-from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches
+from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches, require_mean, vector_loss
 
 MODES = ("auto", "map", "vmap")
 
@@ -33,6 +35,14 @@ class Sampler:
     def block(self) -> int:
         """Samples of the data that are evaluated at once where all of them count."""
         return BLOCK
+
+
+def local_loss_of(loss: Any, at: Any, data: Any, *, nbeta: float, localization: float, block: int = BLOCK) -> LocalLoss:
+    """The loss near a point, after its temperature, its localization and its mean over samples are checked."""
+    for name, value in (("nbeta", nbeta), ("localization", localization)):
+        POSITIVE.require(name, value)
+    require_mean(*vector_loss(loss, at, data))
+    return LocalLoss.from_loss(loss, at, data, block=block, pull=float(localization))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +110,20 @@ class ChainSampler(Sampler):
         raise NotImplementedError
 
     def draw(
-        self, target: Any, starts: Starts, *, step_size: float, warm_up: int, mode: str, key: PRNGKeyArray
+        self,
+        target: Any,
+        starts: Starts,
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+        parameters: bool = False,
     ) -> Chains:
-        """Run the chains from their ``starts`` on what :meth:`target` gave.
+        """Run the chains from their ``starts`` on a :meth:`target`.
 
         ``step_size`` is that of Langevin dynamics, ``mode`` is ``"map"`` or ``"vmap"``. With a ``warm_up`` of 0 chains
-        that are warm go on.
+        that are warm go on. ``parameters`` keeps the parameters of every draw.
         """
         size = step_size if self.acceptance is None else math.sqrt(step_size)
         return run_chains(
@@ -118,4 +136,30 @@ class ChainSampler(Sampler):
             draws=self.steps[1],
             mode=mode,
             key=key,
+            parameters=parameters,
         )
+
+    def sample(
+        self, loss: Any, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, data: Any = None
+    ) -> Draws:
+        r"""Draw from the posterior of a loss near a point.
+
+        Args:
+            loss: A function of parameters (and of samples, with ``data``), in nats per sample.
+            at: :math:`w^*`, a tree with arrays of one floating-point type.
+            nbeta: :math:`n\beta`, positive.
+            localization: :math:`\gamma`, positive.
+            key: Key of the chains.
+            data: Samples: a tree of arrays with a leading axis; the loss is the mean over them.
+
+        Returns:
+            Losses and parameters of every draw: what
+            :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`,
+            :func:`~icllab.diagnostics.singular.fluctuations.singular_fluctuation` and
+            :func:`~icllab.diagnostics.susceptibilities.tilts.susceptibility` are functions of.
+
+        Raises:
+            InputError: A number is out of its range, or the loss is no finite mean over samples at the point.
+        """
+        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization, block=self.block)
+        return sample_chains(self, local, float(nbeta), key=key, parameters=True)

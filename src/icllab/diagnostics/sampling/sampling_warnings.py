@@ -1,6 +1,7 @@
 """What is wrong with an estimate by sampling, as sentences."""
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -9,10 +10,12 @@ from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.smc import SMC
+from icllab.diagnostics.sampling.local_loss import MOST_PULL
+
+if TYPE_CHECKING:
+    from icllab.diagnostics.sampling.smc import SMC
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
-MOST_PULL = 0.2  # of the largest curvature that may be the localization's
 REFUSED = 0.3  # acceptance below which moves are said to be refused
 MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
@@ -71,7 +74,7 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
     return [sentence for sentence, wrong in found.items() if wrong]
 
 
-def annealing_warnings(found: xr.Dataset, sampler: SMC) -> list[str]:
+def annealing_warnings(found: xr.Dataset, sampler: "SMC") -> list[str]:
     """What is wrong with the result of ``free_energy``, in sentences."""
     gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
     rungs = found.isel(rung=slice(1, None))

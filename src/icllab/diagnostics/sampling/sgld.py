@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
-from icllab.diagnostics.sampling.chains import Chains, Drawn, Move, chain_groups, over_chains, squared_distance
+from icllab.diagnostics.sampling.chains import Chains, Move, Recorded, chain_groups, over_chains, squared_distance
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, langevin
 from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -73,12 +73,12 @@ class SGLD(ChainSampler):
         """A step with the gradient of all the data."""
         return _step
 
-    def draw(self, target: Any, starts: Starts, *, step_size: float, warm_up: int, **how: Any) -> Chains:
-        """Run the chains from their starts, on batches if that is what the target is; see :meth:`ChainSampler.draw`."""
+    def draw(self, target: Any, starts: Starts, *, step_size: float, **options: Any) -> Chains:
+        """Run the chains from their starts, on batches if the target has them; see :meth:`ChainSampler.draw`."""
         if not isinstance(target, Batches):
-            return super().draw(target, starts, step_size=step_size, warm_up=warm_up, **how)
+            return super().draw(target, starts, step_size=step_size, **options)
         size = jnp.asarray(step_size, starts.dtype)
-        return sample_batches(target, starts, step_size=size, warm_up=warm_up, draws=self.steps[1], **how)
+        return sample_batches(target, starts, step_size=size, draws=self.steps[1], **options)
 
 
 def _step(
@@ -97,6 +97,7 @@ def sample_batches(
     draws: int,
     mode: str,
     key: PRNGKeyArray,
+    parameters: bool = False,
 ) -> Chains:
     r"""Run Langevin dynamics without a test on batches, every chain on its own.
 
@@ -111,10 +112,12 @@ def sample_batches(
     size, last = len(starts) // groups, jnp.asarray(warm_up)
     parts = [slice(i, i + size) for i in range(0, len(starts), size)]
     # A call returns before it is done, so that all groups run at once.
-    found = [_sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode) for part in parts]
+    runs = [
+        _sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode, parameters) for part in parts
+    ]
     if groups == 1:
-        return found[0]
-    return Chains(*(jnp.concatenate(part) if part[0].ndim else part[0] for part in zip(*found, strict=True)))
+        return runs[0]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if leaves[0].ndim else leaves[0], *runs)
 
 
 @eqx.filter_jit
@@ -126,37 +129,40 @@ def _sample_batches(
     warm_up: Int[Array, ""],
     draws: int,
     mode: str,
+    parameters: bool,
 ) -> Chains:
     posterior, count = batches.posterior, len(starts)
 
     def step(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         of_batch, of_noise = jax.random.split(key)
-        _, slope, terms = batches.evaluated(w, batches.drawn(of_batch))
+        _, slope, terms = batches.evaluated(w, batches.sample(of_batch))
         noise = jax.random.normal(of_noise, w.shape, w.dtype)
         return w - step_size / 2 * slope + jnp.sqrt(step_size) * noise, terms
 
     def probe(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         of_batch, of_noise = jax.random.split(key)
-        batch = batches.drawn(of_batch)
+        batch = batches.sample(of_batch)
         noise = jax.random.normal(of_noise, w.shape, w.dtype)[None]
 
         def evaluate(w: Array) -> tuple[Array, ...]:
-            return tuple(found[None] for found in batches.evaluated(w[0], batch))
+            return tuple(value[None] for value in batches.evaluated(w[0], batch))
 
-        moved, accepted = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
-        return moved.w[0], accepted[0]
+        state, chances = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
+        return state.w[0], chances[0]
 
-    def every(move: Any, w: Array, number: Array) -> tuple[Array, Array]:
+    def move_all(move: Any, w: Array, number: Array) -> tuple[Array, Array]:
         return over_chains(lambda w, key: move(w, jax.random.fold_in(key, number)), mode)(w, keys)
 
-    def turn(number: Array, carry: tuple[Array, Drawn]) -> tuple[Array, Drawn]:
-        w, drawn = carry
-        after, terms = every(step, w, number)
-        return after, drawn.noted(number - warm_up, terms, squared_distance(posterior, w), jnp.zeros(count, w.dtype))
+    def turn(number: Array, carry: tuple[Array, Recorded]) -> tuple[Array, Recorded]:
+        w, recorded = carry
+        after, terms = move_all(step, w, number)
+        distance, zero = squared_distance(posterior, w), jnp.zeros(count, w.dtype)
+        return after, recorded.with_draw(number - warm_up, terms, distance, zero, w)
 
-    empty = Drawn.empty(draws, jnp.zeros((count, batches.baseline.shape[1]), starts.dtype))
+    terms = jnp.zeros((count, batches.baseline.shape[1]), starts.dtype)
+    empty = Recorded.empty(draws, terms, starts if parameters else None)
     last = warm_up + draws
-    w, drawn = jax.lax.fori_loop(0, last, turn, (starts, empty))
-    _, accepted = jax.lax.scan(lambda w, i: every(probe, w, i), w, last + jnp.arange(PROBES))
-    chains = drawn.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
-    return chains._replace(acceptance=jnp.mean(accepted, axis=0))
+    w, recorded = jax.lax.fori_loop(0, last, turn, (starts, empty))
+    _, chances = jax.lax.scan(lambda w, i: move_all(probe, w, i), w, last + jnp.arange(PROBES))
+    chains = recorded.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
+    return chains._replace(acceptance=jnp.mean(chances, axis=0))

@@ -1,7 +1,7 @@
 """Sequential Monte Carlo: populations that follow a tempered posterior from the prior to a low temperature."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.domains import PROPER_FRACTION
-from icllab.core.errors import expected, require_integer
+from icllab.core.domains import POSITIVE, PROPER_FRACTION
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
+from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
@@ -21,11 +22,11 @@ START = 0.3  # the first step size, in units of the prior
 SPREAD = 0.7  # half-width, in logarithms, of the step sizes of one move
 FIRST = 0.01  # of the usual loss of effective particles is the first step's: losses have heavy tails under the prior
 RATIO = 2.0  # of neighbouring temperatures, at most
-LEAST_MASS = 1e-4  # of the prior inside the region, below which nobody looks on
+LEAST_MASS = 1e-4  # of the prior inside the region: below it the search ends
 
 
-class Moved(NamedTuple):
-    """What the moves at a temperature were like."""
+class Moves(NamedTuple):
+    """Statistics of the moves at a temperature."""
 
     acceptance: float  # mean over moves
     step_size: float  # after the last one, in units of the prior
@@ -42,17 +43,31 @@ class Rung(NamedTuple):
     mean: np.ndarray  # of the loss
     variance: np.ndarray
     least: float  # loss of all
-    observed: np.ndarray  # mean of what is observed, [repeat, observable]
-    moved: Moved
+    observed: np.ndarray  # mean of the observables, [repeat, observable]
+    moves: Moves
 
 
-class Path(NamedTuple):
-    """A run from the prior to the last temperature."""
+@dataclass(frozen=True)
+class Populations:
+    """Draws of a run from the prior to the last temperature, through all temperatures on the way.
 
-    rungs: list[Rung]  # the prior's first
-    prior_mass: np.ndarray  # share of the prior in the region, as each population found it
-    ancestors: np.ndarray  # particles of the prior with descendants at the end, of each population
-    last: np.ndarray  # the populations at the end, [repeat, particle, parameter], in units of the prior
+    Attributes:
+        rungs: The temperatures, the prior first.
+        prior_mass: Share of the prior in the region, from each population.
+        ancestors: Particles of the prior with descendants at the end, of each population.
+        last: Particles at the end, [repeat, particle, parameter], in units of the prior around its centre.
+        stops: Temperatures that were asked for.
+        sampler: Sampler of the populations.
+        localization: One over the variance of the prior.
+    """
+
+    rungs: list[Rung]
+    prior_mass: np.ndarray
+    ancestors: np.ndarray
+    last: np.ndarray
+    stops: np.ndarray
+    sampler: "SMC"
+    localization: float = 1.0
 
 
 class Whitened(eqx.Module):
@@ -63,12 +78,12 @@ class Whitened(eqx.Module):
     centre: Float[Array, " parameter"]
     scale: Float[Array, " parameter"]
     unravel: Callable[[Any], Any] = eqx.field(static=True)
-    rest: Any = None  # of the tree, what is no floating-point array
+    static: Any = None  # leaves of the tree that are no floating-point arrays
 
     def parameters(self, z: Float[Array, " parameter"]) -> Any:
         """The tree at a point."""
         w = self.unravel(self.centre + self.scale * z)
-        return w if self.rest is None else eqx.combine(w, self.rest)
+        return w if self.static is None else eqx.combine(w, self.static)
 
     def __call__(self, z: Float[Array, " parameter"]) -> Float[Array, ""]:
         """The loss, or the sum of its terms."""
@@ -96,7 +111,7 @@ class SMC(Sampler):
     their spread is the error of their mean.
 
     A learning coefficient is the slope of the free energy :math:`-\log Z(t)` on :math:`\log t`, see
-    :func:`annealed_coefficient <icllab.diagnostics.singular.free_energies.annealed_coefficient>`.
+    :func:`annealed_slope <icllab.diagnostics.singular.free_energies.annealed_slope>`.
 
     Attributes:
         particles: Number of particles of each population, at least 10.
@@ -128,9 +143,37 @@ class SMC(Sampler):
             raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
         PROPER_FRACTION.require("forgotten", self.forgotten)
 
+    def sample(
+        self,
+        loss: Callable[[Any], Any],
+        at: Any,
+        *,
+        nbeta: Any,
+        key: PRNGKeyArray | None,
+        localization: float = 1.0,
+        region: Callable[[Any], Any] | None = None,
+        observe: Callable[[Any], Any] | None = None,
+    ) -> Populations:
+        """Anneal populations through the temperatures ``nbeta``, around a point and inside a region.
+
+        The arguments are those of :func:`~icllab.diagnostics.singular.free_energies.free_energy`, a function of the
+        result.
+        """
+        require_key(key)
+        assert key is not None
+        stops = np.unique(np.asarray(nbeta, dtype=float))
+        if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
+            raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
+        POSITIVE.require("localization", localization)
+        flat, centre = vector_loss(loss, at, None)
+        scale = jnp.full_like(centre, localization**-0.5)
+        whitened = Whitened(loss, region, centre, scale, flat.unravel, flat.rest)
+        populations = self.path(whitened, stops=stops, key=key, observe=observe)
+        return replace(populations, localization=float(localization))
+
     def path(
         self, loss: Whitened, *, stops: np.ndarray, key: PRNGKeyArray, observe: Callable[[Any], Any] | None = None
-    ) -> Path:
+    ) -> Populations:
         """Take populations from the prior through all ``stops``, temperatures that are never stepped over.
 
         The means of what a function ``observe`` says of parameters are taken at every temperature.
@@ -144,35 +187,35 @@ class SMC(Sampler):
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         z, losses, mass = _inside(loss, generator, self)
         ancestors = np.tile(np.arange(self.particles), (self.repeats, 1))
-        size, nothing = START, np.zeros(self.repeats)
-        still = Moved(np.nan, size, 0, np.nan)
-        rungs = [Rung(0.0, nothing, nothing + 1, *_measured(loss, observe, z, losses), still)]
-        ends, reached = list(np.sort(stops)), 0.0
+        size, zeros = START, np.zeros(self.repeats)
+        moves = Moves(np.nan, size, 0, np.nan)
+        rungs = [Rung(0.0, zeros, zeros + 1, *_measure(loss, observe, z, losses), moves)]
+        ends, t = list(np.sort(stops)), 0.0
         while ends:
-            left = ends[0] - reached
-            share = self.share if reached else 1 - FIRST * (1 - self.share)
-            step = _longest(losses, share, min(left, reached * (RATIO - 1)) if reached else left)
-            # What is nearly there goes there.
-            new = ends.pop(0) if step > 0.999 * left else reached + step
-            increment, share = _weighed(losses, new - reached)
-            kept = _systematic(losses, new - reached, generator.random((self.repeats, 1)))
-            ancestors = np.take_along_axis(ancestors, kept, axis=1)
-            z = np.take_along_axis(z, kept[..., None], axis=1)
-            z, losses, moved = _moved(_tempered(loss, new), z, size, generator, self)
-            size, reached = moved.step_size, float(new)
-            rungs.append(Rung(reached, increment, share, *_measured(loss, observe, z, losses), moved))
-        descended = np.asarray([np.unique(row).size for row in ancestors])
-        return Path(rungs, mass, descended, z)
+            left = ends[0] - t
+            share = self.share if t else 1 - FIRST * (1 - self.share)
+            step = _longest(losses, share, min(left, t * (RATIO - 1)) if t else left)
+            # A step that nearly reaches a stop is lengthened to it.
+            new = ends.pop(0) if step > 0.999 * left else t + step
+            increment, share = _weigh(losses, new - t)
+            survivors = _resample(losses, new - t, generator.random((self.repeats, 1)))
+            ancestors = np.take_along_axis(ancestors, survivors, axis=1)
+            z = np.take_along_axis(z, survivors[..., None], axis=1)
+            z, losses, moves = _move(_tempered(loss, new), z, size, generator, self)
+            size, t = moves.step_size, float(new)
+            rungs.append(Rung(t, increment, share, *_measure(loss, observe, z, losses), moves))
+        counts = np.asarray([np.unique(row).size for row in ancestors])
+        return Populations(rungs, mass, counts, z, np.asarray(stops), self)
 
 
 def _require_one_boolean(loss: Whitened) -> None:
-    """Of several the loss would be counted several times, of a number every one but zero would be inside."""
+    """Raise unless the region is one boolean: several would multiply the loss, a number but zero would be inside."""
     region = loss.region
     if region is None:
         return
-    found = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
-    if found.shape or found.dtype != bool:
-        came = f"{found.dtype}{list(found.shape)}"
+    value = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
+    if value.shape or value.dtype != bool:
+        came = f"{value.dtype}{list(value.shape)}"
         raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
 
 
@@ -189,37 +232,37 @@ def _inside(loss: Whitened, generator: np.random.Generator, sampler: SMC) -> tup
     prior, dtype = _tempered(loss, 0.0), np.dtype(loss.centre.dtype)
     points: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     losses: list[list[np.ndarray]] = [[] for _ in range(repeats)]
-    found, drawn = np.zeros(repeats, int), 0
-    while found.min() < particles:
+    counts, total = np.zeros(repeats, int), 0
+    while counts.min() < particles:
         z = generator.standard_normal((repeats, particles, loss.centre.size)).astype(dtype)
         values = _losses(_evaluated(prior, jnp.asarray(z.reshape(repeats * particles, -1))), sampler)
-        drawn += particles
+        total += particles
         for i, inside in enumerate(np.isfinite(values)):
             points[i].append(z[i][inside])
             losses[i].append(values[i][inside])
-            found[i] += inside.sum()
-        if found.sum() < LEAST_MASS * drawn * repeats and drawn * repeats > 10 / LEAST_MASS:
-            wanted, hint = f"more than {LEAST_MASS:g} of the prior to have a finite loss in it", "in the region"
+            counts[i] += inside.sum()
+        if counts.sum() < LEAST_MASS * total * repeats and total * repeats > 10 / LEAST_MASS:
+            requirement, hint = f"more than {LEAST_MASS:g} of the prior to have a finite loss in it", "in the region"
             if loss.region is None:
-                wanted, hint = f"a finite number at more than {LEAST_MASS:g} of the prior", "where it is finite"
-            name, came = "loss" if loss.region is None else "region", f"{found.sum()} of {drawn * repeats}"
-            raise expected(name, wanted, came, f"centre the prior {hint}")
-    first = [[np.concatenate(some)[:particles] for some in kind] for kind in (points, losses)]
-    return np.stack(first[0]), np.stack(first[1]), found / drawn
+                requirement, hint = f"a finite number at more than {LEAST_MASS:g} of the prior", "where it is finite"
+            name, came = "loss" if loss.region is None else "region", f"{counts.sum()} of {total * repeats}"
+            raise expected(name, requirement, came, f"centre the prior {hint}")
+    z, values = (np.stack([np.concatenate(parts)[:particles] for parts in kind]) for kind in (points, losses))
+    return z, values, counts / total
 
 
-def _longest(losses: np.ndarray, share: float, most: float) -> float:
+def _longest(losses: np.ndarray, share: float, limit: float) -> float:
     """The largest step at which the weights of every population leave their share of effective particles."""
 
     def left(delta: float) -> float:
-        return float(_weighed(losses, delta)[1].min())
+        return float(_weigh(losses, delta)[1].min())
 
-    if left(most) >= share:
-        return most
+    if left(limit) >= share:
+        return limit
     high = 1 / max(float(losses.std(axis=1).max()), np.finfo(float).tiny)
-    high = min(high, most)
-    while high < most and left(high) >= share:
-        high = min(2 * high, most)
+    high = min(high, limit)
+    while high < limit and left(high) >= share:
+        high = min(2 * high, limit)
     low = 0.0
     for _ in range(25):
         middle = (low + high) / 2
@@ -227,7 +270,7 @@ def _longest(losses: np.ndarray, share: float, most: float) -> float:
     return low
 
 
-def _weighed(losses: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
+def _weigh(losses: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
     """Minus the logarithm of the mean weight, and the share of effective particles, of each population."""
     least = losses.min(axis=1)
     weights = np.exp(-delta * (losses - least[:, None]))
@@ -235,35 +278,35 @@ def _weighed(losses: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
     return delta * least - np.log(mean), mean**2 / (weights**2).mean(axis=1)
 
 
-def _systematic(losses: np.ndarray, delta: float, offsets: np.ndarray) -> np.ndarray:
-    """Which particles are kept, how often: each as often as its weight says, rounded up or down."""
+def _resample(losses: np.ndarray, delta: float, offsets: np.ndarray) -> np.ndarray:
+    """Indices of the particles after systematic resampling: each as often as its weight says, rounded up or down."""
     repeats, particles = losses.shape
     total = np.cumsum(np.exp(-delta * (losses - losses.min(axis=1, keepdims=True))), axis=1)
     places = (np.arange(particles) + offsets) / particles * total[:, -1:]
-    kept = np.stack([np.searchsorted(total[i], places[i]) for i in range(repeats)])
-    return np.minimum(kept, particles - 1)
+    survivors = np.stack([np.searchsorted(total[i], places[i]) for i in range(repeats)])
+    return np.minimum(survivors, particles - 1)
 
 
-def _moved(
+def _move(
     posterior: Posterior, z: np.ndarray, size: float, generator: np.random.Generator, sampler: SMC
-) -> tuple[np.ndarray, np.ndarray, Moved]:
+) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Trajectories for all, until the losses have forgotten where they started or there have been enough."""
-    (least, most), middle = sampler.moves, sampler.leapfrogs
+    (least, limit), middle = sampler.moves, sampler.leapfrogs
     flat = z.reshape(-1, z.shape[-1])
     states = _evaluated(posterior, jnp.asarray(flat))
     before = losses = _losses(states, sampler)
     acceptance, moves, correlation = 0.0, 0, 1.0
-    while moves < least or (correlation > sampler.forgotten and moves < most):
+    while moves < least or (correlation > sampler.forgotten and moves < limit):
         length = generator.integers(middle - middle // 2, middle + middle // 2 + 1)
         noise = generator.standard_normal(flat.shape)
         sizes = size * np.exp(generator.uniform(-SPREAD, SPREAD, (len(flat), 1)))
-        drawn = (jnp.asarray(a.astype(flat.dtype)) for a in (noise, sizes, generator.random(len(flat))))
-        states, accepted = _trajectories(posterior, states, jnp.asarray(length), *drawn)
+        numbers = (jnp.asarray(a.astype(flat.dtype)) for a in (noise, sizes, generator.random(len(flat))))
+        states, chances = _trajectories(posterior, states, jnp.asarray(length), *numbers)
         losses = _losses(states, sampler)
-        together = float(np.asarray(accepted).mean())
-        size *= float(np.exp(GAIN * (together - ACCEPTANCE)))
-        acceptance, moves, correlation = acceptance + together, moves + 1, _correlation(before, losses)
-    return np.asarray(states.w).reshape(z.shape), losses, Moved(acceptance / moves, size, moves, correlation)
+        mean = float(np.asarray(chances).mean())
+        size *= float(np.exp(GAIN * (mean - ACCEPTANCE)))
+        acceptance, moves, correlation = acceptance + mean, moves + 1, _correlation(before, losses)
+    return np.asarray(states.w).reshape(z.shape), losses, Moves(acceptance / moves, size, moves, correlation)
 
 
 def _losses(states: ChainState, sampler: SMC) -> np.ndarray:
@@ -277,7 +320,7 @@ def _correlation(before: np.ndarray, now: np.ndarray) -> float:
     return float((a * b).sum()) / spread if spread > 0 else 0.0
 
 
-def _measured(
+def _measure(
     loss: Whitened, observe: Any, z: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     observed = np.zeros((len(values), 0))

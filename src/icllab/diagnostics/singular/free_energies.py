@@ -15,12 +15,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.domains import POSITIVE, Domain
+from icllab.core.domains import Domain
 from icllab.core.errors import expected
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.sampled_losses import vector_loss
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
-from icllab.diagnostics.sampling.smc import SMC, Path, Whitened
+from icllab.diagnostics.sampling.smc import SMC, Populations
 
 MULTIPLICITIES = (1, 2, 3)
 DECADES = 3  # of inverse temperature, at most, that a slope is fitted to
@@ -29,11 +28,11 @@ USUAL = SMC()
 
 
 def free_energy(
-    loss: Callable[[Any], Any],
-    at: Any,
+    loss: Callable[[Any], Any] | Populations,
+    at: Any = None,
     *,
-    nbeta: Sequence[float] | np.ndarray,
-    key: PRNGKeyArray,
+    nbeta: Sequence[float] | np.ndarray | None = None,
+    key: PRNGKeyArray | None = None,
     localization: float = 1.0,
     region: Callable[[Any], Any] | None = None,
     observe: Callable[[Any], Any] | None = None,
@@ -47,21 +46,22 @@ def free_energy(
         \varphi = \mathcal N(w_0, \gamma^{-1}I)
 
     over the temperatures on the way and the populations r, each with its own particles and its own part of the prior.
-    It is :math:`Z_r` whose mean is right: the mean of :math:`-\log Z_r` would be too large by half its variance. The
+    :math:`Z_r` has the right mean: the mean of :math:`-\log Z_r` would be too large by half its variance. The
     second route takes the same populations' mean losses for the integrand and their variances for its slope (the
     trapezoidal rule with its first correction), and their mean likewise. The two share what the moves have not mixed:
-    it is other repeats that tell an error, and ``correlation`` whether moves mix.
+    the spread of repeats is the error, and ``correlation`` says whether moves mix.
 
     Args:
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-        at: :math:`w_0`, a tree with arrays of one floating-point type; what else is in it, as in a module of Equinox,
-            stays as it is.
-        nbeta: Inverse temperatures above 0; n, where it is the posterior of n samples.
-        key: Key of everything that is drawn.
+            Or the populations of ``SMC().sample(...)``, which has the other arguments.
+        at: :math:`w_0`, a tree with arrays of one floating-point type; other leaves, as in a module of Equinox, stay
+            as they are.
+        nbeta: Inverse temperatures above 0; n, for the posterior of n samples.
+        key: Key of the populations.
         localization: :math:`\gamma`.
         region: A function of parameters, true inside. None: everywhere.
-        observe: A function of parameters, of one number or several, whose posterior means are wanted.
-        sampler: How many populations there are, of how many particles, and how these are moved.
+        observe: A function of parameters, of one number or several, whose posterior means are returned.
+        sampler: Number of populations and particles, and their moves.
 
     Returns:
         Over ``nbeta``: ``free_energy`` and ``integrated``, its second route, and ``route_gap``, the second less the
@@ -71,7 +71,7 @@ def free_energy(
         ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
         contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
         ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
-        descendants at the end. ``least_loss``: of all that was seen. The attribute ``warnings`` is a list of sentences.
+        descendants at the end. ``least_loss``, of all particles. The attribute ``warnings`` is a list of sentences.
 
     Raises:
         InputError: A number is out of its range, there are no floating-point parameters or of several types, the
@@ -80,20 +80,23 @@ def free_energy(
     Source: [GelmanMeng98].
     Derived: docs/free-energies.md, Two routes.
     """
-    stops = np.unique(np.asarray(nbeta, dtype=float))
-    if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
-        raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
-    POSITIVE.require("localization", localization)
-    whole, centre = vector_loss(loss, at, None)
-    scale = jnp.full_like(centre, localization**-0.5)
-    whitened = Whitened(loss, region, centre, scale, whole.unravel, whole.rest)
-    path = sampler.path(whitened, stops=stops, key=key, observe=observe)
-    how = {"particles": sampler.particles, "repeats": sampler.repeats}
-    found = _dataset(path, stops).assign_attrs(parameters=int(centre.size), localization=float(localization), **how)
-    return found.assign_attrs(warnings=annealing_warnings(found, sampler))
+    if isinstance(loss, Populations):
+        populations = loss
+    else:
+        populations = sampler.sample(
+            loss, at, nbeta=nbeta, key=key, localization=localization, region=region, observe=observe
+        )
+    sampler = populations.sampler
+    dataset = _dataset(populations).assign_attrs(
+        parameters=populations.last.shape[-1],
+        localization=populations.localization,
+        particles=sampler.particles,
+        repeats=sampler.repeats,
+    )
+    return dataset.assign_attrs(warnings=annealing_warnings(dataset, sampler))
 
 
-def annealed_coefficient(
+def annealed_slope(
     loss: Callable[[Any], Any], at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, sampler: SMC = USUAL
 ) -> xr.Dataset:
     r"""The learning coefficient near a point from the slope of its free energy.
@@ -123,32 +126,31 @@ def annealed_coefficient(
     """
     Domain(least=10, text="a finite number of at least 10").require("nbeta", nbeta)
     grid = np.geomspace(max(math.sqrt(nbeta), nbeta / 10**DECADES), nbeta, POINTS)
-    found = free_energy(loss, at, nbeta=grid, key=key, localization=localization, sampler=sampler)
+    energies = free_energy(loss, at, nbeta=grid, key=key, localization=localization, sampler=sampler)
     baseline = float(jnp.sum(loss(at)))
-    slopes = free_energy_slope(found, baseline=baseline)
+    slopes = free_energy_slope(energies, baseline=baseline)
     upper, lower = (
         _slopes(part["nbeta"].values, part["repeat_free_energy"].values - baseline * part["nbeta"].values)
-        for part in (found.isel(nbeta=slice(POINTS // 2, None)), found.isel(nbeta=slice(POINTS // 2 + 1)))
+        for part in (energies.isel(nbeta=slice(POINTS // 2, None)), energies.isel(nbeta=slice(POINTS // 2 + 1)))
     )
     change, change_error = (float(a) for a in mean_and_error(upper - lower))
-    above = nbeta * (found["repeat_mean_loss"].isel(nbeta=-1).values - baseline)
+    above = nbeta * (energies["repeat_mean_loss"].isel(nbeta=-1).values - baseline)
     above, above_error = (float(a) for a in mean_and_error(above))
-    first = slopes.sel(multiplicity=1)
-    numbers = {"estimate": float(first["slope"]), "mcse": float(first["slope_error"]), "baseline": baseline}
+    single = slopes.sel(multiplicity=1)
+    numbers = {"estimate": float(single["slope"]), "mcse": float(single["slope_error"]), "baseline": baseline}
     numbers |= {"mean_estimate": above, "mean_estimate_error": above_error}
     numbers |= {"slope_change": change, "slope_change_error": change_error}
-    found = found.merge(slopes).assign(numbers)
-    lower_by = nbeta * (baseline - float(found["least_loss"]))
-    said = list(found.attrs["warnings"])
+    lower_by = nbeta * (baseline - float(energies["least_loss"]))
+    sentences = list(energies.attrs["warnings"])
     if lower_by > max(1.0, abs(above) / 2):
-        said.append(no_minimum(lower_by))
+        sentences.append(no_minimum(lower_by))
     if abs(change) > max(errors_of_few(sampler.repeats) * change_error, 0.05 * abs(numbers["estimate"])):
-        said.append(f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to")
-    return found.assign_attrs(warnings=said)
+        sentences.append(f"the slope still changes, by {change:+.2g} over the temperatures it is fitted to")
+    return energies.merge(slopes).assign(numbers).assign_attrs(warnings=sentences)
 
 
 def free_energy_slope(
-    found: xr.Dataset, *, baseline: float = 0.0, multiplicities: Sequence[int] = MULTIPLICITIES
+    energies: xr.Dataset, *, baseline: float = 0.0, multiplicities: Sequence[int] = MULTIPLICITIES
 ) -> xr.Dataset:
     r"""The slope of a free energy on :math:`\log n\beta`, given the multiplicity.
 
@@ -158,7 +160,7 @@ def free_energy_slope(
     as the free energy of all repeats together is not.
 
     Args:
-        found: Result of :func:`free_energy`, at two temperatures above 1 at least.
+        energies: Result of :func:`free_energy`, at two temperatures above 1 at least.
         baseline: :math:`L(w^*)`.
         multiplicities: m.
 
@@ -171,16 +173,16 @@ def free_energy_slope(
 
     Source: [Watanabe09].
     """
-    t = found["nbeta"].values
+    t = energies["nbeta"].values
     if t.size < 2 or t.min() <= 1:
         raise expected("nbeta", "at least two numbers above 1, for a slope on log nbeta", t.tolist())
-    above = found["repeat_free_energy"].transpose("repeat", "nbeta").values - baseline * t
+    above = energies["repeat_free_energy"].transpose("repeat", "nbeta").values - baseline * t
     rows = []
     for m in multiplicities:
         values = above + (m - 1) * np.log(np.log(t))
         mean, error = mean_and_error(_slopes(t, values))
-        left = np.polyfit(np.log(t), values.mean(0), 1, full=True)[1]
-        rows.append((float(mean), float(error), math.sqrt(float(left.sum()) / t.size)))
+        squares = np.polyfit(np.log(t), values.mean(0), 1, full=True)[1]
+        rows.append((float(mean), float(error), math.sqrt(float(squares.sum()) / t.size)))
     columns = np.array(rows).T
     return xr.Dataset(
         {name: ("multiplicity", c) for name, c in zip(("slope", "slope_error", "residual"), columns, strict=True)},
@@ -188,19 +190,19 @@ def free_energy_slope(
     )
 
 
-def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
-    """Rungs first, [rung, repeat]; then what is asked for, at the stops."""
-    rungs = path.rungs
+def _dataset(populations: Populations) -> xr.Dataset:
+    """Compute all rungs, [rung, repeat], and select those of the stops."""
+    rungs, stops = populations.rungs, populations.stops
     t = np.array([rung.temperature for rung in rungs])
     columns = {name: np.stack([getattr(r, name) for r in rungs]) for name in ("increment", "share", "mean", "variance")}
     observed = np.stack([rung.observed for rung in rungs])
-    outside = -np.log(path.prior_mass)
+    outside = -np.log(populations.prior_mass)
     energies = np.cumsum(columns["increment"], axis=0) + outside
     areas = np.zeros_like(energies)
     least = min(rung.least for rung in rungs)
     areas[1:] = np.cumsum(_areas(t, columns["mean"] - least, columns["variance"]), axis=0) + least * t[1:, None]
     at = np.searchsorted(t, stops)
-    repeats, particles = path.last.shape[:2]
+    repeats, particles = populations.last.shape[:2]
     weights = np.sqrt(np.cumsum((1 / columns["share"] - 1).mean(axis=1)) / (repeats * particles))
     by_weights, by_integration = (_pooled(routes[at]) for routes in (energies, areas + outside))
     values = {
@@ -213,11 +215,11 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
     if observed.shape[-1]:
         values["observed"] = mean_and_error(observed[at].swapaxes(1, 2))
     rows: dict[str, Any] = {}
-    for name, both in values.items():
-        for end, numbers in zip(("", "_error"), both, strict=True):
+    for name, pair in values.items():
+        for end, numbers in zip(("", "_error"), pair, strict=True):
             rows[name + end] = (("nbeta", "observable")[: numbers.ndim], numbers)
     for name in ("acceptance", "step_size", "moves", "correlation"):
-        rows[name] = ("rung", np.array([getattr(rung.moved, name) for rung in rungs], dtype=float))
+        rows[name] = ("rung", np.array([getattr(rung.moves, name) for rung in rungs], dtype=float))
     mass, mass_error = _jackknifed(*_pooled(outside[None]))
     return xr.Dataset(
         rows
@@ -228,7 +230,7 @@ def _dataset(path: Path, stops: np.ndarray) -> xr.Dataset:
             "log_prior_mass": -float(mass[0]),
             "log_prior_mass_error": float(mass_error[0]),
             "least_loss": least,
-            "ancestors": ("repeat", path.ancestors),
+            "ancestors": ("repeat", populations.ancestors),
             "rung_nbeta": ("rung", t),
             "effective_share": ("rung", columns["share"].min(axis=1)),
         },
@@ -247,10 +249,10 @@ def _pooled(energies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pooled(energies), pooled(np.stack(without, axis=-2))
 
 
-def _jackknifed(whole: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A number of all repeats and its standard error, from those without each of them."""
-    away = others - others.mean(axis=-1, keepdims=True)
-    return whole, np.sqrt((1 - 1 / others.shape[-1]) * (away**2).sum(axis=-1))
+def _jackknifed(whole: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number of all repeats and its standard error, from the numbers without each repeat."""
+    deviations = without - without.mean(axis=-1, keepdims=True)
+    return whole, np.sqrt((1 - 1 / without.shape[-1]) * (deviations**2).sum(axis=-1))
 
 
 def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -261,8 +263,8 @@ def _areas(t: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     x, t = np.diff(np.log(t[1:]))[:, None], t[1:, None]
     values = t * mean[1:]
     slopes = values - t**2 * variance[1:]
-    rest = x * (values[1:] + values[:-1]) / 2 - x**2 / 12 * (slopes[1:] - slopes[:-1])
-    return np.concatenate([first, rest])
+    areas = x * (values[1:] + values[:-1]) / 2 - x**2 / 12 * (slopes[1:] - slopes[:-1])
+    return np.concatenate([first, areas])
 
 
 def _slopes(t: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ from icllab.diagnostics.behaviour.answers import (
 )
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
 
 COUNTS = ("windows", "prefixes")
 WORTH = 0.5  # nats of the posterior that a step along a gradient may gain at what is called a minimum
@@ -120,7 +120,7 @@ class LearningMachine(eqx.Module):
             key: Key of the chains.
             count: ``"windows"`` or ``"prefixes"``: what n counts.
             gains: Positions of which it is asked whether :math:`w^*` minimises them, see :meth:`gains`; None: all.
-            **how: Arguments of :func:`~icllab.diagnostics.singular.local_learning.coefficient_at_temperature`, such as
+            **how: Arguments of :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`, such as
                 ``nbeta``.
 
         Returns:
@@ -144,7 +144,7 @@ class LearningMachine(eqx.Module):
             raise expected("sampler", wanted, how["sampler"], "HMC() is the usual one")
         asked = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
-        found = coefficient_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        found = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
         names = {"term_estimate": "contribution", "term_mcse": "contribution_mcse"}
         names |= {f"term_covariance{end}": f"contribution_covariance{end}" for end in ("", "_mcse")}
         found = found.rename({"term": "position", "other_term": "other_position"} | names).drop_vars("term_baseline")
@@ -164,7 +164,7 @@ class LearningMachine(eqx.Module):
         Args:
             position: l - 1.
             key: Key of the chains.
-            **how: Arguments of :func:`~icllab.diagnostics.singular.local_learning.coefficient_at_temperature`.
+            **how: Arguments of :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`.
 
         Returns:
             What that returns, with ``step_gain``, see :meth:`gains`; of several ``nbeta`` over ``nbeta`` too.
@@ -178,7 +178,7 @@ class LearningMachine(eqx.Module):
         only[position] = 1.0
         n = self.size * float(self.often[position])
         parameters, loss = self._split(only, whole=True)
-        found = coefficient_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        found = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
         alone = eqx.tree_at(lambda machine: machine.often, self, only)
         gain = alone._gains_at(found, 1.0, [position]).isel(position=0, drop=True)
         said = list(found.attrs["warnings"])

@@ -1,4 +1,4 @@
-"""The task's loss as a function of what a training run has trained, at any step that it has kept."""
+"""The task's loss as a function of the trained parameters of a run, at any step that the run kept."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from icllab.training.runs import Run
 from icllab.training.streams import Positions, chosen_positions, losses_at, require_prediction
 from icllab.training.sweeps import replaced
 
-PROMPTS = 4096  # that are drawn where none are given
+PROMPTS = 4096  # number of prompts by default
 
 
 class RunLoss(eqx.Module):
@@ -22,15 +22,15 @@ class RunLoss(eqx.Module):
     Two steps of one run, and two members, have the same program.
     """
 
-    rest: Any  # of the predictor, what is not trained
+    static: Any  # what is not trained of the predictor
     task: Any  # with the member's own numbers
-    positions: tuple[int, ...] = eqx.field(static=True)  # that are counted
+    positions: tuple[int, ...] = eqx.field(static=True)  # that count
     total: int = eqx.field(static=True)  # positions of a prompt
     per_position: bool = eqx.field(static=True)
 
     def __call__(self, params: Any, prompts: Any) -> Float[Array, "..."]:
         """The loss, or its terms."""
-        predictor = eqx.combine(params, self.rest)
+        predictor = eqx.combine(params, self.static)
         losses = losses_at(predictor, self.task, prompts, self.positions, self.total)
         return losses / len(self.positions) if self.per_position else jnp.mean(losses)
 
@@ -40,37 +40,37 @@ def run_loss(
 ) -> tuple[RunLoss, Any]:
     """The loss of one member, and its trained arrays after ``step`` updates; None: as they are at the end.
 
-    What the run swept of the task is put in; ``prompt`` is the shape of one.
+    Swept numbers of the task are those of the member; ``prompt`` is the shape of one prompt.
 
     Raises:
         InputError: The step was not kept.
     """
-    which = run.members if step is None else run.trajectory.at(step)
-    predictor = which.member(member)
+    members = run.members if step is None else run.trajectory.at(step)
+    predictor = members.member(member)
     trained = jax.tree.map(lambda leaf: leaf is None, run.trajectory.rest, is_leaf=lambda leaf: leaf is None)
-    params, rest = eqx.partition(predictor, trained)
+    params, static = eqx.partition(predictor, trained)
     swept = {name: values for name, values in run.members.coordinates.items() if name.startswith("task.")}
-    own_task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
-    answered = require_prediction(predictor, own_task, prompt)
-    chosen = chosen_positions(positions, prompt.positions, answered)
-    return RunLoss(rest, own_task, chosen, prompt.positions, per_position), params
+    task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
+    prediction = require_prediction(predictor, task, prompt)
+    counted = chosen_positions(positions, prompt.positions, prediction)
+    return RunLoss(static, task, counted, prompt.positions, per_position), params
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
-    """The prompts that were given, or so many of the task's."""
+    """The given prompts, or a number of prompts sampled from the task."""
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
     data = PROMPTS if data is None else data
-    return _drawn(task, data, key) if isinstance(data, int) else data
+    return _sample(task, data, key) if isinstance(data, int) else data
 
 
 @eqx.filter_jit
-def _drawn(task: Any, count: int, key: Any) -> Any:
+def _sample(task: Any, count: int, key: Any) -> Any:
     return task.sample_many(count, key=key)
 
 
-def wanted_steps(run: Run, at: Any) -> tuple[int | None, ...]:
-    """The steps that are asked for: None for the end."""
+def requested_steps(run: Run, at: Any) -> tuple[int | None, ...]:
+    """The steps as a tuple: None for the end of the run."""
     if at is None or isinstance(at, int | np.integer):
         return (None if at is None else int(at),)
     if not isinstance(at, list | tuple | range | np.ndarray) or not len(at):

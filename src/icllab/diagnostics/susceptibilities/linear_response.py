@@ -14,7 +14,6 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.curvature.products import Curvature, Hessian
 from icllab.diagnostics.sampling.sampled_losses import vector_loss
-from icllab.diagnostics.susceptibilities.expectations import Observables
 
 UNSOLVED = 1e-3  # relative residual of a linear system
 BESIDE = 0.1  # of the second term, over the most that the first can be
@@ -74,55 +73,55 @@ class LinearResponse:
     def covariances(
         self,
         loss: Any,
-        observables: Observables,
-        others: Observables,
+        observables: Any,
+        tilts: Any,
         at: Any,
         *,
         nbeta: float,
         localization: float,
         key: PRNGKeyArray,
     ) -> Response:
-        """Of every observable with every other."""
+        """Covariances of every observable with every tilt, vectors of functions of the parameters."""
         POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
-        both = (vector_loss(observables, at, None)[0], vector_loss(others, at, None)[0])
-        written = centre.size <= self.dense
-        if self.curvature is None and not written:
+        functions = (vector_loss(observables, at, None)[0], vector_loss(tilts, at, None)[0])
+        is_dense = centre.size <= self.dense
+        if self.curvature is None and not is_dense:
             raise expected("curvature", f"products above {self.dense} parameters", None, "GaussNewton(...) has them")
-        made = Hessian(loss, at) if self.curvature is None else self.curvature
-        if made.centre.size != centre.size:
-            raise expected("curvature", f"one of {centre.size} parameters", made.centre.size)
+        curvature = Hessian(loss, at) if self.curvature is None else self.curvature
+        if curvature.centre.size != centre.size:
+            raise expected("curvature", f"one of {centre.size} parameters", curvature.centre.size)
         scale = jnp.asarray(nbeta, centre.dtype), jnp.asarray(localization, centre.dtype)
-        inverse: Any = self._inverse(made, centre, scale) if written else None
+        inverse: Any = self._inverse(curvature, centre, scale) if is_dense else None
         slope = jax.grad(lambda w: jnp.sum(flat(w)))(centre)
-        gradients = _gradients(both, centre)
+        gradients = _gradients(functions, centre)
         rows = jnp.concatenate([*gradients, nbeta * slope[None]])
-        solved, left = _solved(made, inverse, scale, rows, self.iterations)
+        solutions, residual = _solve(curvature, inverse, scale, rows, self.iterations)
         count = len(gradients[0])
-        first = gradients[0] @ solved[count:-1].T
+        first = gradients[0] @ solutions[count:-1].T
         vectors = jnp.eye(centre.size, dtype=centre.dtype)
-        if not written:
+        if not is_dense:
             vectors = jax.random.rademacher(key, (self.probes, centre.size), centre.dtype)
-        parts, more = _second(both, made, inverse, scale, centre, vectors, self.iterations)
-        parts, left = np.asarray(parts, np.float64), max(float(left), float(more))
+        parts, of_parts = _second(functions, curvature, inverse, scale, centre, vectors, self.iterations)
+        parts, residual = np.asarray(parts, np.float64), max(float(residual), float(of_parts))
         second, error = parts.sum(0) / 2, np.zeros(parts.shape[1:])
-        if not written:
+        if not is_dense:
             second, error = parts.mean(0) / 2, parts.std(0, ddof=1) / math.sqrt(self.probes) / 2
-        gain = float(nbeta * slope @ solved[-1])
-        doubtful = _doubtful(gradients, (solved[:count], solved[count:-1]), second)
-        bent = doubtful and float(_cubic(flat, centre, jax.random.fold_in(key, 1))) > CUBIC
-        seen = {
+        gain = float(nbeta * slope @ solutions[-1])
+        doubtful = _doubtful(gradients, (solutions[:count], solutions[count:-1]), second)
+        cubic = doubtful and float(_cubic(flat, centre, jax.random.fold_in(key, 1))) > CUBIC
+        faults = {
             f"the second term of {doubtful} of {second.size} pairs is above a tenth of what the first can be, and the "
-            "loss is not quadratic: first_order alone may be nearer, and chains would tell": bool(bent),
+            "loss is not quadratic: first_order alone may be nearer, and chains would tell": bool(cubic),
             f"the point is no minimum: {gain:.2g} nats are gained along the gradient there": gain > 1,
-            f"a solve is left with a residual of {left:.1g}: allow more iterations": not left < UNSOLVED,
+            f"a solve is left with a residual of {residual:.1g}: allow more iterations": not residual < UNSOLVED,
         }
-        return Response(np.asarray(first, np.float64), second, error, [s for s, wrong in seen.items() if wrong])
+        return Response(np.asarray(first, np.float64), second, error, [s for s, wrong in faults.items() if wrong])
 
     @staticmethod
-    def _inverse(made: Curvature, centre: Array, scale: tuple[Array, Array]) -> Array:
+    def _inverse(curvature: Curvature, centre: Array, scale: tuple[Array, Array]) -> Array:
         """The covariance of the posterior, written out."""
-        matrix = np.asarray(_matrix(made, centre), np.float64)
+        matrix = np.asarray(_matrix(curvature, centre), np.float64)
         values, vectors = np.linalg.eigh(
             float(scale[0]) * (matrix + matrix.T) / 2 + float(scale[1]) * np.eye(len(matrix))
         )
@@ -133,68 +132,69 @@ class LinearResponse:
         return jnp.asarray(vectors / values @ vectors.T, centre.dtype)
 
 
-def _doubtful(gradients: tuple[Array, Array], solved: tuple[Array, Array], second: np.ndarray) -> int:
-    """How many pairs have a second term beside a first, which the inequality of Cauchy and Schwarz bounds."""
-    of_each = [np.sqrt(np.maximum(np.sum(g * s, axis=1), 0)) for g, s in zip(gradients, solved, strict=True)]
-    most = np.outer(*of_each)
-    return int(np.sum((np.abs(second) > BESIDE * most) & (most > NIL * np.abs(second))))
+def _doubtful(gradients: tuple[Array, Array], solutions: tuple[Array, Array], second: np.ndarray) -> int:
+    """Number of pairs with a second term beside a first, which the inequality of Cauchy and Schwarz bounds."""
+    norms = [np.sqrt(np.maximum(np.sum(g * s, axis=1), 0)) for g, s in zip(gradients, solutions, strict=True)]
+    bound = np.outer(*norms)
+    return int(np.sum((np.abs(second) > BESIDE * bound) & (bound > NIL * np.abs(second))))
 
 
 @eqx.filter_jit
 def _cubic(flat: Any, centre: Array, key: PRNGKeyArray) -> Array:
-    """The third derivative of a loss along a random direction, over the second: zero where it is quadratic."""
+    """The third derivative of a loss along a random direction, over the second: zero if it is quadratic."""
     z = jax.random.normal(key, centre.shape, centre.dtype)
     z = z / jnp.linalg.norm(z)
 
-    def curved(w: Array) -> Array:
+    def second_derivative(w: Array) -> Array:
         return jax.jvp(jax.grad(lambda v: jnp.sum(flat(v))), (w,), (z,))[1]
 
-    second, third = jax.jvp(curved, (centre,), (z,))
+    second, third = jax.jvp(second_derivative, (centre,), (z,))
     return jnp.linalg.norm(third) / jnp.maximum(jnp.linalg.norm(second), jnp.finfo(z.dtype).tiny)
 
 
 @eqx.filter_jit
-def _matrix(made: Curvature, centre: Array) -> Array:
-    return jax.lax.map(made, jnp.eye(centre.size, dtype=centre.dtype), batch_size=64)
+def _matrix(curvature: Curvature, centre: Array) -> Array:
+    return jax.lax.map(curvature, jnp.eye(centre.size, dtype=centre.dtype), batch_size=64)
 
 
 @eqx.filter_jit
-def _gradients(both: tuple[Any, Any], centre: Array) -> tuple[Array, Array]:
-    return jax.jacrev(both[0])(centre), jax.jacrev(both[1])(centre)
+def _gradients(functions: tuple[Any, Any], centre: Array) -> tuple[Array, Array]:
+    return jax.jacrev(functions[0])(centre), jax.jacrev(functions[1])(centre)
 
 
 @eqx.filter_jit
-def _solved(made: Any, inverse: Any, scale: Any, rows: Array, iterations: int) -> tuple[Array, Array]:
+def _solve(curvature: Any, inverse: Any, scale: Any, rows: Array, iterations: int) -> tuple[Array, Array]:
     """The covariance times every row, and the largest relative residual."""
     if inverse is not None:
         return rows @ inverse, jnp.zeros((), rows.dtype)
     nbeta, gamma = scale
 
-    def one(row: Array) -> tuple[Array, Array]:
+    def solve_row(row: Array) -> tuple[Array, Array]:
         def times(v: Array) -> Array:
-            return nbeta * made(v) + gamma * v
+            return nbeta * curvature(v) + gamma * v
 
         tiny = jnp.finfo(row.dtype).tiny
-        found, _ = jax.scipy.sparse.linalg.cg(times, row, tol=1e-6, maxiter=iterations)
-        return found, jnp.linalg.norm(times(found) - row) / jnp.maximum(jnp.linalg.norm(row), tiny)
+        solution, _ = jax.scipy.sparse.linalg.cg(times, row, tol=1e-6, maxiter=iterations)
+        return solution, jnp.linalg.norm(times(solution) - row) / jnp.maximum(jnp.linalg.norm(row), tiny)
 
-    found, left = jax.lax.map(one, rows)
-    return found, jnp.max(left)
+    solutions, residuals = jax.lax.map(solve_row, rows)
+    return solutions, jnp.max(residuals)
 
 
 @eqx.filter_jit
 def _second(
-    both: tuple[Any, Any], made: Any, inverse: Any, scale: Any, centre: Array, vectors: Array, iterations: int
-) -> tuple[Float[Array, "vector observable other"], Array]:
+    functions: tuple[Any, Any], curvature: Any, inverse: Any, scale: Any, centre: Array, vectors: Array, iterations: int
+) -> tuple[Float[Array, "vector observable tilt"], Array]:
     r""":math:`(H_\phi z)^\top\Sigma H_\Delta\Sigma z` of every vector z, and the largest relative residual."""
 
-    def bent(function: Any, v: Array) -> Array:
+    def hessian_product(function: Any, v: Array) -> Array:
         return jax.jvp(jax.jacrev(function), (centre,), (v,))[1]
 
-    def one(z: Array) -> tuple[Array, Array]:
-        spread, first = _solved(made, inverse, scale, z[None], iterations)
-        image, second = _solved(made, inverse, scale, bent(both[1], spread[0]), iterations)
-        return bent(both[0], z) @ image.T, jnp.maximum(first, second)
+    def at_vector(z: Array) -> tuple[Array, Array]:
+        spread, residual = _solve(curvature, inverse, scale, z[None], iterations)
+        images = hessian_product(functions[1], spread[0])
+        image, of_images = _solve(curvature, inverse, scale, images, iterations)
+        return hessian_product(functions[0], z) @ image.T, jnp.maximum(residual, of_images)
 
-    parts, left = jax.lax.map(one, vectors)
-    return parts, jnp.max(left)
+    parts, residuals = jax.lax.map(at_vector, vectors)
+    return parts, jnp.max(residuals)

@@ -13,12 +13,13 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
-from icllab.diagnostics.sampling.sampled_losses import vector_loss
-from icllab.diagnostics.susceptibilities.expectations import Nodes, Observables, observed_at
+from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
+from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.samplers import local_loss_of
 
 MOST = 40_000_000  # nodes
 BLOCK = 2**16  # nodes that are evaluated at once
-NEGLIGIBLE = 40.0  # nats below the heaviest node, from which on a node is left out
+NEGLIGIBLE = 40.0  # nats below the heaviest node, beyond which a node is left out
 LOOSE = 0.01  # nats that every other node may change the free energy by
 OUTER = 1e-6  # share of the posterior at the ends of the grid
 
@@ -57,47 +58,51 @@ class Quadrature:
         if self.scale is not None:
             POSITIVE.require("scale", self.scale)
 
-    def expectations(
-        self, loss: Any, observables: Observables, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray
-    ) -> Nodes:
-        """Values and weights at all nodes that count; nothing is drawn."""
-        flat, centre = vector_loss(loss, at, None)
-        seen, size = vector_loss(observables, at, None)[0], int(centre.size)
+    def sample(
+        self, loss: Any, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, data: Any = None
+    ) -> "Nodes":
+        """Weigh the nodes of the grid by the posterior; arguments are those of ``HMC().sample``; nothing is random."""
+        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization)
+        flat, centre, size = local.loss, local.centre, int(local.centre.size)
         if self.points**size > MOST:
-            wanted = f"at most {MOST} nodes"
             came = f"{self.points} for each of {size} parameters"
-            raise expected("points", wanted, came, "chains of HMC() have no such limit")
-        here = observed_at(seen, centre)
-        away, logs = self._line(loss, at, centre, nbeta, localization, key)
-        where, dtype = np.asarray(centre), centre.dtype
-        line = jnp.asarray(where[:, None] + away[None], dtype)
-        index = np.arange(self.points**size)
-        losses = _over(eqx.Partial(_total, flat), line, index, size)[:, 0]
-        apart = np.asarray(line, np.float64) - where[:, None]
-        parts = [localization / 2 * row**2 - logs for row in apart]
+            raise expected("points", f"at most {MOST} nodes", came, "chains of HMC() have no such limit")
+        offsets, logs = self._line(flat, centre, nbeta, localization, key)
+        point = np.asarray(centre)
+        line = jnp.asarray(point[:, None] + offsets[None], centre.dtype)
+        losses = _over(eqx.Partial(_total, flat), line, np.arange(self.points**size), size)[:, 0]
+        distances = np.asarray(line, np.float64) - point[:, None]
+        parts = [localization / 2 * row**2 - logs for row in distances]
         potential = nbeta * losses.astype(np.float64) + _outer_sum(parts)
         potential = np.where(np.isfinite(potential), potential, np.inf)
         least = potential.min()
         if not math.isfinite(least):
             raise expected("loss", "a finite number at some node of the grid", "none")
-        kept = np.flatnonzero(potential < least + NEGLIGIBLE)
-        weights = np.exp(least - potential[kept])
-        places = np.stack(np.unravel_index(kept, (self.points,) * size))
+        index = np.flatnonzero(potential < least + NEGLIGIBLE)
+        weights = np.exp(least - potential[index])
+        places = np.stack(np.unravel_index(index, (self.points,) * size))
         coarse = np.where((places % 2 == 0).all(0), weights, 0.0)
         ends = ((places == 0) | (places == self.points - 1)).any(0)
-        found = _over(seen, line, kept, size).astype(np.float64) - here
-        if not np.isfinite(found).all():
-            raise expected("observables", "finite numbers wherever the loss is", "numbers that are not")
-        said = self._warnings(weights, coarse, ends, size)
-        return Nodes(found, here, weights / weights.sum(), coarse / max(coarse.sum(), 1e-300), said)
+        sentences = self._warnings(weights, coarse, ends, size)
+        return Nodes(
+            local=local,
+            route=self,
+            nbeta=float(nbeta),
+            localization=float(localization),
+            line=line,
+            index=index,
+            weights=weights / weights.sum(),
+            coarse=coarse / max(coarse.sum(), 1e-300),
+            sentences=sentences,
+        )
 
     def _line(
-        self, loss: Any, at: Any, centre: Array, nbeta: float, gamma: float, key: PRNGKeyArray
+        self, loss: Any, centre: Array, nbeta: float, gamma: float, key: PRNGKeyArray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Distances from the point along one parameter, and the logarithms of their weights."""
         steepest = 0.0
         if self.scale is None:
-            steepest = max(float(hessian_spectrum(loss, at, key=key)["eigenvalue"].max()), 0.0)
+            steepest = max(float(hessian_spectrum(loss, centre, key=key)["eigenvalue"].max()), 0.0)
         scale = self.scale or (gamma + nbeta * steepest) ** -0.5
         u = np.linspace(-1, 1, self.points) * math.asinh(self.reach * gamma**-0.5 / scale)
         return scale * np.sinh(u), np.log(np.cosh(u))
@@ -105,12 +110,70 @@ class Quadrature:
     def _warnings(self, weights: np.ndarray, coarse: np.ndarray, ends: np.ndarray, size: int) -> list[str]:
         gap = math.log(max(2**size * coarse.sum(), 1e-300) / weights.sum())
         outer = float(weights[ends].sum() / weights.sum())
-        seen = {
+        faults = {
             f"the grid is too coarse: every other node changes the free energy by {abs(gap):.2g} nats: take more "
             "points or another scale": abs(gap) > LOOSE,
             f"the grid ends too early: {outer:.1g} of the posterior is at its ends: take a larger reach": outer > OUTER,
         }
-        return [sentence for sentence, wrong in seen.items() if wrong]
+        return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The posterior as weights at the nodes of a grid: the draws of a quadrature.
+
+    Attributes:
+        local: The loss and its point.
+        route: The quadrature.
+        nbeta: Inverse temperature.
+        localization: One over the variance of the prior around the point.
+        line: Places of nodes along every parameter, [parameter, point].
+        index: Numbers of the nodes that count, in the product grid.
+        weights: Weights of these nodes, of sum 1.
+        coarse: Weights in the grid of twice the spacing, of sum 1.
+        sentences: Warnings of the grid.
+    """
+
+    local: LocalLoss
+    route: Quadrature
+    nbeta: float
+    localization: float
+    line: Array
+    index: np.ndarray
+    weights: np.ndarray
+    coarse: np.ndarray
+    sentences: list[str]
+
+    def values(self, observables: Any) -> tuple[np.ndarray, np.ndarray]:
+        """A vector function of the parameters at the point, and above that at every node, [node, observable].
+
+        Raises:
+            InputError: A value is not finite.
+        """
+        flat, at_point = at_centre(observables, self.local)
+        above = _over(flat, self.line, self.index, len(self.line)).astype(np.float64) - at_point
+        if not np.isfinite(above).all():
+            raise expected("observables", "finite numbers wherever the loss is", "numbers that are not")
+        return at_point, above
+
+    def mean(self, series: np.ndarray) -> tuple[float, float]:
+        """The sum over all nodes, and its distance from that over every other node in each direction."""
+        return weighted_mean(series, self.weights, self.coarse)
+
+    def warnings(self, values: np.ndarray) -> list[str]:
+        """What is wrong with the grid, in sentences."""
+        return self.sentences
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Attributes of a dataset that is computed from the nodes."""
+        return posterior_settings(self.route, self.nbeta, self.localization)
+
+
+def weighted_mean(series: np.ndarray, weights: np.ndarray, coarse: np.ndarray) -> tuple[float, float]:
+    """The mean with the weights, and its distance from the mean with the coarse weights."""
+    value = float(weights @ series)
+    return value, abs(float(coarse @ series) - value)
 
 
 def _outer_sum(parts: list[np.ndarray]) -> np.ndarray:
@@ -126,10 +189,10 @@ def _over(function: Any, line: Array, index: np.ndarray, size: int) -> np.ndarra
     count, points = len(index), line.shape[1]
     rows = []
     for start in range(0, count, BLOCK):
-        some = index[start : start + BLOCK]
-        places = np.stack(np.unravel_index(some, (points,) * size))
-        padded = np.pad(places, ((0, 0), (0, min(BLOCK, _power(count)) - len(some))), mode="edge")
-        rows.append(np.asarray(_evaluated(function, line, jnp.asarray(padded)))[: len(some)])
+        block = index[start : start + BLOCK]
+        places = np.stack(np.unravel_index(block, (points,) * size))
+        full = np.pad(places, ((0, 0), (0, min(BLOCK, _power(count)) - len(block))), mode="edge")
+        rows.append(np.asarray(_evaluated(function, line, jnp.asarray(full)))[: len(block)])
     return np.concatenate(rows)
 
 

@@ -10,39 +10,38 @@ import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
+from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.susceptibilities.expectations import Expectations
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
-from icllab.diagnostics.susceptibilities.observed_chains import ObservedChains
-from icllab.diagnostics.susceptibilities.quadrature import Quadrature
+from icllab.diagnostics.susceptibilities.quadrature import Nodes, Quadrature
 
 Route: TypeAlias = Quadrature | ChainSampler | LinearResponse
-Named: TypeAlias = Mapping[str, Callable[[Any], Any]]
+Functions: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
-class Listed(eqx.Module):
-    """Several functions of parameters as one, less another if there is one."""
+class Stack(eqx.Module):
+    """Several functions of parameters as a vector, less a reference if there is one."""
 
     functions: tuple[Any, ...]
-    less: Any = None
+    reference: Any = None
 
     def __call__(self, w: Any) -> Array:
-        """Their values."""
+        """The values."""
         values = jnp.stack([jnp.sum(jnp.asarray(function(w))) for function in self.functions])
-        return values if self.less is None else values - jnp.sum(self.less(w))
+        return values if self.reference is None else values - jnp.sum(self.reference(w))
 
 
 def susceptibility(
-    loss: Callable[[Any], Any],
-    at: Any,
+    loss: Callable[[Any], Any] | Draws | Nodes,
+    at: Any = None,
     *,
-    tilted: Named,
-    observables: Named,
-    nbeta: float,
-    localization: float,
-    route: Route,
-    key: PRNGKeyArray,
+    tilted: Functions,
+    observables: Functions,
+    nbeta: float = math.nan,
+    localization: float = math.nan,
+    route: Route | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> xr.Dataset:
     r"""The response of posterior means to a tilt of the data.
 
@@ -53,19 +52,21 @@ def susceptibility(
 
     at h = 0. The sign is that of the response, and :math:`\chi` has the units of :math:`\phi`, per unit of h, the share
     of the data that is exchanged. The source divides by :math:`n\beta`. An observable is a function of parameters that
-    does not know h. So the response of the coefficient is that of :math:`\phi = n\beta(L - L(w^*))`, and the explicit
-    change of L with h is not in it.
+    does not depend on h. So the response of the coefficient is that of :math:`\phi = n\beta(L - L(w^*))`, without the
+    explicit change of L with h.
 
     Args:
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-        at: :math:`w^*`, a tree with arrays of one floating-point type; what else is in it stays as it is.
+            Or draws, ``HMC().sample(loss, at, ...)`` or ``Quadrature().sample(...)``: the arguments below but
+            ``tilted`` and ``observables`` are then those of the draws.
+        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are.
         tilted: Name -> :math:`L'`, the loss on other data, as a function of parameters.
         observables: Name -> :math:`\phi`, a number of parameters: a loss of one context, an attention, a weight.
         nbeta: :math:`n\beta`, positive.
         localization: :math:`\gamma`, positive.
         route: ``Quadrature()`` of a few parameters; a sampler of chains with a Metropolis test, ``HMC()``; or
             ``LinearResponse(curvature=GaussNewton(...))``.
-        key: Key of what is drawn.
+        key: Key of the chains or the probes.
 
     Returns:
         ``susceptibility`` and its ``_error`` (``observable``, ``tilted``): by quadrature the change from the grid of
@@ -82,61 +83,73 @@ def susceptibility(
     Source: [Baker25].
     Derived: docs/routing.md, Susceptibilities.
     """
+    for name, functions in (("observables", observables), ("tilted", tilted)):
+        if not functions:
+            raise expected(name, "at least one function of parameters", dict(functions))
+    coordinates = {"observable": list(observables), "tilted": list(tilted)}
+    if isinstance(loss, Draws | Nodes):
+        rows, settings = _from_draws(loss, observables, tilted)
+        return xr.Dataset(rows, coords=coordinates, attrs=settings)
     for name, value in (("nbeta", nbeta), ("localization", localization)):
         POSITIVE.require(name, value)
-    for name, some in (("observables", observables), ("tilted", tilted)):
-        if not some:
-            raise expected(name, "at least one function of parameters", dict(some))
-    how: dict[str, Any] = {"nbeta": float(nbeta), "localization": float(localization), "key": key}
+    require_key(key)
+    assert key is not None
+    options: Any = {"nbeta": float(nbeta), "localization": float(localization), "key": key}
     if isinstance(route, LinearResponse):
-        seen, others = Listed(tuple(observables.values())), Listed(tuple(tilted.values()), loss)
-        found = route.covariances(loss, seen, others, at, **how)
-        whole = found.first + found.second
-        _require_effect(np.abs(whole).sum(1) > 0, np.abs(whole).sum(0) > 0, observables, tilted)
-        columns = {"susceptibility": whole, "susceptibility_error": found.error}
-        columns |= {"first_order": found.first, "second_order": found.second}
-        signs = {name: 1.0 if name.endswith("_error") else -1.0 for name in columns}
-        rows: dict[str, Any] = {
-            name: (("observable", "tilted"), signs[name] * nbeta * values) for name, values in columns.items()
+        tilts = Stack(tuple(tilted.values()), loss)
+        response = route.covariances(loss, Stack(tuple(observables.values())), tilts, at, **options)
+        covariance = response.first + response.second
+        _require_effect(np.abs(covariance).sum(1) > 0, np.abs(covariance).sum(0) > 0, observables, tilted)
+        axes = ("observable", "tilted")
+        rows = {
+            "susceptibility": (axes, -nbeta * covariance),
+            "susceptibility_error": (axes, nbeta * response.error),
+            "first_order": (axes, -nbeta * response.first),
+            "second_order": (axes, -nbeta * response.second),
         }
-        said = found.warnings
+        settings = posterior_settings(route, float(nbeta), float(localization)) | {"warnings": response.warnings}
+    elif isinstance(route, Quadrature | ChainSampler):
+        if isinstance(route, ChainSampler):
+            require_test(route)
+        rows, settings = _from_draws(route.sample(loss, at, **options), observables, tilted)
     else:
-        by: Any = route if isinstance(route, Quadrature) else ObservedChains(route)
-        both = Listed((*observables.values(), *(eqx.Partial(_less, one, loss) for one in tilted.values())))
-        known = by.expectations(loss, both, at, **how)
-        rows, said = _covariances(known, observables, tilted, float(nbeta)), known.warnings
-    attributes: dict[str, Any] = {"route": type(route).__name__, "settings": repr(route), "nbeta": float(nbeta)}
-    attributes |= {"localization": float(localization), "resolution": localization / nbeta, "warnings": list(said)}
-    return xr.Dataset(rows, coords={"observable": list(observables), "tilted": list(tilted)}, attrs=attributes)
+        raise expected("route", "Quadrature(), LinearResponse(), or chains with a test: HMC()", route)
+    return xr.Dataset(rows, coords=coordinates, attrs=settings)
 
 
-def _less(one: Any, other: Any, w: Any) -> Array:
-    return jnp.sum(one(w)) - jnp.sum(other(w))
+def _tilt(tilted: Any, loss: Any, w: Any) -> Array:
+    """The difference of two losses, each summed over terms."""
+    return jnp.sum(tilted(w)) - jnp.sum(loss(w))
 
 
-def _covariances(known: Expectations, observables: Named, tilted: Named, nbeta: float) -> dict[str, Any]:
-    """Means and covariances with their errors, from values at nodes or draws."""
-    count, values = len(observables), known.values
-    means = [known.mean(values[..., i]) for i in range(values.shape[-1])]
-    apart = values - np.array([value for value, _ in means])
-    spreads = np.array([known.mean(apart[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
+def _from_draws(draws: Draws | Nodes, observables: Functions, tilted: Functions) -> tuple[dict[str, Any], dict]:
+    """Means and covariances with their errors, from values at draws or nodes, and the attributes."""
+    loss = draws.local.tree_loss
+    functions = (*observables.values(), *(eqx.Partial(_tilt, function, loss) for function in tilted.values()))
+    at_point, values = draws.values(Stack(functions))
+    count = len(observables)
+    means = [draws.mean(values[..., i]) for i in range(values.shape[-1])]
+    deviations = values - np.array([value for value, _ in means])
+    spreads = np.array([draws.mean(deviations[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
     _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilted)
-    found = np.array(
-        [[known.mean(apart[..., i] * apart[..., j]) for j in range(count, len(means))] for i in range(count)]
+    covariances = np.array(
+        [[draws.mean(deviations[..., i] * deviations[..., j]) for j in range(count, len(means))] for i in range(count)]
     )
-    both, one = ("observable", "tilted"), np.array(means)[:count]
-    return {
-        "susceptibility": (both, -nbeta * found[..., 0]),
-        "susceptibility_error": (both, nbeta * found[..., 1]),
-        "correlation": (both, found[..., 0] / np.outer(spreads[:count], spreads[count:])),
-        "mean": ("observable", known.at_point[:count] + one[:, 0]),
-        "mean_error": ("observable", one[:, 1]),
+    axes, first, nbeta = ("observable", "tilted"), np.array(means)[:count], draws.nbeta
+    rows = {
+        "susceptibility": (axes, -nbeta * covariances[..., 0]),
+        "susceptibility_error": (axes, nbeta * covariances[..., 1]),
+        "correlation": (axes, covariances[..., 0] / np.outer(spreads[:count], spreads[count:])),
+        "mean": ("observable", at_point[:count] + first[:, 0]),
+        "mean_error": ("observable", first[:, 1]),
     }
+    return rows, draws.settings | {"warnings": list(draws.warnings(values))}
 
 
-def _require_effect(observed: np.ndarray, tilts: np.ndarray, observables: Named, tilted: Named) -> None:
-    for name, some, moves in (("observables", observables, observed), ("tilted", tilted, tilts)):
-        still = [label for label, moved in zip(some, moves, strict=True) if not moved]
-        if still:
-            what = "a loss that differs from the loss" if name == "tilted" else "numbers that the parameters change"
-            raise expected(name, what, still[0])
+def _require_effect(observed: np.ndarray, tilts: np.ndarray, observables: Functions, tilted: Functions) -> None:
+    """Raise if an observable or a tilt is constant under the posterior."""
+    for name, functions, varies in (("observables", observables, observed), ("tilted", tilted, tilts)):
+        constant = [label for label, moves in zip(functions, varies, strict=True) if not moves]
+        if constant:
+            kind = "a loss that differs from the loss" if name == "tilted" else "numbers that the parameters change"
+            raise expected(name, kind, constant[0])

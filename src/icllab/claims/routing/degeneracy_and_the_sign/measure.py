@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.routing.degeneracy_and_the_sign.claim import DIM, SIGNS, UNITS
-from icllab.diagnostics import SMC, context_coefficients
+from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
 
 VERSION = 1
 
@@ -27,11 +27,10 @@ def measure(point, *, key, away=0.0):
     def zero_shot(u):
         return jnp.sum((u - image) ** 2) / 2
 
-    coefficients = context_coefficients(
+    coefficients = learning_coefficient(
         lambda w: zero_shot(context_map(w)),
-        zero_shot,
-        context_map,
         at,
+        zero_shot=ZeroShot(zero_shot, context_map),
         nbeta=point.nbeta,
         localization=point.localization,
         key=key,

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.singular.additivity.claim import ARRANGEMENTS, MOST
-from icllab.diagnostics import HMC
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, learning_coefficient
 
 VERSION = 1
 
@@ -50,13 +49,14 @@ def measure(point, *, key, separate=False, opposed=False):
         axes = (len(contexts),) if separate else ()
         at = {"a": jnp.zeros((*axes, MOST, MOST)), "b": jnp.zeros((*axes, point.dim, MOST))}
         of_contexts = jax.random.fold_in(key, sum(map(ord, repr(contexts))))
-        return coefficient_at_temperature(
+        return learning_coefficient(
             Terms.of(contexts, opposed),
             at,
             n=point.nbeta,
             nbeta=point.nbeta,
             localization=1.0,
             sampler=sampler,
+            estimand="at_temperature",
             key=of_contexts,
         )
 

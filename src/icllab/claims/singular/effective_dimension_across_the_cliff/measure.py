@@ -19,8 +19,7 @@ from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
     TOP,
 )
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, Quadrature
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, Quadrature, learning_coefficient
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
@@ -126,13 +125,12 @@ def strengths(point, answers, w, loss, key, *, late):
     for resolution in point.resolution:
         nbeta = point.localization / resolution
         route = Quadrature(points=point.points, scale=float((point.localization + nbeta * steep[-1]) ** -0.5))
-        nodes = route.expectations(
-            along, along.observed, jnp.zeros(3), nbeta=nbeta, localization=point.localization, key=key
-        )
-        mean, error = nodes.mean(nodes.values[:, 0])
+        nodes = route.sample(along, jnp.zeros(3), nbeta=nbeta, localization=point.localization, key=key)
+        differences = nodes.values(along.observed)[1]
+        mean, error = nodes.mean(differences[:, 0])
         columns["coefficient"].append(nbeta * mean)
         columns["error"].append(nbeta * error)
-        columns["warnings"] += bool(nodes.warnings)
+        columns["warnings"] += bool(nodes.warnings(differences))
     names = ("resolved_coefficient", "resolved_coefficient_error", "sampler_warnings")
     return values | dict(zip(names, columns.values(), strict=True))
 
@@ -155,8 +153,14 @@ def attention(point, seed, key, *, together):
             sampler = HMC(chains=point.chains, warm_up=point.warm_up)
             divergence = ranks.Divergence(machine, machine(w))
             chains_key = jax.random.fold_in(of_chains, stage)
-            chains = coefficient_at_temperature(
-                divergence, w, nbeta=point.nbeta, localization=1.0, sampler=sampler, key=chains_key
+            chains = learning_coefficient(
+                divergence,
+                w,
+                nbeta=point.nbeta,
+                localization=1.0,
+                estimand="at_temperature",
+                sampler=sampler,
+                key=chains_key,
             )
             values |= estimate_row(chains)
         checkpoints[stage] = values

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.singular.exact_coefficients.claim import ATTENTION, LAYERS, STRATA
-from icllab.diagnostics import HMC, SMC, free_energy
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, SMC, free_energy, learning_coefficient
 
 VERSION = 1
 
@@ -32,8 +31,8 @@ def measure(point, *, key, rank_lost=False, full_rank=False):
     estimate, error, warnings = np.nan, np.nan, 0
     if region is None:
         sampler = HMC(chains=point.chains, draws=point.draws, warm_up=min(point.warm_up, point.draws))
-        chains = coefficient_at_temperature(
-            loss, at, n=point.samples, key=of_chains, sampler=sampler, localization=precision
+        chains = learning_coefficient(
+            loss, at, n=point.samples, key=of_chains, sampler=sampler, localization=precision, estimand="at_temperature"
         )
         estimate, error = float(chains["estimate"]), float(chains["mcse"])
         warnings = len(chains.attrs["warnings"])

@@ -12,8 +12,7 @@ import icllab as icl
 from icllab import algorithms
 from icllab.claims.singular.llc_along_training.claim import LONG, RIVALS
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SGLD
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import SGLD, learning_coefficient
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Interleaved
 from icllab.tasks import LinearRegression
@@ -66,7 +65,7 @@ def measure(point, *, key, ascent=False):
             step_size=point.step_size,
             dispersion=0.1,
         )
-        result = coefficient_at_temperature(
+        result = learning_coefficient(
             run,
             checkpoint,
             task=task,
@@ -75,6 +74,7 @@ def measure(point, *, key, ascent=False):
             nbeta=nbeta,
             localization=point.localization,
             sampler=sampler,
+            estimand="at_temperature",
             key=jax.random.fold_in(of_chains, seed),
         )
         return float(result["estimate"].item()), float(result["mcse"].item()), len(result.attrs["warnings"])

@@ -7,8 +7,7 @@ import numpy as np
 
 from icllab.claims.singular.toy_superposition.claim import CHECKED, COUNTS, FEATURES, LATE, POLYGONS, PRESENT
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum
-from icllab.diagnostics.singular.local_learning import coefficient_at_temperature
+from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum, learning_coefficient
 from icllab.theory import superposition
 
 VERSION = 1
@@ -71,8 +70,8 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_o
     def coefficient(at, key):
         sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
         gamma = localization or point.localization
-        result = coefficient_at_temperature(
-            loss, at, n=point.n, nbeta=point.n, localization=gamma, sampler=sampler, key=key
+        result = learning_coefficient(
+            loss, at, n=point.n, nbeta=point.n, localization=gamma, estimand="at_temperature", sampler=sampler, key=key
         )
         return float(result["estimate"]), float(result["mcse"]), len(result.attrs["warnings"])
 

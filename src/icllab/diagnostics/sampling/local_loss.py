@@ -1,0 +1,152 @@
+"""A loss at a point: its losses, its gradient and its curvature there, before anything is sampled."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from icllab.core.errors import expected
+from icllab.diagnostics.curvature.spectra import DENSE, effective_dimension
+from icllab.diagnostics.sampling.posteriors import Posterior, Vector, steepest
+from icllab.diagnostics.sampling.sampled_losses import (
+    BLOCK,
+    AtPoint,
+    VectorLoss,
+    at_point,
+    batch_noise,
+    gradient_seconds,
+    rows_of,
+    vector_loss,
+)
+
+PROBES, PRODUCTS = 4, 32  # of a quadrature of a Hessian that is too large to be written out
+FOR_CURVATURE = 1024  # samples of the data whose mean Hessian is used
+HALVINGS = 40  # of a start's distance from the point, if the loss is not finite there
+MOST_PULL = 0.2  # largest share of the curvature that the localization may have
+
+
+@dataclass(frozen=True)
+class LocalLoss:
+    """A loss at a point."""
+
+    loss: VectorLoss
+    centre: Vector  # w*
+    known: AtPoint  # losses and gradient of all the data at w*
+    block: int = BLOCK  # samples of the data that are evaluated at once
+    pull: float | None = None  # localization; None: the default
+
+    @classmethod
+    def from_loss(cls, loss: Any, at: Any, data: Any, *, block: int = BLOCK, pull: float | None = None) -> "LocalLoss":
+        """Evaluate a loss of any tree of parameters at a point.
+
+        Raises:
+            InputError: The loss is not finite there.
+        """
+        flat, centre = vector_loss(loss, at, data)
+        known = at_point(flat, centre, batch=block)
+        if not bool(jnp.isfinite(known.terms).all()):
+            raise expected("loss", "a finite number at the point given", float(known.baseline.sum()))
+        return cls(flat, centre, known, block, pull)
+
+    @property
+    def localization(self) -> float:
+        """The given one; by default one over the mean square of the parameters, or 1 if they are zero."""
+        square = float(jnp.mean(self.centre**2))
+        return self.pull if self.pull is not None else (1 / square if square > 0 else 1.0)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples; 0 for a loss without data."""
+        return 0 if self.loss.data is None else len(self.known.terms)
+
+    @cached_property
+    def curved(self) -> VectorLoss:
+        """The loss of all the data, or of some samples, that curvatures are computed with."""
+        if self.samples <= FOR_CURVATURE:
+            return self.loss
+        rows = np.random.default_rng(0).choice(self.samples, FOR_CURVATURE, replace=False)
+        return eqx.tree_at(lambda loss: loss.data, self.loss, rows_of(self.loss.data, rows))
+
+    @cached_property
+    def seconds(self) -> float:
+        """Nominal seconds of the whole loss and its gradient."""
+        return gradient_seconds(self.loss, self.centre, batch=self.block)
+
+    @cached_property
+    def noise(self) -> float:
+        """Trace of the covariance of the gradient of a batch."""
+        return batch_noise(self.loss, self.centre, batch=self.block)
+
+    @property
+    def tree_loss(self) -> Any:
+        """The loss of all the data, as a function of the tree of parameters."""
+        return self.loss.loss if self.loss.data is None else eqx.Partial(_of_data, self.loss.loss, self.loss.data)
+
+    def tree(self, w: Vector) -> Any:
+        """The tree of parameters at a vector."""
+        return eqx.combine(self.loss.unravel(w), self.loss.rest)
+
+    def posterior(self, nbeta: float, gamma: float, *, curved: bool = False) -> Posterior:
+        """The target of a sampler; ``curved``: the posterior whose curvature is computed."""
+        dtype = self.centre.dtype
+        loss = self.curved if curved else self.loss
+        return Posterior(loss, self.centre, jnp.asarray(nbeta, dtype), jnp.asarray(gamma, dtype))
+
+    def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray, *, dispersion: float, inside: bool) -> Array:
+        r"""Starts of chains: the point, or, for those that are ``far``, :math:`\sigma\gamma^{-1/2}\xi` from it.
+
+        With ``inside`` a start is moved towards the point by halves until the loss is finite there.
+        """
+        # On the host: nothing of it needs to be compiled.
+        centre = np.asarray(self.centre)
+        normal = np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(size=(len(far), centre.size))
+        offsets = far[:, None] * dispersion * gamma**-0.5 * normal
+        for i in np.flatnonzero(far) if inside else ():
+            # A chain outside has no way in: the loss is flat there. The programs are those of the point itself.
+            for _ in range(HALVINGS):
+                if self._is_finite(centre + offsets[i]):
+                    break
+                offsets[i] /= 2
+            else:
+                offsets[i] = 0
+        return jnp.asarray(centre[None] + offsets, self.centre.dtype)
+
+    def _is_finite(self, w: np.ndarray) -> bool:
+        """Whether the loss of all the data and its gradient are finite."""
+        values = at_point(self.loss, jnp.asarray(w, self.centre.dtype), batch=self.block)
+        return bool(jnp.isfinite(values.terms).all() & jnp.isfinite(values.slope).all())
+
+    def narrowness(self, posterior: Posterior, places: Array, largest: float, key: PRNGKeyArray) -> float:
+        """The localization over the largest curvature, at the point (``largest``) or at the places of chains."""
+        gamma = float(posterior.localization)
+        if gamma > MOST_PULL * largest:
+            # A singular loss may be flat at the point and steep beside it.
+            curvatures = [float(largest_curvature(posterior, place, key)) for place in places]
+            largest = max(largest, *filter(math.isfinite, curvatures), gamma)
+        return gamma / largest
+
+    def hessian_share(self, nbeta: float, gamma: float, estimate: float, key: PRNGKeyArray) -> float:
+        """Half the effective dimension at this resolution, over an estimate of the coefficient."""
+        if not estimate > 0:
+            return math.nan
+        resolution = gamma / nbeta
+        dimension = effective_dimension(
+            self.curved, self.centre, resolution=resolution, key=key, probes=PROBES, order=PRODUCTS, dense=DENSE
+        )
+        return dimension.value / 2 / estimate
+
+
+@eqx.filter_jit
+def largest_curvature(posterior: Posterior, where: Vector, key: PRNGKeyArray) -> Array:
+    """The largest curvature of the potential at a point, by power iteration."""
+    return steepest(posterior, where=where, key=key)
+
+
+def _of_data(loss: Any, data: Any, w: Any) -> Any:
+    return loss(w, data)

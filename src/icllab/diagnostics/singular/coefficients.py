@@ -1,0 +1,254 @@
+r"""The learning coefficient of any loss near a point: as the limit of a curve, or at one temperature.
+
+.. math:: n\beta\,\bigl(E_{n\beta}[L] - L(w^*)\bigr) = \lambda - \frac{m-1}{\log n\beta} + \dots, \qquad
+          w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+
+from icllab.core.errors import expected, require_key
+from icllab.diagnostics.sampling.draws import Draws
+from icllab.diagnostics.sampling.hmc import HMC
+from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
+from icllab.diagnostics.sampling.smc import SMC
+from icllab.diagnostics.singular.estimate_checks import lowest_near, with_descent, with_rise, with_shift
+from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot, context_coefficients
+from icllab.diagnostics.singular.limits import (
+    POPULATIONS,
+    annealed_limit,
+    limit_of_populations,
+    populations_are_cheap,
+    with_limit,
+)
+from icllab.diagnostics.singular.restricted import restricted_loss
+from icllab.diagnostics.singular.temperature_estimates import (
+    estimate_at_temperature,
+    estimate_from_draws,
+    require_no_run,
+    require_numbers,
+)
+from icllab.training.runs import Run
+
+LIMIT = "the learning coefficient, the limit of nbeta (E[L] - L(w*))"
+AT_ONE = "nbeta (E[L] - L(w*)) at this nbeta"
+SLOPE = "the slope of the free energy on log nbeta, up to this nbeta, with m = 1"
+OF_DATA = ", with the empirical loss of the data for L"
+ANNEALED = 1 << 20  # folded into the key of populations beside chains
+HALVED = ANNEALED + 1  # folded into the key of halves of the data
+SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
+
+
+def learning_coefficient(
+    loss: Callable[..., Any] | Run | Draws,
+    at: Any = None,
+    *,
+    n: float | None = None,
+    key: PRNGKeyArray | None = None,
+    estimand: str | None = None,
+    sampler: Sampler | str = "auto",
+    data: Any = None,
+    nbeta: float | Sequence[float] | np.ndarray | None = None,
+    localization: float | None = None,
+    sensitivity: bool = False,
+    weights: Callable[[Any], Any] | None = None,
+    zero_shot: ZeroShot | None = None,
+    task: Any = None,
+    positions: str | Sequence[int] | None = None,
+    per_position: bool = False,
+) -> xr.Dataset:
+    r"""Estimate the local learning coefficient by sampling.
+
+    The estimand ``"limit"`` is :math:`\lambda`: populations are annealed to :math:`n/\log n`, and the curve of
+    :math:`n\beta\,E[K]` over the last two and a half decades is extrapolated, for :math:`\lambda` and m together. Its
+    error is that of the extrapolation. Chains at the last temperature are run beside them. The estimand
+    ``"at_temperature"`` is :math:`n\beta\,(E[L]-L(w^*))` at given temperatures, of chains alone. The attribute
+    ``estimand`` names the one that is estimated, ``estimates`` describes it.
+
+    Half the chains start at :math:`w^*`, half at :math:`w^* + \sigma r\,\xi` with standard normal :math:`\xi` and
+    :math:`r = \gamma^{-1/2}`: if they disagree, the estimate has not converged.
+
+    A loss that returns a vector has terms; their sum is L. With ``data`` it is a function of parameters and a batch of
+    samples, the mean over these; all estimates are of this empirical loss, and not of the population's.
+
+    Args:
+        loss: A function of parameters (and of samples, with ``data``), in nats per sample. Or a training run: the loss
+            is its task's, the mean over positions, at given temperatures. Or the draws of ``sampler.sample(...)``: the
+            estimate is a function of them, and no other argument is valid.
+        at: :math:`w^*`, any tree whose floating-point arrays are the parameters. For a run, a step that it kept, or
+            several, or None for its end.
+        n: Number of samples that :math:`n\beta` is made of. None: as many as ``data`` has; if prompts are drawn
+            without end, a curve over four temperatures, since n is then a resolution.
+        key: Key of the chains and populations, and of the prompts of a run.
+        estimand: ``"limit"`` or ``"at_temperature"``. None: the limit, unless ``nbeta`` or a sampler of chains is
+            given, the loss is a run or sampled in batches, or an annealing takes nominally more than a minute by the
+            operations of a gradient, and then chains with what they tell of the limit. Operations are counted; no
+            clock decides.
+        sampler: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches, or, annealed and without chains, ``SMC()``,
+            of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a limit ``SMC()`` beside it; if gradients
+            are expensive, batches. The attribute ``reason`` says why.
+        data: Samples: a tree of arrays with a leading axis. For a run, its fixed prompts or the number to draw (None:
+            4096).
+        nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. With ``SMC()`` the largest.
+        localization: :math:`\gamma`; None: one over the mean square of the parameters, or 1 if they are zero.
+        sensitivity: Whether chains are to estimate at a quarter and at four times the localization too.
+        weights: The weights that may move, as ``where`` of ``equinox.tree_at``, with the others held: of a model with
+            layers ``lambda m: m.layers[0].query``. The default localization is then that of these weights.
+        zero_shot: The loss without the context, for the coefficients with a context and without: see
+            :class:`~icllab.diagnostics.singular.few_and_zero_shot.ZeroShot`. ``loss`` is then the few-shot loss; an
+            ``nbeta`` of at least 10 and a ``localization`` are needed.
+        task: Task of a run, which owns the loss.
+        positions: Positions of a run that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
+        per_position: Whether positions of a run are terms.
+
+    Returns:
+        From chains: ``estimate`` and ``mcse``, of all chains that are finite; ``rhat`` and ``ess`` of the loss, and
+        ``distance_rhat``; ``acceptance`` and ``step_size``; ``baseline``, :math:`L(w^*)` of all the data, and
+        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``start_gap``,
+        dispersed starts less those at :math:`w^*`, ``drift``, the last third less the first, and without a test
+        ``halved_gap``, half the step less the whole, each with an ``_error``; ``noise_bias``, what the noise of batches
+        adds at most to the estimate of a quadratic, to first order in the step; ``distance``, the root of the mean
+        :math:`|w-w^*|^2`; ``localization_share``, the localization's part of the largest curvature, or of all
+        directions if that is less (:math:`\gamma E|w-w^*|^2` over the number of parameters): it is to be small;
+        ``hessian_share``, half the effective dimension of the Hessian over the estimate, above 1500 parameters by
+        random probes.
+
+        ``chain_estimate`` and ``chain_mcse`` over ``chain``, and ``loss_trace`` over ``chain`` and ``draw``. For a loss
+        with terms, ``term_estimate`` (they sum to the estimate), ``term_mcse`` and ``term_baseline`` over ``term``,
+        and ``term_covariance`` of :math:`n\beta(L_t - L_t(w^*))` under the posterior, with its ``_mcse``, from the
+        spread over chains. With ``sensitivity``, ``localization_estimate`` and ``localization_mcse`` over
+        ``localization_factor``, and ``localization_gap``, the first less the last, with its ``_error``.
+
+        Of a curve all of this over ``nbeta``, with ``growth_estimate``, :math:`d(\hat\lambda\log n)/d\log n`, and
+        ``growth_error``; of a run over ``member``, and over ``step`` if there are several. The attributes name the
+        settings with reasons, and ``warnings`` is a list of sentences.
+
+        With the estimand ``"limit"``, ``estimate`` and ``mcse`` are the posterior mean and standard deviation of
+        :math:`\lambda`, and ``interval`` (``bound``) is its middle 95 per cent; ``level`` is the end of the curve and
+        ``left`` the way from there to the limit, each with an ``_error``; ``multiplicity_probability`` is over
+        ``multiplicity``; ``curve``, :math:`t\,E_t[K]` of the populations, with its ``_error``, is over ``nbeta``. K is
+        the loss above the least of a quasi-Newton descent, and ``descent`` is :math:`n\beta` times what that lowers the
+        loss by: chains' ``mean_estimate``, with its ``_error``, is too low by as much. With ``SMC()`` all that
+        :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` returns is there too.
+
+        With the estimand None and chains at one temperature, ``descent`` is there too; without a given temperature and
+        without batches also ``rise`` with its ``_error``, the slope of :math:`n\beta\,E[K]` on :math:`\log n\beta`,
+        and, with ``data`` and a cheap gradient, ``half_estimate`` (``half``), from halves of the data, and ``shift``
+        with its ``_error``: how much more data without end would have.
+
+        With ``SMC()`` and the estimand ``"at_temperature"``, ``estimate`` and ``mcse`` are the slope of the free energy
+        on :math:`\log n\beta` at m = 1: see
+        :func:`~icllab.diagnostics.singular.free_energies.annealed_slope`.
+
+    Raises:
+        InputError: A number is out of its range, an argument would have no effect, or the loss is no finite scalar or
+            vector at :math:`w^*`, or of samples not the mean over them.
+        EnvironmentFault: NUTS without blackjax.
+
+    Source: [Hoogland24], [Watanabe09], of a part [Wang24].
+    Derived: docs/singular-learning.md, What an estimate estimates; docs/free-energies.md, The limit of a curve.
+    """
+    if isinstance(loss, Draws):
+        options = (at, n, key, estimand, data, nbeta, localization, weights, zero_shot, task, positions)
+        if any(option is not None for option in options) or sampler != "auto" or sensitivity or per_position:
+            raise expected("draws", "draws alone", "more arguments", "sampler.sample(...) takes them")
+        return estimate_from_draws(loss).assign_attrs(estimand="at_temperature", estimates=AT_ONE)
+    require_key(key)
+    assert key is not None
+    _require_estimand(estimand, loss, sampler, nbeta)
+    if zero_shot is not None:
+        _require_unused(
+            "zero_shot",
+            run=loss if isinstance(loss, Run) else None,
+            n=n,
+            data=data,
+            weights=weights,
+            task=task,
+            positions=positions,
+        )
+        return context_coefficients(
+            cast(Callable, loss),
+            at,
+            zero_shot=zero_shot,
+            nbeta=nbeta,
+            localization=localization,
+            key=key,
+            sampler=sampler,
+        ).assign_attrs(estimand="limit", estimates=LIMIT)
+    if weights is not None:
+        if isinstance(loss, Run):
+            raise expected("weights", "a loss as a function", "a run", "run.trajectory.at(step) has its weights")
+        loss, at = restricted_loss(loss, at, weights, data)
+    require_numbers(n, localization)
+    of_loss = "" if data is None or isinstance(loss, Run) else OF_DATA
+    if isinstance(sampler, SMC) and estimand != "at_temperature" and not isinstance(loss, Run):
+        require_no_run(task, positions, per_position)
+        return limit_of_populations(
+            loss,
+            at,
+            key=key,
+            sampler=sampler,
+            data=data,
+            n=n,
+            nbeta=nbeta,
+            localization=localization,
+            sensitivity=sensitivity,
+        ).assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
+    estimate = estimate_at_temperature(
+        loss,
+        at,
+        n=n,
+        key=key,
+        sampler=sampler,
+        data=data,
+        nbeta=nbeta,
+        localization=localization,
+        sensitivity=sensitivity,
+        task=task,
+        positions=positions,
+        per_position=per_position,
+    )
+    description = (SLOPE if isinstance(sampler, SMC) else AT_ONE) + of_loss
+    estimate = estimate.assign_attrs(estimand="at_temperature", estimates=description)
+    if estimand == "at_temperature" or isinstance(loss, Run) or "nbeta" in estimate.dims:
+        return estimate
+    local, last = LocalLoss.from_loss(loss, at, data, pull=localization), float(estimate.attrs["nbeta"])
+    lowest = lowest_near(local, last)
+    estimate = with_descent(estimate, lowest, last)
+    if nbeta is not None:
+        return estimate
+    if "batch" in estimate.attrs and estimand != "limit":
+        return estimate  # its variance is that of batches too
+    chains = HMC() if sampler == "auto" else sampler
+    if data is not None and local.seconds <= SECONDS and isinstance(chains, ChainSampler):
+        estimate = with_shift(estimate, local, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
+    if estimand is None and not (sampler == "auto" and populations_are_cheap(local)):
+        return with_rise(estimate)
+    populations = jax.random.fold_in(key, ANNEALED)
+    annealed = annealed_limit(local, last, least=lowest.loss, key=populations, sampler=POPULATIONS)
+    return with_limit(estimate, annealed).assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
+
+
+def _require_estimand(estimand: str | None, loss: Any, sampler: Any, nbeta: Any) -> None:
+    """Raise unless the estimand is one of the two, and the sampler and the temperature admit it."""
+    if not (sampler == "auto" or isinstance(sampler, ChainSampler | SMC)):
+        raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), NUTS() or SMC()", sampler)
+    if estimand not in (None, "limit", "at_temperature"):
+        raise expected("estimand", "'limit' or 'at_temperature'", estimand)
+    if estimand == "limit" and isinstance(loss, Run):
+        raise expected("estimand", "'at_temperature' of a run", estimand, "a loss as a function has a limit")
+    if estimand == "limit" and nbeta is not None and not isinstance(sampler, SMC):
+        raise expected("estimand", "'at_temperature' where nbeta is given", estimand, "leave nbeta out")
+
+
+def _require_unused(name: str, **arguments: Any) -> None:
+    """Raise if an argument is given that has no effect beside ``name``."""
+    for argument, value in arguments.items():
+        if value is not None:
+            raise expected(argument, f"None with {name}", type(value).__name__, "leave it out")
