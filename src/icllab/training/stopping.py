@@ -25,9 +25,10 @@ STATUS = ("ok", "stopped", "diverged")
 
 def _positive(name: str, value: Any) -> Array:
     real = isinstance(value, Real | np.ndarray | jax.Array) and not isinstance(value, bool)
-    if not real or np.ndim(value) != 0 or not bool(value > 0):
+    number = jnp.asarray(value, float) if real else jnp.full((), jnp.nan)
+    if number.ndim != 0 or not bool(number > 0):
         raise expected(name, "a number > 0", value)
-    return jnp.asarray(value, float)
+    return number
 
 
 class AbstractRule(eqx.Module):
