@@ -81,18 +81,18 @@ def from_record(card: Card) -> list[Evidence]:
     ]
 
 
-def origin(commit: str, created: str, machine: str, seconds: float) -> list[str]:
+def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
     """Phrases on the origin of a result; cells of several commits or machines have a JSON list of them."""
     commits, machines = (json.loads(text) if text.startswith("[") else [text] for text in (commit, machine))
     digests = ", ".join(digest[:12] for digest in commits if digest)
-    phrases = [f"commit{'s' * (len(commits) > 1)} {digests}" if digests else "", created[:10], ", ".join(machines)]
+    phrases = [f"commit{'s' * (len(commits) > 1)} {digests}" if digests else "", date[:10], ", ".join(machines)]
     return [*filter(None, phrases), f"{seconds:.0f} s"]
 
 
 def standing(runs: Iterable[Evidence]) -> Evidence | None:
     """The run behind the badge of a claim: the largest judged one, on this machine if there is any."""
-    judged = [run for run in runs if run.control is None and run.verdict is not None]
-    return max(judged, key=lambda run: (run.local, SIZES.index(run.size)), default=None)
+    candidates = [run for run in runs if run.control is None and run.verdict is not None]
+    return max(candidates, key=lambda run: (run.local, SIZES.index(run.size)), default=None)
 
 
 def badge(verdict: str | None, stale: bool = False, *, control: bool = False, missing: str = NOT_RUN) -> Html:
@@ -244,11 +244,11 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> Html:
 def finding(row: Mapping[str, Any]) -> list[str]:
     """One row of that table."""
     names = ("predicted", "measured", "standard_error", "tolerance")
-    predicted, measured, error, tolerance = (_float(row.get(name)) for name in names)
+    prediction, measurement, error, tolerance = (_float(row.get(name)) for name in names)
     return [
         str(row.get("what", "")),
-        number(predicted),
-        with_error(measured, error),
+        number(prediction),
+        with_error(measurement, error),
         number(tolerance) if tolerance else "exact",
         badge(str(row.get("outcome", ""))),
     ]

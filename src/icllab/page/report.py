@@ -82,7 +82,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
             figure, figure_size = picture(request.claim(), dataset), size
         judgement = verdict.as_dict()
         names = ("git_commit", "created", "machine")
-        commit, created, machine = (str(dataset.attrs.get(name, "")) for name in names)
+        commit, date, machine = (str(dataset.attrs.get(name, "")) for name in names)
         runs.append(
             Evidence(
                 size=size,
@@ -90,7 +90,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
                 findings=judgement["findings"],
                 stale=any(note.startswith("stale") for note in notes),
                 local=True,
-                origin=cards.origin(commit, created, machine, float(dataset.attrs["seconds"])),
+                origin=cards.origin(commit, date, machine, float(dataset.attrs["seconds"])),
                 notes=judgement["notes"],
             )
         )

@@ -85,8 +85,8 @@ class Results:
         states = [_state(path / name) for name in _STATE_FILES]
         signature = (path.resolve(), *states)
         with self._lock:
-            cached = self._cache.get(path)
-            if cached is None or cached[0] != signature:
+            item = self._cache.get(path)
+            if item is None or item[0] != signature:
                 fields: dict[str, Any] = {"updated": max(time for time, _ in states) / 1e9}
                 try:
                     if not path.resolve().is_relative_to(self.out.resolve()):
@@ -95,9 +95,9 @@ class Results:
                 except (IclError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     message = str(error) if isinstance(error, IclError) else f"{type(error).__name__}: {error}"
                     fields["fault"] = " ".join(message.split())[:500]
-                cached = (signature, Result(claim=claim, size=size, control=control, path=path, **fields))
-                self._cache[path] = cached
-            return cached[1]
+                item = (signature, Result(claim=claim, size=size, control=control, path=path, **fields))
+                self._cache[path] = item
+            return item[1]
 
 
 def evidence(result: Result, entry: Entry, command: str) -> Evidence:
@@ -133,9 +133,9 @@ def command(claim: str, size: str, control: str | None, out: Path, claims: Path 
 def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
     """The figure of a claim: of the largest judged results on this machine, else the library's."""
     words = cards.alternative_text(entry.card)
-    judged = [r for r in results if r.control is None and r.verdict and "figure.png" in r.files]
-    if judged:
-        result = max(judged, key=lambda result: SIZES.index(result.size))
+    candidates = [r for r in results if r.control is None and r.verdict and "figure.png" in r.files]
+    if candidates:
+        result = max(candidates, key=lambda result: SIZES.index(result.size))
         return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
     if cards.recorded_figure(entry.card.claim) is not None:
         return Picture(f"/api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
@@ -152,12 +152,12 @@ def _content(path: Path) -> dict[str, Any]:
     _read_json(path / "configuration.json")
     store = Store(path)
     cells = (store.path(cell).name for grid in store.requests() for cell in grid.cells())
-    requested = set(itertools.islice(cells, MOST_CELLS + 1))
-    if len(requested) > MOST_CELLS:
+    cell_files = set(itertools.islice(cells, MOST_CELLS + 1))
+    if len(cell_files) > MOST_CELLS:
         raise ValueError(f"grids: expected at most {MOST_CELLS} cells, got more")
-    finished = {entry.name for entry in os.scandir(path / "cells")} if (path / "cells").is_dir() else set()
+    file_names = {entry.name for entry in os.scandir(path / "cells")} if (path / "cells").is_dir() else set()
     files = tuple(name for name in FILES if is_regular(path / name))
-    fields: dict[str, Any] = {"cells": len(requested & finished), "total": len(requested), "files": files}
+    fields: dict[str, Any] = {"cells": len(cell_files & file_names), "total": len(cell_files), "files": files}
     if "results.nc" in files:
         with (path / "results.nc").open("rb") as file:
             if file.read(len(_HDF5)) != _HDF5:
