@@ -4,6 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from faults.processes import (
     CLAIM,
     CLAIMS,
@@ -74,8 +75,9 @@ def test_any_executor_measures(tmp_path, log, undisturbed):
     assert_same(tmp_path, undisturbed)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_jobs_of_submitit_measure(tmp_path, log, undisturbed):
-    """``debug`` runs in this process what ``slurm`` submits; test_cluster.py has processes that are lost."""
+    """``debug`` runs in this process what ``slurm`` submits; test_cluster.py has processes that are lost. A debug job leaves its logs open."""
     with Batch("debug", {"timeout_min": 5}, tmp_path / "jobs") as executor:
         icl.run(CLAIM, "small", out=tmp_path, claims=CLAIMS, executor=executor)
     assert {pid for _, pid in measured(log)} == {os.getpid()}
