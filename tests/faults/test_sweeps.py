@@ -77,7 +77,7 @@ def test_any_executor_measures(tmp_path, log, undisturbed):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_jobs_of_submitit_measure(tmp_path, log, undisturbed):
-    """``debug`` runs in this process what ``slurm`` submits; test_cluster.py has processes that are lost. A debug job leaves its logs open."""
+    """``debug`` runs in this process what ``slurm`` submits, and leaves its logs open."""
     with Batch("debug", {"timeout_min": 5}, tmp_path / "jobs") as executor:
         icl.run(CLAIM, "small", out=tmp_path, claims=CLAIMS, executor=executor)
     assert {pid for _, pid in measured(log)} == {os.getpid()}
