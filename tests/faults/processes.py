@@ -88,7 +88,7 @@ def started(command, **variables):
     )
 
 
-def ended(process, timeout=60):
+def ended(process, timeout=120):
     """Its status, stdout and stderr."""
     out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
@@ -141,7 +141,7 @@ def measured(log):
     return [tuple(map(int, line.split())) for line in lines]
 
 
-def wait_until(condition, seconds=60.0):
+def wait_until(condition, seconds=180.0):
     """The first true value of ``condition()``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
