@@ -50,6 +50,7 @@ def refused(call, message):
         (COUNT, "an integer of at least 1", (1, np.int64(3), 10**15), (0, -1, 2.5, 3.0, np.float64(3.0))),
         (Domain(int, least=1, most=6), "an integer from 1 to 6", (1, 6), (0, 7)),
         (Domain(int), "an integer", (-2, 0), (0.5, 1.0)),
+        (Domain(int, least=1_000_001), "an integer of at least 1000001", (1_000_001,), (1_000_000,)),
         (Domain(above=0, text="a ratio"), "a ratio", (1,), (0,)),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, spelled, stable_hash, tabulated
+from icllab.core.grid import BLOCK, Grid, Seeds, canonical, cell_key, spelled, stable_hash, tabulated
 
 
 def test_cells_are_the_product_of_the_static_axes():
@@ -72,14 +72,6 @@ def test_no_two_of_many_cells_share_a_key():
     key = jax.random.key(0)
     first, second = cell_key(key, {"dim": 1}), cell_key(key, {"dim": 2})
     assert not jnp.array_equal(jax.random.key_data(first), jax.random.key_data(second))
-
-
-def test_batched_is_the_loop():
-    x, y = jnp.arange(3.0), jnp.arange(4.0) + 1
-    result = batched(lambda rho, ridge: (rho / ridge, rho - ridge), rho=x, ridge=y)
-    np.testing.assert_array_equal(result[0], x[:, None] / y[None, :])
-    np.testing.assert_array_equal(result[1], x[:, None] - y[None, :])
-    assert batched(lambda: 3.0) == 3.0
 
 
 def test_blocks_hold_every_seed_once_and_share_the_key_of_their_cell():

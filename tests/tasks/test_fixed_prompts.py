@@ -8,7 +8,6 @@ import pytest
 
 import icllab as icl
 from icllab.algorithms import Ridge
-from icllab.core.errors import InputError
 from icllab.diagnostics import per_length
 from icllab.tasks import FixedPrompts, LinearRegression
 from icllab.training import Sweep
@@ -74,14 +73,3 @@ def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getk
     alone = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(1.0))
     again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8)
     np.testing.assert_allclose(float(again.predictor.ridge), one, rtol=1e-5)
-
-
-@pytest.mark.parametrize("size", [0, 7, 2.5, float("nan")])
-def test_a_size_that_the_set_does_not_have_is_refused(fixed, size):
-    with pytest.raises(InputError, match="size: expected a whole number from 1 to 6, the prompts of the set, got"):
-        FixedPrompts(fixed.task, fixed.prompts, size)
-
-
-def test_an_empty_set_is_refused(fixed, getkey):
-    with pytest.raises(InputError, match="count: expected an integer of at least 1, got 0"):
-        FixedPrompts.drawn(fixed.task, 0, key=getkey())

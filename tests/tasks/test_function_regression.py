@@ -114,27 +114,6 @@ def test_temperature_and_noise_are_leaves(getkey):
     assert all(np.all(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(gradient))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kernel": "relu"}, "kernel: expected one that is positive semi-definite, got 'relu'"),
-        (
-            {"kernel": "softmax"},
-            "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
-        ),
-        ({"kernel": "gauss"}, "kernel: expected linear, relu, exponential or a function, got 'gauss'"),
-        ({"temperature": 0.0}, "temperature: expected a finite number > 0, got 0.0"),
-        ({"noise_variance": -0.1}, "noise_variance: expected a finite number >= 0, got -0.1"),
-        ({"noise_variance": [0.1, 0.2]}, "noise_variance: expected a finite number >= 0, got"),
-        ({"length": 0}, "length: expected an integer of at least 1, got 0"),
-    ],
-)
-def test_what_cannot_be_is_refused(change, message):
-    fields = {"dim": 3, "length": 4, "inputs": SphereInputs(1.0), **LAWS["linear"]} | change
-    with pytest.raises(InputError, match=message):
-        FunctionRegression(**fields)
-
-
 def test_the_loss_of_the_last_position_only():
     task, prompt = task_of("exponential"), prompt_of(0, positions=5, dim=3)
     every = np.asarray(task.loss(jnp.zeros(5), prompt))

@@ -75,22 +75,6 @@ def test_the_explained_share_has_the_mean_it_should(explained, mean, getkey):
     assert_mean(both[:, 0] * both[:, 1], mean, 0.03)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ((0, 4, 2), "dim: expected an integer of at least 1, got 0"),
-        ((3, 0, 2), "length: expected an integer of at least 1, got 0"),
-        ((3, 4, 0), "factors: expected an integer of at least 1, got 0"),
-        ((3, 4, 2, 0.6, 0.4), "least_explained and most_explained: expected two shares, 0 <= least <= most <= 1"),
-        ((3, 4, 2, 0.0, 1.5), "least_explained and most_explained: expected two shares, 0 <= least <= most <= 1"),
-        ((3, 4, 2, float("nan"), 1.0), "least_explained and most_explained: expected two shares"),
-    ],
-)
-def test_what_is_no_such_law_is_refused(fields, message):
-    with pytest.raises(InputError, match=message):
-        HierarchicalRegression(*fields)
-
-
 def test_shares_are_leaves_that_can_be_swept(getkey):
     """A traced share is not asked for its value."""
     key = getkey()

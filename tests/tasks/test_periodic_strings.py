@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.tasks import PeriodicStrings
 
 PLAIN = PeriodicStrings(vocabulary=9, shortest=2, longest=4, tokens=11)
@@ -57,21 +56,3 @@ def test_whether_a_pair_is_held_out_is_asked_of_any_prompt():
     difference = np.diff(np.asarray(prompts.tokens), axis=1) % 9
     found = np.asarray(jax.vmap(HELD.of_held_out_pairs)(prompts))
     np.testing.assert_array_equal(found, (difference == 1) | (difference == 2))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"shortest": 1}, "shortest: expected an integer of at least 2, got 1"),
-        ({"shortest": 5}, "longest: expected at least the shortest period, 5, got 4"),
-        ({"tokens": 4}, "tokens: expected more than the longest period, 4, got 4"),
-        (
-            {"held_out": 3},
-            "vocabulary: expected more than 10, so that a token is left .*, got 9",
-        ),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(changes, message):
-    given = {"vocabulary": 9, "shortest": 2, "longest": 4, "tokens": 11, "held_out": 0} | changes
-    with pytest.raises(InputError, match=message):
-        PeriodicStrings(**given)

@@ -1,5 +1,7 @@
 """Arguments that make no task are refused in one line, before anything is drawn."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +20,13 @@ from icllab.tasks import (
     LabelRelations,
     LinearRegression,
     MarkovChain,
+    PeriodicStrings,
     PromptMixture,
     SphereInputs,
     Standardised,
     StringPrograms,
     Table,
+    UniformInputs,
     WeightPool,
 )
 
@@ -30,6 +34,8 @@ KEY = jax.random.key(0)
 TASK = LinearRegression.convention("raventos", dim=2, length=3)
 INTEGER = "expected an integer of at least 1, got "
 SQUARES = np.arange(8.0).reshape(4, 2) ** 2
+INPUTS = "expected a distribution of inputs such as GaussianInputs(1.0)"
+WEIGHTS = "expected a distribution of weights such as GaussianWeights(1.0)"
 
 
 def functions(**change):
@@ -65,12 +71,31 @@ def chain(**change):
     return MarkovChain.drawn(**{"vocabulary": 2, "tokens": 6, "key": KEY} | change)
 
 
-def weights(**change):
-    return WeightPool.drawn(GaussianWeights(1.0), 2, 3, **change)
-
-
 def scaled(**change):
-    return LinearRegression.from_scaling(**{"dim": 2, "alpha": 1.0, "kappa": 1.0, "rho": 0.1} | change)
+    return LinearRegression.from_scaling(**{"dim": 2, "alpha": 1.0, "kappa": 1.0, "rho": 0.1, "key": KEY} | change)
+
+
+def regression(**change):
+    fields = {"dim": 2, "length": 3, "inputs": GaussianInputs(1.0), "weights": GaussianWeights(1.0)}
+    return LinearRegression(**fields | {"noise_variance": 0.1} | change)
+
+
+NUMBERS = (
+    (GaussianInputs, "covariance"),
+    (GaussianWeights, "covariance"),
+    (UniformInputs, "half_width"),
+    (SphereInputs, "radius"),
+    (regression, "noise_variance"),
+)
+
+
+def pool(**change):
+    return WeightPool.drawn(GaussianWeights(1.0), **{"size": 2, "dim": 3, "key": KEY} | change)
+
+
+def periodic(**change):
+    fields = {"vocabulary": 9, "shortest": 2, "longest": 4, "tokens": 11, "held_out": 0}
+    return PeriodicStrings(**fields | change)
 
 
 def shuffled(**change):
@@ -81,7 +106,7 @@ def many(**change):
     return TASK.sample_many(**{"count": 2} | change)
 
 
-@pytest.mark.parametrize("make", [items, relations, fixed, programs, higher, chain, weights, scaled, shuffled, many])
+@pytest.mark.parametrize("make", [items, relations, fixed, programs, higher, chain, pool, scaled, shuffled, many])
 @pytest.mark.parametrize(
     ("key", "came"), [(0, "0; jax.random.key(0) makes one of a seed"), (np.zeros(2, np.uint32), "'")]
 )
@@ -92,6 +117,73 @@ def test_a_seed_is_no_key(make, key, came):
 @pytest.mark.parametrize(
     ("make", "change", "said"),
     [
+        *[
+            (scaled, {name: value}, f"{name}: expected {domain}, got {value!r}")
+            for name, domain, values in (
+                ("dim", "an integer of at least 1", (0,)),
+                ("alpha", "a finite number > 0", (-1.0, math.nan, math.inf, "1")),
+                ("kappa", "a number > 0", (0.0, "inf")),
+                ("rho", "a finite number >= 0", (-0.1, "1", True)),
+            )
+            for value in values
+        ],
+        *[
+            (law, {name: value}, f"{name}: expected real numbers, got {text}")
+            for law, name in NUMBERS
+            for value, text in (("1", "'1'"), (1j, "'numbers of type complex64'"), (True, "'numbers of type bool'"))
+        ],
+        *[
+            (law, {name: value}, f"{name}: expected a finite number >= 0, got")
+            for law, name in NUMBERS[2:]
+            for value in (-1.0, math.nan, math.inf, np.ones((2, 3)), np.ones(1))
+        ],
+        (regression, {"inputs": GaussianWeights(1.0)}, f"inputs: {INPUTS}, got 'GaussianWeights'"),
+        (regression, {"inputs": 1.0}, f"inputs: {INPUTS}, got 'float'"),
+        (regression, {"weights": GaussianInputs(1.0)}, f"weights: {WEIGHTS}, got 'GaussianInputs'"),
+        (regression, {"weights": GaussianWeights}, f"weights: {WEIGHTS}, got 'the class GaussianWeights'"),
+        (
+            regression,
+            {"weights": WeightPool(jnp.ones((5, 3)), GaussianWeights(1.0))},
+            "weights: expected a pool of 2 dimensions, got 'shape (5, 3)'",
+        ),
+        (
+            LinearRegression.convention,
+            {"name": "raventoss", "dim": 2, "length": 2},
+            "unknown convention 'raventoss'; did you mean 'raventos'?",
+        ),
+        (pool, {"size": 0}, f"size: {INTEGER}0"),
+        (pool, {"size": -1}, f"size: {INTEGER}-1"),
+        (pool, {"dim": 0}, f"dim: {INTEGER}0"),
+        (periodic, {"shortest": 1}, "shortest: expected an integer of at least 2, got 1"),
+        (periodic, {"shortest": 5}, "longest: expected at least the shortest period, 5, got 4"),
+        (periodic, {"tokens": 4}, "tokens: expected more than the longest period, 4, got 4"),
+        (periodic, {"held_out": 3}, "vocabulary: expected more than 10, so that a token is left"),
+        (functions, {"kernel": "relu"}, "kernel: expected one that is positive semi-definite, got 'relu'"),
+        (functions, {"kernel": "gauss"}, "kernel: expected linear, relu, exponential or a function, got 'gauss'"),
+        (
+            functions,
+            {"kernel": "softmax"},
+            "kernel: expected linear, relu, exponential or a function, got 'softmax'; a softmax is not symmetric",
+        ),
+        (functions, {"temperature": 0.0}, "temperature: expected a finite number > 0, got 0.0"),
+        (functions, {"noise_variance": -0.1}, "noise_variance: expected a finite number >= 0, got -0.1"),
+        (functions, {"length": 0}, f"length: {INTEGER}0"),
+        (hierarchical, {"dim": 0}, f"dim: {INTEGER}0"),
+        (hierarchical, {"length": 0}, f"length: {INTEGER}0"),
+        (hierarchical, {"factors": 0}, f"factors: {INTEGER}0"),
+        *[
+            (hierarchical, {"least_explained": least, "most_explained": most}, "least_explained and most_explained: ")
+            for least, most in ((0.6, 0.4), (0.0, 1.5), (math.nan, 1.0))
+        ],
+        (fixed, {"count": 0}, f"count: {INTEGER}0"),
+        *[
+            (
+                lambda size: FixedPrompts(TASK, fixed().prompts, size),
+                {"size": size},
+                "size: expected a whole number from",
+            )
+            for size in (0, 5, 2.5, math.nan)
+        ],
         (functions, {"temperature": [1.0, 2.0]}, "temperature: expected a finite number > 0, got [1.0, 2.0]"),
         (functions, {"temperature": np.ones(9)}, "temperature: expected a finite number > 0, got 'shape (9,)'"),
         (functions, {"temperature": "1"}, "temperature: expected real numbers, got '1'"),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.special import roots_genlaguerre
 
-from icllab.core.errors import InputError
 from icllab.theory import descent
 from icllab.theory.finite_wishart import moments
 
@@ -114,25 +113,6 @@ def test_three_layers_are_sharper_than_any_sample_can_tell():
     assert fitted.loss < 0.8 * exact.best.loss
     assert fresh.mean() < exact.best.loss
     assert descent.loss(*fitted[:2], dim=5, length=20) > 10 * exact.best.loss
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: descent.loss([], dim=2, length=3), "rates: expected a list of numbers, one for each layer"),
-        (lambda: descent.loss([0.1], [0.1, 0.2], dim=2, length=3), "contractions: expected 1 numbers, as there are"),
-        (lambda: descent.loss([np.nan], dim=2, length=3), "rates: expected a finite number"),
-        (lambda: descent.free_steps(dim=2, length=3, layers=0), "layers: expected an integer of at least 1, got 0"),
-        (lambda: descent.tied_steps(dim=2, length=0, layers=1), "length: expected an integer of at least 1, got 0"),
-        (
-            lambda: descent.plus_plus(dim=2, length=3, layers=1, spectra=np.ones((5, 3))),
-            r"spectra: expected eigenvalues \[draw, 2\]",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
 
 
 def test_layers_that_do_not_contract_among_those_that_do_take_the_whole_rule():

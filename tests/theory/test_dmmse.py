@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.theory import dmmse
 from icllab.theory.linear_attention import ridge_error
 
@@ -124,21 +123,3 @@ def test_recorded_errors_on_fresh_tasks(dim, kappa, recorded, error):
     """Monte Carlo values with draws of their own."""
     again = dmmse.icl_error(dim=dim, kappa=kappa, draws=100, seed=1, **LAW)
     assert abs(again.mean - recorded) < 3 * math.hypot(again.standard_error, error)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"dim": 0}, "dim: expected an integer of at least 1, got 0"),
-        ({"draws": 1}, "draws: expected an integer of at least 2, got 1"),
-        ({"seed": -1}, "seed: expected an integer of at least 0, got -1"),
-        ({"alpha": 0.0}, "alpha: expected a finite number > 0, got 0.0"),
-        ({"kappa": math.inf}, "kappa: expected a finite number > 0, got inf"),
-        ({"rho": -0.1}, "rho: expected a finite number >= 0, got -0.1"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(change, said):
-    law = {"dim": 3, "alpha": 1.0, "kappa": 1.0, "rho": 0.1, "draws": 2}
-    with pytest.raises(InputError) as caught:
-        dmmse.icl_error(**{**law, **change})
-    assert str(caught.value) == said

@@ -7,7 +7,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import lambertw
 
-from icllab.core.errors import InputError
 from icllab.theory.free_energy import Phase, asymptotic, crossings, posterior_weights
 from icllab.theory.learning_coefficients import LearningCoefficient, normal_crossing
 
@@ -82,18 +81,3 @@ def test_the_expansion_is_that_of_an_exact_integral():
     # the next term is c' / log n, which halves when log n doubles
     assert gaps[0] - gaps[1] == pytest.approx(2 * (gaps[1] - gaps[2]), rel=0.1)
     assert abs(gaps[2]) < 1
-
-
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        (lambda: asymptotic(Phase(0.0, LearningCoefficient(1.0)), 1), "n: expected a finite number > 1"),
-        (lambda: asymptotic(Phase(math.nan, LearningCoefficient(1.0)), 9), "loss: expected a finite number"),
-        (lambda: posterior_weights([], 10), "phases: expected at least one"),
-        (lambda: crossings(*[Phase(0.0, LearningCoefficient(1.0))] * 2), "phases: expected two that differ"),
-    ],
-)
-def test_bad_questions(question, said):
-    with pytest.raises(InputError) as error:
-        question()
-    assert said in str(error.value)

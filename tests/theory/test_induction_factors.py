@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from icllab.core.errors import InputError
 from icllab.theory import induction_factors as factors
 from icllab.theory import induction_landscape as landscape
 
@@ -109,23 +108,3 @@ def test_times_of_the_flow():
 
 def test_what_does_not_fall_in_the_time_given_has_no_time():
     assert np.isnan(list(factors.flow((0.01,) * 3, time=5.0, **SIZES).crossings.values())).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"attention": "linear"}, "attention"),
-        ({"objective": "hinge"}, "objective"),
-        ({"pairs": 1}, "pairs"),
-        ({"labels": 3}, "labels"),
-        ({"factors": 0}, "factors"),
-        ({"start": (0.0, 0.1, 0.1), "factors": 2}, "start"),
-        ({"start": (0.1, 0.1)}, "start"),
-        ({"levels": (0.0,)}, "levels"),
-    ],
-)
-def test_bad_input_is_refused_in_a_line(change, says):
-    given = {"start": (0.1,) * 3, "time": 1.0, **SIZES} | change
-    with pytest.raises(InputError, match=says) as error:
-        factors.flow(given.pop("start"), **given)
-    assert "\n" not in str(error.value)

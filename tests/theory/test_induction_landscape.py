@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.theory import induction_landscape as landscape
 
 ORIGIN = (0.0, 0.0, 0.0)
@@ -173,29 +172,6 @@ def test_beta2_flows_if_it_is_started_and_a_rate_of_zero_holds():
     assert found.parameters.shape[1] == 4
     np.testing.assert_array_equal(found.parameters[:, 0], 0)
     assert found.parameters[-1, 3] > 0.1
-
-
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda: landscape.loss(0, 0, 0, pairs=0, labels=4), "pairs: expected an integer of at least 1, got 0"),
-        (lambda: landscape.loss(0, 0, 0, pairs=4, labels=3), "labels: expected at least 4, one for each pair, got 3"),
-        (lambda: landscape.loss(0, np.nan, 0, pairs=4, labels=8), "alpha: expected a finite number, got nan"),
-        (
-            lambda: landscape.flow((0, 0), pairs=4, labels=8, time=1),
-            "start: expected beta, alpha, xi, and perhaps beta2",
-        ),
-        (lambda: landscape.flow(ORIGIN, pairs=1, labels=8, time=1), "pairs: expected an integer of at least 2, got 1"),
-        (lambda: landscape.flow(ORIGIN, pairs=2, labels=8, time=0), "time: expected a finite number > 0, got 0"),
-        (
-            lambda: landscape.flow(ORIGIN, pairs=2, labels=8, time=1, rates=(1, 1)),
-            "rates: expected 3 numbers, as in start",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_line(ask, message):
-    with pytest.raises(InputError, match=message):
-        ask()
 
 
 @pytest.mark.parametrize("leak_corrected", [False, True])

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.theory import label_relations as theory
 
 
@@ -58,24 +57,3 @@ def test_recognition_on_an_unseen_item_goes_from_certainty_to_a_guess():
     assert found[0] == 1.0
     assert 0.99 < found[1] < 1
     np.testing.assert_allclose(found[2], 1 / 12, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: theory.agreements(pairs=3, labels=2), "labels: expected at least 3, one for each pair, got 2"),
-        (lambda: theory.agreements(pairs=0, labels=2), "pairs: expected an integer of at least 1, got 0"),
-        (
-            lambda: theory.recognition_on_a_new_relation(1.5, pairs=2, labels=4),
-            "relations: expected whole numbers of at least 1, got 1.5",
-        ),
-        (
-            lambda: theory.recognition_on_an_unseen_item(2, pairs=4, labels=4),
-            "labels: expected more than the 4 pairs, got 4",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(call, message):
-    with pytest.raises(InputError) as caught:
-        call()
-    assert str(caught.value) == message

@@ -8,7 +8,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import erf
 
-from icllab.core.errors import InputError
 from icllab.theory.learning_coefficients import (
     LearningCoefficient,
     _bottleneck,
@@ -156,30 +155,3 @@ def test_a_germ_with_weights_by_quadrature():
 def test_the_target_of_an_estimate():
     assert LearningCoefficient(1.5, 3).at(1e5) == pytest.approx(1.5 - 2 / math.log(1e5), rel=1e-15)
     assert LearningCoefficient(1.5).at([10, 100]).tolist() == [1.5, 1.5]
-
-
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        (lambda: regular(-1), "parameters: expected an integer of at least 0"),
-        (lambda: normal_crossing((0, 0)), "powers: expected at least one above 0"),
-        (lambda: normal_crossing((-1,)), "powers: expected an integer"),
-        (lambda: normal_crossing((1, 2), (0,)), "weights: expected one for each of the 2 powers"),
-        (lambda: normal_crossing((1,), (-1,)), "weights: expected a finite number > -1"),
-        (lambda: quasi_homogeneous(()), "weights: expected at least one"),
-        (lambda: reduced_rank_regression(3, 2, 3, 3), "rank: expected an integer from 0 to 2, the smallest size"),
-        (lambda: reduced_rank_stratum(3, 3, 3, 2, rank_in=3, rank_out=3), "rank_out: expected rank_in + rank_out"),
-        (lambda: reduced_rank_stratum(3, 3, 3, 1, rank_in=0, rank_out=1), "rank_in: expected an integer from 1"),
-        (lambda: deep_linear((3,), 0), "widths: expected at least two"),
-        (lambda: tanh_network(0), "hidden: expected an integer of at least 1"),
-        (lambda: gaussian_mixture(3), "free_means: expected 1 or 2"),
-        (lambda: linear_attention(4, 2, 3), "rank: expected an integer from 0 to 2"),
-        (lambda: of_sum(), "terms: expected at least one"),
-        (lambda: LearningCoefficient(1.0).at(1.0), "nbeta: expected a finite number > 1"),
-    ],
-)
-def test_bad_questions(question, said):
-    with pytest.raises(InputError) as error:
-        question()
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)

@@ -5,7 +5,6 @@ import pytest
 from scipy.integrate import dblquad, quad
 from scipy.special import k0
 
-from icllab.core.errors import InputError
 from icllab.theory import posterior_integrals
 
 FIXED = {"barrier": 3.0, "effect": 0.15}
@@ -89,20 +88,3 @@ def test_shared_units_agree_with_draws(terms, units):
         error = np.sqrt((weight**2 * (value - average) ** 2).sum()) / weight.sum()
         assert error < 0.01
         assert abs(average - wanted) < 4 * error
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "said"),
-    [
-        ("cusp", {"side": "middle", "n": 1.0, "split": 1.0, "tilt": 0.0, "free": 1.0}, "side: expected 'left' or"),
-        ("cusp", {"side": "left", "n": 0.0, "split": 1.0, "tilt": 0.0, "free": 1.0}, "n: expected a finite number > 0"),
-        ("cusp_line", {"n": 1.0, "split": 1.0, "free": 1e4}, "cusp_line: expected equal shares at a tilt"),
-        ("gated", {"phase": "left", "means": np.zeros(3), "n": 1.0, **FIXED}, "phase: expected 'simple' or 'rich'"),
-        ("gated", {"phase": "rich", "means": np.zeros(3), "n": 1.0, "layers": 3, **FIXED}, "layers: expected 1 or 2"),
-        ("shared_units", {"terms": 1, "units": 3, "outputs": 3, "nbeta": 1.0}, "units: expected 1 or 2"),
-        ("shared_units", {"terms": 1, "units": 2, "outputs": 1, "nbeta": 1.0}, "outputs: expected an integer of at"),
-    ],
-)
-def test_what_the_integrals_refuse(function, arguments, said):
-    with pytest.raises(InputError, match=said):
-        getattr(posterior_integrals, function)(**arguments)

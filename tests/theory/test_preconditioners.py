@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
-from icllab.theory import descent, preconditioners
+from icllab.theory import descent
 from icllab.theory.preconditioners import family, identity_distance, loss, optimal
 
 
@@ -111,27 +110,3 @@ def test_the_families_are_at_no_distance_and_others_are():
     np.testing.assert_allclose(identity_distance(np.diag([1.0, -1.0])), 1)
     np.testing.assert_allclose(identity_distance(np.diag([1.0, 2.0])), np.sqrt(0.5 / 5))
     assert identity_distance(np.eye(4), sigma) > 0.1
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: optimal(2.0, length=3),
-            r"covariance: expected a vector \[d\] or a symmetric matrix \[d, d\], got 'sh",
-        ),
-        (lambda: optimal([1.0, -1.0], length=3), "covariance: expected no negative eigenvalue, got -1.0"),
-        (lambda: optimal([[1.0, 0.5], [0.0, 1.0]], length=3), "covariance: expected a symmetric matrix"),
-        (lambda: optimal([1.0], length=0), "length: expected an integer of at least 1, got 0"),
-        (lambda: optimal([1.0], length=2, noise_variance=-1.0), "noise_variance: expected a finite number >= 0"),
-        (lambda: optimal([1.0], length=2, task_covariance=[1.0, 1.0]), "task_covariance: expected dimension 1, as the"),
-        (lambda: loss(np.eye(3), [1.0], length=2), r"preconditioner: expected a matrix \[1, 1\], as the covariance"),
-        (lambda: family([1.0, 0.0], [0.1]), "covariance: expected a positive definite matrix"),
-        (lambda: family([1.0], [0.1], [0.1, 0.2]), "contractions: expected as many numbers as rates"),
-        (lambda: identity_distance([1.0]), "matrices: expected square matrices"),
-        (lambda: preconditioners.identity_distance(np.eye(2), [1.0]), "covariance: expected dimension 2, as the matr"),
-    ],
-)
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()

@@ -1,12 +1,10 @@
 """Sample covariances that are not isotropic: against eighty digits, drawn matrices, and what a covariance may be."""
 
-import re
 from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.theory import wishart
 from icllab.theory.sample_covariance import in_eigenbasis, power_law, resolvent_trace, shares
 
@@ -149,53 +147,6 @@ def test_newton_never_overshoots():
         assert np.all(t >= nu * (1 - 1e-15))
         left = t - t * np.mean(c / (c + t[:, None]), axis=1) / kappa
         np.testing.assert_allclose(left, nu, rtol=1e-12, atol=1e-15 * t.max())
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "message"),
-    [
-        ([[1.0, 2.0, 3.0]], 1.0, "train: expected a number, a vector [d] or a matrix [d, d], got 'shape (1, 3)'"),
-        ([], 1.0, "train: expected a number, a vector [d] or a matrix [d, d], got 'shape (0,)'"),
-        ([1.0, np.nan], 1.0, "train: expected a finite number, got nan; element [1] of shape (2,)"),
-        (
-            [[1.0, 0.5], [0.4, 1.0]],
-            1.0,
-            "train: expected a symmetric matrix, got 'entries that differ by 0.1 from the ",
-        ),
-        ([[1.0, 2.0], [2.0, 1.0]], 1.0, "train: expected no negative eigenvalue, got -1.0"),
-        ([1.0, -0.5], 1.0, "train: expected no negative eigenvalue, got -0.5"),
-        (0.0, 1.0, "train: expected a covariance that is not zero, got 0.0"),
-        (1.0, -1.0, "test: expected no negative eigenvalue, got -1.0"),
-        (
-            [1.0, 2.0],
-            [1.0, 2.0, 3.0],
-            "test: expected a covariance of dimension 2, as of train, got 'one of dimension 3'",
-        ),
-        ("C", 1.0, "train: expected a finite number, got 'C'"),
-    ],
-)
-def test_what_is_no_covariance_is_named(train, test, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-        in_eigenbasis(train, test)
-
-
-@pytest.mark.parametrize(
-    ("dim", "exponent", "message"),
-    [
-        (0, 1.0, "dim: expected an integer of at least 1, got 0"),
-        (3, -1.0, "exponent: expected a finite number >= 0, got -1.0"),
-    ],
-)
-def test_what_is_no_power_law_is_named(dim, exponent, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-        power_law(dim, exponent)
-
-
-def test_bad_arguments_of_the_resolvent_are_named():
-    with pytest.raises(InputError, match=r"^q: expected a finite number > 0, got 0$"):
-        resolvent_trace(1.0, 0, 1.0)
-    with pytest.raises(InputError, match=r"^kappa: expected a number > 0 \(inf is allowed\), got -1$"):
-        resolvent_trace(1.0, 1.0, -1)
 
 
 def test_a_power_law_by_hand():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from icllab.core.errors import InputError
 from icllab.theory import superposition
 
 POLYGONS = [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1), (6, 0)]
@@ -98,14 +97,3 @@ def test_the_square_grows_like_a_quadratic_in_as_many_directions_as_its_coeffici
         same = superposition.loss(found.weights, found.bias + 1e-2 * flat[12:])
         assert abs(same - found.loss) < 1e-15
         assert found.coefficient == ((18 - 1 - (2 - positive)) / 2, 1)
-
-
-def test_a_polygon_that_cannot_be_is_refused():
-    with pytest.raises(InputError, match=r"^vertices: expected an integer of at least 4, got 3$"):
-        superposition.polygon(3)
-    with pytest.raises(InputError, match=r"^vertices: expected an integer from 4 to 6, got 7$"):
-        superposition.polygon(7, features=8)
-    with pytest.raises(InputError, match=r"^positive: expected at most the 1 features without a corner, got 2$"):
-        superposition.polygon(5, positive=2)
-    with pytest.raises(InputError, match=r"^bias: expected one for each column of weights, 6, got \[5\]$"):
-        superposition.loss(np.ones((2, 6)), np.ones(5))

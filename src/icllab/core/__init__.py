@@ -1,7 +1,7 @@
-"""The vocabulary every subpackage shares: prompts, protocols, axis names, grids, sources, errors.
+"""The vocabulary every subpackage shares: prompts, protocols, domains, axes, grids, sources, errors.
 
-It imports nothing of ours, and nothing before it is used: ``core.axes``, ``core.sources``, ``core.errors``
-and ``core.grid``'s bookkeeping are free of JAX.
+It imports nothing of ours, and nothing before it is used: ``core.axes``, ``core.domains``, ``core.sources``,
+``core.errors`` and ``core.grid``'s bookkeeping are free of JAX.
 """
 
 from icllab.core.lazy import attach

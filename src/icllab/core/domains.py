@@ -42,14 +42,14 @@ class Domain:
             return self.text
         noun = "an integer" if self.kind is int else "a number"
         if self.least is not None and self.most is not None:
-            return f"{noun} from {self.least:g} to {self.most:g}"
+            return f"{noun} from {_digits(self.least)} to {_digits(self.most)}"
         if self.above is not None and self.below is not None:
-            return f"{noun} between {self.above:g} and {self.below:g}"
+            return f"{noun} between {_digits(self.above)} and {_digits(self.below)}"
         if self.kind is int and self.least is not None:
-            return f"{noun} of at least {self.least:g}"
+            return f"{noun} of at least {_digits(self.least)}"
         noun = noun if self.kind is int or self.infinite else "a finite number"
         bounds = {">=": self.least, ">": self.above, "<=": self.most, "<": self.below}
-        limits = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+        limits = " and ".join(f"{sign} {_digits(bound)}" for sign, bound in bounds.items() if bound is not None)
         return f"{noun} {limits}".rstrip()
 
     def holds(self, values: Any) -> Any:
@@ -131,6 +131,10 @@ class Domain:
             offender = offender.item() if isinstance(offender, np.generic) else offender
             raise self.refusal(name, offender, f"element {list(index)} of shape {array.shape}" if index else "")
         return numbers
+
+
+def _digits(bound: float) -> str:
+    return str(bound) if isinstance(bound, Integral) else f"{bound:g}"
 
 
 def _as_float(value: object) -> float:

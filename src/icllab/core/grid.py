@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_integer
 
 if TYPE_CHECKING:
     import jax
@@ -62,9 +62,8 @@ class Seeds:
     block: int
 
     def __post_init__(self) -> None:
-        for name, value in (("seeds", self.count), ("seeds of a block", self.block)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise expected(name, "an integer of at least 1", value)
+        require_integer("seeds", self.count)
+        require_integer("seeds of a block", self.block)
 
 
 @dataclass(frozen=True)
@@ -131,22 +130,3 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
         array = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
         columns[name] = ((*values, *inner_axes), array.reshape(*shape, *array.shape[1:]))
     return columns
-
-
-def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
-    """``function`` over the product of the given axes, in one vmapped call.
-
-    ``batched(f, rho=r, ridge=l)`` returns the leaves of ``f(rho=..., ridge=...)`` with leading
-    axes ``(len(r), len(l))``, in the order of the keywords.
-    """
-    import jax
-
-    names = list(axes)
-
-    def over(remainder: list[str], values: dict[str, Any]) -> Any:
-        if not remainder:
-            return function(**values)
-        first, *tail = remainder
-        return jax.vmap(lambda value: over(tail, {**values, first: value}))(axes[first])
-
-    return over(names, {})

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from icllab.core.errors import expected
+from icllab.core.domains import Domain
 
 
 class Prompt(eqx.Module):
@@ -43,10 +43,9 @@ class Prompt(eqx.Module):
 
     def _window(self, values: Array, position: int, size: int, extra: int = 0) -> Array:
         """The entries of the ``size`` positions that end at ``position``, and ``extra`` after them."""
-        if not (isinstance(position, int) and 0 <= position < self.positions):
-            raise expected("position", f"an integer from 0 to {self.positions - 1}", position)
-        if not (isinstance(size, int) and 1 <= size <= position + 1):
-            raise expected("size", f"an integer from 1 to {position + 1}, the positions up to {position}", size)
+        Domain(int, least=0, most=self.positions - 1).require("position", position)
+        text = f"an integer from 1 to {position + 1}, the positions up to {position}"
+        Domain(int, least=1, most=position + 1, text=text).require("size", size)
         return jax.lax.slice_in_dim(values, position + 1 - size, position + 1 + extra)
 
 
