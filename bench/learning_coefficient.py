@@ -44,59 +44,30 @@ PARITY, ERRORS = 1.0, 3.0
 ROUNDS, SECONDS = 5, 4.0
 
 
-WIDTHS = {"reduced rank": (3, 2, 3), "deep linear": (3, 2, 2, 3)}
+SHAPES = {"reduced rank": ((2, 3), (3, 2)), "deep linear": ((2, 3), (2, 2), (3, 2))}  # of rank 1 at the point
+SIZES = {"quadratic": 10, "crossing": 2}
 
 
-def layers_of(name):
-    """Matrices whose product has rank 1, and the product."""
+def toy_point(name):
+    """The parameters at the minimum, as one vector."""
     import numpy as np
 
-    layers = [np.eye(b, a, dtype=np.float32) for a, b in itertools.pairwise(WIDTHS[name])]
-    for layer in layers:
-        layer[:, 1:] = 0
-    return layers, functools.reduce(lambda below, layer: layer @ below, layers)
+    layers = [np.eye(*shape) * np.eye(shape[1])[0] for shape in SHAPES.get(name, ())]
+    return np.concatenate([layer.ravel() for layer in layers]) if layers else np.zeros(SIZES[name])
 
 
-def toy_loss(name, w, truth):
+def toy_loss(name, w):
     """The loss of one toy; the arithmetic is that of JAX and of PyTorch."""
     if name == "quadratic":
         return (w**2).sum() / 2
     if name == "crossing":
         return (w[0] * w[1] ** 2) ** 2
-    return ((functools.reduce(lambda below, layer: layer @ below, w) - truth) ** 2).sum() / 2
-
-
-def our_toy(name):
-    """The loss of a tree of parameters, and the point."""
-    import jax.numpy as jnp
-
-    if name not in WIDTHS:
-        return (lambda w: toy_loss(name, w, None)), jnp.zeros(10 if name == "quadratic" else 2)
-    layers, truth = layers_of(name)
-    truth = jnp.asarray(truth)
-    return (lambda w: toy_loss(name, w, truth)), [jnp.asarray(layer) for layer in layers]
-
-
-def their_toy(name):
-    """The same as a module whose output is the loss."""
-    import torch
-    from torch import nn
-
-    class Toy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.truth = None
-            if name in WIDTHS:
-                layers, truth = layers_of(name)
-                self.w = nn.ParameterList([nn.Parameter(torch.from_numpy(layer)) for layer in layers])
-                self.truth = torch.from_numpy(truth)
-            else:
-                self.w = nn.Parameter(torch.zeros(10 if name == "quadratic" else 2))
-
-        def forward(self, _):
-            return toy_loss(name, self.w, self.truth)
-
-    return Toy()
+    layers, begin = [], 0
+    for rows, columns in SHAPES[name]:
+        layers.append(w[begin : begin + rows * columns].reshape(rows, columns))
+        begin += rows * columns
+    product = functools.reduce(lambda below, layer: layer @ below, layers)
+    return ((product**2).sum() + 1) / 2 - product[0, 0]  # half the squared distance from a single one
 
 
 def their_estimator(model, loader, loss, *, nbeta, localization, step, level, draws, chains, burn_in, seed):
@@ -156,7 +127,7 @@ def toy(name):
     from icllab.diagnostics.sampling.sampled_losses import vector_loss
 
     torch.set_num_threads(1)
-    loss, at = our_toy(name)
+    loss, at = functools.partial(toy_loss, name), jnp.asarray(toy_point(name), jnp.float32)
     flat, centre = vector_loss(loss, at, None)
     posterior = Posterior(flat, centre, jnp.float32(NBETA), jnp.float32(1.0))
     starts = jnp.broadcast_to(centre, (CHAINS, centre.size))
@@ -185,7 +156,16 @@ def toy(name):
     setting = {"nbeta": NBETA, "localization": 1.0, "step": 0.1 / NBETA, "level": 0.0, "seed": 100}
     setting |= {"draws": STEPS, "chains": CHAINS, "burn_in": STEPS}
     loader = fixed_loader([torch.zeros(1)], torch.utils.data.TensorDataset(torch.zeros(int(N), 0)), 2)
-    network = their_toy(name)
+
+    class Toy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.from_numpy(toy_point(name)).float())
+
+        def forward(self, _):
+            return toy_loss(name, self.w)
+
+    network = Toy()
     seconds, estimator = timed(lambda: their_estimator(network, loader, lambda model, data: model(data), **setting))
     rows["devinterp sgld"] = {"first": seconds, "seconds": seconds, "chains": estimator.llc_per_chain.tolist()}
     return rows

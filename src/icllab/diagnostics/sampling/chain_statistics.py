@@ -21,25 +21,25 @@ def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarr
     above = nbeta * terms.sum(2)
     sound = np.isfinite(above).all(1) & np.isfinite(distance).all(1)
     level = float(baseline.sum())
-    none = (math.nan, math.nan)
-    each = [convergence.mean_and_mcse(above[[i]]) if ok else none for i, ok in enumerate(sound)]
-    found: dict[str, Any] = {
+    missing = (math.nan, math.nan)
+    by_chain = [convergence.mean_and_mcse(above[[i]]) if ok else missing for i, ok in enumerate(sound)]
+    rows: dict[str, Any] = {
         "baseline": level,
         "step_size": float(chains.step_size),
-        "chain_estimate": ("chain", np.array([mean for mean, _ in each])),
-        "chain_mcse": ("chain", np.array([error for _, error in each])),
+        "chain_estimate": ("chain", np.array([mean for mean, _ in by_chain])),
+        "chain_mcse": ("chain", np.array([error for _, error in by_chain])),
         "loss_trace": (("chain", "draw"), level + above / nbeta),
     }
     if sound.any():
-        found |= _of_sound(above[sound], distance[sound], far[sound])
-        found["least_loss"] = level + float(above[sound].min()) / nbeta
-        found["acceptance"] = float(np.asarray(chains.acceptance)[sound].mean())
+        rows |= _of_sound(above[sound], distance[sound], far[sound])
+        rows["least_loss"] = level + float(above[sound].min()) / nbeta
+        rows["acceptance"] = float(np.asarray(chains.acceptance)[sound].mean())
     else:
         names = (*NUMBERS, *DIFFERENCES, *(f"{name}_error" for name in DIFFERENCES))
-        found |= dict.fromkeys(names, math.nan)
+        rows |= dict.fromkeys(names, math.nan)
     if terms.shape[2] > 1:
-        found |= _of_terms(nbeta * terms[sound], baseline)
-    return found
+        rows |= _of_terms(nbeta * terms[sound], baseline)
+    return rows
 
 
 def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray) -> dict[str, float]:
@@ -64,24 +64,24 @@ def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray) -> dict[
 def _of_terms(above: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
     """Of the terms of the loss, [chain, draw, term]: what each adds to the estimate, and how they vary together."""
     count = above.shape[2]
-    found = [convergence.mean_and_mcse(above[:, :, i]) if len(above) else (math.nan, math.nan) for i in range(count)]
-    apart = above - above.mean((0, 1)) if len(above) else above
-    of_chains = np.einsum("cdi,cdj->cij", apart, apart) / max(above.shape[1], 1)
+    rows = [convergence.mean_and_mcse(above[:, :, i]) if len(above) else (math.nan, math.nan) for i in range(count)]
+    deviations = above - above.mean((0, 1)) if len(above) else above
+    of_chains = np.einsum("cdi,cdj->cij", deviations, deviations) / max(above.shape[1], 1)
     enough = len(of_chains) > 1
     covariance = of_chains.mean(0) if enough else np.full((count, count), math.nan)
     spread = of_chains.std(0, ddof=1) / math.sqrt(len(of_chains)) if enough else covariance
     return {
         "term_baseline": ("term", baseline),
-        "term_estimate": ("term", np.array([mean for mean, _ in found])),
-        "term_mcse": ("term", np.array([error for _, error in found])),
+        "term_estimate": ("term", np.array([mean for mean, _ in rows])),
+        "term_mcse": ("term", np.array([error for _, error in rows])),
         "term_covariance": (("term", "other_term"), covariance),
         "term_covariance_mcse": (("term", "other_term"), spread),
     }
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+def difference(draws: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
     """Of two means, NaN where one is of nothing."""
-    if not len(one) or not len(other):
+    if not len(draws) or not len(reference):
         return math.nan, math.nan
-    (a, of_a), (b, of_b) = convergence.mean_and_mcse(one), convergence.mean_and_mcse(other)
+    (a, of_a), (b, of_b) = convergence.mean_and_mcse(draws), convergence.mean_and_mcse(reference)
     return a - b, math.hypot(of_a, of_b)

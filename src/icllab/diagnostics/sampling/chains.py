@@ -111,7 +111,7 @@ def run_chains(
     adaptation = _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin))
 
     def step(number: Array, carry: Any) -> tuple[ChainState, _Adaptation, Recorded]:
-        states, adaptation, recorded = carry
+        states, adaptation, record = carry
         warming = number < warm_up
         size = step_size
         if acceptance is not None:
@@ -124,14 +124,14 @@ def run_chains(
             adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
         assert states.terms is not None
         distance = squared_distance(posterior, states.w)
-        recorded = recorded.with_draw(number - warm_up, states.terms, distance, chances, states.w)
-        return states, adaptation, recorded
+        record = record.with_draw(number - warm_up, states.terms, distance, chances, states.w)
+        return states, adaptation, record
 
     assert states.terms is not None
     empty = Recorded.empty(draws, states.terms, states.w if parameters else None)
-    states, adaptation, recorded = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
+    states, adaptation, record = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
     size = step_size if acceptance is None else jnp.exp(adaptation.log_mean) ** 2
-    return recorded.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
+    return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
 
 
 def noise_and_chances(states: ChainState, key: PRNGKeyArray) -> tuple[Array, Array]:

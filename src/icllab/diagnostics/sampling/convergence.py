@@ -34,8 +34,8 @@ def rhat(draws: Draws) -> float:
     Source: [Vehtari21].
     """
     halves = _split(draws)
-    folded = np.abs(halves - np.median(halves))
-    return max(_scale_reduction(_scores(halves)), _scale_reduction(_scores(folded)))
+    distances = np.abs(halves - np.median(halves))
+    return max(_scale_reduction(_scores(halves)), _scale_reduction(_scores(distances)))
 
 
 def effective_draws(draws: Draws) -> float:

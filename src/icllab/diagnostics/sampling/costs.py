@@ -37,9 +37,9 @@ def _of_equation(equation: Any) -> float:
         return equation.params.get("length", 1) * sum(inner)
     count = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
     if equation.primitive.name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
+        (axes, _), _ = equation.params["dimension_numbers"]
         shape = equation.invars[0].aval.shape
-        return 2.0 * count * math.prod(shape[axis] for axis in contracted)
+        return 2.0 * count * math.prod(shape[axis] for axis in axes)
     return float(count)
 
 

@@ -98,10 +98,10 @@ class Draws:
 
     def at_half_steps(self, key: PRNGKeyArray) -> "Draws":
         """Twice as many draws at half the step size, as two runs, so that the program is the same."""
-        one, two = jax.random.split(key)
+        first_key, later_key = jax.random.split(key)
         half = self.first_step / 2
-        first = self.again(one, first_step=half, warm_up=2 * self.sampler.steps[0])
-        later = self._run(first.chains.last, two, half, 0, 1.0)
+        first = self.again(first_key, first_step=half, warm_up=2 * self.sampler.steps[0])
+        later = self._run(first.chains.last, later_key, half, 0, 1.0)
         return replace(first, chains=first.chains.continued(later.chains))
 
     @property
@@ -168,13 +168,13 @@ def sample_chains(
     of every draw, which take as much memory as all losses times their number.
     """
     keys, gamma = jax.random.split(key, 7), local.localization
-    curved = local.posterior(nbeta, gamma, curved=True)
-    curvature = float(largest_curvature(curved, local.centre, keys[CURVATURE]))
+    smooth = local.posterior(nbeta, gamma, curved=True)
+    curvature = float(largest_curvature(smooth, local.centre, keys[CURVATURE]))
     starts = chain_starts(sampler, local, nbeta, keys[STARTS])
     step = sampler.step_size
     if step is None:
         # A step that is kept must do where the chains start too.
-        at_start = 0.0 if sampler.tested else float(largest_curvature(curved, starts[-1], keys[CURVATURE]))
+        at_start = 0.0 if sampler.tested else float(largest_curvature(smooth, starts[-1], keys[CURVATURE]))
         step = sampler.first_step / max(curvature, at_start, gamma)
     name, reason = chain_mode(sampler, local) if mode is None else mode
     target = sampler.target(local.posterior(nbeta, gamma), local.known)
@@ -217,7 +217,7 @@ def at_centre(observables: Any, local: LocalLoss) -> tuple[VectorLoss, np.ndarra
     Raises:
         InputError: They are no finite vector there.
     """
-    flat = VectorLoss(observables, local.loss.rest, None, local.loss.unravel)
+    flat = VectorLoss(observables, local.loss.static, None, local.loss.unravel)
     values = jnp.asarray(flat(local.centre))
     if values.ndim != 1 or not bool(jnp.isfinite(values).all()):
         raise expected("observables", "finite numbers at the point given", np.asarray(values).tolist())

@@ -90,7 +90,7 @@ class LocalLoss:
 
     def tree(self, w: Vector) -> Any:
         """The tree of parameters at a vector."""
-        return eqx.combine(self.loss.unravel(w), self.loss.rest)
+        return eqx.combine(self.loss.unravel(w), self.loss.static)
 
     def posterior(self, nbeta: float, gamma: float, *, curved: bool = False) -> Posterior:
         """The target of a sampler; ``curved``: the posterior whose curvature is computed."""

@@ -78,9 +78,9 @@ def steepest(
 
     def step(_: Any, state: tuple[Vector, Array]) -> tuple[Vector, Array]:
         v, _norm = state
-        found = times(v)
-        norm = jnp.linalg.norm(found)
-        return found / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny), norm
+        image = times(v)
+        norm = jnp.linalg.norm(image)
+        return image / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny), norm
 
     # Not of signs, which are orthogonal to symmetric directions far too often.
     start = jax.random.uniform(key, posterior.at.shape, posterior.at.dtype, -1, 1)
@@ -100,16 +100,18 @@ def hamiltonian(
         at = ChainState(w, *evaluate(w))
         return at, momentum - size / 2 * at.slope
 
-    proposed, momentum = jax.lax.fori_loop(0, length, leap, (states, noise))
+    proposals, momentum = jax.lax.fori_loop(0, length, leap, (states, noise))
     energy = jax.vmap(posterior.potential)
     before = energy(states.loss, states.w) + jnp.sum(noise**2, axis=1) / 2
-    after = energy(proposed.loss, proposed.w) + jnp.sum(momentum**2, axis=1) / 2
+    after = energy(proposals.loss, proposals.w) + jnp.sum(momentum**2, axis=1) / 2
     gain = before - after
     # What is not finite has run away, and is not accepted.
-    accepted = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
-    taken = chance < accepted
-    kept = jax.tree.map(lambda a, b: jnp.where(taken.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), proposed, states)
-    return kept, accepted
+    chances = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
+    accept = chance < chances
+    after_test = jax.tree.map(
+        lambda a, b: jnp.where(accept.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), proposals, states
+    )
+    return after_test, chances
 
 
 def langevin(
@@ -117,9 +119,9 @@ def langevin(
 ) -> tuple[ChainState, Array]:
     """One step of the dynamics, and the chance that a Metropolis test would have taken it."""
     w = states.w - size / 2 * states.slope + jnp.sqrt(size) * noise
-    found = ChainState(w, *evaluate(w))
+    proposal = ChainState(w, *evaluate(w))
     energy = jax.vmap(posterior.potential)
-    back = states.w - w + size / 2 * found.slope
-    gain = energy(states.loss, states.w) - energy(found.loss, w)
+    back = states.w - w + size / 2 * proposal.slope
+    gain = energy(states.loss, states.w) - energy(proposal.loss, w)
     gain = gain + jnp.sum(noise**2, axis=1) / 2 - jnp.sum(back**2, axis=1) / (2 * size)
-    return found, jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
+    return proposal, jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)

@@ -26,7 +26,7 @@ class VectorLoss(eqx.Module):
     """A loss as a function of one vector: what of the parameters is not floating-point stays as it is."""
 
     loss: Any  # of the parameters, and of samples if there are data
-    rest: Any  # of the parameters, what is no floating-point array
+    static: Any  # of the parameters, what is no floating-point array
     data: Any  # a tree of arrays with a leading axis of samples, or None
     unravel: Any = eqx.field(static=True)
 
@@ -40,11 +40,11 @@ class VectorLoss(eqx.Module):
 
     def of_each(self, w: Any, samples: Any) -> Any:
         """The terms of every sample alone, [sample, term]."""
-        alone = jax.tree.map(lambda leaf: leaf[:, None], samples)
-        return jax.vmap(lambda sample: jnp.atleast_1d(self.of(w, sample)))(alone)
+        single = jax.tree.map(lambda leaf: leaf[:, None], samples)
+        return jax.vmap(lambda sample: jnp.atleast_1d(self.of(w, sample)))(single)
 
     def _parameters(self, w: Any) -> Any:
-        return eqx.combine(self.unravel(w), self.rest)
+        return eqx.combine(self.unravel(w), self.static)
 
 
 def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
@@ -53,14 +53,14 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
     Raises:
         InputError: There are no floating-point parameters, or of several types.
     """
-    params, rest = eqx.partition(jax.tree.map(_strong, at), eqx.is_inexact_array)
+    params, static = eqx.partition(jax.tree.map(_strong, at), eqx.is_inexact_array)
     types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})
     if len(types) != 1:
         came = types or sorted({_kind(leaf) for leaf in jax.tree.leaves(at)}) or at
         hint = "" if types else "jnp.asarray(..., float) makes an array of numbers"
         raise expected("at", "a tree of arrays of one floating-point type", came, hint)
     centre, unravel = ravel_pytree(params)
-    return VectorLoss(loss, rest, data, unravel), centre
+    return VectorLoss(loss, static, data, unravel), centre
 
 
 def _strong(leaf: Any) -> Any:
@@ -149,12 +149,12 @@ def at_point(loss: VectorLoss, w: Vector, *, batch: int = BLOCK) -> AtPoint:
         terms, slope = _alone(loss, w)
         return AtPoint(terms[None], slope)
     count = sample_count(loss.data)
-    grouped, whole = _groups(loss.data, batch)
-    terms, slope, _ = _over_groups(loss, w, grouped)
+    groups, whole = _groups(loss.data, batch)
+    terms, slope, _ = _over_groups(loss, w, groups)
     if whole < count:
         left = jax.tree.map(lambda leaf: leaf[None, whole:], loss.data)
-        more, last, _ = _over_groups(loss, w, left)
-        terms = jnp.concatenate([terms, more])
+        last_terms, last, _ = _over_groups(loss, w, left)
+        terms = jnp.concatenate([terms, last_terms])
         slope = slope * (whole / count) + last * (1 - whole / count)
     return AtPoint(terms, slope)
 
@@ -190,21 +190,21 @@ def require_mean(loss: VectorLoss, w: Vector) -> None:
         raise expected("loss", "a scalar, or a vector of terms whose sum it is", shape)
     if loss.data is None:
         return
-    few = rows_of(loss.data, slice(0, FEW))
-    alone = _shape(loss.of, w, rows_of(loss.data, slice(0, 1)))
-    if shape != alone:
+    head = rows_of(loss.data, slice(0, FEW))
+    single = _shape(loss.of, w, rows_of(loss.data, slice(0, 1)))
+    if shape != single:
         hint = "return the mean over samples"
-        raise expected("loss", "the same shape of all samples as of one", [shape, alone], hint)
+        raise expected("loss", "the same shape of all samples as of one", [shape, single], hint)
     # Not at the point alone: there a loss may be zero, as is its sum.
-    there = np.asarray(w)
-    beside = there + 0.01 * (1 + np.abs(there)) * np.cos(np.arange(w.size))
-    for place in (beside, there):
-        whole, each = (np.asarray(found, np.float64) for found in _both(loss, jnp.asarray(place, w.dtype), few))
-        if not np.isfinite([*whole, *each.ravel()]).all():
+    point = np.asarray(w)
+    beside = point + 0.01 * (1 + np.abs(point)) * np.cos(np.arange(w.size))
+    for place in (beside, point):
+        whole, by_sample = (np.asarray(values, np.float64) for values in _both(loss, jnp.asarray(place, w.dtype), head))
+        if not np.isfinite([*whole, *by_sample.ravel()]).all():
             continue
-        if np.abs(whole - each.mean(0)).max() > 0.01 * np.abs(each).mean(0).max():
-            wanted = f"the mean over samples, {each.mean(0).sum():.4g} of {len(each)} of them"
-            raise expected("loss", wanted, float(whole.sum()), "a sum is to be divided by the number of samples")
+        if np.abs(whole - by_sample.mean(0)).max() > 0.01 * np.abs(by_sample).mean(0).max():
+            requirement = f"the mean over samples, {by_sample.mean(0).sum():.4g} of {len(by_sample)} of them"
+            raise expected("loss", requirement, float(whole.sum()), "a sum is to be divided by the number of samples")
 
 
 def _shape(loss: Any, *arguments: Any) -> tuple[int, ...] | None:
@@ -222,8 +222,8 @@ def gradient_seconds(loss: VectorLoss, w: Vector, *, batch: int) -> float:
     """Nominal seconds of the loss of all the data with its gradient: counted, and not timed."""
     if loss.data is None:
         return nominal_seconds(_alone, loss, w)
-    grouped, whole = _groups(loss.data, batch)
-    return sample_count(loss.data) / whole * nominal_seconds(_over_groups, loss, w, grouped)
+    groups, whole = _groups(loss.data, batch)
+    return sample_count(loss.data) / whole * nominal_seconds(_over_groups, loss, w, groups)
 
 
 def _groups(data: Any, batch: int) -> tuple[Any, int]:
@@ -245,14 +245,14 @@ def _over_groups(loss: VectorLoss, w: Vector, groups: Any) -> tuple[Array, Array
     """The terms of every sample, and the mean of the gradients of the groups and of their squared lengths."""
 
     def total(w: Vector, samples: Any) -> tuple[Array, Array]:
-        each = loss.of_each(w, samples)
-        return jnp.sum(jnp.mean(each, axis=0)), each
+        by_sample = loss.of_each(w, samples)
+        return jnp.sum(jnp.mean(by_sample, axis=0)), by_sample
 
     def group(sums: tuple[Array, Array], samples: Any) -> tuple[tuple[Array, Array], Array]:
-        slope, each = jax.grad(total, has_aux=True)(w, samples)
-        return (sums[0] + slope, sums[1] + jnp.sum(slope**2)), each
+        slope, by_sample = jax.grad(total, has_aux=True)(w, samples)
+        return (sums[0] + slope, sums[1] + jnp.sum(slope**2)), by_sample
 
     start = (jnp.zeros_like(w), jnp.zeros((), w.dtype))
-    (slope, square), each = jax.lax.scan(group, start, groups)
-    count = len(each)
-    return each.reshape(-1, each.shape[-1]), slope / count, square / count
+    (slope, square), by_sample = jax.lax.scan(group, start, groups)
+    count = len(by_sample)
+    return by_sample.reshape(-1, by_sample.shape[-1]), slope / count, square / count

@@ -41,18 +41,18 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
     gap, gap_error = value["start_gap"], value["start_gap_error"]
-    drift, halved = value["drift"], value.get("halved_gap", 0.0)
-    each, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
-    lost = int(np.isnan(each).sum())
-    negative = int(np.sum(each < -2 * errors))
+    drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
+    by_chain, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
+    infinite = int(np.isnan(by_chain).sum())
+    negative = int(np.sum(by_chain < -2 * errors))
     beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
-    noise, pulled = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
+    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
     # The loss of one batch is noise: only means of it are lower than another.
     in_batches = "batch" in dataset.attrs
     lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
     share = value.get("localization_share", 0.0)
-    found = {
-        f"{lost} chains ran to infinity and are left out: take a smaller step": lost > 0,
+    faults = {
+        f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
         no_minimum(lower): lower > max(1.0, estimate / 2),
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
@@ -64,36 +64,38 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
         f"few effective draws, {value['ess']:.0f}: four hundred are asked for": not value["ess"] >= 400,
         f"the loss still drifts, by {drift:+.2g} from the first third to the last": abs(drift)
         > max(ERRORS * value["drift_error"], 0.02 * abs(estimate)),
-        f"the step is too large: at half of it the estimate changes by {halved:+.2g}": abs(halved) > beyond,
-        f"the localization decides: from a quarter of it to four times the estimate falls by {pulled:.2g}": abs(pulled)
+        f"the step is too large: at half of it the estimate changes by {half_gap:+.2g}": abs(half_gap) > beyond,
+        f"the localization decides: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(
+            pull_gap
+        )
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),
     }
-    return [sentence for sentence, wrong in found.items() if wrong]
+    return [sentence for sentence, wrong in faults.items() if wrong]
 
 
-def annealing_warnings(found: xr.Dataset, sampler: "SMC") -> list[str]:
+def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:
     """What is wrong with the result of ``free_energy``, in sentences."""
-    gap, gap_error = (float(found[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
-    rungs = found.isel(rung=slice(1, None))
+    gap, gap_error = (float(dataset[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
+    rungs = dataset.isel(rung=slice(1, None))
     count = rungs.sizes["rung"]
     stuck = int((rungs["correlation"] > sampler.forgotten).sum())
     worst = float(rungs["correlation"].max())
-    refused = int((rungs["acceptance"] < REFUSED).sum())
-    spread = mean_and_error(found["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
-    apart = float((spread / found["weight_error"].values).max())
-    most = math.sqrt(MEMORY * chi_squared.isf(RARELY, sampler.repeats - 1) / (sampler.repeats - 1))
-    few = int(found["ancestors"].min())
-    seen = {
+    rejections = int((rungs["acceptance"] < REFUSED).sum())
+    spread = mean_and_error(dataset["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
+    ratio = float((spread / dataset["weight_error"].values).max())
+    bound = math.sqrt(MEMORY * chi_squared.isf(RARELY, sampler.repeats - 1) / (sampler.repeats - 1))
+    ancestors = int(dataset["ancestors"].min())
+    faults = {
         f"at {stuck} of {count} temperatures the moves leave losses as they were, with a correlation of up to "
         f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
-        f"at {refused} of {count} temperatures most of the moves are refused": refused > max(1, 0.05 * count),
+        f"at {rejections} of {count} temperatures most of the moves are refused": rejections > max(1, 0.05 * count),
         f"the two routes differ by {gap:+.2g}: take more particles": abs(gap)
         > max(errors_of_few(sampler.repeats) * gap_error, 0.02),
-        f"populations differ {apart:.2g} times as much as their weights explain: a part of it may be lost": apart
-        > most,
-        f"all of a population descends from {few} particles: take more": few < 5,
+        f"populations differ {ratio:.2g} times as much as their weights explain: a part of it may be lost": ratio
+        > bound,
+        f"all of a population descends from {ancestors} particles: take more": ancestors < 5,
     }
-    return [sentence for sentence, wrong in seen.items() if wrong]
+    return [sentence for sentence, wrong in faults.items() if wrong]

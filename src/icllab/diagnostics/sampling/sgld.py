@@ -154,15 +154,15 @@ def _sample_batches(
         return over_chains(lambda w, key: move(w, jax.random.fold_in(key, number)), mode)(w, keys)
 
     def turn(number: Array, carry: tuple[Array, Recorded]) -> tuple[Array, Recorded]:
-        w, recorded = carry
+        w, record = carry
         after, terms = move_all(step, w, number)
         distance, zero = squared_distance(posterior, w), jnp.zeros(count, w.dtype)
-        return after, recorded.with_draw(number - warm_up, terms, distance, zero, w)
+        return after, record.with_draw(number - warm_up, terms, distance, zero, w)
 
     terms = jnp.zeros((count, batches.baseline.shape[1]), starts.dtype)
     empty = Recorded.empty(draws, terms, starts if parameters else None)
     last = warm_up + draws
-    w, recorded = jax.lax.fori_loop(0, last, turn, (starts, empty))
+    w, record = jax.lax.fori_loop(0, last, turn, (starts, empty))
     _, chances = jax.lax.scan(lambda w, i: move_all(probe, w, i), w, last + jnp.arange(PROBES))
-    chains = recorded.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
+    chains = record.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
     return chains._replace(acceptance=jnp.mean(chances, axis=0))

@@ -43,7 +43,7 @@ class Rung(NamedTuple):
     mean: np.ndarray  # of the loss
     variance: np.ndarray
     least: float  # loss of all
-    observed: np.ndarray  # mean of the observables, [repeat, observable]
+    observables: np.ndarray  # mean of the observables, [repeat, observable]
     moves: Moves
 
 
@@ -167,8 +167,8 @@ class SMC(Sampler):
         POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
         scale = jnp.full_like(centre, localization**-0.5)
-        whitened = Whitened(loss, region, centre, scale, flat.unravel, flat.rest)
-        populations = self.path(whitened, stops=stops, key=key, observe=observe)
+        target = Whitened(loss, region, centre, scale, flat.unravel, flat.static)
+        populations = self.path(target, stops=stops, key=key, observe=observe)
         return replace(populations, localization=float(localization))
 
     def path(
@@ -323,11 +323,11 @@ def _correlation(before: np.ndarray, now: np.ndarray) -> float:
 def _measure(
     loss: Whitened, observe: Any, z: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    observed = np.zeros((len(values), 0))
+    means = np.zeros((len(values), 0))
     if observe is not None:
         numbers = np.asarray(_observed(loss, observe, jnp.asarray(z)), np.float64)
-        observed = numbers.reshape(*values.shape, -1).mean(axis=1)
-    return values.mean(axis=1), values.var(axis=1, ddof=1), float(values.min()), observed
+        means = numbers.reshape(*values.shape, -1).mean(axis=1)
+    return values.mean(axis=1), values.var(axis=1, ddof=1), float(values.min()), means
 
 
 @eqx.filter_jit

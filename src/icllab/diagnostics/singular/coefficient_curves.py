@@ -22,7 +22,7 @@ def inverse_temperatures(n: float | None, nbeta: Any) -> tuple[list[float], bool
     """
     if nbeta is None:
         return ([n / math.log(n)], False) if n is not None else (list(ENDLESS), True)
-    values = [float(one) for one in np.atleast_1d(np.asarray(nbeta, np.float64))]
+    values = [float(value) for value in np.atleast_1d(np.asarray(nbeta, np.float64))]
     for value in values:
         if not (value > 0 and math.isfinite(value)):
             raise expected("nbeta", "a finite number > 0", value)
@@ -33,21 +33,21 @@ def inverse_temperatures(n: float | None, nbeta: Any) -> tuple[list[float], bool
     return values, True
 
 
-def stacked(found: list[xr.Dataset], name: str, values: Iterable[Any]) -> xr.Dataset:
+def stacked(rows: list[xr.Dataset], name: str, values: Iterable[Any]) -> xr.Dataset:
     """Datasets along a new dimension. What their attributes do not share is a variable; warnings say whose they are."""
     labels = list(values)
-    names = sorted({key for one in found for key in one.attrs} - {"warnings", name})
-    shared = [key for key in names if all(key in one.attrs and one.attrs[key] == found[0].attrs[key] for one in found)]
-    attributes = {key: found[0].attrs[key] for key in shared}
-    parts, said = [], []
-    for label, one in zip(labels, found, strict=True):
-        own = {key: one.attrs[key] for key in names if key not in shared and key in one.attrs}
-        parts.append(one.assign(own).drop_attrs())
-        written = f"{label:g}" if isinstance(label, float | int) else label
-        said += [f"{name} {written}: {sentence}" for sentence in one.attrs.get("warnings", [])]
+    names = sorted({key for row in rows for key in row.attrs} - {"warnings", name})
+    common = [key for key in names if all(key in row.attrs and row.attrs[key] == rows[0].attrs[key] for row in rows)]
+    attributes = {key: rows[0].attrs[key] for key in common}
+    parts, sentences = [], []
+    for label, row in zip(labels, rows, strict=True):
+        distinct = {key: row.attrs[key] for key in names if key not in common and key in row.attrs}
+        parts.append(row.assign(distinct).drop_attrs())
+        text = f"{label:g}" if isinstance(label, float | int) else label
+        sentences += [f"{name} {text}: {sentence}" for sentence in row.attrs.get("warnings", [])]
     along = xr.Variable(name, labels) if None in labels else xr.IndexVariable(name, labels)
     whole = xr.concat(parts, dim=along, data_vars="all", coords="minimal", compat="override", join="exact")
-    return whole.assign_attrs(**attributes, warnings=said)
+    return whole.assign_attrs(**attributes, warnings=sentences)
 
 
 def sample_size(nbeta: Any) -> Any:
@@ -79,10 +79,10 @@ def with_growth(curve: xr.Dataset) -> xr.Dataset:
     estimate, mcse = curve["estimate"].values, curve["mcse"].values
     growth, error = np.full(len(size), math.nan), np.full(len(size), math.nan)
     for i, row in enumerate(slopes):
-        needed = row != 0
-        needed[i] = True
-        weights = row[needed] * size[needed]
-        if np.isfinite(estimate[needed]).all():
-            growth[i] = weights @ estimate[needed]
-            error[i] = np.sqrt(weights**2 @ mcse[needed] ** 2)
+        used = row != 0
+        used[i] = True
+        weights = row[used] * size[used]
+        if np.isfinite(estimate[used]).all():
+            growth[i] = weights @ estimate[used]
+            error[i] = np.sqrt(weights**2 @ mcse[used] ** 2)
     return curve.assign(growth_estimate=("nbeta", growth), growth_error=("nbeta", error))

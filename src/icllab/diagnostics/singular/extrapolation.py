@@ -71,21 +71,21 @@ def extrapolated(
     repeats, intervals = slopes.shape
     polynomials = np.polynomial.legendre.legvander(np.linspace(-1, 1, intervals), SHAPES - 1)
     projection = np.linalg.pinv(polynomials)
-    found = slopes @ projection.T
-    mean = found.mean(0)
-    scatter = (found - mean).T @ (found - mean)
+    projections = slopes @ projection.T
+    mean = projections.mean(0)
+    scatter = (projections - mean).T @ (projections - mean)
     scatter += repeats * (repeats - 1) * (COARSENESS * mean[0]) ** 2 * np.eye(SHAPES)
     last = np.polynomial.legendre.legvander(np.array([1 + 1 / (intervals - 1)]), SHAPES - 1)[0]
     level, level_error = last @ mean, math.sqrt(last @ scatter @ last / (repeats * (repeats - 1)))
 
     areas, ends, factors, weights = _curves(log_t - log_t[0], min(MOST, max(parameters, 1)))
     inverse = np.linalg.inv(scatter)
-    apart = mean + areas @ projection.T  # from a curve of lambda = 0
-    one = projection @ np.ones(intervals)
+    offsets = mean + areas @ projection.T  # from a curve of lambda = 0
+    constant = projection @ np.ones(intervals)
     reach = REACH * level_error + np.abs(ends).max()
     values = np.linspace(level - reach, level + reach, GRID)
-    squares = (apart @ inverse * apart).sum(1)[:, None] - 2 * (apart @ inverse @ one)[:, None] * values
-    squares = squares + one @ inverse @ one * values**2
+    squares = (offsets @ inverse * offsets).sum(1)[:, None] - 2 * (offsets @ inverse @ constant)[:, None] * values
+    squares = squares + constant @ inverse @ constant * values**2
     posterior = weights[:, None] * (1 + repeats * squares) ** (-repeats / 2)
     posterior /= posterior.sum()
     of_value, of_curve = posterior.sum(0), posterior.sum(1)
@@ -110,12 +110,12 @@ def extrapolated(
     )
 
 
-def _curves(x: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _curves(x: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of every U its mean slopes between the points, the slope at the last, m - 1, and its weight beforehand."""
     width, z = np.diff(x), PLACES[:, None]
-    several = range(1, most)
-    shares = 0.5 ** np.arange(len(several))
-    shares = shares / shares.sum() if len(several) else shares
+    factor_range = range(1, limit)
+    shares = 0.5 ** np.arange(len(factor_range))
+    shares = shares / shares.sum() if len(factor_range) else shares
     slopes, ends, factors, weights = [np.zeros((1, len(width)))], [np.zeros(1)], [0], [KINDS[0]]
 
     def take(values: np.ndarray, end: np.ndarray, factor: int, weight: float) -> None:
@@ -124,7 +124,7 @@ def _curves(x: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         factors.extend([factor] * len(values))
         weights.extend([weight / len(values)] * len(values))
 
-    for a, share in zip(several, shares, strict=True):
+    for a, share in zip(factor_range, shares, strict=True):
         take(a * np.log(x + z), a / (x[-1] + PLACES), a, share * KINDS[1])
         for d in DISTANCES:
             end = a * d / np.expm1(d * (x[-1] + PLACES))

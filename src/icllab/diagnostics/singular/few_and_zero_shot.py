@@ -127,9 +127,9 @@ def context_coefficients(
         rows.append(_fitted(slope, tuple(int(m) for m in zero_shot.multiplicities)))
     dataset = xr.concat(rows, xr.Variable("side", list(SIDES)))
     half, bound = flat.size / 2, errors_of_few(sampler.repeats)
-    few, zero, pushed = (_allowed(row) for row in rows)
-    signs = {_sign(b - a, np.hypot(p, q), bound) for a, p in few for b, q in zero}
-    densities = {_sign(half - a, p, bound) for a, p in pushed}
+    of_few, of_zero, of_distance = (_allowed(row) for row in rows)
+    signs = {_sign(b - a, np.hypot(p, q), bound) for a, p in of_few for b, q in of_zero}
+    densities = {_sign(half - a, p, bound) for a, p in of_distance}
     value, error, baseline = (np.asarray(dataset[name]) for name in ("estimate", "estimate_error", "baseline"))
     numbers = {"difference": value[1] - value[0], "difference_error": float(np.hypot(error[0], error[1]))}
     numbers |= {"density_exponent": value[2] - half, "density_exponent_error": error[2]}
@@ -151,8 +151,8 @@ def _sign(difference: float, error: float, bound: float) -> int:
 
 def _allowed(row: xr.Dataset) -> list[tuple[float, float]]:
     """Slopes with their errors, of every multiplicity that is allowed."""
-    allowed = row.isel(candidate_multiplicity=row["allowed"].values)
-    return list(zip(allowed["slope"].values.tolist(), allowed["slope_error"].values.tolist(), strict=True))
+    admissible = row.isel(candidate_multiplicity=row["allowed"].values)
+    return list(zip(admissible["slope"].values.tolist(), admissible["slope_error"].values.tolist(), strict=True))
 
 
 def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
@@ -180,8 +180,8 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
         rows.append((value, error, abs(change), of_change))
     value, error, change, of_change = np.array(rows, float).T
     best = int(np.argmin(change))
-    allowed = change <= errors_of_few(repeats) * of_change
-    allowed[best] = True
+    admissible = change <= errors_of_few(repeats) * of_change
+    admissible[best] = True
     means = energies["repeat_mean_loss"].transpose("nbeta", "repeat").values
     mean, mean_error = mean_and_error(t[:, None] * (means - baseline))
     return xr.Dataset(
@@ -192,7 +192,7 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
             "baseline": baseline,
             "slope": ("candidate_multiplicity", value),
             "slope_error": ("candidate_multiplicity", error),
-            "allowed": ("candidate_multiplicity", allowed),
+            "allowed": ("candidate_multiplicity", admissible),
             "mean_estimate": ("nbeta", mean),
             "mean_estimate_error": ("nbeta", mean_error),
         },

@@ -195,7 +195,7 @@ def _dataset(populations: Populations) -> xr.Dataset:
     rungs, stops = populations.rungs, populations.stops
     t = np.array([rung.temperature for rung in rungs])
     columns = {name: np.stack([getattr(r, name) for r in rungs]) for name in ("increment", "share", "mean", "variance")}
-    observed = np.stack([rung.observed for rung in rungs])
+    observable_means = np.stack([rung.observables for rung in rungs])
     outside = -np.log(populations.prior_mass)
     energies = np.cumsum(columns["increment"], axis=0) + outside
     areas = np.zeros_like(energies)
@@ -212,8 +212,8 @@ def _dataset(populations: Populations) -> xr.Dataset:
         "mean_loss": mean_and_error(columns["mean"][at]),
         "loss_variance": mean_and_error(columns["variance"][at]),
     }
-    if observed.shape[-1]:
-        values["observed"] = mean_and_error(observed[at].swapaxes(1, 2))
+    if observable_means.shape[-1]:
+        values["observed"] = mean_and_error(observable_means[at].swapaxes(1, 2))
     rows: dict[str, Any] = {}
     for name, pair in values.items():
         for end, numbers in zip(("", "_error"), pair, strict=True):

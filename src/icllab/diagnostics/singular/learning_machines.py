@@ -79,8 +79,8 @@ class LearningMachine(eqx.Module):
         if declared(model, "positions") != "every" or not declared(model, "traceable"):
             raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
         data = sample_prompts(task, key=key, prompts=windows)
-        one = jax.tree.map(lambda leaf: leaf[0], data)
-        return cls(model, task, data, counts_of(one.positions, counts))
+        prompt = jax.tree.map(lambda leaf: leaf[0], data)
+        return cls(model, task, data, counts_of(prompt.positions, counts))
 
     @property
     def size(self) -> int:
@@ -94,10 +94,10 @@ class LearningMachine(eqx.Module):
 
     def losses(self) -> xr.Dataset:
         """``loss`` over ``position`` with its ``standard_error`` over windows, ``loss_sum`` and ``loss_mean``."""
-        found = answers_to(EveryPosition(), self.model, self.task, self.windows)
-        total = found @ self.often
+        losses = answers_to(EveryPosition(), self.model, self.task, self.windows)
+        total = losses @ self.often
         numbers = means_and_errors({"loss_sum": total, "loss_mean": total / self.often.sum()})
-        loss, error = mean_over_prompts(found)
+        loss, error = mean_over_prompts(losses)
         return xr.Dataset(
             {name: float(number) for name, number in numbers.items()}
             | {"loss": ("position", loss), "standard_error": ("position", error)},
@@ -140,20 +140,24 @@ class LearningMachine(eqx.Module):
         if len(often) < 2:
             raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
         if not isinstance(how.get("sampler", "auto"), ChainSampler | str):
-            wanted = "one that draws chains, which have terms"
-            raise expected("sampler", wanted, how["sampler"], "HMC() is the usual one")
-        asked = None if gains is None else self._among(gains)
+            requirement = "one that draws chains, which have terms"
+            raise expected("sampler", requirement, how["sampler"], "HMC() is the usual one")
+        selection = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
-        found = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        estimate = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
         names = {"term_estimate": "contribution", "term_mcse": "contribution_mcse"}
         names |= {f"term_covariance{end}": f"contribution_covariance{end}" for end in ("", "_mcse")}
-        found = found.rename({"term": "position", "other_term": "other_position"} | names).drop_vars("term_baseline")
+        estimate = estimate.rename({"term": "position", "other_term": "other_position"} | names).drop_vars(
+            "term_baseline"
+        )
         places = np.arange(len(often))
-        found = found.assign_coords(position=places, other_position=places)
-        found = found.assign(length_samples=("position", self.size * self.often), loss=self.losses()["loss"])
-        if asked is None or asked:
-            found = found.assign(step_gain=self._gains_at(found, self.size / n, asked).reindex(position=places))
-        return found.assign_attrs(count=count)
+        estimate = estimate.assign_coords(position=places, other_position=places)
+        estimate = estimate.assign(length_samples=("position", self.size * self.often), loss=self.losses()["loss"])
+        if selection is None or selection:
+            estimate = estimate.assign(
+                step_gain=self._gains_at(estimate, self.size / n, selection).reindex(position=places)
+            )
+        return estimate.assign_attrs(count=count)
 
     def coefficient_of(self, position: int, *, key: PRNGKeyArray, **how: Any) -> xr.Dataset:
         r"""The learning coefficient of the machine of one length, whose n is :math:`n_l`.
@@ -174,19 +178,19 @@ class LearningMachine(eqx.Module):
         """
         if not (_is_place(position, len(self.often)) and self.often[position] > 0):
             raise expected("position", f"a length that counts, from 0 to {len(self.often) - 1}", position)
-        only = np.zeros_like(self.often)
-        only[position] = 1.0
+        mask = np.zeros_like(self.often)
+        mask[position] = 1.0
         n = self.size * float(self.often[position])
-        parameters, loss = self._split(only, whole=True)
-        found = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
-        alone = eqx.tree_at(lambda machine: machine.often, self, only)
-        gain = alone._gains_at(found, 1.0, [position]).isel(position=0, drop=True)
-        said = list(found.attrs["warnings"])
-        for beta, one in zip(np.atleast_1d(_inverse_temperatures(found)), np.atleast_1d(gain), strict=True):
-            if one > WORTH:
-                sentence = f"the point does not minimise the loss at position {position}: a step would gain {one:.2g}"
-                said.append(f"nbeta {beta:g}: {sentence}" if gain.ndim else sentence)
-        return found.assign(step_gain=gain).assign_attrs(warnings=said, position=position)
+        parameters, loss = self._split(mask, whole=True)
+        estimate = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        machine = eqx.tree_at(lambda machine: machine.often, self, mask)
+        gain = machine._gains_at(estimate, 1.0, [position]).isel(position=0, drop=True)
+        sentences = list(estimate.attrs["warnings"])
+        for beta, value in zip(np.atleast_1d(_inverse_temperatures(estimate)), np.atleast_1d(gain), strict=True):
+            if value > WORTH:
+                sentence = f"the point does not minimise the loss at position {position}: a step would gain {value:.2g}"
+                sentences.append(f"nbeta {beta:g}: {sentence}" if gain.ndim else sentence)
+        return estimate.assign(step_gain=gain).assign_attrs(warnings=sentences, position=position)
 
     def gains(
         self, *, nbeta: float, localization: float = 0.0, positions: Sequence[int] | None = None, block: int = 256
@@ -209,13 +213,13 @@ class LearningMachine(eqx.Module):
         Raises:
             InputError: A position is not among those of a window.
         """
-        asked = list(range(len(self.often))) if positions is None else self._among(positions)
+        selection = list(range(len(self.often))) if positions is None else self._among(positions)
         require_integer("block", block)
         parameters, loss = self._split(self.often)
         blocks = [jax.tree.map(lambda leaf, i=i: leaf[i : i + block], self.windows) for i in range(0, self.size, block)]
         shares = np.array([len(jax.tree.leaves(part)[0]) for part in blocks]) / self.size
-        found = []
-        for position in asked:
+        estimate = []
+        for position in selection:
             at = jnp.asarray(position)
 
             def mean(function: Any, at: Array = at, **more: Any) -> Any:
@@ -229,8 +233,8 @@ class LearningMachine(eqx.Module):
             square = sum(float(np.sum(np.asarray(g, np.float64) ** 2)) for g in jax.tree.leaves(gradient))
             bend = float(mean(_curvature, direction=like))
             stiff = nbeta * bend / square + localization if square > 0 else 1.0
-            found.append(nbeta**2 * square / (2 * stiff) if stiff > 0 else np.inf)
-        return xr.DataArray(found, dims="position", coords={"position": asked}, name="step_gain")
+            estimate.append(nbeta**2 * square / (2 * stiff) if stiff > 0 else np.inf)
+        return xr.DataArray(estimate, dims="position", coords={"position": selection}, name="step_gain")
 
     def _among(self, positions: Sequence[int]) -> list[int]:
         """Each once; JAX would answer for the last position where one is too large."""
@@ -239,30 +243,30 @@ class LearningMachine(eqx.Module):
                 raise expected("positions", f"integers from 0 to {len(self.often) - 1}", position)
         return list(dict.fromkeys(int(position) for position in positions))
 
-    def _gains_at(self, found: xr.Dataset, share: float, positions: Sequence[int] | None) -> xr.DataArray:
+    def _gains_at(self, estimate: xr.Dataset, share: float, positions: Sequence[int] | None) -> xr.DataArray:
         """At the localization and at every temperature of an estimate; ``share``: windows of one sample."""
-        gamma, values = found.attrs["localization"], _inverse_temperatures(found)
+        gamma, values = estimate.attrs["localization"], _inverse_temperatures(estimate)
         rows = [self.gains(nbeta=beta * share, localization=gamma, positions=positions) for beta in values.flat]
-        return xr.concat(rows, dim=found["nbeta"]) if values.ndim else rows[0]
+        return xr.concat(rows, dim=estimate["nbeta"]) if values.ndim else rows[0]
 
     def _split(self, often: np.ndarray, *, whole: bool = False) -> tuple[Any, "_Terms"]:
-        parameters, rest = eqx.partition(self.model, eqx.is_inexact_array)
+        parameters, static = eqx.partition(self.model, eqx.is_inexact_array)
         leaves = jax.tree.leaves(parameters)
         if not leaves:
             raise expected("model", "a predictor with floating-point arrays", type(self.model).__name__)
-        return parameters, _Terms(rest, self.task, jnp.asarray(often, leaves[0].dtype), whole)
+        return parameters, _Terms(static, self.task, jnp.asarray(often, leaves[0].dtype), whole)
 
 
 class _Terms(eqx.Module):
     """The losses of all lengths as terms, or their sum, for a sampler: the mean over windows."""
 
-    rest: Any
+    static: Any
     task: AbstractTask
     often: Float[Array, " position"]
     whole: bool = eqx.field(static=True)
 
     def __call__(self, parameters: Any, windows: Any) -> Float[Array, "*position"]:
-        model = eqx.combine(parameters, self.rest)
+        model = eqx.combine(parameters, self.static)
         losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
         terms = self.often * jnp.mean(losses, axis=0)
         return jnp.sum(terms) if self.whole else terms
@@ -272,9 +276,9 @@ def _is_place(position: object, count: int) -> bool:
     return isinstance(position, Integral) and not isinstance(position, bool) and 0 <= int(position) < count
 
 
-def _inverse_temperatures(found: xr.Dataset) -> np.ndarray:
+def _inverse_temperatures(estimate: xr.Dataset) -> np.ndarray:
     """One, or all of a curve."""
-    return np.asarray(found["nbeta"].values if "nbeta" in found.dims else found.attrs["nbeta"], np.float64)
+    return np.asarray(estimate["nbeta"].values if "nbeta" in estimate.dims else estimate.attrs["nbeta"], np.float64)
 
 
 @eqx.filter_jit
@@ -287,6 +291,6 @@ def _curvature(loss: _Terms, parameters: Any, windows: Any, at: Array, *, direct
     def slope(p: Any) -> Any:
         return jax.grad(lambda q: loss(q, windows)[at])(p)
 
-    turned = jax.jvp(slope, (parameters,), (direction,))[1]
-    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(direction), jax.tree.leaves(turned), strict=True)]
+    product = jax.jvp(slope, (parameters,), (direction,))[1]
+    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(direction), jax.tree.leaves(product), strict=True)]
     return jnp.sum(jnp.stack(parts))

@@ -56,17 +56,19 @@ def divergences(
         raise expected(
             "truth", "the name of a predictor that knows the distribution, since the task has no entropies", truth
         )
-    found = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
-    often = counts_of(found.sizes["position"], counts)
-    times = float(often.sum())
+    losses = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
+    times_counted = counts_of(losses.sizes["position"], counts)
+    times = float(times_counted.sum())
     if truth is not None:
         ends = ("", "_error", "_mean", "_mean_error")
-        found = found.assign({f"divergence{end}": found[f"difference{end}"] for end in ends})
+        losses = losses.assign({f"divergence{end}": losses[f"difference{end}"] for end in ends})
     else:
         assert isinstance(task, AbstractSequences)
         least = np.asarray(task.entropies())
-        found = found.assign(entropy=("position", least))
-        found = found.assign(divergence=found["loss"] - found["entropy"], divergence_error=found["standard_error"])
-        mean = float(least @ often / times)
-        found = found.assign(divergence_mean=found["loss_mean"] - mean, divergence_mean_error=found["loss_mean_error"])
-    return found.assign({f"divergence_sum{end}": times * found[f"divergence_mean{end}"] for end in ("", "_error")})
+        losses = losses.assign(entropy=("position", least))
+        losses = losses.assign(divergence=losses["loss"] - losses["entropy"], divergence_error=losses["standard_error"])
+        mean = float(least @ times_counted / times)
+        losses = losses.assign(
+            divergence_mean=losses["loss_mean"] - mean, divergence_mean_error=losses["loss_mean_error"]
+        )
+    return losses.assign({f"divergence_sum{end}": times * losses[f"divergence_mean{end}"] for end in ("", "_error")})

@@ -40,15 +40,15 @@ def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
         raise expected("phases", "at least two", list(phases))
     grid = _shared_grid(phases.values())
     energies, errors = (
-        np.stack([found[name].values for found in phases.values()]) for name in ("free_energy", "free_energy_error")
+        np.stack([phase[name].values for phase in phases.values()]) for name in ("free_energy", "free_energy_error")
     )
     shares = np.exp(energies.min(axis=0) - energies)
     shares = shares / shares.sum(axis=0)
-    others = (shares**2 * errors**2).sum(axis=0) - shares**2 * errors**2
+    cross_terms = (shares**2 * errors**2).sum(axis=0) - shares**2 * errors**2
     return xr.Dataset(
         {
             "weight": (("phase", "nbeta"), shares),
-            "weight_error": (("phase", "nbeta"), shares * np.sqrt((1 - shares) ** 2 * errors**2 + others)),
+            "weight_error": (("phase", "nbeta"), shares * np.sqrt((1 - shares) ** 2 * errors**2 + cross_terms)),
         },
         coords={"phase": list(phases), "nbeta": grid},
     )
@@ -92,8 +92,8 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
 
 
 def _shared_grid(phases: Iterable[xr.Dataset]) -> np.ndarray:
-    first, *others = (found["nbeta"].values for found in phases)
-    for other in others:
-        if not np.array_equal(first, other):
-            raise expected("nbeta", f"the same of all phases, {first.tolist()}", other.tolist())
+    first, *cross_terms = (phase["nbeta"].values for phase in phases)
+    for grid in cross_terms:
+        if not np.array_equal(first, grid):
+            raise expected("nbeta", f"the same of all phases, {first.tolist()}", grid.tolist())
     return first

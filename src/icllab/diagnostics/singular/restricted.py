@@ -39,16 +39,16 @@ def restricted_loss(loss: Any, at: Any, weights: Callable[[Any], Any], data: Any
         InputError: There are no such weights, or the loss does not depend on them.
     """
     part, constants = eqx.partition(at, _mask(at, weights))
-    held = HeldLoss(loss, constants)
-    _require_effect(held, part, data)
-    return held, part
+    partial_loss = HeldLoss(loss, constants)
+    _require_effect(partial_loss, part, data)
+    return partial_loss, part
 
 
 def _mask(at: Any, weights: Callable[[Any], Any]) -> Any:
     """The tree with True for every floating-point array that is selected, and False else."""
-    every, none = jax.tree.map(eqx.is_inexact_array, at), jax.tree.map(lambda _: False, at)
+    every, empty = jax.tree.map(eqx.is_inexact_array, at), jax.tree.map(lambda _: False, at)
     try:
-        mask = eqx.tree_at(weights, none, weights(every))
+        mask = eqx.tree_at(weights, empty, weights(every))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise expected("weights", "parts of the tree, as in equinox.tree_at", first) from error
@@ -57,13 +57,13 @@ def _mask(at: Any, weights: Callable[[Any], Any]) -> Any:
     return mask
 
 
-def _require_effect(held: HeldLoss, part: Any, data: Any) -> None:
+def _require_effect(partial_loss: HeldLoss, part: Any, data: Any) -> None:
     """Raise if the loss beside the point is the loss at the point."""
     samples = () if data is None else (data,)
     beside = jax.tree.map(
         lambda leaf: leaf + 0.1 * (1 + abs(leaf)) * np.cos(np.arange(leaf.size)).reshape(leaf.shape).astype(leaf.dtype),
         part,
     )
-    level, level_beside = (np.sum(np.asarray(held(weights, *samples))) for weights in (part, beside))
+    level, level_beside = (np.sum(np.asarray(partial_loss(weights, *samples))) for weights in (part, beside))
     if level == level_beside:
         raise expected("weights", "weights that the loss depends on", "some that change nothing")

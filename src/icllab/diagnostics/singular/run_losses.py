@@ -52,8 +52,8 @@ def run_loss(
     swept = {name: values for name, values in run.members.coordinates.items() if name.startswith("task.")}
     task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     prediction = require_prediction(predictor, task, prompt)
-    counted = chosen_positions(positions, prompt.positions, prediction)
-    return RunLoss(static, task, counted, prompt.positions, per_position), params
+    indices = chosen_positions(positions, prompt.positions, prediction)
+    return RunLoss(static, task, indices, prompt.positions, per_position), params
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:

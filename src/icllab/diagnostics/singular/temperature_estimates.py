@@ -43,8 +43,8 @@ def estimate_from_draws(draws: Draws, reason: str = "asked for") -> xr.Dataset:
     # The localization holds gamma E|w - w*|^2 of the directions, if the loss is quadratic or not: if these are few, it
     # does not decide, whatever the curvature.
     share = gamma * rows["distance"] ** 2 / local.centre.size
-    curved, last = local.posterior(draws.nbeta, gamma, curved=True), draws.chains.last
-    narrowness = local.narrowness(curved, last, draws.curvature, draws.part(CURVATURE)) if share > MOST_PULL else share
+    smooth, last = local.posterior(draws.nbeta, gamma, curved=True), draws.chains.last
+    narrowness = local.narrowness(smooth, last, draws.curvature, draws.part(CURVATURE)) if share > MOST_PULL else share
     rows["localization_share"] = min(share, narrowness)
     settings: dict[str, Any] = {"sampler": sampler.name, "settings": repr(sampler), "reason": reason}
     settings |= {"mode": draws.mode, "mode_reason": draws.mode_reason}
@@ -73,8 +73,8 @@ class ChainEstimator:
         draws = sample_chains(self.sampler, local, nbeta, key=key, mode=(self.mode, self.mode_reason))
         dataset = estimate_from_draws(draws, self.reason)
         if not self.sampler.tested:
-            halved = draws.at_half_steps(draws.part(HALF_STEPS)).statistics
-            dataset = dataset.assign(_gap("halved", halved, draws.statistics))
+            at_half_step = draws.at_half_steps(draws.part(HALF_STEPS)).statistics
+            dataset = dataset.assign(_gap("halved", at_half_step, draws.statistics))
         if self.sensitivity:
             keys = jax.random.split(draws.part(PULLS))
             low, high = (draws.again(k, pull=pull).statistics for pull, k in zip(FACTORS, keys, strict=True))
@@ -110,9 +110,9 @@ class SlopeEstimator:
 
 def with_prior_share(dataset: xr.Dataset, local: LocalLoss, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
     """An estimate of populations with ``localization_share``, and a warning if that is large."""
-    curved = local.posterior(nbeta, local.localization, curved=True)
+    smooth = local.posterior(nbeta, local.localization, curved=True)
     places = local.starts(local.localization, np.arange(PLACES) > 0, key, dispersion=1.0, inside=True)
-    share = local.narrowness(curved, places, 0.0, key)
+    share = local.narrowness(smooth, places, 0.0, key)
     sentences = [*dataset.attrs["warnings"], *([too_narrow(share)] if share > MOST_PULL else [])]
     return dataset.assign(localization_share=share).assign_attrs(warnings=sentences)
 

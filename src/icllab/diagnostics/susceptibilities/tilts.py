@@ -117,21 +117,21 @@ def susceptibility(
     return xr.Dataset(rows, coords=coordinates, attrs=settings)
 
 
-def _tilt(tilted: Any, loss: Any, w: Any) -> Array:
+def _tilt(tilted_loss: Any, loss: Any, w: Any) -> Array:
     """The difference of two losses, each summed over terms."""
-    return jnp.sum(tilted(w)) - jnp.sum(loss(w))
+    return jnp.sum(tilted_loss(w)) - jnp.sum(loss(w))
 
 
-def _from_draws(draws: Draws | Nodes, observables: Functions, tilted: Functions) -> tuple[dict[str, Any], dict]:
+def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) -> tuple[dict[str, Any], dict]:
     """Means and covariances with their errors, from values at draws or nodes, and the attributes."""
     loss = draws.local.tree_loss
-    functions = (*observables.values(), *(eqx.Partial(_tilt, function, loss) for function in tilted.values()))
+    functions = (*observables.values(), *(eqx.Partial(_tilt, function, loss) for function in tilts.values()))
     at_point, values = draws.values(Stack(functions))
     count = len(observables)
     means = [draws.mean(values[..., i]) for i in range(values.shape[-1])]
     deviations = values - np.array([value for value, _ in means])
     spreads = np.array([draws.mean(deviations[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
-    _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilted)
+    _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilts)
     covariances = np.array(
         [[draws.mean(deviations[..., i] * deviations[..., j]) for j in range(count, len(means))] for i in range(count)]
     )
@@ -146,9 +146,11 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilted: Functions)
     return rows, draws.settings | {"warnings": list(draws.warnings(values))}
 
 
-def _require_effect(observed: np.ndarray, tilts: np.ndarray, observables: Functions, tilted: Functions) -> None:
+def _require_effect(
+    observable_varies: np.ndarray, tilt_varies: np.ndarray, observables: Functions, tilts: Functions
+) -> None:
     """Raise if an observable or a tilt is constant under the posterior."""
-    for name, functions, varies in (("observables", observables, observed), ("tilted", tilted, tilts)):
+    for name, functions, varies in (("observables", observables, observable_varies), ("tilted", tilts, tilt_varies)):
         constant = [label for label, moves in zip(functions, varies, strict=True) if not moves]
         if constant:
             kind = "a loss that differs from the loss" if name == "tilted" else "numbers that the parameters change"
