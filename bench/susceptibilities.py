@@ -225,7 +225,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     print(machine.described("jax"))
     key = jax.random.key(arguments.seed)
-    _, family = small.drawn(range(arguments.networks), SimpleNamespace(**POINT), key=key)
+    _, family = small.sample_family(range(arguments.networks), SimpleNamespace(**POINT), key=key)
     asked = problem(Outputs(family))
     networks = []
     for number, start in enumerate(family.weights):

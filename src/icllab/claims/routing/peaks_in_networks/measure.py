@@ -17,7 +17,7 @@ STILL = optax.sgd(0.0)
 def measure(point, *, key, trained=True):
     """Every seed's losses and responses; the last program never comes. Not ``trained``: at a rate of 0."""
     of_networks, of_batches = (jax.random.fold_in(key, i) for i in range(2))
-    _, family = _small_transformers.drawn(point.seed, point, key=of_networks)
+    _, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     pi = np.append(power_law(len(point.program) - 1, point.zipf_exponent), 0.0)
     law = np.tile(pi, (point.step[-1], 1))
