@@ -198,7 +198,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     print(machine.described("jax"))
     key = jax.random.key(arguments.seed)
-    _, family = small.drawn(range(arguments.networks), SimpleNamespace(**POINT), key=key)
+    _, family = small.sample_family(range(arguments.networks), SimpleNamespace(**POINT), key=key)
     task = problem(Outputs(family))
     networks = minima(task, family)
     print("first, second: median ratio of chains to the linear response, of pairs with an error below a fifth of it")

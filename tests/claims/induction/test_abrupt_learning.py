@@ -91,6 +91,6 @@ def test_it_fails_where_nothing_is_learned_before_the_jump(last):
 def test_the_patterns_that_are_given_are_those_of_an_induction_head(getkey):
     start = _networks.start(0, key=getkey(), pairs=2, labels=4, dim=3)
     prompt = start.task.sample(key=getkey())
-    activations = eqx.filter_jit(_networks.patterns_given(start.network).trace)(prompt).activations
+    activations = eqx.filter_jit(_networks.clamp_patterns(start.network).trace)(prompt).activations
     assert float(heads.item_label_attention(activations["attention1"])) == 1.0
     assert float(heads.target_attention(activations["attention2"], prompt.matches)) == 1.0

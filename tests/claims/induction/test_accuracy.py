@@ -25,7 +25,7 @@ def first(prompt):
 
 def test_shares_are_those_of_the_prompts_drawn():
     assert _accuracy.accuracy(knowing, TASK, **HOW) == 1.0
-    labels = np.asarray(_accuracy.drawn(TASK, **HOW).labels)[:, -1]
+    labels = np.asarray(_accuracy.sample(TASK, **HOW).labels)[:, -1]
     np.testing.assert_allclose(_accuracy.accuracy(first, TASK, **HOW), np.mean(labels == 0), rtol=1e-6)
 
 
@@ -34,7 +34,7 @@ def runs():
     """A network that is content at once, and one that never is."""
     network = ItemLabelNetwork.of(TASK, depth=0, key=jax.random.key(2))
     how = {"memory": 1, "steps": 4, "key": jax.random.key(3), "keep": (0, 2, 3)}
-    return [_accuracy.trained_until(TASK, network, loss=loss, **how) for loss in (100.0, 1e-6)]
+    return [_accuracy.train_until(TASK, network, loss=loss, **how) for loss in (100.0, 1e-6)]
 
 
 @pytest.mark.slow

@@ -120,8 +120,8 @@ def test_the_strength_is_that_of_scores(network):
 
 def test_the_scaled_network_is_trained_and_the_others_of_a_seed_are_as_without(monkeypatch, network):
     key, begun = jax.random.key(0), []
-    real = _networks.trained
-    monkeypatch.setattr(_networks, "trained", lambda task, net, **how: begun.append(net) or real(task, net, **how))
+    real = _networks.train
+    monkeypatch.setattr(_networks, "train", lambda task, net, **how: begun.append(net) or real(task, net, **how))
     found = measure.measure(point(), key=key)
     wanted = measure.with_attention_scaled(network, (0.5, 0.25))
     assert jax.tree.all(jax.tree.map(np.array_equal, begun[0], wanted))

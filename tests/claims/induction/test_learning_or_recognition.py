@@ -158,7 +158,7 @@ def test_networks_are_trained_on_their_relations_and_asked_all_others(monkeypatc
         tests.append((test, tuple(jax.random.key_data(key).tolist())))
         return 0.5 if network is None else 0.25
 
-    monkeypatch.setattr(_accuracy, "trained_until", until)
+    monkeypatch.setattr(_accuracy, "train_until", until)
     monkeypatch.setattr(_accuracy, "accuracy", accuracy)
     changes = {"test_set": claim.TESTS, "step": (0, 9)}
     for how in ({}, {"fresh": True}, {"leaked": True}):

@@ -22,7 +22,7 @@ def run():
     key = jax.random.key(3)
     task, network, *_ = _networks.start(5, key=key, **TINY)
     how: dict[str, Any] = {"steps": [0, 2, 3], "key": key, "rates": [0.0, 0.1], "batch": 4}
-    return task, network, _networks.trained(task, network, **how)
+    return task, network, _networks.train(task, network, **how)
 
 
 def test_the_reduced_size_is_what_it_says(getkey):
@@ -63,7 +63,7 @@ def traces(model, prompts):
 def test_what_is_measured_is_the_mean_over_the_prompts_of_a_key(run, getkey):
     task, network, trained = run
     key = getkey()
-    found = _networks.measured(trained, task, key=key, prompts=32, progress=True)
+    found = _networks.evaluate(trained, task, key=key, prompts=32, progress=True)
     assert {values.shape for values in found.values()} == {(2, 3)}
     prompts, matches = sampled(task, key)
     labels = np.asarray(prompts.labels)[:, -1]

@@ -1,5 +1,7 @@
 """Eigenvalues of the Fisher matrix of answers, against the matrix written out and the curvature of the loss."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ COUNT = 3
 @pytest.fixture(scope="module")
 def case():
     task = StringPrograms.drawn(functions=2, symbols=3, lengths=(2,), noise=0.3, key=KEY)
-    network = _transformers.transformer(task, width=2, layers=1, heads=1, key=KEY)
+    network = _transformers.transformer(task, SimpleNamespace(width=2, layers=1, heads=1), key=KEY)
     asked = jax.tree.map(lambda leaf: leaf[1], _transformers.held_out(task, COUNT, KEY))
     return network, task, asked, np.asarray(_answers.fisher_eigenvalues(network, task, asked), float)
 

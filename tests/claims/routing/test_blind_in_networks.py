@@ -113,11 +113,3 @@ def test_the_check_tells_each_part_of_the_claim():
     assert set(failing(made_up(rises=(0.5, 0.0, 0.0)))) == {"stands_out", "beats[detector=response]"}
     assert failing(made_up(rises=(0.5, 0.5, 0.5))) == ["beats_not[detector=dimension]"]
     assert "beats[detector=response]" in failing(made_up(wrong=1.0))
-
-
-def test_few_runs_tell_nothing():
-    for seeds, kinds in ((64, claim.KINDS[:2]), (12, claim.KINDS)):
-        some = made_up(seeds=seeds, kinds=kinds)
-        assert outcome(some) is Outcome.UNDECIDED
-        assert not failing(some)
-        assert not failing(made_up(rises=(0.5, 0.5, 0.0), seeds=seeds, kinds=kinds))

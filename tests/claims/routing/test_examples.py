@@ -1,6 +1,7 @@
 """Prompts of functions by examples against what defines them, accuracies against a loop, and recall by hand."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import optax
 import pytest
 
 import icllab as icl
-from icllab.claims.routing import _examples
+from icllab.claims.routing import _examples, _transformers
 from icllab.core.prompt import TokenPrompt
 from icllab.training import Record
 
@@ -28,7 +29,7 @@ def task(**changes):
 
 
 def tokens_of(task):
-    return np.asarray(_examples.drawn(task, PROMPTS, KEY).tokens)
+    return np.asarray(_transformers.sample(task, PROMPTS, KEY).tokens)
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +95,10 @@ def test_new_functions_and_shuffled_labels_are_uniform():
 
 def test_accuracies_are_those_of_each_prompt():
     pool, steps = task(), (0, 3)
-    network = _examples.transformer(pool, width=4, layers=1, heads=1, key=KEY)
+    network = _transformers.transformer(pool, SimpleNamespace(width=4, layers=1, heads=1), key=KEY)
     how = {"batch": 8, "optimizer": optax.sgd(1.0), "positions": "last"}
     run = icl.fit(network, pool, steps=3, key=KEY, record=Record([0], keep=steps, progress=False), **how)
-    rows = np.asarray(_examples.drawn(pool, 40, KEY).tokens).reshape(2, 20, 8)
+    rows = np.asarray(_transformers.sample(pool, 40, KEY).tokens).reshape(2, 20, 8)
     # Half of the answers are those of the network, so that accuracies are no zeros.
     ask = eqx.filter_jit(lambda model, tokens: model(TokenPrompt(tokens))[-1].argmax())
     given = np.array(

@@ -21,14 +21,14 @@ POINT = SimpleNamespace(**SIZES, layers=1, program=("a", "b"), training=("togeth
 @pytest.fixture(scope="module")
 def runs():
     """What is measured, and the weights of programs of every run, with and without others."""
-    counted, trained = [], _transformers.trained
+    counted, trained = [], _transformers.train
 
-    def kept(task, network, **how):
+    def kept(task, network, point, **how):
         counted.append(task)
-        return trained(task, network, **how)
+        return trained(task, network, point, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_transformers, "trained", kept)
+        patch.setattr(_transformers, "train", kept)
         found = [measure(POINT, key=jax.random.key(0), apart=apart)["program_loss"] for apart in (False, True)]
     return found, counted
 
@@ -90,7 +90,3 @@ def test_the_check_tells_each_part_of_the_claim():
     assert names(made_up(ratio=0.5)) == {"later", "beyond_spread"}
     assert names(made_up(ratio=1.3, spread=1.0)) == {"beyond_spread"}
     assert names(made_up(ratio=1.0)) >= {"beyond_spread"}
-
-
-def test_few_programs_tell_nothing():
-    assert outcomes(made_up(ratio=0.9, programs=("a", "b"), seeds=2)) == {"all": Outcome.UNDECIDED}

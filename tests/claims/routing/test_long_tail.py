@@ -99,10 +99,7 @@ def made_up(pools=tuple(claim.POOLS), steps=claim.STEPS, further=0.3, **accuraci
     values[:, :, :, 0] = 0.05
     coords = {"pool": list(pools), "seed": range(8), "lengths": list(claim.LENGTHS), "step": list(steps)}
     recall = np.tile([1, 1, 0.5, 0.1], (len(pools), 8, 1)) + 0.01 * rng.normal(size=(len(pools), 8, 4))
-    data = {
-        "accuracy": ((*coords, "test_set"), values),
-        "recall_accuracy": (("pool", "seed", "test_set"), recall),
-    }
+    data = {"accuracy": ((*coords, "test_set"), values), "recall_accuracy": (("pool", "seed", "test_set"), recall)}
     attrs = {"configuration": json.dumps({"fixed": claim.claim.fixed})}
     return claim.theory(xr.Dataset(data, coords={**coords, "test_set": list(claim.TESTS)}, attrs=attrs))
 

@@ -31,7 +31,7 @@ def test_responses_are_of_each_program_to_itself_where_the_last_never_comes(foun
     assert losses.shape == own.shape == (2, 2, 3)
     np.testing.assert_array_equal(still["program_loss"][1][:, 0], still["program_loss"][1][:, 1])
     with jax.enable_x64(True):
-        _, family = _small_transformers.drawn((3,), POINT, key=jax.random.fold_in(jax.random.key(0), 0))
+        _, family = _small_transformers.sample_family((3,), POINT, key=jax.random.fold_in(jax.random.key(0), 0))
         w, pi, prompts = family.weights[0], jnp.asarray([2 / 3, 1 / 3, 0]), family.prompts[0]
         seen = _small_transformers.seen(family, w[None], prompts, pi, jnp.asarray(1e-2))
     np.testing.assert_allclose(still["own_response"][1][1, 0], -np.diagonal(seen.response[0]), rtol=1e-9)
@@ -101,13 +101,3 @@ def test_the_check_tells_each_part_of_the_claim():
 def test_single_spikes_are_no_peak():
     values = xr.DataArray(np.array([1.0, 2, 3, 4, 3, 2, 1, 9, 1, 1]), coords={"step": np.arange(10)}, dims="step")
     assert int(claim.smoothed(values).argmax("step")) in (2, 3, 4)
-
-
-def test_a_short_run_tells_nothing():
-    coords = {"layers": [1], "seed": [0, 1], "step": [20, 600], "program": list("abc")}
-    dims, ends = tuple(coords), np.array([1.0, 0.5])[None, None, :, None]
-    attrs = {"configuration": json.dumps({"fixed": claim.claim.fixed})}
-    values = np.broadcast_to(np.where(ends < 1, 4.0 * ends, ends), (1, 2, 2, 3))
-    short = xr.Dataset({"program_loss": (dims, values), "own_response": (dims, values)}, coords=coords, attrs=attrs)
-    assert outcome(claim.theory(short)) is Outcome.UNDECIDED
-    assert not names(claim.theory(short))

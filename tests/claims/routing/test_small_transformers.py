@@ -24,7 +24,7 @@ PI = np.array([2, 1]) / 3
 @pytest.fixture(scope="module")
 def family():
     with jax.enable_x64(True):
-        yield small.drawn((0, 5), POINT, key=KEY)
+        yield small.sample_family((0, 5), POINT, key=KEY)
 
 
 def test_every_prompt_is_one_that_the_task_draws():
@@ -42,7 +42,7 @@ def test_every_prompt_is_one_that_the_task_draws():
 def test_networks_and_tasks_are_those_of_their_seeds(family):
     tasks, both = family
     with jax.enable_x64(True):
-        _, one = small.drawn((5,), POINT, key=KEY)
+        _, one = small.sample_family((5,), POINT, key=KEY)
     np.testing.assert_array_equal(one.weights[0], both.weights[1])
     np.testing.assert_array_equal(both.prompts[1], small.every_prompt(tasks[1]))
     assert np.abs(both.weights[0] - both.weights[1]).max() > 0.1

@@ -1,5 +1,7 @@
 """The loss of each program along training, against a loop over prompts; and programs that do not count."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from icllab.tasks import StringPrograms
 KEY = jax.random.key(5)
 SGD = optax.sgd(0.5)
 STEPS = (0, 3)
+POINT = SimpleNamespace(width=4, layers=1, heads=1, batch=8)
 
 
 def task():
@@ -22,13 +25,12 @@ def task():
 
 
 def network(task):
-    return _transformers.transformer(task, width=4, layers=1, heads=1, key=KEY)
+    return _transformers.transformer(task, POINT, key=KEY)
 
 
 def run(weights):
     counted = _transformers.Counted(task(), jnp.asarray(weights, jnp.float32))
-    how = {"optimizer": SGD, "batch": 8, "steps": STEPS, "key": KEY}
-    return _transformers.trained(counted, network(task()), **how)
+    return _transformers.train(counted, network(task()), POINT, optimizer=SGD, steps=STEPS, key=KEY)
 
 
 @pytest.fixture(scope="module")

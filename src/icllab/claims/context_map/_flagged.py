@@ -1,4 +1,4 @@
-r"""What a claim about a flag shares: a task that a flag turns, networks for it, and contexts with the flag or without.
+r"""A task that a flag turns, networks for it, and contexts with the flag or without.
 
 Prompts are of tasks :math:`w = w_0 + g`, :math:`|w_0|^2 = d`, g standard normal, so that a query without a context is
 answered by :math:`w_0 \cdot x`. Inputs have one coordinate more, which is 1 for the flag alone.
@@ -13,11 +13,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-import icllab as icl
+from icllab.claims.context_map._regression_transformers import fit
 from icllab.core.prompt import RegressionPrompt
 from icllab.models import BlockOptions, FastWeights, Joined, Transformer
 from icllab.tasks.regression import AbstractRegression
-from icllab.training import Record
 
 FLAG_LABEL = 1.0
 OPTIMIZER = optax.adam(3e-3)
@@ -53,26 +52,11 @@ def transformer(task: FlaggedRegression, point: Any, *, key: PRNGKeyArray) -> Tr
     of_weights, of_prompts = jax.random.split(key)
     block = BlockOptions(heads=point.heads, mlp=(2 * point.width,), norm="pre")
     every = Joined(answers="every", causal=True, query_is_key=True)
-    network = Transformer(
-        every,
-        dim=len(task.base) + 1,
-        width=point.width,
-        layers=point.layers,
-        positions="none",
-        block=block,
-        key=of_weights,
-    )
-    network_every = icl.fit(
-        network,
-        task,
-        steps=point.updates,
-        key=of_prompts,
-        batch=point.batch,
-        optimizer=OPTIMIZER,
-        record=Record([0], progress=False),
-    ).predictor
+    sizes = {"dim": len(task.base) + 1, "width": point.width, "layers": point.layers, "positions": "none"}
+    network = Transformer(every, **sizes, block=block, key=of_weights)
+    run = fit(network, task, point.batch, OPTIMIZER, point.updates, of_prompts)
     last = Joined(answers="last", causal=True, query_is_key=True)
-    return eqx.tree_at(lambda m: m.embedding.arrangement, network_every, last)
+    return eqx.tree_at(lambda m: m.embedding.arrangement, run.predictor, last)
 
 
 def fast_weights(task: FlaggedRegression) -> FastWeights:

@@ -25,7 +25,7 @@ FIXED = {"dim": 2, "length": 8, "batch": 64, "transformer_updates": 1000, "queri
 AXES = (
     Axis("family", "F", "networks and the weights that move"),
     Axis("context", "c", "context"),
-    Axis("answered_by", "a", "what a query is answered with"),
+    Axis("answered_by", "a", "predictor"),
 )
 QUANTITIES = (
     Quantity("training_score", "A", "score of the network with contexts"),
@@ -33,11 +33,11 @@ QUANTITIES = (
     Quantity("null_gap", r"\rho_0", "least gap of the nulls"),
     Quantity("map_derivative", r"\tau_c", "change along random directions not carried"),
     Quantity("null_derivative", r"\tau_0", "least of the nulls' derivative tests"),
-    Quantity("unmoved", r"\tau_w", "what w itself leaves of the derivative test"),
+    Quantity("unmoved", r"\tau_w", "fraction of the derivative test left by w itself"),
     Quantity("map_composition", r"\kappa_c", "composition gap"),
     Quantity("null_composition", r"\kappa_0", "least composition gap of the nulls"),
-    Quantity("map_norm", r"|\Delta w|/|w|", "how far the weights move"),
-    Quantity("null_norm", r"|\Delta w|_0/|w|", "how far those of the nulls move at most"),
+    Quantity("map_norm", r"|\Delta w|/|w|", "norm of the change of weights"),
+    Quantity("null_norm", r"|\Delta w|_0/|w|", "largest norm of the nulls' changes"),
     Quantity("law", "v", "verdict of a law"),
     Quantity("unconverged", "u", "fit that has not converged"),
     Quantity("score", "A", "score on the context's queries"),

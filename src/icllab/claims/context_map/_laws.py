@@ -1,4 +1,4 @@
-"""What claims about the law from contexts to weights share: networks along training, contexts, and their maps."""
+"""Networks along training, contexts, and maps from contexts to weights."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import optax
 
-import icllab as icl
 from icllab.claims.context_map import _regression_transformers as regression
 from icllab.core.grid import Named
 from icllab.core.prompt import RegressionPrompt
@@ -18,7 +17,7 @@ from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models import FastWeights, ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
-from icllab.training import Record, TargetLoss, Until
+from icllab.training import TargetLoss, Until
 
 ITEMS = {"classes": None, "labels": 16, "pairs": 4, "no_repeats": True}
 RATE, BATCH = 0.1, 128  # of SGD on item-label prompts
@@ -35,7 +34,7 @@ class ContextQueries(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Networks along training, with their updates and scores, and what is asked of them."""
+    """Networks along training, with their updates, scores and tests."""
 
     task: Any
     networks: Sequence[Any]
@@ -54,15 +53,7 @@ def item_labels(seed: int, point: Any, *, key: Any, trained: bool) -> Family:
     if trained:
         keep = range(0, point.updates + 1, point.every)
         until = Until(point.updates, TargetLoss(point.loss, memory=100.0))
-        run = icl.fit(
-            network,
-            task,
-            steps=until,
-            key=of_prompts,
-            batch=BATCH,
-            optimizer=optax.sgd(RATE),
-            record=Record([0], keep=keep, progress=False),
-        )
+        run = regression.fit(network, task, BATCH, optax.sgd(RATE), until, of_prompts, keep=keep)
         steps = [step for step in keep if step in run.trajectory]
         networks = [run.trajectory.at(step).member(0) for step in steps]
     prompts = task.sample_many(SCORED, key=of_tests)
@@ -108,13 +99,9 @@ def fast_weights(seed: int, point: Any, *, key: Any, normalised: bool) -> Family
     """Fast weights that the context writes by a sum, for which the law is exact; or by a mean. Nothing is trained."""
     of_network, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
-    return _regression_family(
-        [FastWeights.drawn(dim=point.dim, hidden=point.dim, std=0.5, normalised=normalised, key=of_network)],
-        [0],
-        rng,
-        point,
-        0,
-    )
+    sizes = {"dim": point.dim, "hidden": point.dim, "std": 0.5}
+    network = FastWeights.drawn(**sizes, normalised=normalised, key=of_network)
+    return _regression_family([network], [0], rng, point, 0)
 
 
 @eqx.filter_jit
@@ -153,9 +140,8 @@ def measure_maps(
         result = context_map(network, family.task, context, queries=queries, key=of_context, **settings)
         maps.append(result.weights)
         rows.append(_numbers(result))
-        held_out.append(
-            queries_for(context, family.task, count=queries, size=family.query_length, key=of_context).held_out
-        )
+        tests = queries_for(context, family.task, count=queries, size=family.query_length, key=of_context)
+        held_out.append(tests.held_out)
     for i, row in enumerate(rows):
         context, queries = family.tests[i].context, held_out[i]
         answers = {

@@ -1,4 +1,4 @@
-"""What claims about contexts as weights share: regression transformers, before and after training, in float64."""
+"""Regression transformers before and after training, in float64."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,18 +31,18 @@ def networks(seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray) 
     if max(steps) > 0:
         task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
         task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
-        run = icl.fit(
-            stages[0],
-            task,
-            steps=max(steps),
-            key=of_prompts,
-            batch=point.batch,
-            optimizer=optax.adam(RATE),
-            record=Record([0], keep=steps, progress=False),
-        )
+        run = fit(stages[0], task, point.batch, optax.adam(RATE), max(steps), of_prompts, keep=steps)
         stages = [run.trajectory.at(step).member(0) for step in steps]
     last = Joined(answers="last", causal=True, query_is_key=True)
     return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in stages]
+
+
+def fit(
+    network: Any, task: Any, batch: int, optimizer: Any, steps: Any, key: PRNGKeyArray, *, keep: Sequence[int] = ()
+) -> Any:
+    """Run of a network on fresh prompts, with parameters kept at the steps ``keep``."""
+    record = Record([0], keep=keep, progress=False)
+    return icl.fit(network, task, steps=steps, key=key, batch=batch, optimizer=optimizer, record=record)
 
 
 @eqx.filter_jit

@@ -12,45 +12,62 @@ import icllab as icl
 from icllab.claims.induction import _networks
 from icllab.training import Record, TargetLoss, Until
 
-TOGETHER = 256  # prompts that are answered side by side
+TOGETHER = _networks.TOGETHER
 RATE, BATCH = 0.1, 128
 
 
-def trained_until(
-    task: Any, network: Any, *, loss: float, memory: int, steps: int, key: Any, keep: Sequence[int] = (), **options: Any
+def train_until(
+    task: Any,
+    network: Any,
+    *,
+    loss: float,
+    memory: float,
+    steps: int,
+    key: Any,
+    keep: Sequence[int] = (),
+    rate: float = RATE,
+    batch: int = BATCH,
+    trainable: Any = None,
 ) -> Any:
-    """The run of one network by SGD until its loss, averaged over ``memory`` steps, is at most ``loss`` nats."""
+    """Run of one network by SGD until its loss, averaged over ``memory`` steps, is at most ``loss`` nats."""
     return icl.fit(
         network,
         task,
         steps=Until(steps, TargetLoss(loss, memory=float(memory))),
         key=key,
-        batch=BATCH,
+        batch=batch,
         optimizer=_networks.descent(),
-        sweep={"optimizer.rate": [RATE]},
+        sweep={"optimizer.rate": [rate]},
         record=Record([0], keep=keep, progress=False),
-        **options,
+        trainable=trainable,
     )
 
 
+def stages(run: Any, steps: Sequence[int]) -> list[Any]:
+    """The run's only network after each kept step; once training has ended, it stays."""
+    return [(run.trajectory.at(step) if step in run.trajectory else run.members).member(0) for step in steps]
+
+
+def stack(networks: Sequence[Any]) -> tuple[Any, Any]:
+    """Arrays of networks, stacked, and their static part. One shape however soon a run has ended: one compilation."""
+    arrays, static = zip(*(eqx.partition(network, eqx.is_array) for network in networks), strict=True)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), static[0]
+
+
 def accuracy(network: Any, task: Any, *, key: Any, prompts: int) -> float:
-    """The accuracy on so many fresh prompts of a task."""
+    """Accuracy on fresh prompts of a task."""
     return float(_accuracy(network, task, key, prompts))
 
 
 @eqx.filter_jit
-def drawn(task: Any, *, key: Any, prompts: int) -> Any:
-    """The prompts that :func:`accuracy` asks, stacked."""
+def sample(task: Any, *, key: Any, prompts: int) -> Any:
+    """Prompts of :func:`accuracy`, stacked."""
     return task.sample_many(prompts, key=key)
 
 
 def accuracy_curve(run: Any, task: Any, *, key: Any, prompts: int, steps: Sequence[int]) -> np.ndarray:
-    """The accuracy of a run's one network on the same prompts after each kept step; once ended, it stays as it was."""
-    networks = [(run.trajectory.at(step) if step in run.trajectory else run.members).member(0) for step in steps]
-    arrays, static = zip(*(eqx.partition(network, eqx.is_array) for network in networks), strict=True)
-    # One shape however soon a run has ended, so that this is compiled once.
-    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
-    return np.asarray(_curve(stack, static[0], task, key, prompts), float)
+    """Accuracy of a run's only network on the same prompts after each kept step."""
+    return np.asarray(_curve(*stack(stages(run, steps)), task, key, prompts), float)
 
 
 @eqx.filter_jit

@@ -63,15 +63,15 @@ class SquaredError(AbstractTask):
     task: ItemLabel
 
     def sample(self, *, key: Any) -> Any:
-        """A prompt of the task."""
+        """Sample a prompt."""
         return self.task.sample(key=key)
 
     def sample_many(self, count: int, *, key: Any) -> Any:
-        """Prompts of the task, stacked."""
+        """Sample prompts, stacked."""
         return self.task.sample_many(count, key=key)
 
     def loss(self, prediction: Any, prompt: Any) -> Any:
-        """At the query."""
+        """Half the squared error at the query."""
         right = jax.nn.one_hot(prompt.labels[-1], prediction.shape[1], dtype=prediction.dtype)
         return jnp.sum((prediction - right[None]) ** 2, axis=1) / 2
 

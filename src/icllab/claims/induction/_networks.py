@@ -31,11 +31,11 @@ TESTS = {
     "IW": ItemLabel.in_weights,
     "purged": lambda task: task.in_weights(purged=True),
 }
-TOGETHER = 256  # prompts that are tested side by side
+TOGETHER = 256  # prompts of one batch of a test
 
 
 class Start(NamedTuple):
-    """What one seed begins with: task, network before training, and keys of the task, of training and of tests."""
+    """Task, network before training, and keys of the task, of training and of tests, for one seed."""
 
     task: ItemLabel
     network: ItemLabelNetwork
@@ -73,7 +73,7 @@ def _with_one(attention: tuple[str, ...]) -> Any:
     return lambda name, value: value + 1 if name in names else value
 
 
-def patterns_given(network: Any) -> Any:
+def clamp_patterns(network: Any) -> Any:
     """The network with the attention patterns of an induction head clamped in both layers: the readout is left."""
     return models.match_clamped(models.previous_token_clamped(network))
 
@@ -88,7 +88,7 @@ def descent() -> Any:
     return plain
 
 
-def trained(
+def train(
     task: ItemLabel,
     network: Any,
     *,
@@ -96,7 +96,7 @@ def trained(
     key: Any,
     rates: Sequence[float] = (0.1,),
     batch: int = 128,
-    **options: Any,
+    trainable: Any = None,
 ) -> Any:
     """The run of a network, a member for each learning rate, with parameters kept at ``steps``."""
     return icl.fit(
@@ -108,16 +108,16 @@ def trained(
         optimizer=descent(),
         sweep=Sweep({"optimizer.rate": list(rates)}, mode="map"),
         record=Record([0], keep=steps, progress=False),
-        **options,
+        trainable=trainable,
     )
 
 
-def measured(
+def evaluate(
     run: Any, test: ItemLabel, *, key: Any, prompts: int = 1024, progress: bool = False
 ) -> dict[str, np.ndarray]:
     """Means over the same fresh prompts, [member, step]: accuracy, loss and, with ``progress``, :data:`PROGRESS`."""
     batch = test.sample_many(prompts, key=key)
-    members = [_measured(*_member(run, m), test, batch, progress) for m in range(run.size)]
+    members = [_measured(*member_trajectory(run, m), test, batch, progress) for m in range(run.size)]
     return {name: np.stack([np.asarray(member[name]) for member in members]) for name in members[0]}
 
 
@@ -140,8 +140,8 @@ def learning_curves(
     def curves(seed: int) -> dict[str, Named]:
         begin = start(seed, key=key, fields=fields, labels=count, pairs=point.pairs, dim=point.dim)
         network = begin.network if prepare is None else prepare(begin.network)
-        run = trained(begin.task, network, steps=point.step, key=begin.of_prompts, rates=rates, batch=point.batch)
-        means = measured(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
+        run = train(begin.task, network, steps=point.step, key=begin.of_prompts, rates=rates, batch=point.batch)
+        means = evaluate(run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True)
         return {name: (("rate", "step"), values) for name, values in means.items()}
 
     return tabulated(curves, seed=point.seed)
@@ -152,8 +152,8 @@ def at_one_rate(curves: Mapping[str, Named]) -> dict[str, Named]:
     return {name: (("seed", "step"), values[:, 0]) for name, (_, values) in curves.items()}
 
 
-def _member(run: Any, index: int) -> tuple[Any, Any]:
-    """One member's trained arrays at all kept steps, and the rest of it."""
+def member_trajectory(run: Any, index: int) -> tuple[Any, Any]:
+    """Trained arrays of one member at all kept steps, and its static part."""
     static = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
     return jax.tree.map(jnp.asarray, run.trajectory.stacked(index)), static
 

@@ -1,4 +1,4 @@
-"""When curves of training rise: transitions over any axes, and whether they come later in one group than in another."""
+"""Transitions of training curves over any axes, and log-rank tests of delays between groups."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def risen(curves: xr.DataArray, **options: Any) -> xr.Dataset:
 
 
 def guessing(dataset: xr.Dataset) -> xr.Dataset:
-    """With the accuracy of guessing any of the N labels of the context, 1/N, and its loss, ln N."""
+    """Assign accuracy 1/N and loss ln N of guessing any of the N labels of the context."""
     pairs, flat = fixed_values(dataset)["pairs"], xr.zeros_like(dataset.step, dtype=float)
     return dataset.assign(accuracy_line=flat + 1 / pairs, chance_loss=flat + np.log(pairs))
 

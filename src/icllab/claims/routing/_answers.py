@@ -21,7 +21,7 @@ def effective_dimension(network: Any, task: StringPrograms, prompts: TokenPrompt
 
 @eqx.filter_jit
 def fisher_eigenvalues(network: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[Array, " mode"]:
-    r"""Those of F, as many as there are logits of answers, with zeros; of stacked prompts of the longest strings.
+    r"""Eigenvalues of F, padded with zeros to the number of answer logits, on stacked prompts of the longest strings.
 
     .. math:: F = \frac1m\sum_{i=1}^m J_i^\top\bigl(\operatorname{diag} p_i - p_ip_i^\top\bigr)J_i
 

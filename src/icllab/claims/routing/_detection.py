@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
+from icllab.figures.curves import Panel, panels
 from icllab.lab import Estimate, Finding, checks, estimates
 
 DETECTORS = ("loss", "dimension", "response")
@@ -21,11 +22,11 @@ FEWEST = 16  # runs of each kind that rates are made of
 
 AXES = (
     Axis("kind", r"\mathcal{K}", "kind of run"),
-    Axis("detector", "s", "what the detector sees"),
-    Axis("judged", "s", "run that has set no threshold", least=0),
+    Axis("detector", "s", "series of the detector"),
+    Axis("judged", "s", "run for evaluation", least=0),
 )
 QUANTITIES = (
-    Quantity("monitored", "s", "what is seen"),
+    Quantity("monitored", "s", "monitored series"),
     Quantity("onset", "T_0", "step at which the data of a context begin", "updates"),
     Quantity("alarm_step", "T", "step of the alarm", "updates"),
     Quantity("hit", "H", "whether the alarm is a hit"),
@@ -35,7 +36,7 @@ QUANTITIES = (
 
 
 def scores(series: np.ndarray) -> np.ndarray:
-    """How far each logarithm is from the mean of those before it, in their standard deviations; [..., step]."""
+    """Distance of each logarithm from the mean of the records before it, in their standard deviations; [..., step]."""
     logs, values = np.log(series), np.zeros(series.shape)
     for i in range(MEMORY, series.shape[-1]):
         before = logs[..., i - MEMORY : i]
@@ -67,7 +68,7 @@ def scored(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
 
 
 def theory(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
-    """With the alarms of the seeds that have set no threshold; not ``calibrated``: with a threshold of zero."""
+    """Assign alarms of the seeds that set no threshold; not ``calibrated``: with a threshold of zero."""
     alarms = scored(dataset, calibrated).rename(seed="judged")
     late = (alarms["alarm_step"].sel(kind="planted", drop=True) - alarms["begun"]).transpose("detector", "judged")
     hit = (late >= 0) & (late <= WINDOW * float(dataset["step"].max()))
@@ -75,14 +76,14 @@ def theory(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
 
 
 def share(of: xr.DataArray, *dims: str) -> Estimate:
-    """How often, with a standard error that is not zero where it is always or never."""
+    """Frequency of an event, with a standard error above zero even where it occurs always or never."""
     count = float(np.prod([of.sizes[name] for name in dims]))
     value = (of.sum(dims) + 1) / (count + 2)
     return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
 
 
 def gain(dataset: xr.Dataset) -> Estimate:
-    """How much more often a detector hits than it alarms in runs without an onset."""
+    """Rate of hits less the rate of alarms in runs without an onset."""
     alarms = dataset["alarm_step"].notnull()
     return share(dataset["hit"], "judged") - share(alarms.sel(kind=list(NULLS)), "kind", "judged")
 
@@ -92,3 +93,12 @@ def sooner(dataset: xr.Dataset) -> list[Finding]:
     delay = dataset["detection_delay"].rename(judged="seed")
     lead = delay.sel(detector="loss", drop=True) - delay.sel(detector="response", drop=True)
     return checks.above("sooner", "delay of the loss - of the response", estimates.mean(lead))
+
+
+def figure(dataset: xr.Dataset):
+    """Series of the detectors in one run with an onset, over their first value."""
+    steps = dataset["step"].values
+    part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
+    part = part.isel(seed=-1, drop=True).drop_vars("kind")
+    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
+    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))

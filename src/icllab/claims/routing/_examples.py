@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from icllab.claims.routing._transformers import trajectory
 from icllab.core.prompt import TokenPrompt
-from icllab.models import BlockOptions, Tokens, Transformer
 from icllab.tasks.sequences import AbstractTokens
 
 
@@ -87,33 +87,9 @@ def _whole(u: Array, count: Any) -> Int[Array, ""]:
     return jnp.minimum((jnp.asarray(count, u.dtype) * u).astype(jnp.int32), count - 1)
 
 
-@eqx.filter_jit
-def transformer(task: ShownFunctions, *, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
-    """Pre-norm blocks, learned positions."""
-    block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
-    return Transformer(
-        Tokens(task.vocabulary),
-        dim=task.vocabulary,
-        width=width,
-        layers=layers,
-        length=task.length,
-        positions="learned",
-        block=block,
-        key=key,
-    )
-
-
-@eqx.filter_jit
-def drawn(task: ShownFunctions, count: int, key: PRNGKeyArray) -> TokenPrompt:
-    """So many prompts, stacked."""
-    return task.sample_many(count, key=key)
-
-
 def accuracies(run: Any, prompts: TokenPrompt) -> Float[np.ndarray, "step test"]:
-    """Of prompts [test, prompt], the fraction that a run's one network answers rightly, after each kept step."""
-    params, static = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
-    static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
-    return np.asarray(_accuracies(params, static, prompts), float)
+    """Accuracy of a run's only network on prompts [test, prompt] after each kept step."""
+    return np.asarray(_accuracies(*trajectory(run), prompts), float)
 
 
 @eqx.filter_jit

@@ -41,7 +41,7 @@ class Family(eqx.Module):
         return eqx.combine(ravel_pytree(params)[1](w), static)
 
     def logits(self, w: Float[Array, " parameter"], tokens: Int[Array, " token"]) -> Float[Array, "answer logit"]:
-        """Of the symbols of the answer to one prompt."""
+        """Logits of the symbols of the answer to one prompt."""
         return self.network(w)(TokenPrompt(tokens))[-self.answers :]
 
     def context_losses(
@@ -58,7 +58,7 @@ class Family(eqx.Module):
         return jnp.mean(jax.vmap(jax.vmap(loss))(prompts), axis=1)
 
 
-def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[StringPrograms], Family]:
+def sample_family(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[StringPrograms], Family]:
     """Tasks of as many functions as ``point.program`` names, each a program, and networks for them."""
     tasks, networks = [], []
     for seed in seeds:
@@ -67,9 +67,7 @@ def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[
         of_network = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(of_network), 2), impl="rbg")
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
         tasks.append(task)
-        networks.append(
-            _transformers.transformer(task, width=point.width, layers=point.layers, heads=point.heads, key=of_network)
-        )
+        networks.append(_transformers.transformer(task, point, key=of_network))
     params = [eqx.filter(network, eqx.is_inexact_array) for network in networks]
     family = Family(
         weights=jnp.stack([ravel_pytree(leaves)[0] for leaves in params]),
@@ -83,7 +81,7 @@ def drawn(seeds: Sequence[int], point: Any, *, key: PRNGKeyArray) -> tuple[list[
 
 
 def every_prompt(task: StringPrograms) -> Int[np.ndarray, "context string token"]:
-    """All strings of the one length after every program, and what it makes of them."""
+    """All strings after every program, each with its answer."""
     (length,) = task.lengths
     strings = np.array(list(itertools.product(range(task.symbols), repeat=length)), np.int32)
     sign = np.full((len(strings), 1), task.vocabulary - 1, np.int32)
@@ -109,7 +107,7 @@ class Batches(eqx.Module):
     def of(
         cls, frequencies: Float[np.ndarray, "step context"], family: Family, *, batch: int, rng: np.random.Generator
     ) -> "Batches":
-        """Of programs that come with such frequencies at every step."""
+        """Sample batches of programs with the frequencies of every step."""
         size = len(frequencies), batch
         ends = np.cumsum(frequencies, axis=1)[:, None, :-1]
         strings = family.prompts.shape[2]
@@ -171,7 +169,7 @@ def losses_along(family: Family, path: Float[Array, "seed record parameter"]) ->
 
 
 class Seen(eqx.Module):
-    r"""What linear response knows of points of training.
+    r"""Losses and linear responses at points of training.
 
     Attributes:
         losses: That of every program.

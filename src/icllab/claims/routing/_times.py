@@ -1,10 +1,15 @@
-"""When programs are learned: times of half the loss, their order by frequency, and what is censored."""
+"""Learning times of programs: times of half the loss, their order by frequency, and censoring."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 
+from icllab.core.axes import Axis, Quantity
 from icllab.diagnostics import transitions
 
+PROGRAM = Axis("program", "c", "program")
+PROGRAM_LOSS = Quantity("program_loss", "L_c", "loss of the program's answers above their entropy", "nats")
 OF_PROGRAMS = ("transitioned", "transition_time", "observed_time")
 
 
@@ -13,16 +18,14 @@ def times(losses: xr.DataArray, *, plateau: float, level: float = 0.5) -> xr.Dat
 
     A program that is not learned is censored at the last step.
     """
-    parts = [
-        transitions(losses.sel(seed=seed, drop=True), plateau=plateau, end=0.0, level=level, scale="log")
-        for seed in losses.seed.values
-    ]
+    options = {"plateau": plateau, "end": 0.0, "level": level, "scale": "log"}
+    parts = [transitions(losses.sel(seed=seed, drop=True), **options) for seed in losses.seed.values]
     parts = [part.rename(crossed="transitioned")[list(OF_PROGRAMS)].drop_attrs() for part in parts]
     return xr.concat(parts, dim=losses.seed)
 
 
 def concordance(times: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:
-    """Of the pairs of programs of which one is known to come first, the fraction where it is the more frequent one.
+    """Fraction of ordered pairs of programs in which the more frequent program is learned first.
 
     A censored program comes after those that were learned by then; two of them are no pair, nor are two that are
     equally frequent. NaN of a seed without any pair.
@@ -42,3 +45,15 @@ def slope(times: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
     away = x - x.mean("program")
     b = (away * y).sum("program") / (away**2).sum("program")
     return xr.Dataset({"slope": b, "intercept": (y - b * x).mean("program")})
+
+
+def geometric(values: xr.DataArray, dim: str) -> xr.DataArray:
+    """Geometric mean over a dimension."""
+    return xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, values).mean(dim))
+
+
+def frequencies(programs: xr.DataArray, order: Sequence[str], exponent: float) -> xr.DataArray:
+    """Power law of the ranks that programs have in ``order``; results have programs in the order of their names."""
+    ranks = [1.0 + order.index(name) for name in programs.values]
+    law = xr.DataArray(ranks, coords={"program": programs}) ** -exponent
+    return law / law.sum("program")

@@ -24,7 +24,7 @@ class Counted(AbstractTask):
     weights: Float[Array, " context"]
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
-        """As of the task."""
+        """Sample a prompt of the task."""
         return self.task.sample(key=key)
 
     def loss(self, prediction: Float[Array, "position token"], prompt: TokenPrompt) -> Float[Array, " position"]:
@@ -35,39 +35,29 @@ class Counted(AbstractTask):
 def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray) -> StringPrograms:
     """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b."""
     programs = [[ord(letter) - ord("a") for letter in name] for name in names]
-    return StringPrograms.drawn(
-        functions=1 + max(map(max, programs)),
-        symbols=point.symbols,
-        lengths=(point.length,),
-        turned=True,
-        programs=programs,
-        exponent=exponent,
-        key=key,
-    )
+    count = 1 + max(map(max, programs))
+    sizes = {"functions": count, "symbols": point.symbols, "lengths": (point.length,), "turned": True}
+    return StringPrograms.drawn(**sizes, programs=programs, exponent=exponent, key=key)
+
+
+def transformer(task: Any, point: Any, *, key: PRNGKeyArray) -> Transformer:
+    """Transformer of the point's width, layers and heads: pre-norm blocks, learned positions."""
+    return _transformer(task, point.width, point.layers, point.heads, key)
 
 
 @eqx.filter_jit
-def transformer(task: StringPrograms, *, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
-    """Pre-norm blocks, learned positions."""
+def _transformer(task: Any, width: int, layers: int, heads: int, key: PRNGKeyArray) -> Transformer:
     block = BlockOptions(heads=heads, mlp=(2 * width,), norm="pre")
-    return Transformer(
-        Tokens(task.vocabulary),
-        dim=task.vocabulary,
-        width=width,
-        layers=layers,
-        length=task.length,
-        positions="learned",
-        block=block,
-        key=key,
-    )
+    sizes = {"dim": task.vocabulary, "width": width, "layers": layers, "length": task.length}
+    return Transformer(Tokens(task.vocabulary), **sizes, positions="learned", block=block, key=key)
 
 
-def trained(
-    task: AbstractTask, network: Transformer, *, optimizer: Any, batch: int, steps: Sequence[int], key: PRNGKeyArray
+def train(
+    task: AbstractTask, network: Transformer, point: Any, *, optimizer: Any, steps: Sequence[int], key: PRNGKeyArray
 ) -> Any:
-    """The run of a network on fresh prompts, with parameters kept at ``steps``."""
+    """Run of a network on fresh prompts, ``point.batch`` a step, with parameters kept at ``steps``."""
     record = Record([0], keep=steps, progress=False)
-    return icl.fit(network, task, steps=max(steps), batch=batch, optimizer=optimizer, key=key, record=record)
+    return icl.fit(network, task, steps=max(steps), batch=point.batch, optimizer=optimizer, key=key, record=record)
 
 
 def program_losses(
@@ -78,22 +68,27 @@ def program_losses(
 
 
 def held_out(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenPrompt:
-    """So many prompts of each program, [program, prompt]."""
+    """Prompts of each program, [program, prompt]."""
     count = len(task.programs)
-    of_each = [_drawn(task.only(c), prompts, jax.random.fold_in(key, c)) for c in range(count)]
+    of_each = [sample(task.only(c), prompts, jax.random.fold_in(key, c)) for c in range(count)]
     return jax.tree.map(lambda *parts: jnp.stack(parts), *of_each)
 
 
 def kept_losses(run: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[Array, "step context"]:
     """The mean loss of a symbol of the answer after each kept step of a run of one network."""
+    return _losses(*trajectory(run), task, prompts)
+
+
+def trajectory(run: Any) -> tuple[Any, Any]:
+    """Parameters of a run's only network at the kept steps, stacked; and its static part."""
     params, static = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
-    static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
-    return _losses(params, static, task, prompts)
+    return params, jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
 
 
 @eqx.filter_jit
-def _drawn(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenPrompt:
-    return task.sample_many(prompts, key=key)
+def sample(task: AbstractTask, count: int, key: PRNGKeyArray) -> TokenPrompt:
+    """``count`` prompts, stacked."""
+    return task.sample_many(count, key=key)
 
 
 @eqx.filter_jit

@@ -38,7 +38,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """What is exact vanishes for the worst seed, an unrelated target does not compose, and ranks are whole numbers."""
+    """Exact gaps vanish for the worst seed, an unrelated target does not compose, and ranks follow the formula."""
     findings = []
     for name, quantity in VANISH.items():
         worst = dataset[name].fillna(np.inf).max("seed")

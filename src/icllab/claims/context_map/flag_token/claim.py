@@ -55,7 +55,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """How far contexts move the weights, that per effect, the gap and the derivative test beside their nulls."""
+    """Norms of the change of weights, norms per effect, gaps and derivative tests beside their nulls."""
     family = NETWORK if NETWORK in dataset.family else EXACT
     part = dataset.isel(dim=0, drop=True).sel(family=family, drop=True)
     rows = [
@@ -79,8 +79,8 @@ claim = Claim(
     sources=("SLT22",),
     axes=(Axis("family", "F", "networks"), Axis("kind", "c", "context")),
     quantities=(
-        Quantity("zero_shot", "R^2_0", "explained by the task without a context"),
-        Quantity("flipped", "R^2_-", "explained by the flipped task after the flag"),
+        Quantity("zero_shot", "R^2_0", "fraction of variance explained without a context"),
+        Quantity("flipped", "R^2_-", "fraction of variance explained by the flipped task after the flag"),
         Quantity("moved", r"|\Delta w|/|w|", "norm of the change"),
         Quantity("effect", r"\epsilon_c", "root mean square change of the answers"),
         Quantity("per_effect", r"|\Delta w|/(|w|\epsilon_c)", "norm per effect"),
@@ -88,7 +88,7 @@ claim = Claim(
         Quantity("null_gap", r"\rho_0", "least gap of the nulls"),
         Quantity("map_derivative", r"\tau_c", "derivative test"),
         Quantity("null_derivative", r"\tau_0", "least derivative test of the nulls"),
-        Quantity("null_norm", r"|\Delta w|_0/|w|", "how far an unrelated target of equal effect moves the weights"),
+        Quantity("null_norm", r"|\Delta w|_0/|w|", "norm of the change for an unrelated target of equal effect"),
         Quantity("unconverged", "u", "fraction of fits that have not converged"),
     ),
     static=("family", "dim"),

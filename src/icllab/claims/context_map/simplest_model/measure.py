@@ -23,18 +23,10 @@ def measure(point, *, key, exact=False):
         if name == "fast_weights":
             family = _laws.fast_weights(seed, point, key=of_networks, normalised=False)
         else:
-            family = _laws.regressions(
-                seed,
-                point,
-                key=of_networks,
-                steps=(0, point.transformer_updates),
-                examples=_laws.OWN if name == "three_tokens" else 0,
-            )
-        return {
-            "training_score": family.scores[-1],
-            **_laws.measure_maps(
-                family, len(family.steps) - 1, point, subspace=SUBSPACES[name], key=jax.random.fold_in(of_maps, seed)
-            ),
-        }
+            steps, examples = (0, point.transformer_updates), _laws.OWN if name == "three_tokens" else 0
+            family = _laws.regressions(seed, point, key=of_networks, steps=steps, examples=examples)
+        of_seed_maps = jax.random.fold_in(of_maps, seed)
+        maps = _laws.measure_maps(family, -1, point, subspace=SUBSPACES[name], key=of_seed_maps)
+        return {"training_score": family.scores[-1], **maps}
 
     return tabulated(of_seed, seed=point.seed)

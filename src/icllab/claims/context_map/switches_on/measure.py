@@ -29,8 +29,8 @@ def measure(point, *, key, exact=False, mean=False):
         numbers = _laws.stage_indices(family)
 
         def at(stage):
-            i, settings = numbers[stage], {"subspace": SUBSPACES[name], "key": jax.random.fold_in(of_maps, seed)}
-            maps = _laws.measure_maps(family, i, point, **settings)
+            i, of_stage = numbers[stage], jax.random.fold_in(of_maps, seed)
+            maps = _laws.measure_maps(family, i, point, subspace=SUBSPACES[name], key=of_stage)
             return {"stage_step": family.steps[i], "training_score": family.scores[i], **maps}
 
         return tabulated(at, stage=point.stage)

@@ -22,14 +22,14 @@ def measure(point, *, key, given=False, without_first=False, made_up=None):
         begin = _networks.start(
             seed, key=key, labels=point.label_count, pairs=point.pairs, dim=point.dim, position_dim=point.position_dim
         )
-        network = _networks.patterns_given(begin.network) if given else begin.network
+        network = _networks.clamp_patterns(begin.network) if given else begin.network
         network = ablated(network, 1) if without_first else network
-        run = _networks.trained(
-            begin.task, network, key=begin.of_prompts, steps=point.step, rates=[point.learning_rate], batch=point.batch
+        rates = [point.learning_rate]
+        run = _networks.train(
+            begin.task, network, key=begin.of_prompts, steps=point.step, rates=rates, batch=point.batch
         )
-        means = _networks.measured(
-            run, begin.task.in_context(), key=begin.of_tests, prompts=point.prompts, progress=True
-        )
+        tests = {"prompts": point.prompts, "progress": True}
+        means = _networks.evaluate(run, begin.task.in_context(), key=begin.of_tests, **tests)
         return {name: (("step",), values[0]) for name, values in means.items()}
 
     return tabulated(curves, seed=point.seed)

@@ -62,7 +62,7 @@ def at_rate_zero(times: xr.DataArray) -> Estimate:
 
 
 def half_time(curve: xr.DataArray, foot: xr.DataArray) -> xr.DataArray:
-    """When a strength has half of what it has at the foot of the cliff."""
+    """Time at which a strength reaches half its value at the foot of the cliff."""
 
     def one(times: np.ndarray, values: np.ndarray, end: float) -> float:
         times, values = times[np.isfinite(values)], values[np.isfinite(values)]

@@ -63,7 +63,7 @@ def loss(w, causal, labels, *, pairs):
 
 @functools.partial(jax.jit, static_argnames="pairs")
 def descended(starts, rates, grid, levels, until, free, causal, labels, *, pairs):
-    """When the loss falls through shares of ln N, [start, rate, level]; and the strengths and the loss on a grid of
+    """Times at which the loss falls through fractions of ln N, [start, rate, level]; strengths and loss on a grid of
     times, [start, rate, time, 4]. ``free``: 1 for the strengths that are trained, else 0."""
     heights, spacing = levels * np.log(pairs), grid[1] - grid[0]
 

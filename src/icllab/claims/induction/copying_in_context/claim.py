@@ -46,14 +46,14 @@ def guessing(*, shortest: int, longest: int, tokens: int) -> float:
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """With the accuracy of copying from a fixed distance."""
+    """Assign the accuracy of copying from a fixed distance."""
     constants = fixed_values(dataset)
     level = guessing(**{name: constants[name] for name in ("shortest", "longest", "tokens")})
     return dataset.assign(accuracy_line=xr.zeros_like(dataset.step, dtype=float) + level)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """What one layer does not learn; and what two layers do, by previous-token attention and without."""
+    """One layer does not copy; two layers do, with previous-token attention and without."""
     end = dataset["accuracy"].isel(step=-1, drop=True)
     copying = (end.sel(layers=dataset.layers == 1) > COPIES).sum()
     findings = checks.equal("one_layer", f"one-layer networks with an accuracy above {COPIES:g}", copying, 0)
@@ -63,7 +63,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _two_layers(part: xr.Dataset, level: float) -> list[Finding]:
-    """All of them; and both kinds beside each other."""
+    """Judge all two-layer networks, and compare both kinds."""
     end = part["accuracy"].isel(step=-1, drop=True)
     findings = checks.above("learned", "accuracy of two layers", estimates.mean(end), LEARNED)
     accuracies = part["ablation_accuracy"]
@@ -135,7 +135,7 @@ claim = Claim(
     sources=("Olsson22",),
     axes=(
         Axis("period", "p", "period", "tokens", least=1),
-        Axis("ablation", "a", "attention that is set to zero"),
+        Axis("ablation", "a", "ablated attention"),
         Axis("previous_token", "k", "attention to the previous token"),
     ),
     quantities=(
@@ -143,7 +143,7 @@ claim = Claim(
         *SCORES,
         Quantity("held_out_accuracy", "A_h", "accuracy of held-out pairs"),
         Quantity("period_accuracy", "A_p", "accuracy at a period"),
-        Quantity("ablation_accuracy", "A_a", "accuracy without some attention"),
+        Quantity("ablation_accuracy", "A_a", "accuracy under an ablation"),
     ),
     static=("layers",),
     outputs=("step", "period", "ablation"),

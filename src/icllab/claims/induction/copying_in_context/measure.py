@@ -8,6 +8,7 @@ import optax
 
 import icllab as icl
 from icllab import models
+from icllab.claims.induction import _networks
 from icllab.claims.induction.copying_in_context.claim import ABLATIONS
 from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
@@ -44,8 +45,7 @@ def measure(point, *, key, shuffled=False, layers=None):
             sweep={"optimizer.rate": [point.learning_rate]},
             record=Record([0], keep=point.step, progress=False),
         )
-        params = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
-        static = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
+        params, static = _networks.member_trajectory(run, 0)
         batch = test.sample_many(point.prompts, key=of_tests)
         curves, by_period, by_ablation = _copied(params, static, task, batch, jnp.asarray(point.period))
         columns = {name: (("step",), values) for name, values in zip(CURVES, curves, strict=True)}
@@ -85,16 +85,8 @@ def adam(rate):
 def _network(task, *, layers, width, key):
     """One head a layer and nothing but attention."""
     block = models.BlockOptions(heads=1, mlp=None, norm="none")
-    return models.Transformer(
-        models.Tokens(task.vocabulary),
-        block=block,
-        positions="learned",
-        length=task.length,
-        key=key,
-        dim=task.vocabulary,
-        width=width,
-        layers=layers,
-    )
+    sizes = {"dim": task.vocabulary, "width": width, "layers": layers, "length": task.length}
+    return models.Transformer(models.Tokens(task.vocabulary), **sizes, block=block, positions="learned", key=key)
 
 
 @eqx.filter_jit

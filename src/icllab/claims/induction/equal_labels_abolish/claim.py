@@ -35,7 +35,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _later(one_more: xr.Dataset, equal: xr.Dataset) -> list[Finding]:
-    """When runs learn where L = N, after those with one label more."""
+    """Compare learning times at L = N with those at one label more."""
     before = (equal["transition_time"] < one_more["observed_time"].max()).sum()
     # All are censored at one time, so that the means of what was observed are restricted means.
     ours, theirs = (estimates.geometric_mean(group["observed_time"]) for group in (equal, one_more))

@@ -58,16 +58,9 @@ def _flow_widths(pairs: int, labels: int, start: float) -> xr.DataArray:
     widths = xr.DataArray(np.empty((2, 2, 2)), {name: list(kinds) for name, kinds in FACTORS.items()}, list(FACTORS))
     levels = (1 - EDGES[0], 0.5, 1 - EDGES[1])
     for attention, objective, strengths in itertools.product(*FACTORS.values()):
-        top, half, foot = induction_factors.flow(
-            (start,) * 3,
-            attention=attention,
-            objective=objective,
-            factors=1 + (strengths == "products"),
-            time=HORIZON,
-            levels=levels,
-            pairs=pairs,
-            labels=labels,
-        ).crossings.values()
+        kind = {"attention": attention, "objective": objective, "factors": 1 + (strengths == "products")}
+        sizes = {"time": HORIZON, "levels": levels, "pairs": pairs, "labels": labels}
+        top, half, foot = induction_factors.flow((start,) * 3, **kind, **sizes).crossings.values()
         widths.loc[attention, objective, strengths] = (foot - top) / half
     return widths
 
@@ -110,7 +103,7 @@ claim = Claim(
     sources=("Reddy24",),
     axes=(
         Axis("objective", r"\mathcal{L}", "objective"),
-        Axis("strengths", "W", "what strengths are"),
+        Axis("strengths", "W", "parametrisation of the strengths"),
         *(Axis(f"flow_{name}", "f", f"{name} on the flow") for name in FACTORS),
     ),
     quantities=(

@@ -46,8 +46,8 @@ def measure(point, *, key, given=False, slower=""):
             sweep={"optimizer.rate": [point.rate * (FASTER if is_squared else 1.0) * (1.0 if products else FASTER)]},
             record=Record(point.step, held_out=task.sample_many(point.prompts, key=of_tests), progress=False),
         )
-        losses_out = run.dataset["held_out_loss"].isel(member=0, position=-1)
-        return {"label_loss": (("step",), scale * losses_out.reindex(step=list(point.step)).values)}
+        run_losses = run.dataset["held_out_loss"].isel(member=0, position=-1)
+        return {"label_loss": (("step",), scale * run_losses.reindex(step=list(point.step)).values)}
 
     return tabulated(
         losses, seed=point.seed, attention=point.attention, objective=point.objective, strengths=point.strengths

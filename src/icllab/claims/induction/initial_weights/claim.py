@@ -22,7 +22,7 @@ LONGER, MORE = 2.0, 3.0  # times with a quarter of the scale of the second layer
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Smaller weights of the second layer delay, ever more, and more than smaller ones of the first."""
+    """Smaller second-layer weights delay learning, each halving by more, and more than first-layer weights do."""
     off = [abs(dataset[f"{layer}_strength"] / dataset[f"{layer}_scale"] ** 2 - 1).max() for layer in LAYERS]
     quantity = "strengths of attention at the start over squares of the scales, largest distance from 1"
     findings = checks.equal("scaled", quantity, max(off).round(4), 0.0)
@@ -31,7 +31,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _compared(times: xr.Dataset) -> list[Finding]:
-    """Times of networks of one seed of which one layer is scaled, or none."""
+    """Compare times of networks of one seed with one layer scaled or none."""
     small, half, full = (times.sel(second_scale=scale, first_scale=1.0, drop=True) for scale in SCALES)
     first = times.sel(first_scale=SCALES[0], second_scale=1.0, drop=True)
     findings = checks.complete("learned", "every run with s₁ = s₂ = 1 learns", bool((full["transitioned"] == 1).all()))
@@ -46,7 +46,7 @@ def _compared(times: xr.Dataset) -> list[Finding]:
 
 
 def _of_lower_bounds(findings: list[Finding], times: xr.Dataset) -> list[Finding]:
-    """Where runs have ended before they learned, what their times are not above they may be above all the same."""
+    """Withhold failures where runs ended before they learned: their times are lower bounds."""
     if all(finding.outcome is not Outcome.FAILS for finding in findings) or bool((times["transitioned"] == 1).all()):
         return findings
     return checks.withheld(findings, "some runs have not learned; longer training would tell")

@@ -31,7 +31,7 @@ SCALES = np.exp(np.linspace(-8, 2, 1001))  # of time: a fit is within 1 % of the
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """When every plateau ends; and the misfit of every rung to the networks of other seeds."""
+    """Assign times of plateaus and misfits of rungs to networks of other seeds."""
     losses, times = dataset["label_loss"], dataset["record_time"]
     level = LEVEL * np.log(fixed_values(dataset)["pairs"])
     ends = xr.apply_ufunc(
@@ -51,7 +51,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
-    """When a loss first falls through a level; NaN if it does not."""
+    """Time at which a loss first falls through a level; NaN if it does not."""
     below = np.flatnonzero(losses < level)
     if not len(below) or below[0] == 0:
         return np.nan

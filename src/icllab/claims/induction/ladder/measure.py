@@ -38,7 +38,7 @@ def measure(point, *, key, formed=0.0, faster=None):
 
 
 def descended(point, start, labels, times, faster):
-    """Of a head of strengths on orthogonal prompts; the landscape's own flow in closed form."""
+    """Losses of a head of strengths on orthogonal prompts, or of the landscape's flow."""
     sizes = {"pairs": point.pairs, "labels": labels}
     if point.rung in ("landscape", "reader"):
         rates = (1.0, 1.0, faster if point.rung == "reader" else 1.0)
@@ -51,10 +51,9 @@ def descended(point, start, labels, times, faster):
 
 
 def trained(point, key, labels, times, start):
-    """Of what is trained by SGD on prompts with random items."""
+    """Losses of a model trained by SGD on prompts with random items."""
     of_task, of_network, of_prompts, of_tests = jax.random.split(key, 4)
     task = _networks.task(key=of_task, labels=labels, pairs=point.pairs)
-    options = {"trainable": without_labels} if point.rung == "items" else {}
     if point.rung == "buffers":
         model = rungs.SeparateBuffers.of(task, key=of_network)
     elif point.rung == "network":
@@ -62,11 +61,16 @@ def trained(point, key, labels, times, start):
     else:
         model = MinimalHead.reading(labels=labels, beta1=start[0], alpha=start[1], xi=start[2])
     steps = [int(time) for time in times]
-    run = _networks.trained(task, model, steps=steps, key=of_prompts, batch=point.batch, **options)  # pyright: ignore[reportArgumentType]
+    run = _networks.train(
+        task,
+        model,
+        steps=steps,
+        key=of_prompts,
+        batch=point.batch,
+        trainable=without_labels if point.rung == "items" else None,
+    )
     batch = task.sample_many(point.prompts, key=of_tests)
-    params = jax.tree.map(jnp.asarray, run.trajectory.stacked(0))
-    static = jax.tree.map(lambda leaf: leaf[0] if hasattr(leaf, "shape") else leaf, run.trajectory.rest)
-    return np.asarray(rungs.losses(params, static, task, batch), float)
+    return np.asarray(rungs.losses(*_networks.member_trajectory(run, 0), task, batch), float)
 
 
 def without_labels(head):

@@ -70,7 +70,7 @@ class SeparateBuffers(AbstractModel):
 
     @classmethod
     def of(cls, task: Any, *, key: Array) -> "SeparateBuffers":
-        """Of the sizes of a task."""
+        """Build the model for the sizes of a task."""
         of_queries, of_keys, of_readout = jax.random.split(key, 3)
         width = task.position_dim + task.dim
         matrices = [

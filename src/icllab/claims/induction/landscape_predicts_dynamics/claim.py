@@ -30,7 +30,7 @@ PAIRS, LABELS = 4, 16
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """When each number is half-way, and the loss that the landscape states with what was read off."""
+    """Assign half times of each number, and the landscape's loss at the network's numbers."""
     pairs, labels = (fixed_values(dataset)[name] for name in ("pairs", "label_count"))
     numbers = dataset["landscape_number"]
     xi, z = (numbers.sel(number=name, drop=True) for name in ("xi", "z"))
@@ -50,7 +50,7 @@ def stated_loss(
 
 
 def half_way(curve: xr.DataArray) -> xr.DataArray:
-    """When a curve is first half-way from its beginning to its end; NaN if it hardly goes anywhere."""
+    """Time at which a curve first is half-way from start to end; NaN if it changes by less than 30 %."""
     v = curve.transpose(..., "step")
     begin, end = v.isel(step=0, drop=True), v.isel(step=slice(-max(v.sizes["step"] // 10, 1), None)).mean("step")
     times = first_rise(v.step.values, ((v - (begin + end) / 2) * np.sign(end - begin)).transpose(..., "step").values)
@@ -78,7 +78,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _fits(dataset: xr.Dataset) -> list[Finding]:
-    """None with one rate from the origin; one with free rates and starts, which it does not fix."""
+    """The flow from the origin at one rate does not fit; free rates and starts fit, but are not identified."""
     misfit, wide = dataset["misfit"], estimates.geometric_mean(_range(dataset))
     one_rate, free = (
         estimates.mean(misfit.sel(form="common", drop=True)),
@@ -96,7 +96,7 @@ def _fits(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _range(dataset: xr.Dataset) -> xr.DataArray:
-    """Of each seed: the largest ratio, over rates, of values that all fit nearly as well as the best."""
+    """Largest ratio, over rates, of values that fit nearly as well as the best; one for each seed."""
     profile = dataset["profile"]
     best = np.minimum(dataset["misfit"].sel(form="three", drop=True), profile.min(["strength", "factor"]))
     well = profile <= NEAR * best
@@ -158,10 +158,10 @@ claim = Claim(
         "misfit",
         "profile",
         Quantity("landscape_number", "w", "number of the landscape"),
-        Quantity("relative_number", "w/w_T", "number over its last"),
+        Quantity("relative_number", "w/w_T", "number over its last value"),
         Quantity("other_attention", "z'", "attention from the query to another label"),
         Quantity("stated_loss", r"\mathcal{L}", "cross-entropy of the label", "nats"),
-        Quantity("stated_misfit", r"\Delta\mathcal{L}", "misfit of the loss that the landscape states", "nats"),
+        Quantity("stated_misfit", r"\Delta\mathcal{L}", "misfit of the landscape's loss", "nats"),
         Quantity("fitted_rate", r"\rho", "fitted rate", "per 1000 steps"),
         Quantity("fitted_start", "w_0", "fitted start"),
     ),

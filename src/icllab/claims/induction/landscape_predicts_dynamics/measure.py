@@ -38,7 +38,7 @@ def measure(point, *, key, rates=None, pause=0.0):
 def trained(seed, point, key):
     """xi, y, z, xi by division, z' and the loss of a network along training, [step, 6]."""
     begin = _networks.start(seed, key=key, pairs=point.pairs, labels=point.label_count)
-    run = _networks.trained(begin.task, begin.network, steps=point.step, key=begin.of_prompts, batch=point.batch)
+    run = _networks.train(begin.task, begin.network, steps=point.step, key=begin.of_prompts, batch=point.batch)
     batch = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
     networks = (run.trajectory.at(step).member(0) for step in point.step)
     return np.stack([read(network, begin.task, batch) for network in networks])
@@ -47,12 +47,12 @@ def trained(seed, point, key):
 def read(network, task, batch):
     """The landscape's numbers of one network: the readout given both patterns of an induction head, and by division."""
     quotient, y, z, other_attention, loss = np.asarray(interactions.landscape_coordinates(network, task, batch), float)
-    coordinates = np.asarray(interactions.landscape_coordinates(_networks.patterns_given(network), task, batch), float)
+    coordinates = np.asarray(interactions.landscape_coordinates(_networks.clamp_patterns(network), task, batch), float)
     return np.array([coordinates[0], y, z, quotient, other_attention, loss])
 
 
 def descended(seed, point, rates, pause=0.0):
-    """The same of the flow on the landscape from near the origin, at given rates per 1000 steps."""
+    """Numbers as in :func:`trained` of the flow from near the origin, at ``rates`` per 1000 steps."""
     sizes = {"pairs": point.pairs, "labels": point.label_count}
     start, times = np.random.default_rng(seed).normal(0, 0.01, 3), np.asarray(point.step) / 1000
     flow = induction_landscape.flow(start.tolist(), time=times[-1], rates=rates, **sizes)

@@ -29,16 +29,15 @@ def measure(point, *, key, fresh=False, leaked=False, fewer=1, made_up=()):
         networks, last = {0: begin.network}, max(point.step)
         if last > 0 and not made_up:
             training = task.new_relations() if fresh else task
-            networks[last] = _accuracy.trained_until(
-                training, begin.network, loss=point.loss, memory=100, steps=last, key=of_prompts
-            ).member(0)
+            ends = {"loss": point.loss, "memory": 100, "steps": last}
+            networks[last] = _accuracy.train_until(training, begin.network, key=of_prompts, **ends).member(0)
         tests = dict(zip(TESTS, (task, task if leaked else task.new_relations(), task.unseen_items()), strict=True))
 
         def prompts_of(name):
             return {"key": jax.random.fold_in(of_tests, point.test_set.index(name)), "prompts": point.prompts}
 
         def recognition(name):
-            prompts = jax.tree.map(np.asarray, _accuracy.drawn(tests[name], **prompts_of(name)))
+            prompts = jax.tree.map(np.asarray, _accuracy.sample(tests[name], **prompts_of(name)))
             return recognised(np.asarray(task.table)[:relations], prompts, seed)
 
         def accuracy(test_set, step):

@@ -19,7 +19,7 @@ def measure(point, *, key, prepared=""):
 
 
 def _given(network):
-    return _networks.patterns_given(_networks.first_order(network))
+    return _networks.clamp_patterns(_networks.first_order(network))
 
 
 def _even(network):

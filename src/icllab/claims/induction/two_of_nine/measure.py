@@ -40,7 +40,7 @@ def measure(point, *, key, kept=KEPT):
         batch = begin.task.in_context().sample_many(point.prompts, key=begin.of_tests)
         if max(point.step) == 0:
             return tabulated(lambda step: apart(begin.network, begin.task, batch), step=point.step)
-        run = _networks.trained(
+        run = _networks.train(
             begin.task, begin.network, steps=(0, *point.step), key=begin.of_prompts, batch=point.batch
         )
         return tabulated(lambda step: apart(run.trajectory.at(step).member(0), begin.task, batch), step=point.step)
@@ -50,7 +50,7 @@ def measure(point, *, key, kept=KEPT):
 
 @eqx.filter_jit
 def _apart(network, task, batch, weights):
-    """All that is measured on prompts; ``weights`` [kept, layer, interaction]. One program, which is compiled once."""
+    """Measure a network on prompts in one compiled program; ``weights`` [kept, layer, interaction]."""
     accuracies = jax.lax.map(
         lambda pair: interactions.with_terms(network, task, batch, (pair[0], pair[1])), jnp.asarray(weights, float)
     )

@@ -112,9 +112,11 @@ claim = Claim(
     sources=("Reddy24",),
     quantities=(
         "accuracy",
-        Quantity("context_advantage", r"A_{\mathrm{IC}} - A_{\mathrm{IW}}", "accuracy in context less in weights"),
+        Quantity(
+            "context_advantage", r"A_{\mathrm{IC}} - A_{\mathrm{IW}}", "accuracy in context minus accuracy in weights"
+        ),
         Quantity("lesser_accuracy", r"\min A", "lesser of the accuracies in context and in weights"),
-        Quantity("chance_accuracy", "1/L", "accuracy of a guess"),
+        Quantity("chance_accuracy", "1/L", "accuracy of guessing a label"),
     ),
     static=("classes",),
     outputs=("test_set", "step"),

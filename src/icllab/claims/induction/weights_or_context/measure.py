@@ -23,9 +23,8 @@ def measure(point, *, key, trained_on=None, exchanged=()):
         training = _networks.TESTS[trained_on](of_classes) if trained_on else of_classes
         networks, last = {0: begin.network}, max(point.step)
         if last > 0:
-            networks[last] = _accuracy.trained_until(
-                training, begin.network, loss=point.loss, memory=100, steps=last, key=begin.of_prompts
-            ).member(0)
+            ends = {"loss": point.loss, "memory": 100, "steps": last}
+            networks[last] = _accuracy.train_until(training, begin.network, key=begin.of_prompts, **ends).member(0)
 
         def accuracy(test_set, step):
             test = training if test_set == "training" else _networks.TESTS[test_set](of_classes)

@@ -38,7 +38,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """What each intervention does to the time of the jump, and which operation it waits for."""
+    """Each intervention moves the time of the jump as claimed."""
     dataset, interventions = (
         dataset.isel(dim=0, drop=True),
         [name for name in INTERVENTIONS if name in dataset.intervention],

@@ -32,7 +32,7 @@ def measure(point, *, key, instead=None):
 
         def trained(network, **options):
             options |= {"loss": point.loss, "memory": 20, "steps": max(point.step), "keep": point.step}
-            return _accuracy.trained_until(begin.task, network, key=begin.of_prompts, **options)
+            return _accuracy.train_until(begin.task, network, key=begin.of_prompts, **options)
 
         @functools.cache
         def donor():
@@ -49,14 +49,9 @@ def measure(point, *, key, instead=None):
 
         def curve(intervention):
             result = run((instead or {}).get(intervention, intervention))
-            return {
-                "accuracy": (
-                    ("step",),
-                    _accuracy.accuracy_curve(
-                        result, begin.task, key=begin.of_tests, prompts=point.prompts, steps=point.step
-                    ),
-                )
-            }
+            sizes = {"prompts": point.prompts, "steps": point.step}
+            accuracies = _accuracy.accuracy_curve(result, begin.task, key=begin.of_tests, **sizes)
+            return {"accuracy": (("step",), accuracies)}
 
         return tabulated(curve, intervention=point.intervention)
 

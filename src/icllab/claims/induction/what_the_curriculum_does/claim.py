@@ -27,7 +27,7 @@ SLOWER, SOONER, TAUGHT = 2.0, 3.0, 2.0  # times without the curriculum, the read
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Where it is removed networks learn later; where it is restored they learn sooner."""
+    """Networks learn later without the curriculum, and sooner where it is restored."""
     arms, pairs = dataset.intervention.values.tolist(), fixed_values(dataset)["pairs"]
     arms_masked = [name for name in ARMS if name in arms and name != MORE]
     largest = dataset["outside_probability"].sel(intervention=arms_masked).max(("seed", "step"))

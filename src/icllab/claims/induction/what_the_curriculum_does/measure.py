@@ -7,18 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import icllab as icl
-from icllab.claims.induction import _networks
+from icllab.claims.induction import _accuracy, _networks
 from icllab.claims.induction.what_the_curriculum_does.claim import EQUAL, FREE, HELD, MASKED, MORE, SHUFFLED
 from icllab.core.grid import tabulated
 from icllab.tasks import ItemLabel
-from icllab.training import Record, TargetLoss, Until
 
 VERSION = 1
 
 LEARNED, MEMORY = 0.2, 50.0  # nats, averaged over so many steps, where training ends
 WITHIN = 0.8  # of the time of the jump
-TOGETHER = 256  # prompts that are answered side by side
 
 
 def measure(point, *, key, unmasked=False, shuffled=False):
@@ -60,7 +57,7 @@ def before_the_jump(accuracy, point):
 
 
 class AmongContext(ItemLabel):
-    """A task whose loss and accuracy are among the labels of the context: others are no answers."""
+    """A task whose loss and accuracy count the labels of the context alone."""
 
     def loss(self, prediction, prompt):
         """The cross-entropy of the labels in the context."""
@@ -82,12 +79,12 @@ def last_matrix(network):
 
 
 def reading(network):
-    """What reads labels: values of the second layer, and the classifier."""
+    """Readout of labels: values of the second layer, and the classifier."""
     return network.layers[1].value, network.classifier
 
 
 def all_else(network):
-    """What a network has besides."""
+    """All parameters but the readout."""
     return network.layers[0], network.layers[1].query, network.layers[1].key
 
 
@@ -109,9 +106,7 @@ def measured(after, task, key, prompts):
 
     The probability is what the objective leaves to them: none where they are masked.
     """
-    arrays, static = zip(*(eqx.partition(network, eqx.is_array) for network in after), strict=True)
-    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
-    accuracy, outside = _measured(stack, static[0], task, key, prompts)
+    accuracy, outside = _measured(*_accuracy.stack(after), task, key, prompts)
     return {"accuracy": np.asarray(accuracy, float), "outside_probability": np.asarray(outside, float)}
 
 
@@ -128,7 +123,7 @@ def _measured(arrays, static, task, key, prompts):
             inside = jnp.exp(among.loss(logits, prompt) - task.loss(logits, prompt))
             return among.accuracy(logits, prompt)[-1], 1 - inside[-1]
 
-        rows = jax.lax.map(answer, batch, batch_size=min(TOGETHER, prompts))
+        rows = jax.lax.map(answer, batch, batch_size=min(_accuracy.TOGETHER, prompts))
         return jax.tree.map(jnp.mean, rows)
 
     return jax.lax.map(at, arrays)
@@ -142,16 +137,16 @@ def _masked(logits, prompt):
 
 def trained(task, network, point, key, free=None):
     """The network after each kept step; once training has ended, it stays. ``free``: the parts that are trained."""
-    run = icl.fit(
-        network,
+    run = _accuracy.train_until(
         task,
-        steps=Until(max(point.step), TargetLoss(LEARNED, memory=MEMORY)),
+        network,
+        loss=LEARNED,
+        memory=MEMORY,
+        steps=max(point.step),
         key=key,
+        keep=point.step,
+        rate=point.learning_rate,
         batch=point.batch,
-        optimizer=_networks.descent(),
-        sweep={"optimizer.rate": [point.learning_rate]},
-        record=Record([0], keep=point.step, progress=False),
         trainable=free,
     )
-    stages = [run.trajectory.at(step) if step in run.trajectory else run.members for step in point.step]
-    return [networks.member(0) for networks in stages]
+    return _accuracy.stages(run, point.step)

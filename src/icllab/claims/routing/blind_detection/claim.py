@@ -11,9 +11,8 @@ docs/routing.md, Blind detection.
 import xarray as xr
 
 from icllab.claims.routing import _detection
-from icllab.claims.routing._detection import DETECTORS, FEWEST, QUIET
+from icllab.claims.routing._detection import DETECTORS, FEWEST
 from icllab.core.grid import Seeds
-from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
 
 KINDS = ("planted", "never", "start", "falls")
@@ -21,7 +20,7 @@ CLEAR = 1.5  # times the threshold: a score that stands out
 BEATS = 0.5  # how much more often a detector has to be right than it is wrong without an onset
 SMOOTH = 0.25  # of the sums of smooth falls may set off an alarm
 
-theory = _detection.theory
+theory, figure = _detection.theory, _detection.figure
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -51,15 +50,6 @@ def _rates(dataset: xr.Dataset, detectors: list[str]) -> list[Finding]:
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
     """The numbers in single precision."""
     return dataset.astype("float32")
-
-
-def figure(dataset: xr.Dataset):
-    """What the detectors see of one run with an onset, over what they see when they begin to listen."""
-    steps = dataset["step"].values
-    part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
-    part = part.isel(seed=-1, drop=True).drop_vars("kind")
-    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
-    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
 
 
 FIXED = {"contexts": 4, "batch": 16, "start_scale": 0.03, "label_noise": 0.2, "rate": 0.1, "last": 0.15}

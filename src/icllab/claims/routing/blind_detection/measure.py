@@ -18,12 +18,12 @@ class Weighted(eqx.Module):
     targets: jax.Array  # [context, output]
 
     def __call__(self, w):
-        """Of both layers."""
+        """Loss of the weights of both layers."""
         return jnp.sum(self.weights * jnp.sum((answers(w) - self.targets) ** 2, axis=1)) / 2
 
 
 def answers(w, _=None):
-    """To all contexts, [context, output]."""
+    """Answers to all contexts, [context, output]."""
     return w["a"] @ w["b"]
 
 
@@ -33,7 +33,7 @@ def squared(predictions, data):
 
 
 def frequencies(count, kind, after_onset, last):
-    """Of all contexts: 1/rank, and of the last one ``last``, once its data have begun, or from the start, or never."""
+    """Frequencies of contexts: 1/rank, and ``last`` for the last one from its onset, the start, or never."""
     law = 1 / np.arange(1.0, count)
     share = last if kind == "start" or (kind == "planted" and after_onset) else 0.0
     return np.append((1 - share) * law / law.sum(), share)

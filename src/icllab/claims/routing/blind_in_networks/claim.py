@@ -10,9 +10,8 @@ thresholds come from half of the runs without an onset. Derived: docs/routing.md
 import xarray as xr
 
 from icllab.claims.routing import _detection
-from icllab.claims.routing._detection import DETECTORS, FEWEST, QUIET
+from icllab.claims.routing._detection import DETECTORS
 from icllab.core.grid import Seeds
-from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
 
 KINDS = ("planted", "never", "start")
@@ -20,29 +19,18 @@ KINDS = ("planted", "never", "start")
 BEATS = {"response": 0.5, "loss": 0.25}
 MOST = 0.5
 
-theory = _detection.theory
+theory, figure = _detection.theory, _detection.figure
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Does the response stand out after an onset, and which detectors beat runs without one?"""
     ratio = dataset["score_ratio"].sel(detector="response", drop=True).rename(judged="seed")
-    if not {*KINDS} <= {*map(str, dataset["kind"].values)} or dataset.sizes["judged"] < FEWEST:
-        return checks.complete("rates", f"all kinds of runs, and {FEWEST} of each to judge", False)
     quantity = "highest score of the response after the onset / threshold"
     findings = checks.above("stands_out", quantity, estimates.geometric_mean(ratio), 1.0)
     gain, quantity = _detection.gain(dataset), "hits - alarms without an onset"
     for detector, bound in BEATS.items():
         findings += checks.above("beats", quantity, gain.sel(detector=[detector]), bound)
     return findings + checks.below("beats_not", quantity, gain.sel(detector=["dimension"]), MOST)
-
-
-def figure(dataset: xr.Dataset):
-    """What the detectors see of one run with an onset, over what they see when they begin to listen."""
-    steps = dataset["step"].values
-    part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
-    part = part.isel(seed=-1, drop=True).drop_vars("kind")
-    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
-    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
 
 
 FIXED = {"program": "abcd", "symbols": 6, "length": 1, "zipf_exponent": 1.0, "noise": 0.2, "last": 0.15}

@@ -15,7 +15,7 @@ ONSET = (0.3, 0.6)  # of the run: when the data of the last program begin
 
 
 def frequencies(point, kind, onset):
-    """Of all programs at every update: a power law, and ``last`` of the last: from the onset, the start, or never."""
+    """Frequencies at every update: a power law, and ``last`` for the last from its onset, the start, or never."""
     steps = np.arange(point.step[-1])
     share = {"planted": steps >= onset, "never": steps < 0, "start": steps >= 0}[kind] * point.last
     law = power_law(len(point.program) - 1, point.zipf_exponent)
@@ -28,7 +28,7 @@ def measure(point, *, key, silent=False):
     Runs of a seed differ in nothing but the frequencies of programs.
     """
     of_networks, of_batches = (jax.random.fold_in(key, i) for i in range(2))
-    _, family = _small_transformers.drawn(point.seed, point, key=of_networks)
+    _, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     count = len(point.program)
 

@@ -29,9 +29,7 @@ ENOUGH = 6  # networks
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Times of the program that joins and of the whole, the share of the program in the fall, and the others' loss."""
     numbers, losses = fixed_values(dataset), dataset["program_loss"].isel(layers=0, updates=0)
-    rank = [1.0 + PROGRAMS.index(name) for name in dataset.program.values]
-    frequency = xr.DataArray(rank, coords={"program": dataset.program}) ** -numbers["zipf_exponent"]
-    frequency = frequency / frequency.sum("program")
+    frequency = _times.frequencies(dataset.program, PROGRAMS, numbers["zipf_exponent"])
     joins = PROGRAMS[dataset.sizes["program"] - 1]
     pi, joining = frequency.sel(program=joins, drop=True), losses.sel(program=joins, drop=True)
     whole = dataset["whole_loss"].isel(layers=0, updates=0)
@@ -52,8 +50,6 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The whole falls as the program does, by as much and at that time; the others stay."""
-    if dataset.sizes["program"] < len(PROGRAMS):
-        return checks.complete("all", "all programs", False)
     prepared_networks = dataset["others_first"] < KNOWN
     quantity = f"at least {ENOUGH} networks that know all others when the program joins"
     findings = checks.complete("known", quantity, bool((prepared_networks.sum("seed") >= ENOUGH).all()))
@@ -89,19 +85,19 @@ claim = Claim(
     ),
     sources=("SLT22",),
     axes=(
-        Axis("program", "c", "program"),
+        _times.PROGRAM,
         Axis("updates", "t_0", "updates before the program joins", least=0),
         Axis("part", "p", "part of the loss"),
     ),
     quantities=(
-        Quantity("program_loss", "L_c", "loss of the program's answers above their entropy", "nats"),
+        _times.PROGRAM_LOSS,
         Quantity("whole_loss", "L", "loss of all answers above their entropy", "nats"),
         Quantity("own_loss", r"\pi_c L_c", "part of the program in the loss", "nats"),
         Quantity("others_loss", r"\sum\pi L", "part of the others in the loss", "nats"),
         Quantity("part_loss", "L", "loss above the entropy", "nats"),
         Quantity("others_first", r"\sum\pi L_0", "first part of the others in the loss", "nats"),
         Quantity("others_most", r"\max\sum\pi L/L_0", "largest part of the others over the first loss of the whole"),
-        Quantity("share", r"\pi_c\Delta L_c/\Delta L", "share of the program in the fall of the loss"),
+        Quantity("share", r"\pi_c\Delta L_c/\Delta L", "fraction of the fall of the loss due to the program"),
         Quantity("joining_time", "T_c", "time of half the loss of the program that joins", "updates"),
         Quantity("time_ratio", "T/T_c", "time of the whole over that of the program"),
     ),

@@ -25,7 +25,7 @@ LEVEL = 0.15  # what a tie may leave of the difference
 
 
 def exact_coefficients(name: str) -> tuple[exact.LearningCoefficient, exact.LearningCoefficient]:
-    """Of the few-shot and of the zero-shot loss."""
+    """Coefficients of the few-shot and of the zero-shot loss."""
     if name in UNITS:
         return exact.reduced_rank_regression(1, UNITS[name], DIM, 0), exact.regular(DIM)
     few_shot = exact.normal_crossing((1, 1)) if name == "w1 w2" else exact.power_of_norm(DIM, 2)
@@ -94,8 +94,12 @@ claim = Claim(
         "learning_coefficient",
         "annealing_warnings",
         Quantity("fitted_multiplicity", r"\hat m", "multiplicity that leaves the slope most constant"),
-        Quantity("coefficient_difference", r"\lambda_a^c - \lambda_a", "zero-shot coefficient less few-shot"),
-        Quantity("coefficient_sign", r"\mathrm{sgn}(\lambda_a-\lambda_a^c)", "sign of few-shot less zero-shot"),
+        Quantity(
+            "coefficient_difference", r"\lambda_a^c - \lambda_a", "zero-shot coefficient minus few-shot coefficient"
+        ),
+        Quantity(
+            "coefficient_sign", r"\mathrm{sgn}(\lambda_a-\lambda_a^c)", "sign of few-shot minus zero-shot coefficient"
+        ),
         Quantity("density_sign", r"\mathrm{sgn}(\lambda_f - d/2)", "sign of the density's exponent"),
     ),
     static=("particles", "map"),

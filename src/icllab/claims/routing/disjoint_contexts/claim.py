@@ -26,9 +26,6 @@ TIMES = 10  # the overlap of independent directions
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Overlaps are lower after training, and far from those of independent directions; of converged fits."""
-    away = dataset["overlap"] / dataset["independent"]
-    if AFTER not in dataset.stage:
-        return checks.complete("trained", "trained networks", False)
     after, before = (dataset.sel(stage=stage, drop=True) for stage in (AFTER, BEFORE))
     low_loss = bool((after["largest_loss"] < LEARNED).all())
     findings = checks.complete("learned", "the programs are learned", low_loss)
@@ -37,7 +34,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.complete("fitted", quantity, bool((fits.sum("seed") >= ENOUGH).all()))
     lower = estimates.geometric_mean((after["overlap"] / before["overlap"]).where(fits))
     findings += checks.below("lower", "overlap after training / before", lower, LOWER)
-    ratio = estimates.geometric_mean(away.sel(stage=AFTER, drop=True).where(fits))
+    ratio = estimates.geometric_mean((after["overlap"] / after["independent"]).where(fits))
     return findings + checks.above("not_disjoint", "overlap after training / of independent directions", ratio, TIMES)
 
 

@@ -26,23 +26,20 @@ def measure(point, *, key, independent=False, trained=True):
         of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_losses))])
         task = _transformers.task(point.programs, point, exponent=point.zipf_exponent, key=of_task)
-        network = _transformers.transformer(
-            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
-        )
+        network = _transformers.transformer(task, point, key=of_network)
         contexts, batch = [point.programs.index(name) for name in point.contexts], queries(task, rng)
 
         def at(stage):
             model, loss = network, np.nan
             if stage == "after":
                 steps = (point.updates if trained else 1,)
-                options = {"optimizer": OPTIMIZER, "batch": point.batch, "steps": steps, "key": of_prompts}
-                run = _transformers.trained(task, network, **options)
+                run = _transformers.train(task, network, point, optimizer=OPTIMIZER, steps=steps, key=of_prompts)
                 model = run.members.member(0)
                 losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
                 loss = losses[contexts].max()
             options = {"subspace": None, "queries": batch, "query_length": point.length + 1, "solver": SOLVER}
             ranks = [context_rank(model, task, program_alone(task, c), **options, key=of_losses) for c in contexts]
-            return summary([drawn(rank, rng) for rank in ranks] if independent else ranks) | {"largest_loss": loss}
+            return summary([randomise(rank, rng) for rank in ranks] if independent else ranks) | {"largest_loss": loss}
 
         return tabulated(at, stage=point.stage)
 
@@ -64,8 +61,8 @@ def queries(task, rng):
     return jax.vmap(TokenPrompt)(jnp.asarray(np.tile(tokens, (2, 1)), jnp.int32))
 
 
-def drawn(rank, rng):
-    """With as many directions, drawn at random."""
+def randomise(rank, rng):
+    """Replace the directions by as many random ones."""
     return dataclasses.replace(rank, basis=np.linalg.qr(rng.normal(size=rank.basis.shape).T)[0].T)
 
 

@@ -22,19 +22,11 @@ def measure(point, *, key, apart=False):
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
         # Functions that replace symbols and turn no strings.
         task = eqx.tree_at(lambda t: t.turns, task, jnp.zeros_like(task.turns))
-        network = _transformers.transformer(
-            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
-        )
+        network = _transformers.transformer(task, point, key=of_network)
 
         def losses(weights):
-            run = _transformers.trained(
-                _transformers.Counted(task, jnp.asarray(weights)),
-                network,
-                optimizer=OPTIMIZER,
-                batch=point.batch,
-                steps=point.step,
-                key=of_prompts,
-            )
+            counted = _transformers.Counted(task, jnp.asarray(weights))
+            run = _transformers.train(counted, network, point, optimizer=OPTIMIZER, steps=point.step, key=of_prompts)
             return _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
 
         units = np.eye(len(point.program), dtype=np.float32)

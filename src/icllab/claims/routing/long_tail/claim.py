@@ -41,7 +41,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """At one length some functions and a tail are learned from context, few and many are not; and at several."""
+    """Some functions and a tail are learned from context, few and many are not."""
     last = dataset.sel(step=[step for step in dataset.step.values if step <= UPDATES]).isel(step=-1, drop=True)
     quantity = "accuracy on functions of the training, with the query among the items shown"
     floor = 2 / fixed_values(dataset)["label_count"]
@@ -54,7 +54,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _of_pool(pool: str, last: xr.Dataset) -> list[Finding]:
-    """What is learned of one pool."""
+    """Judge one pool."""
     accuracy, findings = last["accuracy"], []
     lengths = [name for name in LENGTHS if name in last.lengths.values and name in JUDGED[pool]]
     for test in ("new", "edited"):
@@ -103,10 +103,7 @@ claim = Claim(
         "of the queries are not shown. Learned: an accuracy above 0.8. The sentence was chosen on eleven other seeds."
     ),
     sources=("SLT22",),
-    axes=(
-        Axis("pool", "P", "functions in training"),
-        Axis("lengths", "N", "lengths of contexts in training"),
-    ),
+    axes=(Axis("pool", "P", "functions in training"), Axis("lengths", "N", "lengths of contexts in training")),
     quantities=("accuracy", Quantity("recall_accuracy", "A_P", "accuracy of recall")),
     static=("pool",),
     outputs=("lengths", "step", "test_set"),

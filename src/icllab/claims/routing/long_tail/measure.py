@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 import icllab as icl
-from icllab.claims.routing import _examples
+from icllab.claims.routing import _examples, _transformers
 from icllab.claims.routing.long_tail.claim import POOLS
 from icllab.core.grid import tabulated
 from icllab.tasks.string_programs import power_law
@@ -33,9 +33,9 @@ def measure(point, *, key, shown=None, leaked=False, shuffled=False):
         tests = tests_of(task, leaked=leaked, shuffled=shuffled)
         task = eqx.tree_at(lambda t: t.shown, task, jnp.asarray(point.shown if shown is None else shown))
         keys = {name: jax.random.fold_in(of_tests, i) for i, name in enumerate(tests)}
-        prompts = {name: _examples.drawn(tests[name], point.prompts, keys[name]) for name in point.test_set}
+        prompts = {name: _transformers.sample(tests[name], point.prompts, keys[name]) for name in point.test_set}
         batch = jax.tree.map(lambda *parts: jnp.stack(parts), *prompts.values())
-        network = _examples.transformer(task, width=point.width, layers=point.layers, heads=point.heads, key=of_network)
+        network = _transformers.transformer(task, point, key=of_network)
 
         def at(lengths):
             all_lengths = tuple(range(1, point.pairs + 1))
@@ -43,16 +43,8 @@ def measure(point, *, key, shown=None, leaked=False, shuffled=False):
                 task, shuffled=shuffled, lengths=all_lengths if lengths == "several" else all_lengths[-1:]
             )
             record = Record([0], keep=point.step, progress=False)
-            run = icl.fit(
-                network,
-                training,
-                key=of_prompts,
-                record=record,
-                steps=max(point.step),
-                batch=point.batch,
-                optimizer=OPTIMIZER,
-                positions="last",
-            )
+            ends = {"steps": max(point.step), "batch": point.batch, "positions": "last"}
+            run = icl.fit(network, training, key=of_prompts, record=record, optimizer=OPTIMIZER, **ends)
             return {"accuracy": (("step", "test_set"), _examples.accuracies(run, batch))}
 
         recall = np.array([_examples.recalled(task, prompts[name]) for name in point.test_set])
@@ -66,18 +58,12 @@ def pool(point, key):
     count, has_tail = POOLS[point.pool]
     table = jax.random.randint(key, (count, point.items), 0, point.label_count, jnp.int32)
     frequencies = jnp.asarray(power_law(count, point.zipf_exponent if has_tail else 0.0), float)
-    return _examples.ShownFunctions(
-        table,
-        frequencies,
-        jnp.asarray(point.shown),
-        lengths=(point.pairs,),
-        items=point.items,
-        labels=point.label_count,
-    )
+    sizes = {"lengths": (point.pairs,), "items": point.items, "labels": point.label_count}
+    return _examples.ShownFunctions(table, frequencies, jnp.asarray(point.shown), **sizes)
 
 
 def tests_of(task, *, leaked, shuffled):
-    """What networks are asked, of N pairs."""
+    """Build the tests, with N pairs in every context."""
     present, unseen = (eqx.tree_at(lambda t: t.shown, task, jnp.asarray(p)) for p in (1.0, 0.0))
     tests = {
         "known": present,

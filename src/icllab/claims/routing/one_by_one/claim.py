@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.claims.routing import _times
-from icllab.core.axes import Axis, Quantity
+from icllab.core.axes import Axis
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
@@ -29,21 +29,16 @@ SHOWN = ("a", "gh", "ab", "h")
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Frequencies, and the times at which programs are learned."""
     numbers = fixed_values(dataset)
-    # Results have programs in the order of their names.
-    rank = [1.0 + PROGRAMS.index(name) for name in dataset.program.values]
-    frequency = xr.DataArray(rank, coords={"program": dataset.program}) ** -numbers["zipf_exponent"]
+    frequency = _times.frequencies(dataset.program, PROGRAMS, numbers["zipf_exponent"])
     losses = dataset["program_loss"]
     parts = [_times.times(losses.sel(layers=b), plateau=np.log(numbers["symbols"])) for b in dataset.layers.values]
-    dataset = dataset.assign(frequency=frequency / frequency.sum("program"))
+    dataset = dataset.assign(frequency=frequency)
     return dataset.merge(xr.concat(parts, dim=dataset.layers))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Frequent functions come first, but T falls more slowly than in proportion; early compositions do not wait."""
     single = functions(dataset)
-    if dataset.step.max() < STEPS[-1] or dataset.layers.max() < DEEP:
-        quantity = "networks of two layers, and as many steps as it takes to learn all programs"
-        return checks.complete("all", quantity, False)
     order = _times.concordance(single, single["frequency"])
     quantity = "pairs of functions of which the more frequent is learned first"
     findings = checks.above("order", quantity, estimates.mean(order), CHANCE)
@@ -104,17 +99,12 @@ claim = Claim(
     ),
     sources=("SLT22",),
     axes=(
-        Axis("program", "c", "program"),
+        _times.PROGRAM,
         Axis("context", "c", "program"),
         Axis("kind", "k", "kind of program"),
         Axis("frequency", r"\pi_c", "frequency of the program", above=0),
     ),
-    quantities=(
-        Quantity("program_loss", "L_c", "loss of the program's answers above their entropy", "nats"),
-        "transitioned",
-        "observed_time",
-        "transition_time",
-    ),
+    quantities=(_times.PROGRAM_LOSS, "transitioned", "observed_time", "transition_time"),
     static=("layers",),
     outputs=("program", "step"),
     fixed={"symbols": 5, "length": 3, "zipf_exponent": 1.0, "width": 32, "heads": 2, "batch": 128, "prompts": 64},

@@ -20,12 +20,8 @@ def measure(point, *, key, reversed=False):
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
         if reversed:
             task = eqx.tree_at(lambda t: t.frequencies, task, task.frequencies[::-1])
-        network = _transformers.transformer(
-            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
-        )
-        run = _transformers.trained(
-            task, network, optimizer=OPTIMIZER, batch=point.batch, steps=point.step, key=of_prompts
-        )
+        network = _transformers.transformer(task, point, key=of_network)
+        run = _transformers.train(task, network, point, optimizer=OPTIMIZER, steps=point.step, key=of_prompts)
         losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
         return {"program_loss": (("program", "step"), losses)}
 

@@ -25,17 +25,9 @@ def measure(point, *, key, reversed=False, trained=True):
         of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
         task = eqx.tree_at(lambda t: t.noise, task, jnp.asarray(point.noise))
-        network = _transformers.transformer(
-            task, width=point.width, layers=point.layers, heads=point.heads, key=of_network
-        )
-        run = _transformers.trained(
-            task,
-            network,
-            optimizer=OPTIMIZER if trained else STILL,
-            batch=point.batch,
-            steps=point.step,
-            key=of_prompts,
-        )
+        network = _transformers.transformer(task, point, key=of_network)
+        optimizer = OPTIMIZER if trained else STILL
+        run = _transformers.train(task, network, point, optimizer=optimizer, steps=point.step, key=of_prompts)
         losses = _transformers.program_losses(run, task, prompts=point.prompts, key=of_losses)
         prompts = _transformers.held_out(task, point.answered, jax.random.fold_in(of_losses, 1))
         order = np.arange(len(point.program))[:: -1 if reversed else 1]

@@ -20,7 +20,7 @@ def measure(point, *, key, trained=True, shift=0):
     Not ``trained``: at a rate of 0. ``shift``: by how many programs responses are out of place.
     """
     of_networks, of_batches = (jax.random.fold_in(key, i) for i in range(2))
-    _, family = _small_transformers.drawn(point.seed, point, key=of_networks)
+    _, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     pi = np.append(power_law(len(point.program) - 1, point.zipf_exponent), 0.0)
     law = np.tile(pi, (point.step[-1], 1))

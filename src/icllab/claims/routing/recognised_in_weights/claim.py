@@ -12,6 +12,7 @@ by a factor of ten from T/4 and T/2 to 2T and 4T.
 import numpy as np
 import xarray as xr
 
+from icllab.claims.routing._times import geometric
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
@@ -58,11 +59,6 @@ def halved(losses: xr.DataArray, level: float) -> xr.DataArray:
     return xr.apply_ufunc(crossing, losses, input_core_dims=[["multiple"]], vectorize=True)
 
 
-def of_seed(values: xr.DataArray) -> xr.DataArray:
-    """The geometric mean over the programs of a network."""
-    return xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, values).mean("context"))
-
-
 def change(ratio: xr.DataArray) -> xr.DataArray:
     """The geometric mean after the transition over that before it."""
     logs = xr.apply_ufunc(np.log, ratio)
@@ -74,14 +70,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Tests beat the unrelated target before the transition, and gain little on untrained networks through it."""
     unknown = float(dataset["effect"].isnull().mean())
     ends = dataset["effect"].sel(multiple=[dataset["multiple"].min(), dataset["multiple"].max()])
-    growth = of_seed(ends.isel(multiple=1, drop=True) / ends.isel(multiple=0, drop=True))
+    growth = geometric(ends.isel(multiple=1, drop=True) / ends.isel(multiple=0, drop=True), "context")
     findings = checks.complete("learned", "three quarters of the times are known", unknown <= MOST)
-    if "prediction" not in dataset or dataset.sizes["multiple"] < len(MULTIPLES):
-        return [*findings, *checks.complete("maps", "maps at all stages", False)]
     findings += checks.above("effect", "what the program does at 4T / at T/4", estimates.geometric_mean(growth), GROWS)
     for name in TESTS:
         ratio = dataset[f"{name}_ratio"]
-        before = of_seed(ratio.sel(multiple=0.25, null="unrelated", drop=True))
+        before = geometric(ratio.sel(multiple=0.25, null="unrelated", drop=True), "context")
         ratio_change = change(ratio.sel(null="untrained", drop=True))
         rows = {
             f"{name}_before": (checks.below, f"{name} at T/4 / of an unrelated target", before, 1.0),
@@ -104,7 +98,7 @@ def figure(dataset: xr.Dataset):
         return panels(part, [Panel("effect", yscale="log")], x="multiple", hue="context", xscale="log")
     ratios = part[["ratio_line"]]
     for name in TESTS:
-        mean = estimates.geometric_mean(of_seed(part[f"{name}_ratio"]))
+        mean = estimates.geometric_mean(geometric(part[f"{name}_ratio"], "context"))
         value = np.exp(mean.value)
         ratios = ratios.assign({f"{name}_ratio": value, f"{name}_ratio_error": value * mean.error})
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log", ylim=(1e-2, 3e2)) for name in TESTS]
@@ -133,7 +127,7 @@ claim = Claim(
         Axis("context", "c", "program"),
         Axis("multiple", "t/T", "time over that of the program's own transition", above=0),
         Axis("null", "0", "null"),
-        Axis("answered_by", "f", "what answers"),
+        Axis("answered_by", "f", "predictor"),
         Axis("updates", "t", "updates in all", least=1),
         Axis("directions", "k", "random directions of the derivative test; 0: no map", least=0),
     ),
@@ -143,8 +137,8 @@ claim = Claim(
         Quantity("derivative", r"\tau_c", "fraction of changes that the map does not carry"),
         Quantity("null_prediction", r"\rho_0", "least of a null's fractions left"),
         Quantity("null_derivative", r"\tau_0", "least of a null's fractions not carried"),
-        Quantity("prediction_ratio", r"\rho_c/\rho_0", "fraction left over that of a null"),
-        Quantity("derivative_ratio", r"\tau_c/\tau_0", "fraction not carried over that of a null"),
+        Quantity("prediction_ratio", r"\rho_c/\rho_0", "residual / residual of the null"),
+        Quantity("derivative_ratio", r"\tau_c/\tau_0", "derivative test / that of the null"),
         Quantity("answer_loss", "L", "loss of the first symbol after held-out strings", "nats"),
         Quantity("answer_time", "t/T", "multiple of T at which that loss has halved"),
         Quantity("ratio", "1", "as the null"),
@@ -154,11 +148,7 @@ claim = Claim(
     static=("directions", "updates"),
     outputs=("context", "multiple", "null", "answered_by"),
     fixed=FIXED | {"batch": 32, "every": 10, "draws": 2},
-    sizes={
-        "smoke": SMOKE,
-        "small": COMMON | {"seed": 10},
-        "medium": COMMON | {"seed": Seeds(32, block=4)},
-    },
+    sizes={"smoke": SMOKE, "small": COMMON | {"seed": 10}, "medium": COMMON | {"seed": Seeds(32, block=4)}},
     key=31,
     precision="float64",
     controls={"untrained": Control("maps are of networks before training", measure={"trained": False})},

@@ -26,7 +26,7 @@ TESTS = {"gap": "prediction", "derivative": "derivative"}
 def measure(point, *, key, trained=True):
     """Every seed's maps. Not ``trained``: of the networks at the start, whatever the time."""
     of_networks, of_batches, of_maps = (jax.random.fold_in(key, i) for i in range(3))
-    tasks, family = _small_transformers.drawn(point.seed, point, key=of_networks)
+    tasks, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     frequencies = np.tile(power_law(len(point.program), point.zipf_exponent), (point.updates, 1))
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     rngs = [np.random.default_rng([seed, *digits]) for seed in point.seed]
@@ -60,7 +60,7 @@ def measure(point, *, key, trained=True):
 
 
 def learned(losses, point):
-    """When half of what guessing costs is gone, [seed, program], of losses [seed, record, program]; NaN for never."""
+    """Times [seed, program] at which losses [seed, record, program] reach half that of guessing; NaN for never."""
     steps = point.every * np.arange(1, losses.shape[1] + 1)
     coords = {"seed": list(point.seed), "step": steps, "program": list(point.program)}
     curves = xr.DataArray(losses, coords=coords, dims=("seed", "step", "program"))
@@ -69,7 +69,7 @@ def learned(losses, point):
 
 
 def every_string(task):
-    """All strings of the one length."""
+    """List all strings."""
     return np.array(list(itertools.product(range(task.symbols), repeat=max(task.lengths))))
 
 
@@ -80,7 +80,7 @@ def asked(task, strings):
 
 
 def tested(network, task, context, strings, point, *, key):
-    """What the program does to answers and the tests of its map, with the least of each null; name -> axes, value.
+    """Effect of the program on answers and tests of its map, with the least of each null; name -> axes, value.
 
     The map is fitted on all strings but a fifth, the last ones. The losses are those of the program's first symbol
     after these, answered with the program, by the map's weights without it, or by the network without it.
@@ -95,18 +95,9 @@ def tested(network, task, context, strings, point, *, key):
         # As many rows are held out as are fitted: the others stand there several times.
         training = strings[: -len(held_out)]
         strings_all = np.concatenate([training, np.resize(held_out, training.shape)])
-        result = context_map(
-            network,
-            task,
-            program,
-            directions=point.directions,
-            draws=point.draws,
-            key=key,
-            subspace=None,
-            queries=asked(task, strings_all),
-            query_length=point.length + 1,
-            solver=SOLVER,
-        )
+        settings = {"directions": point.directions, "draws": point.draws, "query_length": point.length + 1}
+        settings |= {"queries": asked(task, strings_all), "solver": SOLVER}
+        result = context_map(network, task, program, subspace=None, key=key, **settings)
         answers["map"] = answers_alone(result.weights, last)
         for name, ours in TESTS.items():
             row[ours] = (), float(result.dataset[name])
@@ -119,7 +110,7 @@ def tested(network, task, context, strings, point, *, key):
 
 
 def first_symbols(task, context, strings):
-    """Of the program's answers."""
+    """First symbols of the program's answers."""
     answers = np.asarray(_small_transformers.every_prompt(task))[context]
     place = {tuple(row[task.slots : -max(task.lengths) - 1]): row[-max(task.lengths)] for row in answers.tolist()}
     return np.array([place[tuple(string)] for string in strings.tolist()])

@@ -21,7 +21,7 @@ TOGETHER = 0.25  # of the lead: how far the peak may be from the steepest fall o
 
 
 def extreme_time(times: np.ndarray, values: np.ndarray) -> float:
-    """When values are largest, by a parabola through three points; NaN at an end."""
+    """Time of the largest value, by a parabola through three points; NaN at an end."""
     i = int(np.argmax(values))
     if i in (0, len(times) - 1):
         return np.nan
@@ -30,7 +30,7 @@ def extreme_time(times: np.ndarray, values: np.ndarray) -> float:
 
 
 def steepest_time(times: np.ndarray, values: np.ndarray) -> float:
-    """When values fall fastest."""
+    """Time of the fastest fall."""
     return extreme_time((times[1:] + times[:-1]) / 2, -np.diff(values) / np.diff(times))
 
 
@@ -40,7 +40,7 @@ def _times(values: xr.DataArray, function) -> xr.DataArray:
 
 
 def leads(dataset: xr.Dataset) -> xr.Dataset:
-    """When the susceptibility of the loss peaks, when losses fall fastest, and by how much the first is earlier."""
+    """Times of the susceptibility's peak and of the fastest falls, and the lead of the first."""
     times = {
         "peak_time": _times(dataset["susceptibility"].sel(observable="loss", drop=True), extreme_time),
         "posterior_time": _times(dataset["posterior_loss"], steepest_time),
@@ -109,7 +109,7 @@ claim = Claim(
     sources=("Reddy24", "Baker25"),
     axes=(
         Axis("reach", r"n\beta/\gamma", "reach of the posterior", above=0),
-        Axis("observable", r"\phi", "what is observed"),
+        Axis("observable", r"\phi", "observable"),
     ),
     quantities=(
         "label_loss",

@@ -22,7 +22,7 @@ class Landscape(eqx.Module):
     labels: int = eqx.field(static=True)
 
     def __call__(self, w):
-        """In nats: a label outside the context has a logit of zero where the right one has xi z."""
+        """Loss in nats; a label outside the context has logit 0, the right one xi z."""
         return landscape_loss(w, self.pairs, self.labels) + self.share * w[2] * attention(w, self.pairs)
 
 
@@ -45,16 +45,9 @@ def measure(point, *, key, formed=0.0, tighter=1.0, finer=1.0):
     plain, tilt = (Landscape(jnp.asarray(share), **sizes) for share in (0.0, 1.0))
     observables = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
     route = Quadrature(points=point.points, reach=point.span, scale=point.span * gamma**-0.5)
-    respond = functools.partial(
-        susceptibility,
-        plain,
-        route=route,
-        key=key,
-        tilted={"outside": tilt},
-        observables=observables,
-        nbeta=point.nbeta,
-        localization=gamma,
-    )
+    tilts = {"tilted": {"outside": tilt}, "observables": observables}
+    settings = {"nbeta": point.nbeta, "localization": gamma, "route": route, "key": key}
+    respond = functools.partial(susceptibility, plain, **tilts, **settings)
     responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
     dimensions = [
         effective_dimension(plain, jnp.asarray(w), resolution=finer * point.resolution, key=key).value for w in path
