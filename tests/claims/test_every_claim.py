@@ -47,7 +47,6 @@ UNFALSIFIED = {
     "routing/recognised_in_weights": "derivative_before derivative_change prediction_before prediction_change",
     "routing/susceptibility_peaks": "dimension",
     "singular/effective_dimension_across_the_cliff": "logits quadrature step two_numbers",
-    "singular/exact_coefficients": "without_m",
     "singular/phase_selection": "mean_crossing share",
     "singular/toy_superposition": "end five_first gain six_last",
 }
