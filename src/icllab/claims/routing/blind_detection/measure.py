@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from icllab.claims.routing._detection import DETECTORS
 from icllab.diagnostics import LinearResponse, effective_dimension, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 
@@ -111,7 +112,7 @@ def measure(point, *, key, silent=False, exchanged=False):
         kind = "never" if silent and point.kind == "planted" else point.kind
         weights, targets = trained(point, kind, onset, rng)
         rows.append(monitored(point, weights, targets, rng))
-    order = [point.detector.index(OTHER[name] if exchanged else name) for name in point.detector]
+    order = [DETECTORS.index(OTHER[name] if exchanged else name) for name in DETECTORS]
     return {
         "monitored": (("seed", "step", "detector"), np.stack(rows)[..., order]),
         "onset": (("seed",), np.array(onsets)),
