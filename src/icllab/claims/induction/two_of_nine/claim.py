@@ -116,6 +116,11 @@ claim = Claim(
             "two others are kept: content with content in both layers",
             measure={"kept": KEPT | {"two": (("content-content",), ("content-content",))}},
             axes={"step": (4000,), "kept": ("all", "two"), "seed": tuple(range(5))},
-        )
+        ),
+        "exchanged": Control(
+            "position with position and content with buffer change places",
+            measure={"exchanged": (ONE, TWO)},
+            axes={"step": (4000,), "kept": ("all", "two"), "seed": tuple(range(5))},
+        ),
     },
 )

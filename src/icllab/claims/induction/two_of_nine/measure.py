@@ -15,10 +15,14 @@ VERSION = 1
 MEASURES = ("accuracy", "item_label_attention", "target_attention")
 
 
-def measure(point, *, key, kept=KEPT):
-    """Contrasts of all terms, and what a network does with those that are ``kept`` in each layer."""
+def measure(point, *, key, kept=KEPT, exchanged=()):
+    """Contrasts of all terms, and what a network does with those that are ``kept`` in each layer.
+
+    ``exchanged``: two terms of which each has the other's contrasts.
+    """
+    other = dict(zip(exchanged, reversed(exchanged), strict=True))
     rows = [CONTRASTS.index(name) for name in point.contrast]
-    columns = [INTERACTIONS.index(name) for name in point.interaction]
+    columns = [INTERACTIONS.index(other.get(name, name)) for name in point.interaction]
     layers = [[INTERACTIONS if names is None else names for names in kept[name]] for name in point.kept]
     weights = np.array([[interactions.weights(names) for names in pair] for pair in layers])
 

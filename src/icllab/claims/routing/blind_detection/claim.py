@@ -79,6 +79,10 @@ claim = Claim(
     precision="float64",
     controls={
         "silent": Control("the data of the context never begin", measure={"silent": True}),
+        "exchanged": Control(
+            "the loss detects as the response does, that as the dimension, that as the loss",
+            measure={"exchanged": True},
+        ),
         "uncalibrated": Control("an alarm at every record", theory={"calibrated": False}),
     },
 )

@@ -5,10 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from icllab.claims.routing._detection import DETECTORS
 from icllab.diagnostics import LinearResponse, effective_dimension, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 
 VERSION = 1
+
+OTHER = {"loss": "response", "response": "dimension", "dimension": "loss"}
 
 
 class Weighted(eqx.Module):
@@ -93,8 +96,11 @@ def falls(point, rng):
     return np.stack([loss, np.full_like(t, np.nan), np.full_like(t, np.nan)], axis=1)
 
 
-def measure(point, *, key, silent=False):
-    """One cell: the series of every seed. ``silent``: the data that are to begin do not."""
+def measure(point, *, key, silent=False, exchanged=False):
+    """One cell: the series of every seed.
+
+    ``silent``: the data that are to begin do not. ``exchanged``: every detector has the series of the :data:`OTHER`.
+    """
     rows, onsets = [], []
     for seed in point.seed:
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel().tolist()])
@@ -106,4 +112,8 @@ def measure(point, *, key, silent=False):
         kind = "never" if silent and point.kind == "planted" else point.kind
         weights, targets = trained(point, kind, onset, rng)
         rows.append(monitored(point, weights, targets, rng))
-    return {"monitored": (("seed", "step", "detector"), np.stack(rows)), "onset": (("seed",), np.array(onsets))}
+    order = [DETECTORS.index(OTHER[name] if exchanged else name) for name in DETECTORS]
+    return {
+        "monitored": (("seed", "step", "detector"), np.stack(rows)[..., order]),
+        "onset": (("seed",), np.array(onsets)),
+    }

@@ -124,8 +124,6 @@ claim = Claim(
     precision="float64",
     controls={
         "untrained": Control("networks are not trained", measure={"trained": False}),
-        "of_the_next": Control(
-            "responses are those of the next program", measure={"shift": 1}, axes={"seed": tuple(range(8))}
-        ),
+        "of_the_next": Control("responses are those of the next program", measure={"shift": 1}),
     },
 )
