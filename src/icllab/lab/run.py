@@ -177,6 +177,7 @@ class _Sweep:
         """Submit a cell unless its file is there; another run may have measured it meanwhile."""
         block = self.store.block_to_measure(cell, self.grid.inside(cell))
         if block is None:
+            self._clear_scratch(cell)  # a run may have been killed between the cell's file and this
             self._end(cell)
             return
         scratch = str(self.store.scratch(cell).absolute())
@@ -200,11 +201,14 @@ class _Sweep:
             return
         else:
             self.store.put(cell, content)
-            shutil.rmtree(self.store.scratch(cell), ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self.store.scratch(cell).parent.rmdir()
+            self._clear_scratch(cell)
             self.computed += 1
         self._end(cell)
+
+    def _clear_scratch(self, cell: Coordinates) -> None:
+        shutil.rmtree(self.store.scratch(cell), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.store.scratch(cell).parent.rmdir()
 
     def _try_again(self, cell: Coordinates, error: BaseException) -> None:
         path = self.store.path(cell)
