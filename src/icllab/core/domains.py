@@ -81,12 +81,13 @@ class Domain:
         """Raise unless ``value`` is a number of the domain or an array of shape () with one; a traced value passes."""
         import jax
         import numpy as np
+        from jax.core import Tracer
 
         if isinstance(value, jax.Array | np.ndarray):
             real = jax.numpy.issubdtype(value.dtype, np.floating) or jax.numpy.issubdtype(value.dtype, np.integer)
             if value.ndim or not real:
                 raise self.refusal(name, f"{value.dtype.name} of shape {value.shape}")
-            if isinstance(value, jax.core.Tracer):
+            if isinstance(value, Tracer):
                 return
             value = value.item()
         self.require(name, value)
@@ -98,8 +99,9 @@ class Domain:
         """
         import jax
         import numpy as np
+        from jax.core import Tracer
 
-        if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+        if isinstance(value, jax.Array) and not isinstance(value, Tracer):
             numbers = np.asarray(value)
             if numbers.ndim > axes:
                 hint = hint or "jax.vmap makes an ensemble of an array"
