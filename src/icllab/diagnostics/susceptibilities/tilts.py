@@ -1,5 +1,6 @@
 r"""Susceptibilities: how much a tilt of the data moves what is observed of a posterior."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
