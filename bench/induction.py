@@ -38,7 +38,7 @@ def law(name):
 
     from icllab.tasks import ItemLabel
 
-    return ItemLabel.drawn(classes=None, no_repeats=True, key=jax.random.key(0), **SIZES[name])
+    return ItemLabel.init(classes=None, no_repeats=True, key=jax.random.key(0), **SIZES[name])
 
 
 def ours(task):
@@ -52,7 +52,9 @@ def ours(task):
 
     optimizer = optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE))
 
-    model = eqx.filter_jit(lambda key: ItemLabelNetwork.of(task, form="reassociated", key=key))(jax.random.key(1))
+    model = eqx.filter_jit(lambda key: ItemLabelNetwork.from_task(task, form="reassociated", key=key))(
+        jax.random.key(1)
+    )
 
     def run(steps):
         result = icl.fit(model, task, steps=steps, key=jax.random.key(2), batch=BATCH, optimizer=optimizer)

@@ -30,7 +30,7 @@ def anisotropic():
     """Full covariances of inputs and of tasks that do not commute, and a pool."""
     skew = 0.2 + np.diag(np.linspace(0.1, 1.0, DIM))
     other = np.diag(np.linspace(2.0, 0.5, DIM)) - 0.05
-    pool = WeightPool.drawn(GaussianWeights(other), 6, DIM, key=KEY)
+    pool = WeightPool.init(GaussianWeights(other), 6, DIM, key=KEY)
     return LinearRegression(DIM, LENGTH, GaussianInputs(skew), pool, 0.3)
 
 

@@ -70,7 +70,7 @@ def test_covariances_that_do_not_commute():
         of_pool, of_contexts = jax.random.split(key)
         train, test = covariances(dim)
         law_of_tasks = GaussianWeights(jnp.asarray(train, "float32"))
-        # Drawn with one root for all tasks: `WeightPool.drawn` would find it anew for each.
+        # Drawn with one root for all tasks: `WeightPool.init` would find it anew for each.
         normals = np.asarray(jax.random.normal(of_pool, (round(1.5 * dim), dim)))
         pool = WeightPool(jnp.asarray(normals @ np.linalg.cholesky(train).T, "float32"), law_of_tasks)
         task = LinearRegression(dim, 4 * dim, GaussianInputs(jnp.ones(()) / dim), pool, 0.1)
@@ -116,8 +116,8 @@ def test_correlated_inputs_are_other_tasks_without_ridge_and_with_enough_context
         x, h, y = x.reshape(-1, dim)[:prompts], h.reshape(-1, dim + 1)[:prompts], y.reshape(-1)[:prompts]
         both = np.block([[root, np.zeros((dim, 1))], [np.zeros((1, dim)), np.ones((1, 1))]])
         kept = {"ridge": ridge, "precision": "float64", "tolerance": 1e-12}
-        plain = reduced.fit_features(isotropic, reduced.Samples.of(x, h, y), **kept)
-        other = reduced.fit_features(turned, reduced.Samples.of(x @ root, h @ both, y), **kept)
+        plain = reduced.fit_features(isotropic, reduced.Samples.from_rows(x, h, y), **kept)
+        other = reduced.fit_features(turned, reduced.Samples.from_rows(x @ root, h @ both, y), **kept)
         assert plain.converged
         assert other.converged
         mapped = root @ np.asarray(other.gamma) @ both
@@ -135,7 +135,7 @@ def test_correlated_inputs_have_the_errors_of_the_mapped_covariance():
     def errors(dim, key):
         of_pool, of_contexts = jax.random.split(key)
         sigma, c = power_law(dim, 0.6), power_law(dim, 0.3)[::-1].copy()
-        pool = WeightPool.drawn(GaussianWeights(jnp.asarray(c, "float32")), round(1.5 * dim), dim, key=of_pool)
+        pool = WeightPool.init(GaussianWeights(jnp.asarray(c, "float32")), round(1.5 * dim), dim, key=of_pool)
         task = LinearRegression(dim, 4 * dim, GaussianInputs(jnp.asarray(sigma / dim, "float32")), pool, 0.1)
         model = reduced.fit(task, prompts=reduced.prompts_at(2.0, dim, per="d(d+1)"), ridge=0.0, key=of_contexts)
         predicted = [task_alignment.icl_error(sigma * c, sigma * c, **law), task_alignment.idg_error(sigma * c, **law)]

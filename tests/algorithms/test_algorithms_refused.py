@@ -113,7 +113,11 @@ class Mean:
             {"noise_variance": np.ones(2)},
             "noise_variance: expected a number >= 0, got [1.0, 1.0]; jax.vmap",
         ),
-        (NGram.of, {"laws": [[0.5, 0.5]]}, "distributions: expected a sequence of tables, arrays [context, state]"),
+        (
+            NGram.from_laws,
+            {"laws": [[0.5, 0.5]]},
+            "distributions: expected a sequence of tables, arrays [context, state]",
+        ),
         (from_sklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
         (from_sklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
     ],

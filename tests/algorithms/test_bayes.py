@@ -191,7 +191,7 @@ LAWS = {
     "diagonal": lambda key: (GaussianInputs(jnp.array([1.0, 0.2, 3.0])), GaussianWeights(jnp.array([2.0, 1.0, 0.1]))),
     "full": lambda key: (GaussianInputs(jnp.asarray(np.eye(3) + 0.5)), GaussianWeights(jnp.asarray(np.eye(3) - 0.3))),
     "uniform inputs": lambda key: (UniformInputs(1.0), GaussianWeights(1.0)),
-    "pool": lambda key: (GaussianInputs(1.0), WeightPool.drawn(GaussianWeights(1.0), 6, 3, key=key)),
+    "pool": lambda key: (GaussianInputs(1.0), WeightPool.init(GaussianWeights(1.0), 6, 3, key=key)),
 }
 
 

@@ -74,7 +74,7 @@ def _pool_task():
 
 def _full_covariances():
     covariance = jnp.eye(4) + 0.3
-    pool = WeightPool.drawn(GaussianWeights(covariance), 5, 4, key=KEY)
+    pool = WeightPool.init(GaussianWeights(covariance), 5, 4, key=KEY)
     return LinearRegression(4, 6, GaussianInputs(covariance), pool, 0.2)
 
 
@@ -85,7 +85,7 @@ def _table():
 
 def _item_label(**fields):
     sizes = {"classes": 8, "labels": 4, "pairs": 4, "dim": 3, "position_dim": 11, "burstiness": 2}
-    return ItemLabel.drawn(**(sizes | fields), key=KEY)
+    return ItemLabel.init(**(sizes | fields), key=KEY)
 
 
 def _chain():
@@ -99,23 +99,23 @@ TASKS = {
     "raventos": lambda: LinearRegression.convention("raventos", dim=4, length=6),
     "vonoswald": lambda: LinearRegression.convention("vonoswald", dim=4, length=6),
     "table": _table,
-    "fixed_prompts": lambda: FixedPrompts.drawn(_pool_task(), 1000, key=KEY),
+    "fixed_prompts": lambda: FixedPrompts.from_task(_pool_task(), 1000, key=KEY),
     "function_regression": lambda: FunctionRegression(
         4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
     ),
     "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
     "item_label": lambda: _item_label(mixture=PromptMixture(0.5, 0.5), zipf_exponent=1.0, no_repeats=True),
     "item_label_novel": lambda: _item_label(classes=None, burstiness=1),
-    "label_relations": lambda: LabelRelations.drawn(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
+    "label_relations": lambda: LabelRelations.init(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
     "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),
     "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
     "periodic_strings": lambda: PeriodicStrings(vocabulary=9, shortest=2, longest=4, tokens=7, held_out=1),
-    "markov_chain": lambda: MarkovChain.drawn(vocabulary=3, tokens=6, key=KEY),
+    "markov_chain": lambda: MarkovChain.init(vocabulary=3, tokens=6, key=KEY),
     "higher_order_chain": _chain,
-    "string_programs": lambda: StringPrograms.drawn(
+    "string_programs": lambda: StringPrograms.init(
         functions=3, symbols=3, lengths=(1, 3), programs=((0,), (2, 1), (1,)), noise=0.2, turned=True, key=KEY
     ),
-    "text": lambda: Text.of(
+    "text": lambda: Text.from_documents(
         Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "
     ),
 }
@@ -127,7 +127,7 @@ def _reduced():
 
 
 def _linear(layers, answers, causal, query_is_key, form="tokens"):
-    return LinearAttention.drawn(
+    return LinearAttention.init(
         dim=4,
         layers=layers,
         std=0.5,
@@ -142,7 +142,7 @@ def _linear(layers, answers, causal, query_is_key, form="tokens"):
 
 
 def _generalised():
-    return GeneralisedAttention.drawn(
+    return GeneralisedAttention.init(
         dim=4,
         layers=2,
         std=0.5,
@@ -163,7 +163,7 @@ def _transformer(arrangement, *, layers=1, positions="none", length=None, mlp=No
 
 def _prefixed():
     transformer = _transformer(Interleaved(), layers=2, mlp=(8,), norm="pre", positions="learned", length=12)
-    return Prefixed.of(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
+    return Prefixed.from_context(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
 
 
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)
@@ -176,7 +176,7 @@ MODELS = {
     "linear_attention_last": lambda: LinearAttention.ahn(dim=4, layers=2, std=0.5, key=KEY),
     "linear_attention_gram": lambda: _linear(2, "every", False, True, form="gram"),
     "generalised_attention": _generalised,
-    "scalar_attention": lambda: ScalarAttention.of("softmax", jnp.array([0.3, 0.5]), temperature=2.0),
+    "scalar_attention": lambda: ScalarAttention.from_rates("softmax", jnp.array([0.3, 0.5]), temperature=2.0),
     "transformer_interleaved": lambda: _transformer(Interleaved(), mlp=(8,), norm="pre", positions="learned", length=8),
     "transformer_joined": lambda: _transformer(
         _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"
@@ -186,10 +186,10 @@ MODELS = {
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
     "recurrent": lambda: Recurrent(dim=4, width=6, hidden=(5,), key=KEY),
     "deep_sets": lambda: DeepSets(dim=4, width=6, hidden=(5,), pool="mean", key=KEY),
-    "fast_weights": lambda: FastWeights.drawn(dim=4, hidden=2, std=0.5, normalised=True, key=KEY),
+    "fast_weights": lambda: FastWeights.init(dim=4, hidden=2, std=0.5, normalised=True, key=KEY),
     "gradient_step": lambda: GradientStep(jnp.array([0.5, -1.0, 0.2, 0.1]), jnp.asarray(0.7)),
     "item_label_network": lambda: ItemLabelNetwork(dim=3, position_dim=11, labels=4, depth=0, form="plain", key=KEY),
-    "minimal_head": lambda: MinimalHead.drawn(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
+    "minimal_head": lambda: MinimalHead.init(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
 MODELS = {name: once(build) for name, build in MODELS.items()}

@@ -50,7 +50,7 @@ def descent(rate=0.4):
 
 @functools.cache
 def heads_task():
-    return ItemLabel.drawn(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=KEY)
+    return ItemLabel.init(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=KEY)
 
 
 def attention(*, key):

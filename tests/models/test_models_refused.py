@@ -69,7 +69,7 @@ def linear(**change):
 
 def drawn(**change):
     fields = {"dim": 2, "layers": 1, "std": 0.1, "temperature": 1.0, "similarity": "relu", "key": KEY}
-    return GeneralisedAttention.drawn(**fields | SIGNED | change)
+    return GeneralisedAttention.init(**fields | SIGNED | change)
 
 
 def general(**change):
@@ -78,7 +78,7 @@ def general(**change):
 
 
 def scalar(**change):
-    return ScalarAttention.of(**{"weighting": "relu", "rates": jnp.ones(2)} | change)
+    return ScalarAttention.from_rates(**{"weighting": "relu", "rates": jnp.ones(2)} | change)
 
 
 def network(**change):
@@ -86,7 +86,7 @@ def network(**change):
 
 
 def fast(**change):
-    return FastWeights.drawn(**{"dim": 2, "hidden": 2, "std": 0.1, "normalised": True, "key": KEY} | change)
+    return FastWeights.init(**{"dim": 2, "hidden": 2, "std": 0.1, "normalised": True, "key": KEY} | change)
 
 
 def perceptron(**change):
@@ -119,7 +119,7 @@ def dense(**change):
 
 
 def minimal(**change):
-    return MinimalHead.drawn(**{"dim": 2, "labels": 2, "key": KEY} | change)
+    return MinimalHead.init(**{"dim": 2, "labels": 2, "key": KEY} | change)
 
 
 def reading(**change):
@@ -127,7 +127,7 @@ def reading(**change):
 
 
 def positive(**change):
-    return PositiveFeatures.drawn(**{"features": 2, "dim": 2, "key": KEY} | change)
+    return PositiveFeatures.init(**{"features": 2, "dim": 2, "key": KEY} | change)
 
 
 def fitted(**change):
@@ -135,7 +135,7 @@ def fitted(**change):
 
 
 def shuffled(**change):
-    return Samples.of(np.ones((2, 2)), np.ones((2, 3)), np.ones(2)).shuffled(**change)
+    return Samples.from_rows(np.ones((2, 2)), np.ones((2, 3)), np.ones(2)).shuffled(**change)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,11 @@ def test_a_seed_is_no_key(make, key, came):
         (network, {"attention": 3}, "attention: expected one name, or 2, one for each layer, got 3"),
         (network, {"dim": 2.5}, f"dim: {INTEGER}2.5"),
         (network, {"std": "1"}, "std: expected a finite number >= 0, got '1'"),
-        (ItemLabelNetwork.of, {"task": TASK, "key": KEY}, "task: expected an item-label task, got 'LinearRegression'"),
+        (
+            ItemLabelNetwork.from_task,
+            {"task": TASK, "key": KEY},
+            "task: expected an item-label task, got 'LinearRegression'",
+        ),
         (reading, {"beta1": "1"}, "beta1: expected a finite number, got '1'"),
         (reading, {"alpha": True}, "alpha: expected a finite number, got True"),
         (reading, {"beta2": jnp.ones(2)}, "beta2: expected a finite number, got 'float32 of shape (2,)'"),

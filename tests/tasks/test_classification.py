@@ -32,13 +32,13 @@ def test_another_number_of_positions_is_refused(getkey):
 
 
 def tasks_of_four_classes():
-    items = ItemLabel.drawn(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
+    items = ItemLabel.init(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
     return {
         "chain": MarkovChain(np.full((4, 4), 0.25), 5),
         "copying": InContextCopying(items=2, labels=2, pairs=1),
         "repeated": RepeatedTokens(vocabulary=4, period=3),
         "items": items,
-        "relations": LabelRelations.drawn(items, 2, key=jax.random.key(1)),
+        "relations": LabelRelations.init(items, 2, key=jax.random.key(1)),
     }
 
 

@@ -16,7 +16,7 @@ from icllab.training import Sweep
 @pytest.fixture(scope="module")
 def fixed():
     task = LinearRegression.convention("raventos", dim=2, length=3)
-    return FixedPrompts.drawn(task, 6, key=jax.random.key(0))
+    return FixedPrompts.from_task(task, 6, key=jax.random.key(0))
 
 
 @eqx.filter_jit

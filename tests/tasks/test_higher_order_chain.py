@@ -88,7 +88,7 @@ def test_transitions_that_are_no_table_are_refused():
         (lambda: HigherOrderChain(jnp.full((4, 2), 0.5), order=2, tokens=2), "tokens: expected an integer of at least"),
         (lambda: HigherOrderChain(jnp.eye(2), order=1, tokens=4), "a chain with one stationary distribution"),
         (
-            lambda: HigherOrderChain.drawn(**SIZES, share=0.0, key=jax.random.key(0)),
+            lambda: HigherOrderChain.init(**SIZES, share=0.0, key=jax.random.key(0)),
             "share: expected a number above 0 and at most 1",
         ),
     ],

@@ -33,15 +33,15 @@ def within(samples, wanted, errors=4.0, most=0.02):
     assert abs(samples.mean() - wanted) <= errors * error + 1e-12, (samples.mean(), wanted, error)
 
 
-ZIPF = ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0)
-WITHOUT = ItemLabel.drawn(**SIZES, zipf_exponent=0.5, no_repeats=True)
+ZIPF = ItemLabel.init(**SIZES, burstiness=2, zipf_exponent=1.0)
+WITHOUT = ItemLabel.init(**SIZES, zipf_exponent=0.5, no_repeats=True)
 SETS = {
     "in context": ZIPF.in_context(),
     "swapped": ZIPF.swapped_labels(),
     "in weights": ZIPF.in_weights(),
     "purged": ZIPF.in_weights(purged=True),
     "no repeats": WITHOUT.swapped_labels(),
-    "mixture": ItemLabel.drawn(**SIZES, burstiness=2, zipf_exponent=1.0, mixture=PromptMixture(0.5, 0.3)),
+    "mixture": ItemLabel.init(**SIZES, burstiness=2, zipf_exponent=1.0, mixture=PromptMixture(0.5, 0.3)),
 }
 
 
@@ -69,7 +69,7 @@ def test_the_levels_are_those_of_predictors_that_answer_so(name, getkey):
 
 def test_the_nearest_item_of_the_context_has_the_right_label(getkey):
     """By the vectors alone, where dimension is high and noise low: the level of who looks up is reached."""
-    task = ItemLabel.drawn(classes=64, labels=16, pairs=4, dim=100, within_class_noise=0.1, key=getkey())
+    task = ItemLabel.init(classes=64, labels=16, pairs=4, dim=100, within_class_noise=0.1, key=getkey())
     law = task.swapped_labels()
     prompts = drawn(law, 2000, getkey())
     items, labels = prompts.items, prompts.labels
@@ -80,11 +80,11 @@ def test_the_nearest_item_of_the_context_has_the_right_label(getkey):
 
 def test_levels_in_words():
     """R pairs of different labels: naming any is right once in N; by heart, swapped labels are always wrong."""
-    novel = ItemLabel.drawn(**(SIZES | {"classes": None}), no_repeats=True).levels()
+    novel = ItemLabel.init(**(SIZES | {"classes": None}), no_repeats=True).levels()
     assert novel == (0.25, 0.25, 1.0, 0.25)
     assert WITHOUT.swapped_labels().levels()[1:] == (0.25, 1.0, 0.0)
     assert WITHOUT.in_weights(purged=True).levels().in_context == 0.25
-    alike = ItemLabel.drawn(**SIZES).in_weights().levels()
+    alike = ItemLabel.init(**SIZES).in_weights().levels()
     assert alike.context_label == pytest.approx(1 / 4)
     assert alike.in_context == pytest.approx(1 - (1 - 1 / 4) * (1 - 1 / 12) ** 4)
 
@@ -104,7 +104,7 @@ def test_levels_of_a_law_are_means_over_its_kinds():
 def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstiness, getkey):
     """Second moments, where means are drawn and where they are left out: 1, and 1/(1 + eps^2) within a class."""
     fields = SIZES | {"classes": classes, "dim": 8, "key": getkey()}
-    task = ItemLabel.drawn(**fields, burstiness=burstiness, within_class_noise=0.7).in_context()
+    task = ItemLabel.init(**fields, burstiness=burstiness, within_class_noise=0.7).in_context()
     prompts = drawn(task, 4000, getkey())
     products = np.einsum("nid,njd->nij", prompts.items, prompts.items)
     same = prompts.classes[:, :, None] == prompts.classes[:, None]
@@ -116,7 +116,7 @@ def test_items_have_unit_length_and_those_of_a_class_are_alike(classes, burstine
 
 
 def test_labels_vectors_and_places_are_what_they_should_be(getkey):
-    task = ItemLabel.drawn(**SIZES, position_dim=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
+    task = ItemLabel.init(**SIZES, position_dim=12, burstiness=2, mixture=PromptMixture(0.5, 0.3))
     for law, offset in ((task, 0), (task.swapped_labels(), 1)):
         prompts = drawn(law, 2000, getkey())
         known = prompts.classes >= 0
@@ -130,7 +130,7 @@ def test_labels_vectors_and_places_are_what_they_should_be(getkey):
 
 
 def test_without_repeats_every_group_has_a_label_of_its_own_and_a_random_order(getkey):
-    task = ItemLabel.drawn(**SIZES, burstiness=2, no_repeats=True, mixture=PromptMixture(p_novel=0.5))
+    task = ItemLabel.init(**SIZES, burstiness=2, no_repeats=True, mixture=PromptMixture(p_novel=0.5))
     prompts = drawn(task, 2000, getkey())
     labels, classes = np.sort(prompts.labels[:, :-1], axis=1), prompts.classes[:, :-1]
     assert np.all(labels[:, 0] == labels[:, 1])
@@ -140,7 +140,7 @@ def test_without_repeats_every_group_has_a_label_of_its_own_and_a_random_order(g
 
 
 def test_classes_come_with_the_frequencies_of_their_rank(getkey):
-    task = ItemLabel.drawn(**SIZES, zipf_exponent=1.5)
+    task = ItemLabel.init(**SIZES, zipf_exponent=1.5)
     p = np.arange(1, 13) ** -1.5
     np.testing.assert_allclose(task.frequencies, p / p.sum(), rtol=1e-6)
     wanted = 12_000 * p / p.sum()
@@ -152,7 +152,7 @@ def test_classes_come_with_the_frequencies_of_their_rank(getkey):
 
 def test_labels_without_repeats_are_drawn_one_after_the_other_by_weight(getkey):
     """Every unordered pair of labels against p_a p_b (1/(1 - p_a) + 1/(1 - p_b)), by enumeration."""
-    task = ItemLabel.drawn(**(SIZES | {"pairs": 2, "classes": 8}), zipf_exponent=1.0, no_repeats=True)
+    task = ItemLabel.init(**(SIZES | {"pairs": 2, "classes": 8}), zipf_exponent=1.0, no_repeats=True)
     prompts = drawn(task.swapped_labels(), 12_000, getkey())
     p = np.arange(1, 9) ** -1.0
     q = (p / p.sum()).reshape(2, 4).sum(axis=0)
@@ -167,7 +167,7 @@ def test_labels_without_repeats_are_drawn_one_after_the_other_by_weight(getkey):
 
 
 def test_purged_contexts_never_show_the_class_and_keep_the_odds_of_the_others(getkey):
-    task = ItemLabel.drawn(**SIZES, zipf_exponent=1.0).in_weights(purged=True)
+    task = ItemLabel.init(**SIZES, zipf_exponent=1.0).in_weights(purged=True)
     classes = drawn(task, 12_000, getkey()).classes
     assert not np.any(classes[:, :-1] == classes[:, -1:])
     p = np.arange(1, 13) ** -1.0 / np.sum(np.arange(1, 13) ** -1.0)
@@ -177,7 +177,7 @@ def test_purged_contexts_never_show_the_class_and_keep_the_odds_of_the_others(ge
 
 def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
     key = getkey()
-    tasks = [ItemLabel.drawn(**(SIZES | {"classes": k, "key": key})) for k in (None, 4, 8)]
+    tasks = [ItemLabel.init(**(SIZES | {"classes": k, "key": key})) for k in (None, 4, 8)]
     for task in tasks[1:]:
         np.testing.assert_array_equal(task.label_vectors, tasks[0].label_vectors)
     assert (tasks[0].classes, tasks[1].classes, tasks[0].tokens, tasks[0].width) == (None, 4, 9, 12)
@@ -202,7 +202,7 @@ def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
 )
 def test_what_does_not_fit_is_refused_in_one_line(fields, message):
     with pytest.raises(InputError, match=message.replace("(", r"\(")) as error:
-        ItemLabel.drawn(**(SIZES | fields))
+        ItemLabel.init(**(SIZES | fields))
     assert "\n" not in str(error.value)
 
 
@@ -216,12 +216,12 @@ def test_a_share_of_prompts_is_a_probability(name):
 def test_without_a_mixture_prompts_are_bursty_or_novel():
     """Bursty where classes are known, novel where there are infinitely many."""
     for classes, novel in ((12, 0.0), (None, 1.0)):
-        mixture = ItemLabel.drawn(**(SIZES | {"classes": classes})).mixture
+        mixture = ItemLabel.init(**(SIZES | {"classes": classes})).mixture
         assert (float(mixture.p_bursty), float(mixture.p_novel)) == (1.0, novel)
 
 
 @pytest.mark.parametrize("which", ["swapped_labels", "in_weights"])
 def test_what_needs_known_classes_is_refused_where_there_are_none(which):
-    task = ItemLabel.drawn(**(SIZES | {"classes": None}))
+    task = ItemLabel.init(**(SIZES | {"classes": None}))
     with pytest.raises(InputError, match="classes: expected a finite number of them, got None"):
         getattr(task, which)()

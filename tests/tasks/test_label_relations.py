@@ -16,12 +16,12 @@ PROMPTS, ROWS = 4000, 40
 
 def items(**fields):
     given = {"classes": 12, "labels": 6, "pairs": 3, "dim": 4, "no_repeats": True}
-    return ItemLabel.drawn(**(given | fields), key=KEY)
+    return ItemLabel.init(**(given | fields), key=KEY)
 
 
 def related(relations):
     """Relations in tables of one shape, so that programs are shared."""
-    return LabelRelations.drawn(items(), relations, rows=ROWS if relations else 0, key=KEY)
+    return LabelRelations.init(items(), relations, rows=ROWS if relations else 0, key=KEY)
 
 
 @eqx.filter_jit
@@ -75,7 +75,7 @@ def test_task_recognition_is_as_often_right_as_the_closed_form_says(relations, u
     rng, right = np.random.default_rng(0), []
     base = items()
     for number in range(20):
-        task = LabelRelations.drawn(base, relations, rows=ROWS, key=jax.random.key(number))
+        task = LabelRelations.init(base, relations, rows=ROWS, key=jax.random.key(number))
         table = np.asarray(task.table)
         asked = task.unseen_items() if unseen else task.new_relations()
         found = drawn(asked, jax.random.key(100 + number))
@@ -90,9 +90,9 @@ def test_task_recognition_is_as_often_right_as_the_closed_form_says(relations, u
 
 
 def test_more_rows_are_the_same_relations():
-    few, many = (LabelRelations.drawn(items(), 2, rows=rows, key=KEY).table for rows in (0, 8))
+    few, many = (LabelRelations.init(items(), 2, rows=rows, key=KEY).table for rows in (0, 8))
     np.testing.assert_array_equal(np.asarray(many), np.tile(np.asarray(few), (4, 1)))
-    longer = LabelRelations.drawn(items(), 5, key=KEY).table
+    longer = LabelRelations.init(items(), 5, key=KEY).table
     np.testing.assert_array_equal(np.asarray(longer)[:2], np.asarray(few))
 
 
@@ -100,21 +100,21 @@ def test_more_rows_are_the_same_relations():
     ("make", "message"),
     [
         (
-            lambda: LabelRelations.drawn(items(classes=None), 2, key=KEY),
+            lambda: LabelRelations.init(items(classes=None), 2, key=KEY),
             "items: expected a task of known classes, got 'infinitely many'; give classes=",
         ),
         (
-            lambda: LabelRelations.drawn(items(no_repeats=False), 2, key=KEY),
+            lambda: LabelRelations.init(items(no_repeats=False), 2, key=KEY),
             "items: expected a task with no_repeats, burstiness 1, and labels not swapped, got 'another'",
         ),
-        (lambda: LabelRelations.drawn(items(), 0, key=KEY), "relations: expected an integer of at least 1, got 0"),
+        (lambda: LabelRelations.init(items(), 0, key=KEY), "relations: expected an integer of at least 1, got 0"),
         (
-            lambda: LabelRelations.drawn(items(), 3, rows=8, key=KEY),
+            lambda: LabelRelations.init(items(), 3, rows=8, key=KEY),
             "rows: expected a multiple of the 3 relations, got 8",
         ),
         (lambda: LabelRelations(items(), jnp.zeros((2, 5), int)), "table: expected 6 labels in every row, got 5"),
         (
-            lambda: LabelRelations.drawn(items(labels=3), 2, key=KEY).unseen_items(),
+            lambda: LabelRelations.init(items(labels=3), 2, key=KEY).unseen_items(),
             "labels: expected more than the 3 pairs, got 3; none is left over",
         ),
     ],

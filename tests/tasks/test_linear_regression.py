@@ -95,7 +95,7 @@ def test_task_vectors_have_the_covariance_they_are_given(getkey):
 
 
 def test_a_pool_is_drawn_from_uniformly(getkey):
-    pool = WeightPool.drawn(GaussianWeights(1.0), 4, 3, key=getkey())
+    pool = WeightPool.init(GaussianWeights(1.0), 4, 3, key=getkey())
     w, held = samples(pool, getkey()), np.asarray(pool.weights)
     chosen = np.argmin(np.sum((w[:, None] - held) ** 2, -1), axis=1)
     np.testing.assert_array_equal(w, held[chosen])

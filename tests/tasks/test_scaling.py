@@ -42,7 +42,7 @@ def nearest_of_last(x, y):
 
 standardised = jax.jit(Standardised(nearest))
 jacobian_of = jax.jit(jax.jacobian(Standardised(nearest)))
-units_of = jax.jit(Units.of)
+units_of = jax.jit(Units.from_prompt)
 
 
 class NearestLast(AbstractPredictor):
@@ -63,7 +63,7 @@ class NearestOnTheHost(AbstractPredictor):
 def test_the_examples_before_the_query_have_mean_0_and_deviation_1(precision):
     @jax.jit
     def scaled_and_back(prompt):
-        units = Units.of(prompt, 5)
+        units = Units.from_prompt(prompt, 5)
         scaled = units.removed(prompt)
         return scaled, units.restored(scaled.y)
 

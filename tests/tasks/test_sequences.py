@@ -81,7 +81,7 @@ def test_probabilities_are_as_exact_as_they_are_given(getkey):
     assert chain.entropy_rate() == pytest.approx((b * entropy[0] + a * entropy[1]) / (a + b), rel=1e-13)
     tokens = many(chain, 2000, getkey())
     assert abs(np.mean(tokens[:, 0] == 1) - a / (a + b)) < 4 * np.sqrt(a * b / (a + b) ** 2 / 2000)
-    drawn = MarkovChain.drawn(vocabulary=4, tokens=5, key=getkey()).transition
+    drawn = MarkovChain.init(vocabulary=4, tokens=5, key=getkey()).transition
     np.testing.assert_allclose(np.sum(drawn, axis=1), 1, rtol=1e-15)
 
 
@@ -92,7 +92,7 @@ def test_a_cycle_is_foreseen_and_a_uniform_chain_is_not():
 
 def test_a_chain_is_drawn_from_its_law_from_the_first_token_on(getkey):
     """Pairs of tokens at the first and the last place against pi_a T_ab; the loss of who knows T against the rate."""
-    chain = MarkovChain.drawn(vocabulary=3, tokens=6, concentration=0.7, key=getkey())
+    chain = MarkovChain.init(vocabulary=3, tokens=6, concentration=0.7, key=getkey())
     tokens = many(chain, 8000, getkey())
     matrix = np.asarray(chain.transition, float)
     np.testing.assert_allclose(chain.stationary() @ matrix, chain.stationary(), atol=1e-6)
@@ -119,7 +119,7 @@ def test_a_chain_is_drawn_from_its_law_from_the_first_token_on(getkey):
             lambda: MarkovChain(jnp.eye(2), 4),
             "transition: expected a chain with one stationary distribution, got 'several'",
         ),
-        (lambda: MarkovChain.drawn(vocabulary=3, tokens=4, concentration=0.0, key=jax.random.key(0)), "concentration"),
+        (lambda: MarkovChain.init(vocabulary=3, tokens=4, concentration=0.0, key=jax.random.key(0)), "concentration"),
     ],
 )
 def test_what_does_not_fit_is_refused(build, message):

@@ -90,7 +90,7 @@ def test_sequences_come_as_often_as_they_should():
 
 
 def test_programs_do_one_function_after_the_other():
-    task = StringPrograms.drawn(
+    task = StringPrograms.init(
         functions=4, symbols=5, lengths=(2, 3, 4), programs=[(2,), (0, 1), (3, 1, 0), (1, 0)], turned=True, key=KEY
     )
     tokens, contexts, asked = (np.asarray(part) for part in drawn(task, 200, KEY))
@@ -112,7 +112,7 @@ def test_programs_do_one_function_after_the_other():
 
 
 def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
-    task = StringPrograms.drawn(functions=4, symbols=3, lengths=(1,), exponent=0.5, key=KEY)
+    task = StringPrograms.init(functions=4, symbols=3, lengths=(1,), exponent=0.5, key=KEY)
     assert task.programs == ((0,), (1,), (2,), (3,))
     np.testing.assert_allclose(task.frequencies[0] / task.frequencies, np.arange(1, 5) ** 0.5, rtol=1e-6)
     np.testing.assert_allclose(power_law(3, 0.0), 1 / 3)
@@ -128,23 +128,23 @@ def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: StringPrograms.drawn(functions=3, symbols=2, lengths=(1,), key=KEY), "functions: expected few enough"),
-        (lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(2, 1), key=KEY), "lengths: expected different"),
-        (lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(0, 1), key=KEY), "lengths: expected an integer"),
+        (lambda: StringPrograms.init(functions=3, symbols=2, lengths=(1,), key=KEY), "functions: expected few enough"),
+        (lambda: StringPrograms.init(functions=2, symbols=3, lengths=(2, 1), key=KEY), "lengths: expected different"),
+        (lambda: StringPrograms.init(functions=2, symbols=3, lengths=(0, 1), key=KEY), "lengths: expected an integer"),
         (
-            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), (2,)], key=KEY),
+            lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), programs=[(0,), (2,)], key=KEY),
             "programs: expected functions from 0 to 1, at least one, got (2,)",
         ),
         (
-            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), ()], key=KEY),
+            lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), programs=[(0,), ()], key=KEY),
             "programs: expected functions from 0 to 1, at least one, got ()",
         ),
         (
-            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), programs=[(0,), (0,)], key=KEY),
+            lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), programs=[(0,), (0,)], key=KEY),
             "programs: expected different ones",
         ),
         (
-            lambda: StringPrograms.drawn(functions=2, symbols=3, lengths=(1,), noise=1.5, key=KEY),
+            lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), noise=1.5, key=KEY),
             "noise: expected a number from 0 to 1",
         ),
         (lambda: small().only(3), "contexts: expected integers from 0 to 2, got 3"),

@@ -48,27 +48,27 @@ def hierarchical(**change):
 
 
 def items(**change):
-    return ItemLabel.drawn(**{"classes": 8, "labels": 8, "pairs": 4, "dim": 3, "no_repeats": True, "key": KEY} | change)
+    return ItemLabel.init(**{"classes": 8, "labels": 8, "pairs": 4, "dim": 3, "no_repeats": True, "key": KEY} | change)
 
 
 def relations(**change):
-    return LabelRelations.drawn(**{"items": items(), "relations": 2, "key": KEY} | change)
+    return LabelRelations.init(**{"items": items(), "relations": 2, "key": KEY} | change)
 
 
 def fixed(**change):
-    return FixedPrompts.drawn(**{"task": TASK, "count": 4, "key": KEY} | change)
+    return FixedPrompts.from_task(**{"task": TASK, "count": 4, "key": KEY} | change)
 
 
 def programs(**change):
-    return StringPrograms.drawn(**{"functions": 2, "symbols": 4, "lengths": (2, 3), "key": KEY} | change)
+    return StringPrograms.init(**{"functions": 2, "symbols": 4, "lengths": (2, 3), "key": KEY} | change)
 
 
 def higher(**change):
-    return HigherOrderChain.drawn(**{"vocabulary": 2, "order": 1, "tokens": 6, "key": KEY} | change)
+    return HigherOrderChain.init(**{"vocabulary": 2, "order": 1, "tokens": 6, "key": KEY} | change)
 
 
 def chain(**change):
-    return MarkovChain.drawn(**{"vocabulary": 2, "tokens": 6, "key": KEY} | change)
+    return MarkovChain.init(**{"vocabulary": 2, "tokens": 6, "key": KEY} | change)
 
 
 def scaled(**change):
@@ -90,7 +90,7 @@ NUMBERS = (
 
 
 def pool(**change):
-    return WeightPool.drawn(GaussianWeights(1.0), **{"size": 2, "dim": 3, "key": KEY} | change)
+    return WeightPool.init(GaussianWeights(1.0), **{"size": 2, "dim": 3, "key": KEY} | change)
 
 
 def periodic(**change):

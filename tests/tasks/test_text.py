@@ -28,7 +28,7 @@ def windows_of(documents, tokens):
 
 
 def test_every_window_within_a_file_is_drawn_and_no_other_all_equally_often(getkey):
-    task = Text.of(FILES, tokens=3)
+    task = Text.from_documents(FILES, tokens=3)
     every = jax.vmap(task._window)(jnp.arange(int(task.windows[-1])))
     assert sorted(bytes(row) for row in np.asarray(every.tokens, np.uint8)) == windows_of(FILES, 3)
     drawn = np.asarray(task.sample_many(12_000, key=getkey()).tokens, np.uint8)
@@ -40,15 +40,15 @@ def test_every_window_within_a_file_is_drawn_and_no_other_all_equally_often(getk
 
 
 def test_an_alphabet_numbers_its_bytes_and_makes_all_others_one():
-    task = Text.of(FILES, tokens=3, alphabet=b"ba")
+    task = Text.from_documents(FILES, tokens=3, alphabet=b"ba")
     assert task.vocabulary == 3
     np.testing.assert_array_equal(task.symbols, [1, 0, 2, 2, 2, 2, 2, 1, 0, 1, 0, 1])
-    assert Text.of(FILES, tokens=3).vocabulary == 256
+    assert Text.from_documents(FILES, tokens=3).vocabulary == 256
     assert len(PRINTABLE) == 96
 
 
 def test_the_target_is_the_next_token_and_a_certain_answer_costs_nothing(getkey):
-    task = Text.of(FILES, tokens=3)
+    task = Text.from_documents(FILES, tokens=3)
     prompt = task.sample(key=getkey())
     np.testing.assert_array_equal(task.targets(prompt), prompt.tokens[1:])
     even = task.loss(jnp.zeros((2, 256)), prompt)
@@ -57,7 +57,7 @@ def test_the_target_is_the_next_token_and_a_certain_answer_costs_nothing(getkey)
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_counts_are_those_within_files(order):
-    task = Text.of(FILES, tokens=3, alphabet=b"abcd")
+    task = Text.from_documents(FILES, tokens=3, alphabet=b"abcd")
     counts = task.counts(order)
     symbols = [[b"abcd".find(bytes([x])) % 5 for x in one] for one in FILES.contents]
     expected = np.zeros((5,) * order)
@@ -77,19 +77,28 @@ def test_files_are_read_by_their_paths(tmp_path):
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: Text.of(FILES, tokens=4), "b: expected at least 4 bytes, those of a window, got 3"),
-        (lambda: Text.of(FILES, tokens=1), "tokens: expected an integer of at least 2"),
-        (lambda: Text.of(FILES, tokens=2, alphabet=b"aa"), "alphabet: expected at least one byte and not all"),
-        (lambda: Text.of(Documents((), ()), tokens=2), "documents: expected at least one file, got 0"),
+        (lambda: Text.from_documents(FILES, tokens=4), "b: expected at least 4 bytes, those of a window, got 3"),
+        (lambda: Text.from_documents(FILES, tokens=1), "tokens: expected an integer of at least 2"),
+        (
+            lambda: Text.from_documents(FILES, tokens=2, alphabet=b"aa"),
+            "alphabet: expected at least one byte and not all",
+        ),
+        (lambda: Text.from_documents(Documents((), ()), tokens=2), "documents: expected at least one file, got 0"),
         (
             lambda: Text.from_files("one.txt", tokens=2),
             "paths: expected a list of paths, got 'one.txt'; put the one path",
         ),
         (lambda: unchecked(text_files.read)(Path("one.txt")), "paths: expected a list of paths, got Pos"),
-        (lambda: unchecked(Text.of)(Text, FILES, tokens=2, alphabet="ab"), "alphabet: expected bytes, got 'ab'; such"),
+        (
+            lambda: unchecked(Text.from_documents)(Text, FILES, tokens=2, alphabet="ab"),
+            "alphabet: expected bytes, got 'ab'; such",
+        ),
         (lambda: Text.from_files([], tokens=2), "paths: expected at least one file, got []"),
         (lambda: Text.from_files(["no such"], tokens=2), "paths: expected files that can be read, got 'no such'"),
-        (lambda: Text.of(FILES, tokens=2).counts(4), "order: expected a table of at most 2^25 entries, not 256^4"),
+        (
+            lambda: Text.from_documents(FILES, tokens=2).counts(4),
+            "order: expected a table of at most 2^25 entries, not 256^4",
+        ),
         (lambda: FILES.split(held_out=1.0), "held_out: expected a number between 0 and 1, got 1.0"),
         (lambda: FILES.split(held_out=1e-9), "held_out: expected a share that splits 3 files"),
     ],
@@ -111,7 +120,7 @@ class Long(bytes):
 def test_places_and_not_only_windows_are_numbered_in_32_bits():
     """Every file has a place more than windows: of two files of 2^30 bytes one number would be negative."""
     with pytest.raises(InputError) as error:
-        Text.of(Documents(("a", "b"), (Long(b"x"), Long(b"y"))), tokens=2)
+        Text.from_documents(Documents(("a", "b"), (Long(b"x"), Long(b"y"))), tokens=2)
     assert "documents: expected fewer than 2^31 bytes, got 2147483648; use fewer files" in str(error.value)
 
 
@@ -141,7 +150,7 @@ def test_the_standard_library_is_a_corpus_without_its_tests():
 
 
 def test_the_text_is_an_argument_of_a_program_and_no_constant(getkey):
-    task = Text.of(FILES, tokens=3)
+    task = Text.from_documents(FILES, tokens=3)
     traced = jax.make_jaxpr(lambda task, key: task.sample_many(5, key=key))(task, getkey())
     assert [str(x.aval) for x in traced.jaxpr.invars][:2] == ["uint8[12]", "int32[3]"]
     assert not traced.consts

@@ -32,7 +32,7 @@ class NGram(AbstractPredictor):
     tables: tuple[Float[Array, "_context state"], ...]
 
     @classmethod
-    def of(cls, laws: Sequence[Float[np.ndarray, "_context state"]]) -> "NGram":
+    def from_laws(cls, laws: Sequence[Float[np.ndarray, "_context state"]]) -> "NGram":
         """From the distributions given 0, 1, ..., n - 1 tokens.
 
         Raises:
@@ -69,7 +69,7 @@ class NGram(AbstractPredictor):
             below = np.tile(law, (len(counts) // len(law), 1))
             law = (counts + smoothing * below) / (counts.sum(axis=1, keepdims=True) + smoothing)
             laws.append(law)
-        return cls.of(laws)
+        return cls.from_laws(laws)
 
     @classmethod
     def knowing(cls, chain: HigherOrderChain, *, n: int | None = None) -> "NGram":
@@ -79,7 +79,7 @@ class NGram(AbstractPredictor):
             InputError: There is no such n: a longer one than that would know nothing more.
         """
         _require_n(1 if n is None else n, chain.order + 1, ", one more than the order of the chain")
-        return cls.of(chain.conditionals()[:n])
+        return cls.from_laws(chain.conditionals()[:n])
 
     @property
     def n(self) -> int:

@@ -39,7 +39,7 @@ class FixedPrompts(AbstractTask):
         Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
 
     @classmethod
-    def drawn(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
+    def from_task(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
         """A set of ``count`` prompts of ``task``, all of them in use."""
         require_task(task)
         require_integer("count", count)

@@ -56,7 +56,7 @@ class HigherOrderChain(AbstractSequences):
         self.start = jnp.asarray(_stationary(rows_of(matrix)), self.transition.dtype)
 
     @classmethod
-    def drawn(
+    def init(
         cls,
         *,
         vocabulary: int,

@@ -128,7 +128,7 @@ class ItemLabel(AbstractItemLabels):
             Domain(least=1, most=1, text=requirement).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
 
     @classmethod
-    def drawn(
+    def init(
         cls,
         *,
         classes: int | None,

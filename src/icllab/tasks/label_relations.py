@@ -46,7 +46,7 @@ class LabelRelations(AbstractItemLabels):
             raise expected("labels", f"more than the {self.items.pairs} pairs", self.items.labels, "none is left over")
 
     @classmethod
-    def drawn(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
+    def init(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
         """Relations drawn uniformly; the first ones are the same for one key, however many there are.
 
         ``relations`` is M; None: every prompt has its own. They are repeated until there are so many ``rows``, a

@@ -83,7 +83,7 @@ class LinearRegression(AbstractRegression):
         NON_NEGATIVE.require("rho", rho)
         require_key(key)
         law = GaussianWeights(jnp.ones(()))
-        weights = law if math.isinf(kappa) else WeightPool.drawn(law, _whole("kappa", kappa, dim), dim, key=key)
+        weights = law if math.isinf(kappa) else WeightPool.init(law, _whole("kappa", kappa, dim), dim, key=key)
         inputs, noise_variance = GaussianInputs(jnp.ones(()) / dim), jnp.asarray(rho, law.covariance.dtype)
         return cls(dim, _whole("alpha", alpha, dim), inputs, weights, noise_variance)
 

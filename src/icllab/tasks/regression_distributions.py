@@ -141,7 +141,7 @@ class WeightPool(AbstractWeights):
 
     @classmethod
     @eqx.filter_jit
-    def drawn(cls, distribution: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
+    def init(cls, distribution: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
         """A pool of ``size`` independent draws of ``distribution``."""
         require_integer("size", size)
         require_integer("dim", dim)

@@ -29,7 +29,7 @@ class Units(eqx.Module):
     y_deviation: Float[Array, ""]
 
     @classmethod
-    def of(cls, prompt: RegressionPrompt, examples: int | Int[Array, ""]) -> "Units":
+    def from_prompt(cls, prompt: RegressionPrompt, examples: int | Int[Array, ""]) -> "Units":
         """Moments of the first ``examples`` examples, divided by their number; zeros if there are none.
 
         ``examples`` may be traced. Entries after them are not looked at.
@@ -94,7 +94,7 @@ class Standardised(AbstractPredictor):
         """The answers in the units of ``prompt``."""
 
         def after(examples: int | Int[Array, ""]) -> Float[Array, " answered"]:
-            units = Units.of(prompt, examples)
+            units = Units.from_prompt(prompt, examples)
             return units.restored(jnp.asarray(self.predictor(units.removed(prompt)), prompt.y.dtype))
 
         if self.positions == "last":

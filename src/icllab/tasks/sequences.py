@@ -206,7 +206,7 @@ class MarkovChain(AbstractSequences):
         stationary(matrix)
 
     @classmethod
-    def drawn(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
+    def init(cls, *, vocabulary: int, tokens: int, concentration: float = 1.0, key: PRNGKeyArray) -> "MarkovChain":
         """Draw rows of T from a symmetric Dirichlet distribution; small concentrations make T nearly deterministic."""
         require_integer("vocabulary", vocabulary, least=2)
         POSITIVE.require("concentration", concentration)

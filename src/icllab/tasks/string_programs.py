@@ -82,7 +82,7 @@ class StringPrograms(AbstractSequences):
             raise expected("frequencies", f"{len(self.programs)} numbers >= 0 that sum to 1", frequencies.tolist())
 
     @classmethod
-    def drawn(
+    def init(
         cls,
         *,
         functions: int,

@@ -44,7 +44,7 @@ class Text(AbstractTokens):
     vocabulary: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":
+    def from_documents(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":
         """Windows of ``tokens`` tokens, at least 2, of files such as :func:`.text_files.standard_library` has them.
 
         ``alphabet`` has the bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
@@ -80,7 +80,7 @@ class Text(AbstractTokens):
     @classmethod
     def from_files(cls, paths: Iterable[str | PathLike[str]], *, tokens: int, alphabet: bytes | None = None) -> "Text":
         """Windows of files by their paths; the rest is as in :meth:`of`, errors as in :func:`.text_files.read` too."""
-        return cls.of(text_files.read(paths), tokens=tokens, alphabet=alphabet)
+        return cls.from_documents(text_files.read(paths), tokens=tokens, alphabet=alphabet)
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One window."""

@@ -42,7 +42,7 @@ def test_the_warmed_rate_rises_for_a_tenth_to_what_is_swept_and_falls_to_zero():
 
 def test_the_errors_are_those_of_the_task_at_the_last_position(getkey):
     task, ridge = LinearRegression.convention("raventos", dim=2, length=5), Ridge(0.25)
-    prompts = eqx.filter_jit(lambda key: FixedPrompts.drawn(task, 7, key=key))(getkey()).prompts
+    prompts = eqx.filter_jit(lambda key: FixedPrompts.from_task(task, 7, key=key))(getkey()).prompts
     losses = jax.jit(lambda prompt: task.loss(ridge(prompt), prompt))
     each = [losses(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], prompts)) for i in range(7)]
     np.testing.assert_allclose(last_errors(ridge, prompts), np.array(each)[:, -1], rtol=1e-5)

@@ -9,7 +9,7 @@ from icllab.claims.induction import _accuracy
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 
-TASK = ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
+TASK = ItemLabel.init(classes=None, labels=4, pairs=2, dim=3, no_repeats=True, key=jax.random.key(0))
 HOW = {"key": jax.random.key(1), "prompts": 64}
 
 
@@ -32,7 +32,7 @@ def test_shares_are_those_of_the_prompts_drawn():
 @pytest.fixture(scope="module")
 def runs():
     """A network that is content at once, and one that never is."""
-    network = ItemLabelNetwork.of(TASK, depth=0, key=jax.random.key(2))
+    network = ItemLabelNetwork.from_task(TASK, depth=0, key=jax.random.key(2))
     how = {"memory": 1, "steps": 4, "key": jax.random.key(3), "keep": (0, 2, 3)}
     return [_accuracy.train_until(TASK, network, loss=loss, **how) for loss in (100.0, 1e-6)]
 

@@ -116,7 +116,7 @@ def test_kinds_of_a_seed_begin_alike_and_seeds_differently():
 
 def test_given_attention_leaves_the_readout_alone(getkey):
     task = _networks.task(key=getkey(), labels=4, pairs=2, dim=5)
-    head = MatrixHead.drawn(task, attention="softmax", factors=2, scale=1.0, key=getkey())
+    head = MatrixHead.init(task, attention="softmax", factors=2, scale=1.0, key=getkey())
     prompt = task.sample(key=getkey())
     found = eqx.filter_jit(measure.Formed(head))(prompt)
     vector = np.asarray(task.label_vectors)[int(prompt.labels[-1])]

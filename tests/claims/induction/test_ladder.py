@@ -115,8 +115,8 @@ def test_descent_with_small_steps_is_the_flow():
 
 
 def test_separate_buffers_are_two_softmaxes_and_a_linear_reader():
-    task = ItemLabel.drawn(classes=None, labels=5, pairs=2, dim=4, no_repeats=True, key=jax.random.key(0))
-    model, prompt = rungs.SeparateBuffers.of(task, key=jax.random.key(1)), task.sample(key=jax.random.key(2))
+    task = ItemLabel.init(classes=None, labels=5, pairs=2, dim=4, no_repeats=True, key=jax.random.key(0))
+    model, prompt = rungs.SeparateBuffers.from_task(task, key=jax.random.key(1)), task.sample(key=jax.random.key(2))
     x = np.asarray(prompt.tokens(), float)
     (q1, q2, q3), (k1, k2, k3) = np.asarray(model.queries, float), np.asarray(model.keys, float)
 

@@ -166,7 +166,7 @@ def test_fits_of_a_seed_do_not_depend_on_the_others_and_find_the_one_rate_of_a_f
 
 def test_a_head_that_is_the_landscape_states_its_loss_and_its_readout_under_intervention():
     """Whatever its attention is: at one, at chance, and where other labels have more than the rest."""
-    task = ItemLabel.drawn(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
+    task = ItemLabel.init(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
     asked = task.sample_many(3, key=jax.random.key(1))
     heads = [(0.9, 0.6, 0.05, 6.0), (0.2, 0.1, 0.1125, 4.0), (0.4, 0.3, 0.2, 9.0)]
     rows = [measure.read(StatedHead(*numbers, L), task, asked) for numbers in heads]
@@ -178,7 +178,7 @@ def test_a_head_that_is_the_landscape_states_its_loss_and_its_readout_under_inte
 
 def test_the_readout_of_a_network_is_that_at_given_patterns():
     """A minimal head whose attention is chance: by division and by intervention it reads with the strength it has."""
-    task = ItemLabel.drawn(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
+    task = ItemLabel.init(classes=None, labels=L, pairs=N, dim=8, no_repeats=True, key=jax.random.key(0))
     asked = task.sample_many(3, key=jax.random.key(1))
     row = measure.read(MinimalHead.reading(labels=L, xi=5.0), task, asked)
     np.testing.assert_allclose(row[[0, 2, 3]], [5.0, 1 / (2 * N + 1), 5.0], rtol=1e-5)

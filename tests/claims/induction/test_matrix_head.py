@@ -26,7 +26,7 @@ def prompt(task):
 
 
 def drawn(task, attention, factors, scale=1.5):
-    return MatrixHead.drawn(task, attention=attention, factors=factors, scale=scale, key=jax.random.key(2))
+    return MatrixHead.init(task, attention=attention, factors=factors, scale=scale, key=jax.random.key(2))
 
 
 def pattern(scores, attention):

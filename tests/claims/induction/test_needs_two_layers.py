@@ -81,11 +81,11 @@ def test_without_places_one_layer_cannot_tell_which_label_belongs_to_which_item(
 
     @eqx.filter_jit
     def answers(key):
-        task = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, no_repeats=True, key=key)
+        task = ItemLabel.init(classes=None, labels=4, pairs=3, dim=5, no_repeats=True, key=key)
         prompt = task.sample(key=key)
         labels = jnp.append(prompt.labels[turned], prompt.labels[-1])
         other = dataclasses.replace(prompt, label_vectors=prompt.label_vectors[turned], labels=labels)
-        network = ItemLabelNetwork.of(task, layers=layers, depth=1, key=key)
+        network = ItemLabelNetwork.from_task(task, layers=layers, depth=1, key=key)
         blind = eqx.tree_at(
             lambda m: [w for head in m.layers for w in (head.query, head.key, head.value)],
             network,

@@ -116,7 +116,7 @@ def test_curves_have_their_axes_and_no_two_seeds_the_same_numbers(getkey):
 def test_attention_of_first_order_is_one_more_where_it_is_linear_and_softmax_elsewhere(getkey):
     task = _networks.task(key=getkey(), **TINY)
     prompt = task.sample(key=getkey())
-    plain = ItemLabelNetwork.of(task, attention=("linear", "softmax"), key=getkey())
+    plain = ItemLabelNetwork.from_task(task, attention=("linear", "softmax"), key=getkey())
     traced = eqx.filter_jit(_networks.first_order(plain).trace)(prompt).activations
     scores = eqx.filter_jit(plain.trace)(prompt).activations["scores1"]
     wanted = np.tril(np.ones((5, 5))) * (1 + np.asarray(scores)) / np.arange(1, 6)[:, None]

@@ -19,7 +19,7 @@ COUNT = 3
 
 @pytest.fixture(scope="module")
 def case():
-    task = StringPrograms.drawn(functions=2, symbols=3, lengths=(2,), noise=0.3, key=KEY)
+    task = StringPrograms.init(functions=2, symbols=3, lengths=(2,), noise=0.3, key=KEY)
     network = _transformers.transformer(task, SimpleNamespace(width=2, layers=1, heads=1), key=KEY)
     asked = jax.tree.map(lambda leaf: leaf[1], _transformers.held_out(task, COUNT, KEY))
     return network, task, asked, np.asarray(_answers.fisher_eigenvalues(network, task, asked), float)

@@ -70,7 +70,7 @@ outcomes, failing, outcome = judged(claim.check)
 
 
 def test_the_plateau_is_that_of_guessing_above_the_entropy():
-    task = StringPrograms.drawn(functions=1, symbols=5, lengths=(2,), noise=0.25, key=jax.random.key(0))
+    task = StringPrograms.init(functions=1, symbols=5, lengths=(2,), noise=0.25, key=jax.random.key(0))
     assert claim.plateau(FIXED) == pytest.approx(np.log(5) - task.answer_entropy(), rel=1e-6)
 
 

@@ -28,7 +28,7 @@ def family():
 
 
 def test_every_prompt_is_one_that_the_task_draws():
-    task = StringPrograms.drawn(
+    task = StringPrograms.init(
         functions=3, symbols=3, lengths=(3,), programs=[[0], [1, 2]], turned=True, noise=0.0, key=KEY
     )
     known = small.every_prompt(task)
@@ -69,7 +69,7 @@ def test_losses_are_expectations_over_labels(family):
 def test_batches_come_as_often_as_they_should(family):
     _, networks = family
     law = np.concatenate([np.tile([1.0, 0.0], (200, 1)), np.tile([0.25, 0.75], (200, 1))])
-    some = small.Batches.of(law, networks, batch=50, rng=np.random.default_rng(0))
+    some = small.Batches.from_frequencies(law, networks, batch=50, rng=np.random.default_rng(0))
     contexts, wrong = np.asarray(some.contexts), np.asarray(some.wrong)
     assert (contexts[:200] == 0).all()
     assert abs(contexts[200:].mean() - 0.75) < 4 * (0.75 * 0.25 / 10_000) ** 0.5
@@ -83,7 +83,7 @@ def test_training_is_gradient_descent_on_the_batches(family):
     _, networks = family
     with jax.enable_x64(True):
         rngs = [np.random.default_rng(i) for i in range(2)]
-        batches = [small.Batches.of(np.tile(PI, (2, 1)), networks, batch=4, rng=rng) for rng in rngs]
+        batches = [small.Batches.from_frequencies(np.tile(PI, (2, 1)), networks, batch=4, rng=rng) for rng in rngs]
         each = small.descended(networks, batches, optimizer=optax.sgd(0.5), every=1)
         last = small.descended(networks, batches, optimizer=optax.sgd(0.5), every=2)
         w, seen = networks.weights[1], jax.tree.map(lambda row: row[0], batches[1])

@@ -21,7 +21,7 @@ POINT = SimpleNamespace(width=4, layers=1, heads=1, batch=8)
 
 def task():
     programs = ((0,), (1, 0), (1,))
-    return StringPrograms.drawn(functions=2, symbols=3, lengths=(1, 2), programs=programs, noise=0.2, key=KEY)
+    return StringPrograms.init(functions=2, symbols=3, lengths=(1, 2), programs=programs, noise=0.2, key=KEY)
 
 
 def network(task):

@@ -78,6 +78,6 @@ def test_terms_are_half_the_squared_answers_of_their_units():
     rng = np.random.default_rng(0)
     chosen = (((0, 2), 1), ((1,), 0))
     a, b = rng.normal(size=(claim.MOST, claim.MOST)), rng.normal(size=(3, claim.MOST))
-    found = measure.Terms.of(chosen)({"a": jnp.asarray(a), "b": jnp.asarray(b)})
+    found = measure.Terms.from_contexts(chosen)({"a": jnp.asarray(a), "b": jnp.asarray(b)})
     wanted = [np.sum((b[:, list(units)] @ a[list(units), which]) ** 2) / 2 for units, which in chosen]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

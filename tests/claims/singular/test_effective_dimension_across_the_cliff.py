@@ -108,9 +108,9 @@ def test_the_landscape_is_the_closed_form_and_a_head_is_the_model():
     np.testing.assert_allclose(-answers(w)[0, 0], induction_landscape.loss(*w, pairs=4, labels=16), rtol=1e-12)
     known = induction_landscape.fisher_information(*w, pairs=4, labels=16)
     np.testing.assert_allclose(divergences.information(answers, w), known, rtol=1e-9, atol=1e-14)
-    task = ItemLabel.drawn(classes=None, labels=5, pairs=3, dim=7, no_repeats=True, key=jax.random.key(0))
+    task = ItemLabel.init(classes=None, labels=5, pairs=3, dim=7, no_repeats=True, key=jax.random.key(0))
     prompts = task.sample_many(4, key=jax.random.key(1))
-    head = divergences.Head.of(prompts, 5)
+    head = divergences.Head.from_prompts(prompts, 5)
     traced = jax.vmap(lambda prompt: head.model(w).trace(prompt).prediction[-1])(prompts)
     np.testing.assert_allclose(head(w), jax.nn.log_softmax(traced), rtol=1e-6)  # prompts are of float32
     losses = jax.vmap(lambda prompt: task.loss(head.model(w)(prompt), prompt)[-1])(prompts)
@@ -129,8 +129,8 @@ def test_a_divergence_is_zero_at_its_point_and_bends_as_the_fisher_matrix():
 
 def test_rows_have_the_nonzero_spectrum_of_both_metrics():
     """Beside the sum over prompts of slopes times the covariance of the answers, written out."""
-    task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=2, no_repeats=True, key=jax.random.key(0))
-    network = ItemLabelNetwork.of(task, depth=0, key=jax.random.key(1))
+    task = ItemLabel.init(classes=None, labels=3, pairs=2, dim=2, no_repeats=True, key=jax.random.key(0))
+    network = ItemLabelNetwork.from_task(task, depth=0, key=jax.random.key(1))
     prompts = task.sample_many(3, key=jax.random.key(2))
     params, rest = divergences.eqx.partition(network, divergences.eqx.is_inexact_array)
     flat, unravel = divergences.ravel_pytree(params)
@@ -151,7 +151,7 @@ def test_rows_have_the_nonzero_spectrum_of_both_metrics():
 
 def test_plateaus_have_the_exact_losses_and_the_ranks():
     """Descent passes each saddle; a machine's best matrix has the least loss there is."""
-    machine = ranks.Machine.drawn(3, 2, 2)
+    machine = ranks.Machine.init(3, 2, 2)
     levels, singular = machine.plateau_losses(2)
     np.testing.assert_allclose(levels[0], float(jnp.mean(machine.label**2) / 2), rtol=1e-12)
     design = (machine.query[:, :, None] * machine.context[:, None]).reshape(len(machine.label), -1)

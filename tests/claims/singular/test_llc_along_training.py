@@ -128,7 +128,7 @@ def test_it_fails_where_training_runs_backwards():
 @pytest.fixture(scope="module")
 def measured():
     """Of two seeds whose networks are ridge and dMMSE themselves at the checkpoints, and the keys that were used."""
-    keys, asked, drawn, sample = {}, [], WeightPool.drawn, LinearRegression.sample_many
+    keys, asked, drawn, sample = {}, [], WeightPool.init, LinearRegression.sample_many
 
     def noted(name, key):
         keys.setdefault(name, set()).add(tuple(np.asarray(jax.random.key_data(key)).tolist()))

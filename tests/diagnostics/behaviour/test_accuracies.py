@@ -15,7 +15,7 @@ from icllab.tasks import ItemLabel, LinearRegression
 from icllab.training import Record
 
 KEY, PROMPTS = jax.random.key(0), 400
-TASK = ItemLabel.drawn(classes=8, labels=4, pairs=4, dim=6, burstiness=2, key=jax.random.key(1))
+TASK = ItemLabel.init(classes=8, labels=4, pairs=4, dim=6, burstiness=2, key=jax.random.key(1))
 
 
 class Oracle:
@@ -46,7 +46,7 @@ def test_the_accuracy_and_its_error():
 
 
 def test_over_training_it_is_a_curve():
-    network = with_normal_weights(lambda: ItemLabelNetwork.of(TASK, depth=1, key=KEY), seed=2)
+    network = with_normal_weights(lambda: ItemLabelNetwork.from_task(TASK, depth=1, key=KEY), seed=2)
     run = icl.fit(
         network,
         TASK,

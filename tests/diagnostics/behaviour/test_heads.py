@@ -35,7 +35,7 @@ def float64():
 
 @eqx.filter_jit
 def task(key, dim=6):
-    return ItemLabel.drawn(classes=None, labels=LABELS, pairs=PAIRS, dim=dim, no_repeats=True, key=key)
+    return ItemLabel.init(classes=None, labels=LABELS, pairs=PAIRS, dim=dim, no_repeats=True, key=key)
 
 
 @eqx.filter_jit
@@ -143,7 +143,7 @@ def measured(model, prompt):
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
     law = task(getkey())
-    model = eqx.filter_jit(lambda key: ItemLabelNetwork.of(law, layers=layers, key=key))(getkey())
+    model = eqx.filter_jit(lambda key: ItemLabelNetwork.from_task(law, layers=layers, key=key))(getkey())
     activations, result = measured(model, drawn(law, getkey()))
     result = np.asarray(result)
     row = np.asarray(activations[f"attention{layers}"])
@@ -167,7 +167,7 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
 @pytest.mark.slow
 def test_other_prompts_have_the_previous_token_score_alone(getkey):
     law = task(getkey())
-    result = head_scores(ItemLabelNetwork.of(law, key=getkey()), law, key=getkey(), prompts=4)
+    result = head_scores(ItemLabelNetwork.from_task(law, key=getkey()), law, key=getkey(), prompts=4)
     assert list(result["head"].values) == ["attention1.0"]
     assert "induction_score" not in result
 

@@ -13,9 +13,9 @@ from icllab.tasks import ItemLabel
 
 @pytest.fixture
 def case(getkey):
-    task = ItemLabel.drawn(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=getkey())
+    task = ItemLabel.init(classes=None, labels=5, pairs=3, dim=6, no_repeats=True, key=getkey())
     queries = task.sample_many(4, key=getkey())
-    return ItemLabelNetwork.of(task, key=getkey()), task, queries, jax.tree.map(lambda leaf: leaf[0], queries)
+    return ItemLabelNetwork.from_task(task, key=getkey()), task, queries, jax.tree.map(lambda leaf: leaf[0], queries)
 
 
 @eqx.filter_jit

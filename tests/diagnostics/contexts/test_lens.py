@@ -44,8 +44,8 @@ def test_alone_the_query_has_no_context(lens):
 
 
 def test_logits_of_the_item_label_network_are_read_layer_by_layer():
-    task = tasks.ItemLabel.drawn(classes=None, labels=4, pairs=2, dim=5, key=jax.random.key(0))
-    network = models.ItemLabelNetwork.of(task, key=jax.random.key(1))
+    task = tasks.ItemLabel.init(classes=None, labels=4, pairs=2, dim=5, key=jax.random.key(0))
+    network = models.ItemLabelNetwork.from_task(task, key=jax.random.key(1))
     result = logit_lens(network, task, **HOW)
     assert result.sizes == {"layer": 3}
     assert float(result["distance"][2]) == pytest.approx(0.0, abs=1e-6)
@@ -56,7 +56,7 @@ def test_logits_of_the_item_label_network_are_read_layer_by_layer():
 
 def test_a_model_without_a_stream_is_refused_in_one_line():
     with pytest.raises(InputError, match=r"model: expected one with a residual stream and a read-out.*FastWeights"):
-        logit_lens(FastWeights.drawn(dim=2, hidden=1, std=1.0, normalised=False, key=jax.random.key(0)), TASK, **HOW)
+        logit_lens(FastWeights.init(dim=2, hidden=1, std=1.0, normalised=False, key=jax.random.key(0)), TASK, **HOW)
     with pytest.raises(InputError, match="model: expected one with a trace of named activations, got 'function'"):
         logit_lens(lambda prompt: prompt.y, TASK, **HOW)
     with pytest.raises(InputError, match="query_length: expected an integer from 1 to 4, got 5"):

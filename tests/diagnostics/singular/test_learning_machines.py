@@ -204,7 +204,7 @@ def test_a_window_of_one_length_has_no_contributions():
 )
 def test_bad_questions(ask, said):
     def of(model, windows=8, **how):
-        return LearningMachine.of(model, TASK, windows=windows, key=jax.random.key(0), **how)
+        return LearningMachine.from_task(model, TASK, windows=windows, key=jax.random.key(0), **how)
 
     with pytest.raises(InputError) as error:
         ask(of)

@@ -81,7 +81,7 @@ def test_lengths_that_count_unequally(getkey):
 
 
 def test_of_a_text_the_truth_is_not_known(getkey):
-    text = Text.of(Documents(("a",), (b"abracadabra",)), tokens=4)
+    text = Text.from_documents(Documents(("a",), (b"abracadabra",)), tokens=4)
     with pytest.raises(InputError) as error:
         divergences({"nothing": lambda prompt: jnp.zeros((3, 256))}, text, key=getkey())
     assert "truth: expected the name of a predictor that knows the distribution" in str(error.value)

@@ -23,7 +23,7 @@ def trained():
     task = LinearRegression.from_scaling(dim=2, alpha=2.0, kappa=1.0, rho=0.1, key=jax.random.key(0))
 
     def build(*, key):
-        return LinearAttention.drawn(
+        return LinearAttention.init(
             dim=2, layers=1, std=0.5, sign=1, answers="every", causal=True, query_is_key=False, normalised=True, key=key
         )
 

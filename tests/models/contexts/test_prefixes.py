@@ -44,7 +44,7 @@ def joined(answers, *, causal=True, query_is_key=False):
 def answers(arrangement, fields, context, prompt):
     """Of the prefixed transformer, and of the transformer after the context."""
     model = transformer(arrangement, **dict(fields))
-    return Prefixed.of(model, context)(prompt), model(after(context, prompt))
+    return Prefixed.from_context(model, context)(prompt), model(after(context, prompt))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,10 @@ def test_it_answers_as_the_transformer_after_the_context(arrangement, fields):
 def composed(first, second, prompt):
     """Both contexts in turn, together; the traces on a prompt, and the transformer's own."""
     model = transformer(Interleaved())
-    in_turn, together = Prefixed.of(model, first).extended(second), Prefixed.of(model, after(first, second))
+    in_turn, together = (
+        Prefixed.from_context(model, first).extended(second),
+        Prefixed.from_context(model, after(first, second)),
+    )
     own = model.trace(after(after(first, second), prompt)), model.trace(prompt)
     return in_turn, together, together.trace(prompt), own
 
@@ -105,9 +108,9 @@ def test_what_has_no_prefix_is_refused():
         return eqx.filter_eval_shape(transformer, arrangement)
 
     with pytest.raises(InputError, match="context: expected at least 1 example, got 0"):
-        Prefixed.of(built(Interleaved()), regression(1))
+        Prefixed.from_context(built(Interleaved()), regression(1))
     with pytest.raises(InputError, match="model: expected a causal one"):
-        Prefixed.of(built(joined("last", causal=False)), regression(3))
+        Prefixed.from_context(built(joined("last", causal=False)), regression(3))
     with pytest.raises(InputError, match="prompt: expected at most 12 examples before the query, got 13"):
         eqx.filter_eval_shape(answers, Interleaved(), (), regression(4), regression(11))
     with pytest.raises(InputError, match="RegressionPrompt and TokenPrompt"):

@@ -60,7 +60,7 @@ def test_features_have_the_mean_and_the_variance_of_the_formula():
 def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_features():
     queries, context, own, exact = head()
     counts, repeats = np.array([64, 512, 4096]), 40
-    attend = jax.jit(lambda w: ContextSums.of(PositiveFeatures(w), *context).attend(queries, *own))
+    attend = jax.jit(lambda w: ContextSums.from_tokens(PositiveFeatures(w), *context).attend(queries, *own))
     squared = [
         [float(jnp.mean((attend(jnp.asarray(drawn(count, DIM, size=1.0))) - exact) ** 2)) for _ in range(repeats)]
         for count in counts
@@ -77,8 +77,8 @@ def test_the_error_of_attention_falls_as_one_over_the_root_of_the_number_of_feat
 def sums(directions, queries, keys, values, own, visible):
     """The sums of a context at once and in two parts, what is collected of it, and the features."""
     features = PositiveFeatures(directions)
-    whole = ContextSums.of(features, keys, values)
-    parts = ContextSums.of(features, keys[:2], values[:2]).extended(keys[2:], values[2:])
+    whole = ContextSums.from_tokens(features, keys, values)
+    parts = ContextSums.from_tokens(features, keys[:2], values[:2]).extended(keys[2:], values[2:])
     return whole, parts, whole.attend(queries, own, jnp.zeros((OWN, 4)), visible), features(queries) @ features(keys).T
 
 
@@ -98,4 +98,4 @@ def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_
 
 def test_a_number_of_features_that_is_none_is_refused():
     with pytest.raises(InputError, match="features: expected an integer of at least 1, got 0"):
-        PositiveFeatures.drawn(0, dim=3, key=jax.random.key(0))
+        PositiveFeatures.init(0, dim=3, key=jax.random.key(0))

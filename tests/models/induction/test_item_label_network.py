@@ -14,8 +14,8 @@ from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.training import Record
 
-TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, position_dim=10, key=jax.random.key(0))
-FIXED = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=5, key=jax.random.key(0))
+TASK = ItemLabel.init(classes=None, labels=4, pairs=3, dim=5, position_dim=10, key=jax.random.key(0))
+FIXED = ItemLabel.init(classes=None, labels=4, pairs=3, dim=5, key=jax.random.key(0))
 
 
 def cast(tree):
@@ -30,7 +30,9 @@ def sampled(task, key):
 def in_both_orders(task, **fields):
     """The same weights in the plain form and in the other one."""
     return [
-        with_normal_weights(lambda: ItemLabelNetwork.of(task, form=form, key=jax.random.key(1), **fields), 1, std=0.4)  # noqa: B023
+        with_normal_weights(
+            lambda form=form: ItemLabelNetwork.from_task(task, form=form, key=jax.random.key(1), **fields), 1, std=0.4
+        )
         for form in ("plain", "reassociated")
     ]
 
@@ -90,10 +92,10 @@ def test_both_orders_are_the_formula_in_value_and_gradient(layers, attention, ta
 
 @pytest.mark.slow  # the identity itself is tested to rounding above
 def test_both_orders_agree_in_single_precision_at_the_reduced_size(getkey):
-    task = ItemLabel.drawn(classes=None, labels=16, pairs=4, dim=31, no_repeats=True, key=getkey())
+    task = ItemLabel.init(classes=None, labels=16, pairs=4, dim=31, no_repeats=True, key=getkey())
     prompts, key = task.sample_many(16, key=getkey()), getkey()
     found = [
-        loss_and_gradient(ItemLabelNetwork.of(task, form=form, key=key), task, prompts)
+        loss_and_gradient(ItemLabelNetwork.from_task(task, form=form, key=key), task, prompts)
         for form in ("plain", "reassociated")
     ]
     assert float(found[1][0]) == pytest.approx(float(found[0][0]), rel=1e-5)
@@ -138,7 +140,7 @@ def test_both_orders_name_the_same_activations_and_honour_every_edit(layers, get
 
 @pytest.mark.slow
 def test_patterns_are_causal_and_sum_to_one(getkey):
-    network = ItemLabelNetwork.of(TASK, key=getkey())
+    network = ItemLabelNetwork.from_task(TASK, key=getkey())
     trace = eqx.filter_jit(network.trace)(TASK.sample(key=getkey()))
     first, second = trace.activations["attention1"], trace.activations["attention2"]
     assert np.all(np.asarray(first)[np.triu_indices(7, 1)] == 0)
@@ -161,7 +163,7 @@ def test_weights_are_drawn_as_they_should_be():
 @pytest.mark.slow  # that clamped networks are trained in parts, tests/models/test_clamps.py has by default
 def test_training_a_part_leaves_the_rest_as_it_was(getkey):
     """The classifier frozen: its bits stay, and attention moves; decoupled decay alone shrinks all weights alike."""
-    network = eqx.filter_jit(lambda key: ItemLabelNetwork.of(FIXED, depth=1, key=key))(getkey())
+    network = eqx.filter_jit(lambda key: ItemLabelNetwork.from_task(FIXED, depth=1, key=key))(getkey())
     fields = {"steps": 3, "key": getkey(), "batch": 8}
     run = icl.fit(network, FIXED, optimizer=optax.sgd(0.1), trainable=lambda m: m.layers, **fields)
     assert eqx.tree_equal(run.predictor.classifier, network.classifier)
@@ -188,15 +190,17 @@ def test_a_prompt_with_other_places_is_refused(getkey):
     with pytest.raises(
         InputError, match="prompt: expected tokens with 10 positions, got 7; build the network of its task"
     ):
-        eqx.filter_eval_shape(lambda: ItemLabelNetwork.of(TASK, key=key)(FIXED.sample(key=key)))
+        eqx.filter_eval_shape(lambda: ItemLabelNetwork.from_task(TASK, key=key)(FIXED.sample(key=key)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_reduced_size_learns_when_it_was_seen_to(seed):
     """Six seeds that were measured elsewhere needed 1250 to 2150 steps to answer 0.9 of novel prompts."""
-    task = ItemLabel.drawn(classes=None, labels=16, pairs=4, dim=31, no_repeats=True, key=jax.random.key(0))
-    members = icl.ensemble(lambda *, key: ItemLabelNetwork.of(task, key=key), seeds=[seed], key=jax.random.key(1))
+    task = ItemLabel.init(classes=None, labels=16, pairs=4, dim=31, no_repeats=True, key=jax.random.key(0))
+    members = icl.ensemble(
+        lambda *, key: ItemLabelNetwork.from_task(task, key=key), seeds=[seed], key=jax.random.key(1)
+    )
     optimizer = optax.chain(optax.sgd(0.1), optax.add_decayed_weights(-1e-6))
     kept = range(0, 2501, 50)
     how = {"batch": 128, "optimizer": optimizer, "record": Record(keep=kept)}

@@ -8,7 +8,7 @@ import numpy as np
 from icllab.models import MinimalHead
 from icllab.tasks import ItemLabel
 
-TASK = ItemLabel.drawn(classes=None, labels=8, pairs=4, dim=64, no_repeats=True, key=jax.random.key(0))
+TASK = ItemLabel.init(classes=None, labels=8, pairs=4, dim=64, no_repeats=True, key=jax.random.key(0))
 
 
 def test_the_first_pattern_in_closed_form(getkey):
@@ -56,7 +56,7 @@ def test_it_answers_with_all_strengths_and_names_any_label_without_the_match(get
 
 
 def test_its_strengths_and_its_classifier_have_gradients(getkey):
-    head = MinimalHead.drawn(dim=64, labels=8, beta1=0.5, alpha=0.5, beta2=0.5, depth=1, key=getkey())
+    head = MinimalHead.init(dim=64, labels=8, beta1=0.5, alpha=0.5, beta2=0.5, depth=1, key=getkey())
     prompts = TASK.sample_many(8, key=getkey())
     gradient = eqx.filter_jit(jax.grad(lambda h: jnp.mean(jax.vmap(lambda p: TASK.loss(h(p), p))(prompts))))(head)
     assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))

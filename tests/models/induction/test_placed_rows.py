@@ -14,7 +14,7 @@ from icllab.tasks import ItemLabel
 def drawn(position_dim, key):
     """A prompt of two pairs in four dimensions."""
     of_task, of_prompt = jax.random.split(key)
-    task = ItemLabel.drawn(classes=None, labels=3, pairs=2, dim=4, position_dim=position_dim, key=of_task)
+    task = ItemLabel.init(classes=None, labels=3, pairs=2, dim=4, position_dim=position_dim, key=of_task)
     return task.sample(key=of_prompt)
 
 
@@ -26,7 +26,7 @@ def test_rows_and_sums_of_them(position_dim, getkey):
 
     @jax.jit
     def everything(prompt):
-        dense, rows = prompt.tokens(), PlacedRows.of(prompt)
+        dense, rows = prompt.tokens(), PlacedRows.from_prompt(prompt)
         some = rows.mixed(jnp.asarray(once))
         again = PlacedRows.all_content(dense).mixed(jnp.asarray(once))
         all_rows = (rows, some, some.mixed(jnp.asarray(twice)), some.last(), rows.last(), again)
@@ -54,7 +54,7 @@ def test_tokens_after_a_layer(getkey):
 
     @jax.jit
     def both(prompt, pattern, value, vectors, weights):
-        rows = PlacedRows.of(prompt)
+        rows = PlacedRows.from_prompt(prompt)
         dense = rows.written_out()
         ways = Updated(rows, rows.mixed(pattern), value), WrittenOut(dense + pattern @ dense @ value)
         return [(way.against(vectors), way.summed(weights)) for way in ways]

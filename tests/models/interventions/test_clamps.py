@@ -15,12 +15,12 @@ from icllab.tasks import ItemLabel
 from icllab.training import Record
 
 KEY = jax.random.key(0)
-TASK = ItemLabel.drawn(classes=None, labels=4, pairs=3, dim=6, key=KEY)
+TASK = ItemLabel.init(classes=None, labels=4, pairs=3, dim=6, key=KEY)
 PROMPTS = eqx.filter_jit(lambda key: TASK.sample_many(20, key=key))(jax.random.key(2))
 
 
 def drawn(seed, **fields):
-    return with_normal_weights(lambda: ItemLabelNetwork.of(TASK, depth=1, key=KEY, **fields), seed)
+    return with_normal_weights(lambda: ItemLabelNetwork.from_task(TASK, depth=1, key=KEY, **fields), seed)
 
 
 NETWORK = drawn(1)
@@ -66,7 +66,7 @@ def test_the_match_is_clamped_to_all_tokens_of_the_right_label():
 
 
 def test_a_prompt_without_the_label_is_left_alone(getkey):
-    task = ItemLabel.drawn(classes=4, labels=4, pairs=3, dim=6, key=KEY).in_weights(purged=True)
+    task = ItemLabel.init(classes=4, labels=4, pairs=3, dim=6, key=KEY).in_weights(purged=True)
     prompt = eqx.filter_jit(task.sample)(key=getkey())
     assert not np.any(prompt.matches)  # as many classes as labels: no other class has the query's
     answered = eqx.filter_jit(lambda model: model(prompt))

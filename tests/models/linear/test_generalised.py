@@ -30,7 +30,7 @@ def prompt(getkey):
 
 
 def drawn(key, similarity, **fields):
-    return GeneralisedAttention.drawn(similarity=similarity, **(FIELDS | fields), key=key)
+    return GeneralisedAttention.init(similarity=similarity, **(FIELDS | fields), key=key)
 
 
 def distance(u, w):

@@ -33,7 +33,7 @@ def prompt():
 def drawn(std=0.4, **fields):
     fields = {"dim": DIM, "layers": 1, "std": std, "sign": 1, "answers": "every"} | BOTH | fields
     key = jax.random.key(0)
-    return with_normal_weights(lambda: LinearAttention.drawn(**fields, key=key), seed=1, std=std)
+    return with_normal_weights(lambda: LinearAttention.init(**fields, key=key), seed=1, std=std)
 
 
 @eqx.filter_jit

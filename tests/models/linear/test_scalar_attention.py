@@ -31,7 +31,7 @@ def prompts(key, count=3):
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_the_construction_of_functional_descent(name, getkey):
     drawn = prompts(getkey())
-    model = ScalarAttention.of(name, jnp.asarray(RATES), unit=0.25, temperature=1.0)
+    model = ScalarAttention.from_rates(name, jnp.asarray(RATES), unit=0.25, temperature=1.0)
     model = eqx.tree_at(lambda m: m.log_temperature, model, jnp.asarray(0.4))
     law = {"kernel": name, "temperature": jnp.exp(0.4), "noise_variance": 0.0}
     algorithm = FunctionalDescent(0.25 * RATES, **law, layers=2, dim=3, normalised=False)
@@ -41,7 +41,7 @@ def test_it_is_the_construction_of_functional_descent(name, getkey):
 
 def test_without_a_temperature_it_is_one_and_has_no_gradient(getkey):
     drawn = prompts(getkey())
-    model = ScalarAttention.of("exponential", jnp.asarray(RATES[:1]), temperature=None)
+    model = ScalarAttention.from_rates("exponential", jnp.asarray(RATES[:1]), temperature=None)
     warmer = eqx.tree_at(lambda m: m.log_temperature, model, jnp.asarray(0.4))
     assert float(warmer.temperature) == 1
     np.testing.assert_array_equal(jax.vmap(model)(drawn), jax.vmap(warmer)(drawn))
@@ -50,7 +50,7 @@ def test_without_a_temperature_it_is_one_and_has_no_gradient(getkey):
 
 
 def test_its_temperature_and_its_activations_have_names(getkey):
-    model = ScalarAttention.of("softmax", jnp.asarray(RATES), temperature=2.5)
+    model = ScalarAttention.from_rates("softmax", jnp.asarray(RATES), temperature=2.5)
     np.testing.assert_allclose(model.temperature, 2.5, rtol=1e-14)
     prompt = jax.tree.map(lambda leaf: leaf[0], prompts(getkey()))
     trace = model.trace(prompt)
@@ -61,4 +61,4 @@ def test_its_temperature_and_its_activations_have_names(getkey):
 
 def test_an_unknown_weighting_is_refused():
     with pytest.raises(InputError, match="weighting: expected linear, relu, exponential, softmax, got 'softmx'"):
-        ScalarAttention.of("softmx", jnp.asarray(RATES))
+        ScalarAttention.from_rates("softmx", jnp.asarray(RATES))

@@ -62,11 +62,11 @@ def test_shuffled_labels_are_the_same_labels_at_other_prompts(task):
 
 def test_rows_from_elsewhere_are_padded_like_ours(task):
     drawn = sample(task, prompts=100, key=KEY)
-    again = Samples.of(*(part[:100] for part in flat(drawn)))
+    again = Samples.from_rows(*(part[:100] for part in flat(drawn)))
     for ours, theirs in zip(jax.tree.leaves(drawn), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_bad_rows_are_refused_in_one_line():
     with pytest.raises(InputError, match=r"samples: expected query \[n, d\], .* got \[\(3, 2\), \(3, 2\), \(3,\)\]"):
-        Samples.of(np.ones((3, 2)), np.ones((3, 2)), np.ones(3))
+        Samples.from_rows(np.ones((3, 2)), np.ones((3, 2)), np.ones(3))

@@ -47,8 +47,8 @@ class Family(NamedTuple):
 def item_labels(seed: int, point: Any, *, key: Any, trained: bool) -> Family:
     """Item-label networks along SGD; contexts of novel classes, queries that are other items of these."""
     of_task, of_network, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
-    task = ItemLabel.drawn(**ITEMS, dim=point.item_dim, key=of_task)
-    network = ItemLabelNetwork.of(task, key=of_network)
+    task = ItemLabel.init(**ITEMS, dim=point.item_dim, key=of_task)
+    network = ItemLabelNetwork.from_task(task, key=of_network)
     steps, networks = [0], [network]
     if trained:
         keep = range(0, point.updates + 1, point.every)
@@ -100,7 +100,7 @@ def fast_weights(seed: int, point: Any, *, key: Any, normalised: bool) -> Family
     of_network, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
     sizes = {"dim": point.dim, "hidden": point.dim, "std": 0.5}
-    network = FastWeights.drawn(**sizes, normalised=normalised, key=of_network)
+    network = FastWeights.init(**sizes, normalised=normalised, key=of_network)
     return _regression_family([network], [0], rng, point, 0)
 
 

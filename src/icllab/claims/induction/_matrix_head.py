@@ -30,7 +30,7 @@ class MatrixHead(AbstractPredictor):
     positions: ClassVar[Literal["every", "last"]] = "last"
 
     @classmethod
-    def drawn(cls, task: ItemLabel, *, attention: str, factors: int, scale: Any, key: Any) -> "MatrixHead":
+    def init(cls, task: ItemLabel, *, attention: str, factors: int, scale: Any, key: Any) -> "MatrixHead":
         r"""Two factors with entries from :math:`N(0, \sigma^2/n)`, n their rows; multiplied out if it is to be one."""
         sizes = [(task.width, task.width), (task.width, task.width), (task.dim, task.labels)]
         matrices = []

@@ -46,7 +46,7 @@ class Start(NamedTuple):
 
 def task(*, key: Any, **changes: Any) -> ItemLabel:
     """The task of the reduced size, its label vectors drawn from ``key``, with some of its numbers changed."""
-    return ItemLabel.drawn(**{**REDUCED, **changes}, key=key)
+    return ItemLabel.init(**{**REDUCED, **changes}, key=key)
 
 
 def start(seed: int, *, key: Any, fields: Mapping[str, Any] | None = None, **changes: Any) -> Start:
@@ -59,7 +59,7 @@ def start(seed: int, *, key: Any, fields: Mapping[str, Any] | None = None, **cha
 
 @eqx.filter_jit
 def _network(task: ItemLabel, fields: dict[str, Any], key: Any) -> ItemLabelNetwork:
-    return ItemLabelNetwork.of(task, **fields, key=key)
+    return ItemLabelNetwork.from_task(task, **fields, key=key)
 
 
 def first_order(network: ItemLabelNetwork) -> Any:

@@ -104,7 +104,7 @@ class Batches(eqx.Module):
     wrong: Int[Array, "step batch answer"]
 
     @classmethod
-    def of(
+    def from_frequencies(
         cls, frequencies: Float[np.ndarray, "step context"], family: Family, *, batch: int, rng: np.random.Generator
     ) -> "Batches":
         """Sample batches of programs with the frequencies of every step."""

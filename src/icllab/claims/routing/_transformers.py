@@ -37,7 +37,7 @@ def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray
     programs = [[ord(letter) - ord("a") for letter in name] for name in names]
     count = 1 + max(map(max, programs))
     sizes = {"functions": count, "symbols": point.symbols, "lengths": (point.length,), "turned": True}
-    return StringPrograms.drawn(**sizes, programs=programs, exponent=exponent, key=key)
+    return StringPrograms.init(**sizes, programs=programs, exponent=exponent, key=key)
 
 
 def transformer(task: Any, point: Any, *, key: PRNGKeyArray) -> Transformer:

@@ -54,7 +54,7 @@ class LearningMachine(eqx.Module):
     often: Float[np.ndarray, " position"]
 
     @classmethod
-    def of(
+    def from_task(
         cls,
         model: Predictor,
         task: AbstractTask,

@@ -64,7 +64,7 @@ class FastWeights(ExactFamily):
     normalised: bool = eqx.field(static=True, kw_only=True)
 
     @classmethod
-    def drawn(cls, *, dim: int, hidden: int, std: float, normalised: bool, key: PRNGKeyArray) -> "FastWeights":
+    def init(cls, *, dim: int, hidden: int, std: float, normalised: bool, key: PRNGKeyArray) -> "FastWeights":
         """All weights normal with standard deviation ``std``."""
         require_integer("dim", dim)
         require_integer("hidden", hidden)

@@ -72,7 +72,7 @@ class Prefixed(AbstractModel):
     examples: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, model: Transformer, context: Prompt) -> "Prefixed":
+    def from_context(cls, model: Transformer, context: Prompt) -> "Prefixed":
         """The keys and values of a context's complete examples; its last query is left out.
 
         Raises:

@@ -31,7 +31,7 @@ class PositiveFeatures(eqx.Module):
     directions: Float[Array, "feature dim"]
 
     @classmethod
-    def drawn(cls, features: int, *, dim: int, key: PRNGKeyArray) -> "PositiveFeatures":
+    def init(cls, features: int, *, dim: int, key: PRNGKeyArray) -> "PositiveFeatures":
         """Independent directions from N(0, I)."""
         require_integer("features", features)
         require_integer("dim", dim)
@@ -72,7 +72,7 @@ class ContextSums(eqx.Module):
     normaliser: Float[Array, " feature"]
 
     @classmethod
-    def of(
+    def from_tokens(
         cls, features: PositiveFeatures, keys: Float[Array, "token dim"], values: Float[Array, "token width"]
     ) -> "ContextSums":
         """The sums over the tokens of a context."""
@@ -81,7 +81,7 @@ class ContextSums(eqx.Module):
 
     def extended(self, keys: Float[Array, "token dim"], values: Float[Array, "token width"]) -> "ContextSums":
         """The sums of this context and, after it, another."""
-        extension = ContextSums.of(self.features, keys, values)
+        extension = ContextSums.from_tokens(self.features, keys, values)
         return ContextSums(self.features, self.value_sum + extension.value_sum, self.normaliser + extension.normaliser)
 
     def attend(

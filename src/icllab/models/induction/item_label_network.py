@@ -131,7 +131,7 @@ class ItemLabelNetwork(AbstractModel):
         self.form = form
 
     @classmethod
-    def of(
+    def from_task(
         cls,
         task: ItemLabel,
         *,
@@ -169,7 +169,7 @@ class ItemLabelNetwork(AbstractModel):
             last = self._plain(tokens, record)
         else:
             # What was edited may have no unit vectors any more, and is content throughout.
-            rows = PlacedRows.of(prompt) if tokens is original else PlacedRows.all_content(tokens)
+            rows = PlacedRows.from_prompt(prompt) if tokens is original else PlacedRows.all_content(tokens)
             last = self._reassociated(tokens, rows, record)
         return Trace(record("logits", self.classifier(last, record)), record.activations)
 

@@ -64,7 +64,7 @@ class MinimalHead(AbstractModel):
     classifier: Classifier | Reader
 
     @classmethod
-    def drawn(
+    def init(
         cls,
         *,
         dim: int,

@@ -36,7 +36,7 @@ class PlacedRows(eqx.Module):
     position_dim: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, prompt: ItemLabelPrompt) -> "PlacedRows":
+    def from_prompt(cls, prompt: ItemLabelPrompt) -> "PlacedRows":
         """The tokens of a prompt."""
         content = prompt.content()
         return cls(None, content, prompt.shift, len(content), prompt.position_dim)

@@ -77,7 +77,7 @@ class GeneralisedAttention(StackedAttention):
             raise unknown("axis", self.axis, ("keys", "queries"))
 
     @classmethod
-    def drawn(
+    def init(
         cls, *, dim: int, layers: int, std: float, temperature: float, key: PRNGKeyArray, **fields: Any
     ) -> "GeneralisedAttention":
         """All entries of V, B and C from a normal distribution of standard deviation ``std``; no diagonal head.

@@ -103,7 +103,7 @@ class LinearAttention(StackedAttention):
             raise expected("form", "'tokens' where examples see earlier ones only", self.form, "or causal=False")
 
     @classmethod
-    def drawn(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
+    def init(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
         """All entries of P and Q normal with standard deviation ``std``; other fields as they are given."""
         require_integer("dim", dim)
         require_integer("layers", layers)
@@ -120,7 +120,7 @@ class LinearAttention(StackedAttention):
         Source: [Ahn23].
         """
         fields = {**MASKED, "normalised": True, "answers": answers, "form": form}
-        return cls.drawn(dim=dim, layers=layers, std=std, key=key, **fields)
+        return cls.init(dim=dim, layers=layers, std=std, key=key, **fields)
 
     @classmethod
     def lu(cls, *, dim: int, std: float, answers: str = "last", key: PRNGKeyArray) -> "LinearAttention":
@@ -128,7 +128,7 @@ class LinearAttention(StackedAttention):
 
         Source: [Lu24].
         """
-        return cls.drawn(dim=dim, layers=1, std=std, key=key, answers=answers, **_LU)
+        return cls.init(dim=dim, layers=1, std=std, key=key, answers=answers, **_LU)
 
     @classmethod
     def from_gamma(cls, gamma: Float[Array, "dim feature"], *, answers: str = "every") -> "LinearAttention":

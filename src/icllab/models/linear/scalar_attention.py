@@ -46,7 +46,7 @@ class ScalarAttention(AbstractModel):
     uses_temperature: Float[Array, ""]
 
     @classmethod
-    def of(
+    def from_rates(
         cls, weighting: str, rates: Float[Array, " layer"], *, unit: float = 1.0, temperature: float | None = 1.0
     ) -> "ScalarAttention":
         """The attention with a weighting of this name; all numbers have the type of ``rates``.

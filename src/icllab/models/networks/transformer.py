@@ -133,7 +133,7 @@ class Block(eqx.Module):
     norm: str = eqx.field(static=True)
 
     @classmethod
-    def drawn(
+    def init(
         cls, options: BlockOptions, width: int, *, rotary: bool, std: float | None, writers: int, key: PRNGKeyArray
     ) -> "Block":
         """Weights of standard deviation ``std``, or by the number of inputs where it is None.
@@ -248,7 +248,7 @@ class Transformer(AbstractModel):
         )
         stream = self.embedding.width
         options = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
-        self.blocks = tuple(Block.drawn(block, stream, **options, key=of_block) for of_block in of_blocks)
+        self.blocks = tuple(Block.init(block, stream, **options, key=of_block) for of_block in of_blocks)
         self.final_norm = LayerNorm(stream) if block.norm == "pre" else None
         self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
 

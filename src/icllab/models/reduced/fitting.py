@@ -216,7 +216,7 @@ def _solve(
     """Look at the data once, choose, solve; float64 is on."""
     n = int(samples.prompts)
     system = solvers.system(samples)
-    spectrum = solvers.Spectrum.of(system)
+    spectrum = solvers.Spectrum.from_system(system)
     choice = Choice(solver, "asked for")
     if solver == "auto":
         query, feature = spectrum.query, spectrum.feature

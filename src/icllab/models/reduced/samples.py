@@ -67,7 +67,7 @@ class Samples(eqx.Module):
         return jax.lax.div(self.prompts + jnp.int32(rows - 1), jnp.int32(rows))
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         query: Float[Array | np.ndarray, "prompt dim"],
         features: Float[Array | np.ndarray, "prompt feature"],

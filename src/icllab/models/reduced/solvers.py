@@ -55,7 +55,7 @@ class Spectrum(NamedTuple):
     feature_vectors: Float[np.ndarray, "feature feature"]
 
     @classmethod
-    def of(cls, system: System) -> "Spectrum":
+    def from_system(cls, system: System) -> "Spectrum":
         """Two eigendecompositions, O(d^3)."""
         return cls(*np.linalg.eigh(np.asarray(system.query)), *np.linalg.eigh(np.asarray(system.feature)))
 

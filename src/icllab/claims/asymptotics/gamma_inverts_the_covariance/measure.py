@@ -27,7 +27,7 @@ def measure(point, *, key, shuffled=False, power=0.5):
         of_pool, of_contexts, of_shuffle = jax.random.split(jax.random.fold_in(key, seed), 3)
         weights, second = law, np.eye(dim)
         if np.isfinite(setting["kappa"]):
-            weights = WeightPool.drawn(law, round(setting["kappa"] * dim), dim, key=of_pool)
+            weights = WeightPool.init(law, round(setting["kappa"] * dim), dim, key=of_pool)
             tasks = np.asarray(weights.weights, float)
             second = tasks.T @ tasks / len(tasks)
         task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, weights, setting["rho"])

@@ -27,7 +27,7 @@ def measure(point, *, key, isotropic_pool=False, pool="matched"):
 
     def fit_seed(seed):
         of_pool, of_contexts = jax.random.split(jax.random.fold_in(key, seed))
-        pool = WeightPool.drawn(law, round(setting["kappa"] * dim), dim, key=of_pool)
+        pool = WeightPool.init(law, round(setting["kappa"] * dim), dim, key=of_pool)
         task = LinearRegression(dim, round(setting["alpha"] * dim), inputs, pool, setting["rho"])
         fit = reduced.fit(task, prompts=prompts, ridge=setting["ridge"], key=of_contexts)
         errors = [fit.population_error(weights=weights) for weights in tests]

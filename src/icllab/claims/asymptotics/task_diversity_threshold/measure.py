@@ -32,7 +32,7 @@ def measure(point, *, key, updates=None, foreign=False):
     def pooled(key):
         """A pool whose tasks are repeated equally often: one shape for all powers of two."""
         prior, copies = GaussianWeights(jnp.ones(())), max(1, point.longest // point.tasks)
-        pool = WeightPool.drawn(prior, max(point.longest, point.tasks), dim, key=key).weights[: point.tasks]
+        pool = WeightPool.init(prior, max(point.longest, point.tasks), dim, key=key).weights[: point.tasks]
         return eqx.tree_at(lambda task: task.weights, fresh, WeightPool(jnp.tile(pool, (copies, 1)), prior))
 
     def of_seed(seed):

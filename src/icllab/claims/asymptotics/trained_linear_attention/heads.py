@@ -45,7 +45,7 @@ class Contexts(NamedTuple):
 
     def exact(self, ridges: Sequence[float]) -> list[ReducedLinearAttention]:
         """The minimum for every ridge, of least norm if there are many, by a dense solve on the smaller side."""
-        samples = Samples.of(self.x, self.h, self.y)
+        samples = Samples.from_rows(self.x, self.h, self.y)
         solver = "dual_cholesky" if len(self.y) < self.x.shape[1] * self.h.shape[1] else "primal_cholesky"
         return [
             reduced.fit_features(self.task, samples, ridge=ridge, precision="float64", solver=solver)

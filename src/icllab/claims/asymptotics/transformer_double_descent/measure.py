@@ -22,7 +22,7 @@ def measure(point, *, key, everything=False):
         task = LinearRegression.from_scaling(dim=dim, alpha=point.alpha, kappa=float("inf"), rho=point.rho, key=of_set)
         # Both sets have one shape, so that one program draws and tests them; training uses the start of the first.
         count = max(int(counts.max()), point.prompts)
-        training, test = (FixedPrompts.drawn(task, count, key=k) for k in (of_set, of_test))
+        training, test = (FixedPrompts.from_task(task, count, key=k) for k in (of_set, of_test))
         network = Transformer.lu(dim=dim, layers=1, key=of_weights)
         network = eqx.tree_at(lambda m: m.readout.weight, network, point.readout * network.readout.weight)
         sizes = np.full(len(counts), counts.max()) if everything else counts

@@ -37,7 +37,7 @@ def measure(point, *, key, everything=False, only_pool=False):
         references = {"dmmse": algorithms.DiscreteMMSE(every, point.rho), "ridge": algorithms.Ridge(point.rho)}
         errors = {}
         for kind, task_tested in (("icl", pool if only_pool else widest.fresh()), ("idg", pool)):
-            prompts = FixedPrompts.drawn(task_tested, point.prompts, key=of_test).prompts
+            prompts = FixedPrompts.from_task(task_tested, point.prompts, key=of_test).prompts
             errors[f"{kind}_error"] = (("step",), [last_errors(run.predictor, prompts).mean() for run in runs])
             errors[f"{kind}_zero"] = np.mean(np.asarray(prompts.y)[:, -1] ** 2)
             for name, reference in references.items():

@@ -89,7 +89,7 @@ def everything(point, task, of_prompts, of_weights):
     """Train V, B and C of softmax attention from a random start, on a separate set of prompts."""
     shape = {"dim": point.dim, "layers": point.layers, "std": point.std}
     kind = {"similarity": "softmax", "temperature": 1.0, "sign": -1, "answers": "last", "normalised": False}
-    start = GeneralisedAttention.drawn(**shape, **kind, key=of_weights)
+    start = GeneralisedAttention.init(**shape, **kind, key=of_weights)
     (data,) = sample_sets(task, jax.random.fold_in(of_prompts, 1), point.free_prompts)
     return icl.fit(
         start,

@@ -21,7 +21,7 @@ def initial_attention(
     Equal rates would stay equal: if the temperature is one, the answer is symmetric in them.
     """
     rates = jnp.asarray(np.geomspace(1.0, 10.0, layers), prompts.x.dtype)
-    model = ScalarAttention.of(weighting, rates, temperature=1.0 if train_temperature else None)
+    model = ScalarAttention.from_rates(weighting, rates, temperature=1.0 if train_temperature else None)
     patterns = np.asarray(_patterns(model, prompts.x[:32]), float)
     largest = np.mean([np.abs(np.linalg.eigvals(matrix[:-1, :-1])).max() for matrix in patterns])
     return eqx.tree_at(lambda m: m.unit, model, jnp.asarray(1 / largest, prompts.x.dtype))

@@ -32,7 +32,7 @@ def measure(point, *, key, given=False, slower=""):
         task = _networks.task(key=of_task, labels=point.label_count, pairs=point.pairs, dim=point.dim)
         is_squared, products = objective == "squared error", strengths == "products"
         factors = 2 if products and slower != "strengths" else 1
-        head = MatrixHead.drawn(task, attention=attention, factors=factors, scale=point.scale, key=of_head)
+        head = MatrixHead.init(task, attention=attention, factors=factors, scale=point.scale, key=of_head)
         is_replaced = slower == "objective" and not is_squared
         guesses = np.log(point.pairs), (1 - 1 / point.pairs) / 2
         guess, scale = guesses[is_squared or is_replaced], guesses[0] / guesses[1] if is_replaced else 1.0

@@ -55,9 +55,9 @@ def trained(point, key, labels, times, start):
     of_task, of_network, of_prompts, of_tests = jax.random.split(key, 4)
     task = _networks.task(key=of_task, labels=labels, pairs=point.pairs)
     if point.rung == "buffers":
-        model = rungs.SeparateBuffers.of(task, key=of_network)
+        model = rungs.SeparateBuffers.from_task(task, key=of_network)
     elif point.rung == "network":
-        model = ItemLabelNetwork.of(task, key=of_network)
+        model = ItemLabelNetwork.from_task(task, key=of_network)
     else:
         model = MinimalHead.reading(labels=labels, beta1=start[0], alpha=start[1], xi=start[2])
     steps = [int(time) for time in times]

@@ -69,7 +69,7 @@ class SeparateBuffers(AbstractModel):
     readout: Float[Array, "double label"]
 
     @classmethod
-    def of(cls, task: Any, *, key: Array) -> "SeparateBuffers":
+    def from_task(cls, task: Any, *, key: Array) -> "SeparateBuffers":
         """Build the model for the sizes of a task."""
         of_queries, of_keys, of_readout = jax.random.split(key, 3)
         width = task.position_dim + task.dim

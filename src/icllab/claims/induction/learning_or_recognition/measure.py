@@ -25,7 +25,7 @@ def measure(point, *, key, fresh=False, leaked=False, fewer=1, made_up=()):
             seed, key=key, classes=point.classes, labels=point.label_count, pairs=point.pairs, dim=point.dim
         )
         _, of_table, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
-        task = LabelRelations.drawn(begin.task, relations, rows=point.rows, key=of_table)
+        task = LabelRelations.init(begin.task, relations, rows=point.rows, key=of_table)
         networks, last = {0: begin.network}, max(point.step)
         if last > 0 and not made_up:
             training = task.new_relations() if fresh else task

@@ -38,7 +38,9 @@ def measure(point, *, key, silent=False):
         tilts = [rng.dirichlet(np.ones(count), size=point.tilts) for rng in rngs]
         kind = "never" if silent and kind == "planted" else kind
         batches = [
-            _small_transformers.Batches.of(frequencies(point, kind, onset), family, batch=point.batch, rng=rng)
+            _small_transformers.Batches.from_frequencies(
+                frequencies(point, kind, onset), family, batch=point.batch, rng=rng
+            )
             for onset, rng in zip(onsets, rngs, strict=True)
         ]
         path = _small_transformers.descended(family, batches, optimizer=OPTIMIZER, every=point.step[0])

@@ -25,7 +25,7 @@ def measure(point, *, key, trained=True, shift=0):
     pi = np.append(power_law(len(point.program) - 1, point.zipf_exponent), 0.0)
     law = np.tile(pi, (point.step[-1], 1))
     rngs = [np.random.default_rng([seed, *digits]) for seed in point.seed]
-    batches = [_small_transformers.Batches.of(law, family, batch=point.batch, rng=rng) for rng in rngs]
+    batches = [_small_transformers.Batches.from_frequencies(law, family, batch=point.batch, rng=rng) for rng in rngs]
     path = _small_transformers.descended(
         family, batches, optimizer=OPTIMIZER if trained else STILL, every=point.step[0]
     )[:, np.array(point.step) // point.step[0] - 1]

@@ -30,7 +30,9 @@ def measure(point, *, key, trained=True):
     frequencies = np.tile(power_law(len(point.program), point.zipf_exponent), (point.updates, 1))
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     rngs = [np.random.default_rng([seed, *digits]) for seed in point.seed]
-    batches = [_small_transformers.Batches.of(frequencies, family, batch=point.batch, rng=rng) for rng in rngs]
+    batches = [
+        _small_transformers.Batches.from_frequencies(frequencies, family, batch=point.batch, rng=rng) for rng in rngs
+    ]
     path = _small_transformers.descended(family, batches, optimizer=OPTIMIZER, every=point.every)
     times = learned(np.asarray(_small_transformers.losses_along(family, path)), point)
 

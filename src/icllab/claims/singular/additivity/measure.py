@@ -21,7 +21,7 @@ class Terms(eqx.Module):
     target: jax.Array
 
     @classmethod
-    def of(cls, contexts, opposed=False):
+    def from_contexts(cls, contexts, opposed=False):
         """Make terms from pairs of hidden units and number of the input; ``opposed``: targets alternate in sign."""
         units, h = np.zeros((len(contexts), MOST)), np.zeros((len(contexts), MOST))
         for c, (hidden, column) in enumerate(contexts):
@@ -50,7 +50,7 @@ def measure(point, *, key, separate=False, opposed=False):
         at = {"a": jnp.zeros((*axes, MOST, MOST)), "b": jnp.zeros((*axes, point.dim, MOST))}
         of_contexts = jax.random.fold_in(key, sum(map(ord, repr(contexts))))
         return learning_coefficient(
-            Terms.of(contexts, opposed),
+            Terms.from_contexts(contexts, opposed),
             at,
             n=point.nbeta,
             nbeta=point.nbeta,

@@ -31,7 +31,7 @@ class Head(eqx.Module):
     target: jax.Array
 
     @classmethod
-    def of(cls, prompts, labels):
+    def from_prompts(cls, prompts, labels):
         """Overlaps, label codes and targets of prompts, for a head without a preference for labels."""
         content = jax.vmap(lambda prompt: prompt.content())(prompts)
         overlaps = jnp.einsum("pid,pd->pi", content, content[:, -1])

@@ -103,9 +103,9 @@ def head(point, seed, key, *, formed):
     """Points of descent on a fixed set of prompts with random items."""
     of_task, of_prompts, of_start = jax.random.split(key, 3)
     sizes = {"labels": point.label_count, "pairs": point.pairs, "dim": point.content}
-    task = ItemLabel.drawn(classes=None, no_repeats=True, key=of_task, **sizes)
+    task = ItemLabel.init(classes=None, no_repeats=True, key=of_task, **sizes)
     prompts = task.sample_many(point.prompts, key=of_prompts)
-    answers = divergences.Head.of(prompts, point.label_count)
+    answers = divergences.Head.from_prompts(prompts, point.label_count)
     start = 0.01 * jax.random.normal(of_start, (3,)) + formed * jnp.array([1.0, 1.0, 0.0])
     path, losses = map(np.asarray, divergences.descend(answers, start, HEAD_RATE, HEAD_STEPS))
     at = stages(losses, point.pairs)
@@ -144,7 +144,7 @@ def dimensions(steep, resolutions):
 def attention(point, seed, key, *, together):
     """Rank of linear attention on each plateau, and its coefficient by Hamiltonian Monte Carlo."""
     of_start, of_chains = jax.random.split(key)
-    machine = ranks.Machine.drawn(point.dim, point.length, point.key_width, equal=together)
+    machine = ranks.Machine.init(point.dim, point.length, point.key_width, equal=together)
     path = ranks.descend(machine, ranks.small_weights(of_start, point.dim, point.key_width))
     checkpoints = {}
     for stage, (w, loss, rank) in enumerate(ranks.plateaus(machine, path, point.key_width)):
@@ -170,10 +170,10 @@ def attention(point, seed, key, *, together):
 def network(point, seed, key, *, logits):
     """Effective dimensions of the answers and the logits of a small item-label network at its stages."""
     of_task, of_network, of_training, of_test = jax.random.split(key, 4)
-    task = ItemLabel.drawn(**NETWORK, key=of_task)
+    task = ItemLabel.init(**NETWORK, key=of_task)
     steps = range(0, point.network_steps + 1, EVERY)
     run = icl.fit(
-        ItemLabelNetwork.of(task, depth=0, key=of_network),
+        ItemLabelNetwork.from_task(task, depth=0, key=of_network),
         task,
         steps=point.network_steps,
         key=of_training,

@@ -24,7 +24,7 @@ class Machine(eqx.Module):
     label: jax.Array
 
     @classmethod
-    def drawn(cls, dim, length, width, *, equal=False):
+    def init(cls, dim, length, width, *, equal=False):
         """Make a machine of every prompt once: ``length`` examples and a query, ``width`` orthogonal tasks."""
         sizes = np.full(width, SIZES[0]) if equal else np.asarray(SIZES[:width])
         axes = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0][:width]

@@ -34,7 +34,7 @@ def measure(point, *, key, ascent=False):
     """One cell: losses of a network for every seed at many steps, and estimates at checkpoints."""
     of_pool, of_weights, of_prompts, of_test, of_chains = jax.random.split(key, 5)
     fresh = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
-    pool = WeightPool.drawn(GaussianWeights(jnp.ones(())), point.tasks, point.dim, key=of_pool)
+    pool = WeightPool.init(GaussianWeights(jnp.ones(())), point.tasks, point.dim, key=of_pool)
     task = eqx.tree_at(lambda t: t.weights, fresh, pool)
     steps = max(point.step)
     layers = 2 if steps >= LONG else 1  # a short training only shows that the loss falls

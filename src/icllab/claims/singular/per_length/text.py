@@ -41,7 +41,9 @@ def text(tokens: int) -> Source:
     """The standard library, a tenth of its files held out."""
     documents = text_files.standard_library().at_least(tokens)
     training_files, held_out_files = documents.split()
-    training, held_out = (Text.of(part, tokens=tokens, alphabet=PRINTABLE) for part in (training_files, held_out_files))
+    training, held_out = (
+        Text.from_documents(part, tokens=tokens, alphabet=PRINTABLE) for part in (training_files, held_out_files)
+    )
     longest = NGram.counted(training, n=LONGEST, smoothing=SMOOTHING)
     facts = {"corpus_bytes": float(documents.size), "corpus_digest": float(int(documents.digest()[:13], 16))}
     return Source(training, held_out, tuple(longest.shorter(n) for n in range(1, LONGEST + 1)), facts)
@@ -49,7 +51,7 @@ def text(tokens: int) -> Source:
 
 def chain(tokens: int, key: Any) -> Source:
     """A random chain and its exact n-gram predictors."""
-    law = HigherOrderChain.drawn(tokens=tokens, key=key, **CHAIN)
+    law = HigherOrderChain.init(tokens=tokens, key=key, **CHAIN)
     ngrams = tuple(NGram.knowing(law, n=n) for n in range(1, law.order + 2))
     return Source(law, law, ngrams, {})
 
