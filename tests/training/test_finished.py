@@ -1,14 +1,18 @@
 """A finished run is opened as it was, without compiling; what does not fit is refused."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from training.predictors import Slope, prompts, task
 from training.test_checkpoints import assert_same, trained
 
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.training import Record, TrainingInterrupted
+from icllab.training.checkpoints import packed, unpacked
 from icllab.training.train_loop import TrainingLoop
 
 
@@ -59,6 +63,25 @@ def test_without_the_predictor_there_are_losses_and_no_members(store):
     assert (opened.size, opened.status) == (2, run.status)
     with pytest.raises(InputError, match=r"members: expected a run opened with its predictor, .*icl.load\(store, pre"):
         opened.member(0)
+
+
+def test_a_run_of_version_0_2_is_opened(store, tmp_path):
+    """That version listed the variables, and wrote texts into the header."""
+    root, run = store
+    header, arrays = unpacked(root / "finished.icl")
+    listed, written = {}, {name: array for name, array in arrays.items() if not name.startswith("dataset.")}
+    for name, variable in run.dataset.variables.items():
+        is_text = variable.dtype.kind == "U"
+        listed[name] = [list(variable.dims), variable.values.tolist() if is_text else None, variable.dtype.str]
+        written |= {} if is_text else {f"dataset.{name}": variable.values}
+    header |= {"dataset": listed, "coordinates": list(run.dataset.coords), "training": dict(run.header)}
+    for file in root.glob("*.icl"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "finished.icl").write_bytes(packed(header, written))
+    opened = icl.load(tmp_path, start())
+    assert_same(opened, run)
+    xr.testing.assert_equal(opened.dataset, run.dataset)
+    assert opened.header == run.header
 
 
 def test_another_predictor_is_refused(store):

@@ -1,6 +1,7 @@
 """A finished run in its store: written at the end of training, opened by ``icl.load``."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import InputError, expected, require_path
+from icllab.core.errors import expected, require_path
 from icllab.core.files import write_atomically
 from icllab.training.checkpoints import KEPT, Checkpoints, named, packed, restored, unpacked
 from icllab.training.ensembles import Ensemble, ensemble_of
@@ -49,12 +50,7 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         state = f"one that stands at {steps[-1]} steps" if steps else "none"
         raise expected(str(store), "a finished training run", state, "icl.fit with this store makes or finishes it")
     header, arrays = unpacked(path)
-    if "data_vars" not in header["dataset"]:
-        raise InputError(f"{path}: written by version 0.2; icl.fit with this store writes it again")
-    variables = header["dataset"]["coords"] | header["dataset"]["data_vars"]
-    for name, variable in variables.items():
-        variable["data"] = arrays[f"dataset.{name}"]
-    dataset = xr.Dataset.from_dict(header["dataset"])
+    dataset = _dataset(header, arrays)
     run_header = json.loads(dataset.attrs["training"])
     coordinates = {name: dataset[name].values for name in header["members"]}
     if predictor is None:
@@ -70,6 +66,21 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         kept_params[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
     trajectory = Trajectory(tuple(header["kept"]), kept_params, untrained, coordinates)
     return Run(Ensemble(stacked, coordinates), dataset, run_header, trajectory)
+
+
+def _dataset(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """The dataset of a run; version 0.2 listed dimensions, texts and dtype of each variable."""
+    content = header["dataset"]
+    if "data_vars" in content:
+        for name, variable in (content["coords"] | content["data_vars"]).items():
+            variable["data"] = arrays[f"dataset.{name}"]
+        return xr.Dataset.from_dict(content)
+    variables = {
+        name: (dims, arrays[f"dataset.{name}"] if texts is None else np.asarray(texts, dtype))
+        for name, (dims, texts, dtype) in content.items()
+    }
+    attributes = {"training": json.dumps(header["training"])}
+    return xr.Dataset(variables, attrs=attributes).set_coords(header["coordinates"])
 
 
 def _require_size(members: Ensemble, predictor: Any, coordinates: dict[str, np.ndarray]) -> None:
