@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.grid import BLOCK, Grid, Seeds, canonical, cell_key, spelled, stable_hash, tabulated
+from icllab.core.grid import BLOCK, Grid, Seeds, batched, canonical, cell_key, spelled, stable_hash, tabulated
 
 
 def test_cells_are_the_product_of_the_static_axes():
@@ -106,3 +106,11 @@ def test_a_table_has_the_axes_of_the_call_before_its_own():
 def test_coordinates_are_spelled_in_six_digits():
     assert spelled({"dim": 40, "tau": 0.1 + 0.2, "model": "a, b"}) == "dim=40, tau=0.3, model=a, b"
     assert spelled({}) == ""
+
+
+def test_batched_is_the_loop():
+    x, y = jnp.arange(3.0), jnp.arange(4.0) + 1
+    result = batched(lambda rho, ridge: (rho / ridge, rho - ridge), rho=x, ridge=y)
+    np.testing.assert_array_equal(result[0], x[:, None] / y[None, :])
+    np.testing.assert_array_equal(result[1], x[:, None] - y[None, :])
+    assert batched(lambda: 3.0) == 3.0

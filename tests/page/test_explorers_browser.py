@@ -234,7 +234,7 @@ def test_the_value_under_the_pointer_is_that_of_the_nearest_point(tab, address):
 
 
 def test_a_value_without_a_logarithm_is_a_gap_in_the_map(tab, address):
-    tab.goto(address)
+    tab.goto(address, wait_until="networkidle")  # the page has drawn itself, and does not replace the figure
     tab.evaluate(
         """async () => {
           const [{ figure }, { map }] = await Promise.all([import("/static/plot.js"), import("/static/map.js")]);

@@ -130,3 +130,19 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
         array = np.stack([np.asarray(row[name][1] if isinstance(row[name], tuple) else row[name]) for row in rows])
         columns[name] = ((*values, *inner_axes), array.reshape(*shape, *array.shape[1:]))
     return columns
+
+
+def batched(function: "Callable[..., Any]", /, **axes: "jax.Array") -> Any:
+    """Values of ``function`` over the product of the axes, in one vmapped call.
+
+    ``batched(f, rho=r, ridge=l)`` returns the leaves of ``f(rho=..., ridge=...)`` with leading
+    axes ``(len(r), len(l))``, in the order of the keywords.
+    """
+    import jax
+
+    def over(names: list[str], fixed: dict[str, Any]) -> Any:
+        if not names:
+            return function(**fixed)
+        return jax.vmap(lambda value: over(names[1:], {**fixed, names[0]: value}))(axes[names[0]])
+
+    return over(list(axes), {})

@@ -85,7 +85,7 @@ def sums(directions, queries, keys, values, own, visible):
 def test_sums_are_weights_whose_number_does_not_depend_on_the_context_and_which_add():
     queries, (keys, values), (own, _, visible), _ = head()
     whole, parts, attention, weights = sums(jnp.asarray(drawn(8, DIM)), queries, keys, values, own, visible)
-    for name in ("collected", "normaliser"):
+    for name in ("value_sum", "normaliser"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
     assert whole.value_sum.size + whole.normaliser.size == 8 * 5
     # With an exponential of the features it is attention: positive weights that sum to one.

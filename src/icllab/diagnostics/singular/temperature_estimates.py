@@ -177,11 +177,7 @@ def estimate_at_temperature(
     positions: Any = None,
     per_position: bool = False,
 ) -> xr.Dataset:
-    r"""Estimate at the given temperatures, or at :math:`n/\log n`; arguments are those of ``learning_coefficient``.
-
-    Source: [Hoogland24].
-    Derived: docs/singular-learning.md, What an estimate estimates.
-    """
+    r"""Estimate at the given temperatures, or at :math:`n/\log n`; arguments are those of ``learning_coefficient``."""
     require_numbers(n, localization)
     sampler = None if sampler == "auto" else sampler
     if not isinstance(loss, Run):
