@@ -67,8 +67,8 @@ def test_runs_are_the_same_until_the_data_begin(runs):
 def test_onsets_are_uniform_between_three_and_six_tenths_of_the_run(monkeypatch):
     """And the same for every kind of run of a seed."""
     untrained = SimpleNamespace(
-        drawn=lambda *args, **how: (None, None),
-        Batches=SimpleNamespace(of=lambda *args, **how: None),
+        sample_family=lambda *args, **how: (None, None),
+        Batches=SimpleNamespace(from_frequencies=lambda *args, **how: None),
         descended=lambda family, batches, **how: batches,
     )
     monkeypatch.setattr(measure, "_small_transformers", untrained)

@@ -52,8 +52,8 @@ def test_losses_and_responses_are_of_the_steps_asked_for(monkeypatch):
         return SimpleNamespace(losses=ways[:, None] + prompts * np.ones(3), response=response)
 
     small = SimpleNamespace(
-        drawn=lambda seeds, point, *, key: (None, family),
-        Batches=SimpleNamespace(of=lambda *args, **how: None),
+        sample_family=lambda seeds, point, *, key: (None, family),
+        Batches=SimpleNamespace(from_frequencies=lambda *args, **how: None),
         descended=lambda family, batches, *, optimizer, every: np.stack([kept] * 2),
         seen=seen,
     )

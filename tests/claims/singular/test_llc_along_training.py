@@ -167,7 +167,7 @@ def measured():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "icl", ensemble)
         patch.setattr(measure, "learning_coefficient", estimated)
-        patch.setattr(WeightPool, "drawn", pool)
+        patch.setattr(WeightPool, "init", pool)
         patch.setattr(LinearRegression, "sample_many", tests)
         return measure.measure(point, key=jax.random.key(0)), keys, asked
 

@@ -22,7 +22,7 @@ def measure(point, *, key, learn=True, form="sparse", one_size=False):
     of_training, of_test, of_probe, of_draws = jax.random.split(key, 4)
     networks = _layers.networks(point, task, form, layers=point.layers, key=of_training, learn=learn)
     spectra, test_spectra = (
-        _best_steps.sample_spectra(**size, draws=DRAWS, key=key) for key in jax.random.split(of_draws)
+        _best_steps.sample_spectra(**size, draws=DRAWS, key=spectra_key) for spectra_key in jax.random.split(of_draws)
     )
     tied, best = (
         _best_steps.search_steps(spectra, layers=point.layers, kind=kind, starts=STARTS)
@@ -34,7 +34,7 @@ def measure(point, *, key, learn=True, form="sparse", one_size=False):
     def measure_seed(seed):
         network = networks[seed]
         models, prompts = [network, *references], point.prompts * point.dim**2
-        test_key, probe_key = (jax.random.fold_in(key, seed) for key in (of_test, of_probe))
+        test_key, probe_key = (jax.random.fold_in(root, seed) for root in (of_test, of_probe))
         errors, *reference_errors = _layers.on_shared_prompts(models, task, key=test_key, prompts=prompts)
         (ratio, error), (tied_ratio, tied_error) = (_layers.ratio(errors, reference) for reference in reference_errors)
         matrices = _layers.blocks(network)[0]
