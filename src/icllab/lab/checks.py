@@ -1,4 +1,4 @@
-"""What a check returns: numbers with their errors, and a three-valued outcome.
+"""Findings of a check: numbers with their errors, and a three-valued outcome.
 
 ``undecided`` is an honest answer: the data at this size cannot tell. It never means "nearly holds":
 a finding whose standard error is within its bound either holds or fails.
@@ -50,7 +50,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """One line of a check.
+    """A comparison of a check: the prediction, the estimate, the tolerance and the outcome.
 
     Attributes:
         id: A name that stays when the words change, with its coordinates: ``width_ratio[rate=0.1]``.

@@ -58,7 +58,7 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim.
+    """A finding that can be false, with its measurement, theory, check, figure and negative controls.
 
     Attributes:
         sentence: The finding: one sentence of at most 30 words that can be false.
