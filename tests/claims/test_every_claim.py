@@ -30,7 +30,6 @@ UNFALSIFIED = {
     "context_map/rank_one_patch": "best rank",
     "context_map/switches_on": "after exact",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
-    "descent/softmax_depth_limit": "keys_apart",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "induction/copying_in_context": "longer_not_needed sooner time_induction width without_target",
     "induction/equal_labels_abolish": "accuracy_at_chance before learned log_rank loss_at_chance time_ratio",
