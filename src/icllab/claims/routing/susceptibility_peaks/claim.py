@@ -129,11 +129,6 @@ claim = Claim(
     precision="float64",
     controls={
         "formed": Control("both attentions are formed at the start: there is no cliff", measure={"formed": 8.0}),
-        "finer": Control(
-            "the effective dimension counts curvatures ten thousand times smaller",
-            measure={"finer": 1e-4},
-            axes={"reach": (1.0,), "nbeta": (20.0,)},
-        ),
         "held": Control("the localization is a hundred times what is said", measure={"tighter": 100.0}),
     },
 )

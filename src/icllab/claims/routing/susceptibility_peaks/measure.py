@@ -33,11 +33,8 @@ def attention(w, pairs):
     return right / (right + 2 * pairs)
 
 
-def measure(point, *, key, formed=0.0, tighter=1.0, finer=1.0):
-    """One cell: curves along the flow, which starts with both attentions ``formed``; ``tighter``: times gamma.
-
-    ``finer``: factor of the resolution.
-    """
+def measure(point, *, key, formed=0.0, tighter=1.0):
+    """One cell: curves along the flow, which starts with both attentions ``formed``; ``tighter``: times gamma."""
     times, gamma = np.asarray(point.time, float), tighter * point.nbeta / point.reach
     sizes = {"pairs": point.pairs, "labels": point.labels}
     flow = induction_landscape.flow((formed, formed, 0.0), time=times[-1] + 1, **sizes)
@@ -49,9 +46,7 @@ def measure(point, *, key, formed=0.0, tighter=1.0, finer=1.0):
     settings = {"nbeta": point.nbeta, "localization": gamma, "route": route, "key": key}
     respond = functools.partial(susceptibility, plain, **tilts, **settings)
     responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
-    dimensions = [
-        effective_dimension(plain, jnp.asarray(w), resolution=finer * point.resolution, key=key).value for w in path
-    ]
+    dimensions = [effective_dimension(plain, jnp.asarray(w), resolution=point.resolution, key=key).value for w in path]
     axes = ("time", "observable")
     return {
         "label_loss": (("time",), induction_landscape.loss(*path.T, **sizes)),
