@@ -26,7 +26,7 @@ def test_a_run_that_is_stopped_three_times_goes_on_where_it_was(tmp_path, log, c
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)):
         before = cells(tmp_path)
         count = len(before)
-        process = started(run_command(tmp_path), STEADY_PAUSE=1)
+        process = started(run_command(tmp_path), STEADY_PAUSE=3)
         wait_until(lambda count=count: len(cells(tmp_path)) > count)
         process.send_signal(number)
         code, out, err = ended(process)
