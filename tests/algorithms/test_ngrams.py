@@ -72,3 +72,16 @@ def test_bad_questions(ask, said):
 
 def test_of_a_chain_n_is_at_most_what_it_depends_on():
     assert NGram.knowing(CHAIN).n == NGram.knowing(CHAIN, n=3).n == 3
+
+
+def test_an_id_that_is_no_token_is_refused_and_traced_nan_where_it_is_looked_up():
+    law = np.full((1, 2), 0.5)
+    bigram = NGram.from_laws([law, np.array([[0.9, 0.1], [0.2, 0.8]])])
+    ids = jnp.asarray([1, -1, 0, 1])
+    with pytest.raises(InputError, match="tokens at 1: expected an id from 0 to 1, a vocabulary of 2, got -1"):
+        bigram(TokenPrompt(ids))
+    answers = jax.jit(lambda ids: bigram(TokenPrompt(ids)))(ids)
+    assert np.isnan(answers).any(axis=1).tolist() == [False, True, False]
+    np.testing.assert_allclose(np.exp(answers[2]), [0.9, 0.1], rtol=1e-6)
+    unigram = bigram.shorter(1)
+    assert np.isfinite(jax.jit(lambda ids: unigram(TokenPrompt(ids)))(ids)).all()  # it looks nothing up

@@ -15,6 +15,7 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.higher_order_chain import HigherOrderChain
 from icllab.tasks.text import Text
 
@@ -92,16 +93,22 @@ class NGram(AbstractPredictor):
         return NGram(self.tables[:n])
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
-        """Logits at every position; they are logarithms of probabilities."""
+        """Logits at every position; they are logarithms of probabilities.
+
+        NaN where a token that is looked up is traced and not of the vocabulary.
+        """
         tokens = prompt.tokens[:-1]
         size = self.tables[0].shape[1]
+        valid = in_vocabulary("tokens", tokens, size, PADDING)
         position = jnp.arange(tokens.shape[0])
         answer = jnp.broadcast_to(self.tables[0], (tokens.shape[0], size))
-        context = jnp.zeros_like(tokens)
+        context, known = jnp.zeros_like(tokens), jnp.ones_like(valid)
         for j, table in enumerate(self.tables[1:], 1):
-            earlier = jnp.where(position >= j - 1, tokens[jnp.maximum(position - j + 1, 0)], 0)
-            context = context + size ** (j - 1) * earlier
-            answer = jnp.where((position + 1 >= j)[:, None], table[context], answer)
+            at = jnp.maximum(position - j + 1, 0)
+            context = context + size ** (j - 1) * jnp.where(position >= j - 1, tokens[at], 0)
+            known = known & valid[at]
+            laws = jnp.where(known[:, None], table[context], jnp.nan)
+            answer = jnp.where((position + 1 >= j)[:, None], laws, answer)
         return answer
 
 

@@ -37,6 +37,25 @@ class AbstractTask(eqx.Module):
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
         """The loss at every position the predictor answered (all of them, or the last)."""
 
+    def require_prompts(self, prompts: Any) -> None:
+        """Raise if the task cannot judge prompts, stacked on a leading axis, whose values are known."""
+        del prompts
+
+
+def position_losses(task: Any, prediction: Array, prompt: Any) -> Float[Array, " position"]:
+    """``task.loss``, which must be one number for each position of the prediction: fewer would be broadcast."""
+    losses = task.loss(prediction, prompt)
+    if jax.numpy.shape(losses) != prediction.shape[:1]:
+        came = list(jax.numpy.shape(losses))
+        raise expected("task.loss", f"one number for each of {prediction.shape[0]} positions", came)
+    return losses
+
+
+def require_prompts(task: Any, prompts: Any) -> None:
+    """Raise if a task that knows its prompts cannot judge these, which are stacked."""
+    if hasattr(task, "require_prompts"):
+        task.require_prompts(prompts)
+
 
 def require_task(task: Any) -> None:
     """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""

@@ -6,12 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from icllab.core.domains import Domain
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, require_task
+from icllab.core.protocols import AbstractTask, require_prompts, require_task
 from icllab.tasks.regression import number
 
 
@@ -37,6 +38,8 @@ class FixedPrompts(AbstractTask):
     def __check_init__(self) -> None:
         requirement = f"a whole number from 1 to {self.count}, the prompts of the set"
         Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
+        if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.prompts)):
+            self.require_prompts(self.prompts)
 
     @classmethod
     def from_task(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
@@ -64,6 +67,10 @@ class FixedPrompts(AbstractTask):
     def loss(self, prediction: Array, prompt: Prompt) -> Float[Array, " position"]:
         """Loss of the task that the prompts were drawn from."""
         return self.task.loss(prediction, prompt)
+
+    def require_prompts(self, prompts: Any) -> None:
+        """Raise if the task that the prompts were drawn from cannot judge prompts."""
+        require_prompts(self.task, prompts)
 
     def _prompt(self, index: Array) -> Prompt:
         return jax.tree.map(lambda part: part[index] if eqx.is_array(part) else part, self.prompts)

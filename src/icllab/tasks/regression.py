@@ -4,10 +4,10 @@ from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_integer
-from icllab.core.prompt import RegressionPrompt
+from icllab.core.prompt import RegressionPrompt, scored_positions
 from icllab.core.protocols import AbstractTask
 
 
@@ -16,6 +16,12 @@ def answered(prediction: Array, prompt: Any) -> int:
     if prediction.shape[0] not in (1, prompt.positions):
         raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", prediction.shape[0])
     return prediction.shape[0]
+
+
+def answered_mask(prediction: Array, prompt: Any) -> Bool[Array, " answered"] | None:
+    """Which answers have a target; None: all."""
+    mask = scored_positions(prompt)
+    return None if mask is None else mask[-answered(prediction, prompt) :]
 
 
 def require_sizes(task: AbstractTask, *names: str) -> None:
@@ -47,5 +53,12 @@ class AbstractRegression(AbstractTask):
     """A task of real numbers, with the squared error for a loss."""
 
     def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
-        return (prediction - prompt.y[-answered(prediction, prompt) :]) ** 2
+        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last).
+
+        NaN where the prompt is masked.
+        """
+        mask, targets = answered_mask(prediction, prompt), prompt.y[-answered(prediction, prompt) :]
+        if mask is None:
+            return (prediction - targets) ** 2
+        # The mask comes first too: no gradient of what is masked.
+        return jnp.where(mask, (jnp.where(mask, prediction, 0) - targets) ** 2, jnp.nan)

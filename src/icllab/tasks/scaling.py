@@ -43,6 +43,7 @@ class Units(eqx.Module):
         return RegressionPrompt(
             x=(prompt.x - self.x_mean[None]) * _inverse(self.x_deviation)[None],
             y=(prompt.y - self.y_mean) * _inverse(self.y_deviation),
+            mask=prompt.mask,
         )
 
     def restored(self, prediction: Float[Array, "..."]) -> Float[Array, "..."]:

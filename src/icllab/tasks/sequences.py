@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.classification import AbstractClassification
 
 
@@ -35,6 +36,10 @@ class AbstractTokens(AbstractClassification):
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
         """The token after each position."""
         return prompt.tokens[1:]
+
+    def require_prompts(self, prompts: TokenPrompt) -> None:
+        """Raise if a token is not of the vocabulary; what is masked reads as 0."""
+        in_vocabulary("tokens", prompts.tokens, self.class_count, PADDING)
 
 
 class AbstractSequences(AbstractTokens):

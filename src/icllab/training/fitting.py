@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
-from icllab.core.prompt import Prompt
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.prompt import Prompt, scored_positions
 from icllab.core.protocols import require_task
 from icllab.training.checkpoints import CheckpointStore
 from icllab.training.ensembles import ensemble_of
@@ -18,7 +19,16 @@ from icllab.training.plans import Plan, held_out_prompts, member_constants, part
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
-from icllab.training.streams import Fixed, Fresh, Positions, chosen_positions, require_prediction, source_of, stream_of
+from icllab.training.streams import (
+    Fixed,
+    Fresh,
+    Positions,
+    chosen_positions,
+    require_prediction,
+    require_scored,
+    source_of,
+    stream_of,
+)
 from icllab.training.sweeps import Sweep, require_effect, require_optimizer, require_places
 from icllab.training.train_loop import not_begun, train
 
@@ -117,6 +127,13 @@ def fit(
             positions=chosen_positions(positions, prompt.positions, answer_count),
             total=prompt.positions,
         )
+        for name, prompts in (("data", program.data), ("held_out", record.shared)):
+            if prompts is not None:
+                require_scored(name, task, prompts, program.positions, prompt.positions)
+        if devices > 1 and members.size == 1 and eqx.filter_eval_shape(scored_positions, prompt) is not None:
+            raise expected(
+                "devices", "1 for prompts with a mask: parts of a batch have other numbers of targets", devices
+            )
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)
         held_out = held_out_prompts(record, task, constants, key)
         plan = Plan(program, constants, params, members, until.steps, record, held_out, key)

@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
-from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.prompt import Prompt, scored_positions
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
@@ -31,7 +31,7 @@ class EveryPosition(Question):
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
         """The task's loss of the prediction."""
-        return task.loss(predictor(prompt), prompt)
+        return position_losses(task, predictor(prompt), prompt)
 
 
 def answers(
@@ -62,6 +62,39 @@ def sample_prompts(task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block
     keys = jax.random.split(key, prompts)
     parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(prompts, block)]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:prompts], *parts)
+
+
+def sampled_targets(
+    task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256
+) -> Bool[np.ndarray, "prompt position"] | None:
+    """Which positions of the prompts that :func:`answers` uses have a target; None: all, of prompts without a mask."""
+    if jax.eval_shape(lambda k: scored_positions(task.sample(key=k)), key) is None:
+        return None
+    return np.asarray(scored_positions(sample_prompts(task, key=key, prompts=prompts, block=block)))
+
+
+def of_targets(
+    samples: Float[np.ndarray, "*member prompt position"], scored: Bool[np.ndarray, "prompt position"] | None
+) -> Float[np.ndarray, "*member prompt position"]:
+    r"""Samples whose plain mean and standard error over N prompts are those over the n that have a target.
+
+    .. math:: z_p = \bar l + m_p\, (l_p - \bar l) \sqrt{\frac{N (N - 1)}{n (n - 1)}}
+
+    with m 1 where prompt p has a target and 0 elsewhere. Sums and differences of positions keep that property, since z
+    is linear in l. NaN at a position without a target; of a single one z is its value, without a spread.
+    """
+    if scored is None:
+        return samples
+    total, count = len(scored), scored.sum(0)
+    mean = np.where(scored, samples, 0).sum(-2, keepdims=True) / np.where(count > 0, count, np.nan)
+    factor = np.sqrt(total * (total - 1) / np.maximum(count * (count - 1), 1)) * (count > 1)
+    return mean + np.where(scored, samples - mean, 0) * factor
+
+
+def require_unmasked(name: str, prompts: Any) -> None:
+    """Raise if prompts carry a mask: for measurements of the last position, or of all tokens."""
+    if scored_positions(prompts) is not None:
+        raise expected(name, "prompts of one length, without a mask", "prompts with a mask", "sort them by length")
 
 
 def answers_to(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, Prompt
 from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.diagnostics.behaviour.answers import require_unmasked, sample_prompts
 from icllab.models.contexts.prefixes import after
 
 
@@ -81,6 +81,8 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         prompts, source = sample_prompts(task, key=key, prompts=2 * int(count)), type(task).__name__
     else:
         prompts, source = count, "given"
+    require_unmasked("context", context)
+    require_unmasked("queries", prompts)
     total = len(jax.tree.leaves(prompts)[0])
     if total < 4:
         raise expected("queries", "at least four prompts on a leading axis", total)

@@ -19,6 +19,7 @@ from icllab.diagnostics.identification.responses import (
     Responses,
     baseline_features,
     compared_positions,
+    require_compared,
     responses,
 )
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
@@ -81,10 +82,10 @@ def identify(
         their maximum ``fraction_unexplained``, and ``gap_to_best``, its excess over the best candidate's, each with an
         ``_interval``; ``mean_difference``, ``cosine`` and ``gradient_difference`` of von Oswald et al.;
         ``weight_distance`` to the candidate's construction, NaN without a comparable one; ``mutual``, the fraction
-        between two candidates; ``rank`` from 1, ``accepted``, and ``among``, the candidates that the verdict refers to;
-        ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share of the difference
-        that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of its mean square
-        that the baselines explain, and ``warning``.
+        between two candidates; ``candidate_rank`` from 1, ``accepted``, and ``among``, the candidates that the
+        verdict refers to; ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share
+        of the difference that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of
+        its mean square that the baselines explain, and ``warning``.
 
     Raises:
         InputError: There are no candidates, labels are not real, or an argument is out of range.
@@ -102,6 +103,8 @@ def identify(
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     to_fit = sample_prompts(fit_task, key=of_fit, prompts=fitting, block=block)
     to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
+    require_compared(to_fit, fit_at)
+    require_compared(to_judge, at)
     features = baseline_features(to_fit, fit_at), baseline_features(to_judge, at)
 
     def respond(predictor: Predictor) -> Responses:
@@ -211,7 +214,11 @@ def _numbers(
         samples = getattr(fractions, name)
         row[name], row[f"{name}_interval"] = samples[0], verdicts.interval(samples, confidence)
     order = np.argsort(fractions.fraction_unexplained[0], kind="stable")
-    row |= {"mutual": mutual, "rank": np.argsort(order, kind="stable") + 1, "verdict": np.array(judgement.verdict)}
+    row |= {
+        "mutual": mutual,
+        "candidate_rank": np.argsort(order, kind="stable") + 1,
+        "verdict": np.array(judgement.verdict),
+    }
     names = ("gap_to_best", "gap_to_best_interval", "accepted", "among")
     return row | {name: getattr(judgement, name) for name in names}
 

@@ -22,7 +22,7 @@ from icllab.algorithms.functional import FunctionalDescent
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
+from icllab.diagnostics.behaviour.answers import Question, answers_to, require_unmasked, sample_prompts
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
@@ -203,7 +203,9 @@ class _Sample:
     @functools.cached_property
     def prompts(self) -> Any:
         """The prompts, stacked."""
-        return sample_prompts(self._task, key=self._key, prompts=self._count, block=self._block)
+        prompts = sample_prompts(self._task, key=self._key, prompts=self._count, block=self._block)
+        require_unmasked("task", prompts)
+        return prompts
 
     @functools.cached_property
     def labels(self) -> Float[np.ndarray, "prompt example"]:

@@ -22,12 +22,13 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_known
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
     mean_over_prompts,
     means_and_errors,
+    require_unmasked,
     sample_prompts,
 )
 from icllab.diagnostics.behaviour.lengths import counts_of
@@ -52,6 +53,9 @@ class LearningMachine(eqx.Module):
     task: AbstractTask
     windows: Any
     often: Float[np.ndarray, " position"]
+
+    def __check_init__(self) -> None:
+        require_unmasked("windows", self.windows)
 
     @classmethod
     def from_task(
@@ -267,7 +271,7 @@ class _Terms(eqx.Module):
 
     def __call__(self, parameters: Any, windows: Any) -> Float[Array, "*position"]:
         model = eqx.combine(parameters, self.static)
-        losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
+        losses = jax.vmap(lambda prompt: position_losses(self.task, model(prompt), prompt))(windows)
         terms = self.often * jnp.mean(losses, axis=0)
         return jnp.sum(terms) if self.whole else terms
 

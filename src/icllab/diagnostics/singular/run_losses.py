@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
 from icllab.training.runs import Run
-from icllab.training.streams import Positions, chosen_positions, losses_at, require_prediction
+from icllab.training.streams import Positions, chosen_positions, length_terms, losses_at, mean_loss, require_prediction
 from icllab.training.sweeps import replaced
 
 PROMPTS = 4096  # number of prompts by default
@@ -32,7 +32,9 @@ class RunLoss(eqx.Module):
         """The loss, or its terms."""
         predictor = eqx.combine(params, self.static)
         losses = losses_at(predictor, self.task, prompts, self.positions, self.total)
-        return losses / len(self.positions) if self.per_position else jnp.mean(losses)
+        if self.per_position:
+            return length_terms(losses, prompts, self.positions)
+        return mean_loss(losses, prompts, self.positions)
 
 
 def run_loss(

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.models.networks.dense import Dense, require_spread
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
@@ -194,8 +195,10 @@ class Tokens(AbstractArrangement):
         return self.vocabulary
 
     def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
-        """All but the last token, which is the last answer."""
-        return jax.nn.one_hot(prompt.tokens[:-1], self.vocabulary)
+        """All but the last token, which is the last answer; NaN for an id that is traced and not of the vocabulary."""
+        ids = prompt.tokens[:-1]
+        valid = in_vocabulary("tokens", ids, self.vocabulary, PADDING)
+        return jnp.where(valid[:, None], jax.nn.one_hot(ids, self.vocabulary), jnp.nan)
 
     def layout(self, positions: int) -> Layout:
         """A token for every position; all are read."""
