@@ -106,7 +106,7 @@ def test_every_construction_is_recovered(task, getkey):
         result = identify(network, candidates, task, key=key, **FEW)
         of_candidate = result.sel(candidate=name)
         assert str(result.verdict.values) == name
-        assert int(of_candidate["rank"]) == 1
+        assert int(of_candidate["candidate_rank"]) == 1
         assert float(of_candidate.fraction_unexplained) < 1e-20
         assert float(of_candidate.mean_difference) < 1e-10
         assert float(of_candidate.gradient_difference) < 1e-10

@@ -74,7 +74,7 @@ class ContextMap:
 
     @property
     def rank_curve(self) -> xr.DataArray:
-        """Gap with every matrix of the change truncated to a rank, over ``rank``."""
+        """Gap with every matrix of the change truncated to a rank, over ``map_rank``."""
         return self.dataset["rank_gap"]
 
     @property
@@ -158,7 +158,7 @@ def context_map(
     Returns:
         A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
         ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
-        the prefix ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over
+        the prefix ``null_``; ``rank_gap`` over ``map_rank``; ``step_derivative`` and ``null_step_derivative`` over
         ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The attributes
         describe the queries.
 
@@ -195,9 +195,9 @@ def context_map(
     ranks, gaps = tests.rank_curve(own_map)
     dataset = (
         _dataset(rows, draws)
-        .assign_coords(rank=ranks)
+        .assign_coords(map_rank=ranks)
         .assign(
-            rank_gap=("rank", gaps),
+            rank_gap=("map_rank", gaps),
             divergence=start,
             gradient=float(own_map.solution.gradient),
             converged=own_map.converged,

@@ -56,10 +56,10 @@ def hessian_spectrum(
 
     Returns:
         ``eigenvalue`` over ``mode``, from the largest (0) to the smallest: all, or those at both ends. ``trace`` and
-        ``rank``, with an ``_error`` over probes and a ``_gap``, the change by the last half of the products;
+        ``hessian_rank``, with an ``_error`` over probes and a ``_gap``, the change by the last half of the products;
         ``rank_low`` and ``rank_high``, the ranks at a threshold half a decade higher and lower, which differ from
-        ``rank`` if the spectrum has no gap at zero; ``threshold``. The density: ``node_value`` and ``node_weight``,
-        over ``probe`` and ``node``, weights that sum to 1. The attributes hold the options.
+        ``hessian_rank`` if the spectrum has no gap at zero; ``threshold``. The density: ``node_value`` and
+        ``node_weight``, over ``probe`` and ``node``, weights that sum to 1. The attributes hold the options.
 
     Raises:
         InputError: An argument is out of range, there are no parameters, arrays of data differ in their number of
@@ -197,7 +197,7 @@ def _spectrum(
     total, rank = trace_of(lambda h: h), trace_of(lambda h: (h > cutoff).astype(float))
     nearby_ranks = [trace_of(lambda h, by=by: (h > cutoff * by).astype(float)).value for by in (NEARBY, 1 / NEARBY)]
     numbers = {"trace": total.value, "trace_error": total.error, "trace_gap": total.gap}
-    numbers |= {"rank": rank.value, "rank_error": rank.error, "rank_gap": rank.gap}
+    numbers |= {"hessian_rank": rank.value, "hessian_rank_error": rank.error, "hessian_rank_gap": rank.gap}
     numbers |= {"rank_low": nearby_ranks[0], "rank_high": nearby_ranks[1], "threshold": cutoff}
     density = {"node_value": (("probe", "node"), nodes), "node_weight": (("probe", "node"), weights)}
     variables = {"eigenvalue": ("mode", eigenvalues)} | numbers | density
