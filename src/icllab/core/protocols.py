@@ -21,7 +21,13 @@ Edit: TypeAlias = Callable[[str, Array], Array]
 
 
 class AbstractTask(eqx.Module):
-    """A distribution of prompts and the loss that belongs to it."""
+    """A distribution of prompts and the loss that belongs to it.
+
+    ``deterministic``: every key gives the same prompts. Of a task that does not declare it they are refused, since
+    their standard errors would be 0.
+    """
+
+    deterministic: ClassVar[bool] = False
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
@@ -40,6 +46,27 @@ class AbstractTask(eqx.Module):
     def require_prompts(self, prompts: Any) -> None:
         """Raise if the task cannot judge prompts, stacked on a leading axis, whose values are known."""
         del prompts
+
+
+def require_randomness(task: Any, count: int | None = None) -> None:
+    """Raise if prompts do not depend on the key, unless the task is declared ``deterministic``.
+
+    The prompts of two keys are mapped, and not computed: JAX knows whether they have the keys' axis. With a ``count``
+    they are those of ``sample_many``.
+    """
+    if getattr(task, "deterministic", False):
+        return
+
+    def sample(key: PRNGKeyArray) -> Any:
+        prompts = task.sample(key=key) if count is None else task.sample_many(count, key=key)
+        return eqx.filter(prompts, eqx.is_array)
+
+    try:
+        jax.eval_shape(jax.vmap(sample, out_axes=None), jax.random.split(jax.random.key(0)))
+    except Exception:  # prompts have the axis, or the task is wrong in a way that its first use tells
+        return
+    hint = "draw from the key in sample, or declare deterministic = True"
+    raise expected("task", "prompts that depend on the key", f"the same of {kind_of(task)} for every key", hint)
 
 
 def position_losses(task: Any, prediction: Array, prompt: Any) -> Float[Array, " position"]:

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt, scored_positions
-from icllab.core.protocols import require_task
+from icllab.core.protocols import require_randomness, require_task
 from icllab.training.checkpoints import CheckpointStore
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
@@ -113,6 +113,8 @@ def fit(
         answer_count = require_prediction(member, task, prompt)
         draws = not (isinstance(source, Fixed) and source.shared is not None)
         draws |= record.shared is None and record.held_out != 0
+        if draws:
+            require_randomness(task, count=2 if isinstance(source, Fresh) else None)
         require_effect(sweep.values, task=task, predictor=member, prompt=prompt, key=key, draws=draws)
 
         members = members.crossed(sweep.arrays)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt, scored_positions
-from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
@@ -191,4 +191,5 @@ def _blocks(count: int, block: int) -> list[tuple[np.ndarray, int]]:
 @eqx.filter_jit
 def _prompts(task: AbstractTask, keys: Key[Array, " prompt"]) -> Prompt:
     """Sample one prompt for each key, stacked."""
+    require_randomness(task)
     return jax.vmap(lambda key: task.sample(key=key))(keys)

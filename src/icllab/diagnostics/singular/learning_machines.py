@@ -22,7 +22,7 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_known
-from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_prompts
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
@@ -56,6 +56,7 @@ class LearningMachine(eqx.Module):
 
     def __check_init__(self) -> None:
         require_unmasked("windows", self.windows)
+        require_prompts(self.task, self.windows)
 
     @classmethod
     def from_task(

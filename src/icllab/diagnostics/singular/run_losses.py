@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
+from icllab.core.protocols import require_prompts, require_randomness
 from icllab.training.runs import Run
 from icllab.training.streams import Positions, chosen_positions, length_terms, losses_at, mean_loss, require_prediction
 from icllab.training.sweeps import replaced
@@ -63,11 +64,15 @@ def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
     data = PROMPTS if data is None else data
-    return _sample(task, data, key) if isinstance(data, int) else data
+    if isinstance(data, int):
+        return _sample(task, data, key)
+    require_prompts(task, data)
+    return data
 
 
 @eqx.filter_jit
 def _sample(task: Any, count: int, key: Any) -> Any:
+    require_randomness(task, count)
     return task.sample_many(count, key=key)
 
 
