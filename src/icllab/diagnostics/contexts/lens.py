@@ -35,8 +35,7 @@ def residual_stream(model: Any) -> tuple[tuple[str, ...], ReadOut]:
 def _(model: Transformer) -> tuple[tuple[str, ...], ReadOut]:
     def read(token: Float[Array, " width"]) -> Array:
         rows = token[None] if model.final_norm is None else model.final_norm(token[None])
-        answer = model.readout(rows)
-        return answer[:, 0] if model.embedding.arrangement.outputs is None else answer
+        return model.answers(rows)
 
     return ("embedding", *(f"block{i}" for i in range(len(model.blocks)))), read
 

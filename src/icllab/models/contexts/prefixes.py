@@ -121,9 +121,7 @@ class Prefixed(AbstractModel):
         if model.final_norm is not None:
             x = model.final_norm(x)
         x = record("readout", x)
-        y = model.readout(x)
-        y = y[:, 0] if model.embedding.arrangement.outputs is None else y
-        return Trace(record("prediction", y), record.activations)
+        return Trace(record("prediction", model.answers(x)), record.activations)
 
     def _embedded(self, embedding: Embedding, prompt: Any) -> tuple[Array, Layout]:
         """Tokens of the prompt at their positions after the context, and which keys they see: the prefix's first."""

@@ -61,6 +61,11 @@ class AbstractArrangement(eqx.Module):
         """Numbers of an answer; None for one number without an axis."""
         return None
 
+    @property
+    def tied(self) -> bool:
+        """Whether the readout is the table of the embedding."""
+        return False
+
     @abc.abstractmethod
     def features(self, dim: int) -> int:
         """Entries of a token of a prompt with inputs of dimension ``dim``."""
@@ -171,12 +176,15 @@ class Tokens(AbstractArrangement):
 
     Attributes:
         vocabulary: How many tokens there are; ``dim`` of a model of them.
+        tied: Whether the readout's matrix is that of the embedding, transposed: one array, which both train.
     """
 
     vocabulary: int = eqx.field(static=True)
+    tied: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
         require_integer("vocabulary", self.vocabulary)
+        require_flag("tied", self.tied)
 
     @property
     def positions(self) -> Literal["every", "last"]:
