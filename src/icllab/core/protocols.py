@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.prompt import Prompt
@@ -42,6 +42,11 @@ class AbstractTask(eqx.Module):
     @abc.abstractmethod
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
         """The loss at every position the predictor answered (all of them, or the last)."""
+
+    def at_step(self, step: Int[Array, ""]) -> "AbstractTask":
+        """The task from which ``fit`` draws the prompts of a step; another for a curriculum."""
+        del step
+        return self
 
     def require_prompts(self, prompts: Any) -> None:
         """Raise if the task cannot judge prompts, stacked on a leading axis, whose values are known."""

@@ -120,6 +120,8 @@ class Stream(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[rows], data), stream_state
 
     def _fresh(self, task: Any, key: PRNGKeyArray, number: Int[Array, ""]) -> Any:
+        if hasattr(task, "at_step"):
+            task = task.at_step(number * jnp.int32(self.reuse))
         return task.sample_many(self.batch, key=jax.random.fold_in(key, number))
 
 
