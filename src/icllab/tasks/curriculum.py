@@ -80,7 +80,9 @@ class Curriculum(AbstractTask):
         inputs = _Truncated(self.task.inputs, self.active_dim)  # pyright: ignore[reportAttributeAccessIssue]
         prompt = eqx.tree_at(lambda task: task.inputs, self.task, inputs).sample(key=key)
         assert isinstance(prompt, RegressionPrompt)  # a task with inputs
-        return RegressionPrompt(prompt.x, prompt.y, jnp.arange(self.length + 1) < self.active_positions)
+        return RegressionPrompt(
+            prompt.x, prompt.y, jnp.arange(self.length + 1, dtype=jnp.int32) < self.active_positions
+        )
 
     def loss(self, prediction: Float[Array, " position"], prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The loss of the task; NaN where a position is masked."""
@@ -111,5 +113,5 @@ class _Truncated(AbstractInputs):
         return self._truncated(self._truncated(self.inputs.second_moment(dim)).T)
 
     def _truncated(self, rows: Float[Array, "row dim"]) -> Float[Array, "row dim"]:
-        active = jnp.broadcast_to((jnp.arange(rows.shape[1]) < self.active)[None], rows.shape)
+        active = jnp.broadcast_to((jnp.arange(rows.shape[1], dtype=jnp.int32) < self.active)[None], rows.shape)
         return jnp.where(active, rows, 0)

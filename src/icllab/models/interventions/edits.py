@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
 from icllab.core.errors import InputError, expected
@@ -137,7 +138,7 @@ def _selects_nothing(edit: Edit, name: str, value: Array) -> bool:
         return False
     probe = np.random.default_rng(0).normal(size=value.shape).astype(value.dtype)
     with jax.ensure_compile_time_eval():
-        (answer,) = jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, probe)
+        (answer,) = jaxpr_as_fun(jaxpr)(probe)
         return bool(np.array_equal(np.asarray(answer), probe))
 
 
