@@ -83,5 +83,8 @@ def test_an_id_that_is_no_token_is_refused_and_traced_nan_where_it_is_looked_up(
     answers = jax.jit(lambda ids: bigram(TokenPrompt(ids)))(ids)
     assert np.isnan(answers).any(axis=1).tolist() == [False, True, False]
     np.testing.assert_allclose(np.exp(answers[2]), [0.9, 0.1], rtol=1e-6)
+    trigram = NGram.from_laws([law, np.full((2, 2), 0.5), np.full((4, 2), 0.5)])
+    answers = jax.jit(lambda ids: trigram(TokenPrompt(ids)))(jnp.asarray([1, -1, 0, 1, 1]))
+    assert np.isnan(answers).any(axis=1).tolist() == [False, True, True, False]  # two tokens are looked up
     unigram = bigram.shorter(1)
     assert np.isfinite(jax.jit(lambda ids: unigram(TokenPrompt(ids)))(ids)).all()  # it looks nothing up

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import InputError
+from icllab.core.statistics import mean_and_error
 from icllab.training import progress
 from icllab.training.checkpoints import Checkpoints, CheckpointStore, configuration, environment, named, restored
 from icllab.training.ensembles import Ensemble
@@ -161,7 +162,8 @@ class TrainingLoop:
             seconds = max(time.perf_counter() - clock, 1e-9)
             stretch = int(np.clip(STRETCH_SECONDS * steps / seconds, 1, min(4 * stretch, CAPACITY)))
             self.look(checkpoints)
-            show(self.step, float(np.mean(np.asarray(self.state.loss))), self.running)
+            # NaN at positions at which no prompt of the step has a target.
+            show(self.step, float(mean_and_error(np.asarray(self.state.loss).ravel())[0]), self.running)
             if checkpoints is not None and time.monotonic() - saved_at >= interval:
                 self.save(checkpoints)
                 saved_at, saved_step = time.monotonic(), self.step

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, Prompt
-from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.protocols import AbstractTask, Predictor, require_prompts
 from icllab.diagnostics.behaviour.answers import require_unmasked, sample_prompts
 from icllab.models.contexts.prefixes import after
 
@@ -83,6 +83,8 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         prompts, source = count, "given"
     require_unmasked("context", context)
     require_unmasked("queries", prompts)
+    require_prompts(task, prompts)
+    require_prompts(task, jax.tree.map(lambda leaf: leaf[None], context))
     total = len(jax.tree.leaves(prompts)[0])
     if total < 4:
         raise expected("queries", "at least four prompts on a leading axis", total)

@@ -9,9 +9,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
-from icllab.core.protocols import require_prompts, require_randomness
+from icllab.core.protocols import require_randomness
 from icllab.training.runs import Run
-from icllab.training.streams import Positions, chosen_positions, length_terms, losses_at, mean_loss, require_prediction
+from icllab.training.streams import (
+    Positions,
+    chosen_positions,
+    losses_at,
+    require_prediction,
+    require_scored,
+    scored_at,
+)
 from icllab.training.sweeps import replaced
 
 PROMPTS = 4096  # number of prompts by default
@@ -28,22 +35,36 @@ class RunLoss(eqx.Module):
     positions: tuple[int, ...] = eqx.field(static=True)  # that count
     total: int = eqx.field(static=True)  # positions of a prompt
     per_position: bool = eqx.field(static=True)
+    targets: float | None = None  # mean number of targets of a prompt, of prompts with a mask
 
     def __call__(self, params: Any, prompts: Any) -> Float[Array, "..."]:
         """The loss, or its terms."""
         predictor = eqx.combine(params, self.static)
         losses = losses_at(predictor, self.task, prompts, self.positions, self.total)
-        if self.per_position:
-            return length_terms(losses, prompts, self.positions)
-        return mean_loss(losses, prompts, self.positions)
+        scored = scored_at(prompts, self.positions)
+        if scored is None or self.targets is None:
+            return losses / len(self.positions) if self.per_position else jnp.mean(losses)
+        # The same denominator for all parts of the data, so that their mean is that of the whole.
+        count = jnp.sum(scored, axis=0).astype(losses.dtype)
+        terms = jnp.where(count > 0, losses, 0) * count / (scored.shape[0] * self.targets)
+        return terms if self.per_position else jnp.sum(terms)
 
 
 def run_loss(
-    run: Run, step: int | None, member: int, task: Any, *, positions: Positions, per_position: bool, prompt: Any
+    run: Run,
+    step: int | None,
+    member: int,
+    task: Any,
+    *,
+    positions: Positions,
+    per_position: bool,
+    prompt: Any,
+    data: Any = None,
 ) -> tuple[RunLoss, Any]:
     """The loss of one member, and its trained arrays after ``step`` updates; None: as they are at the end.
 
-    Swept numbers of the task are those of the member; ``prompt`` is the shape of one prompt.
+    Swept numbers of the task are those of the member; ``prompt`` is the shape of one prompt. Of ``data`` with a mask
+    the loss is the mean over all their targets.
 
     Raises:
         InputError: The step was not kept.
@@ -56,7 +77,12 @@ def run_loss(
     task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     prediction = require_prediction(predictor, task, prompt)
     indices = chosen_positions(positions, prompt.positions, prediction)
-    return RunLoss(static, task, indices, prompt.positions, per_position), params
+    targets = None
+    if data is not None:
+        require_scored("data", task, data, indices, prompt.positions)
+        scored = scored_at(data, indices)
+        targets = None if scored is None else float(np.asarray(scored).sum(axis=1).mean())
+    return RunLoss(static, task, indices, prompt.positions, per_position, targets), params
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
@@ -64,10 +90,7 @@ def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
     data = PROMPTS if data is None else data
-    if isinstance(data, int):
-        return _sample(task, data, key)
-    require_prompts(task, data)
-    return data
+    return _sample(task, data, key) if isinstance(data, int) else data
 
 
 @eqx.filter_jit
