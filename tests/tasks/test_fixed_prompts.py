@@ -9,7 +9,7 @@ import pytest
 import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.diagnostics import per_length
-from icllab.tasks import FixedPrompts, LinearRegression
+from icllab.tasks import FixedPrompts, LinearRegression, RepeatedTokens
 from icllab.training import Sweep
 
 
@@ -73,3 +73,13 @@ def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getk
     alone = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(1.0))
     again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8)
     np.testing.assert_allclose(float(again.predictor.ridge), one, rtol=1e-5)
+
+
+def test_a_size_beyond_the_set_is_no_last_prompt():
+    regression = LinearRegression.convention("raventos", dim=2, length=3)
+    task = FixedPrompts.from_task(regression, 4, key=jax.random.key(0))
+    wide = eqx.tree_at(lambda t: t.size, task, jnp.asarray(4e6))  # as of a sweep, which no field checks
+    assert np.isnan(eqx.filter_jit(wide.sample_many)(8, key=jax.random.key(1)).y).all()
+    tokens = FixedPrompts.from_task(RepeatedTokens(3, 2), 4, key=jax.random.key(0))
+    prompt = eqx.tree_at(lambda t: t.size, tokens, jnp.asarray(4e6)).sample(key=jax.random.key(1))
+    assert np.isnan(tokens.loss(jnp.zeros((3, 3)), prompt)).all()

@@ -73,7 +73,8 @@ class FixedPrompts(AbstractTask):
         require_prompts(self.task, prompts)
 
     def _prompt(self, index: Array) -> Prompt:
-        return jax.tree.map(lambda part: part[index] if eqx.is_array(part) else part, self.prompts)
+        # NaN, and no last prompt, of a size that was swept beyond the set.
+        return jax.tree.map(lambda part: part.at[index].get(mode="fill") if eqx.is_array(part) else part, self.prompts)
 
 
 @eqx.filter_jit
