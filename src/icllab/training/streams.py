@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import Prompt
+from icllab.core.rounding import require_representable
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
 
@@ -146,6 +147,7 @@ def set_size(name: str, prompts: Any) -> int:
     if len(sizes) != 1 or -1 in sizes:
         shapes = [list(leaf.shape) for leaf in leaves]
         raise expected(name, "prompts stacked on one leading axis", shapes, "jax.vmap(task.sample) makes them")
+    require_representable(name, prompts)
     return sizes.pop()
 
 
