@@ -1,5 +1,6 @@
 """Results for other programs: tables through pandas, netCDF through xarray, and the groups of ArviZ."""
 
+import csv
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -89,10 +90,9 @@ def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _csv(dataset: "xr.Dataset") -> bytes:
-    """Comments (``#``) with provenance and units, then the table; ``pandas.read_csv(file, comment="#")`` reads it."""
-    frame = table(dataset)
-    comments = "".join(f"# {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in frame.attrs.items())
-    return (comments + frame.to_csv(index=False, lineterminator="\n")).encode()
+    """The table without attributes, its texts in quotes; ``pandas.read_csv(file)`` reads it."""
+    content = table(dataset).to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return content.encode()
 
 
 def _parquet(dataset: "xr.Dataset") -> bytes:

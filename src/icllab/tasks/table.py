@@ -108,27 +108,44 @@ class Table(AbstractRegression):
 
     @classmethod
     def from_csv(
-        cls, path: Place, *, target: str | int, length: int, columns: Chosen = None, delimiter: str = ","
+        cls,
+        path: Place,
+        *,
+        target: str | int,
+        length: int,
+        columns: Chosen = None,
+        delimiter: str = ",",
+        decimal: str = ".",
+        comment: str | None = None,
+        encoding: str = "utf-8",
     ) -> "Table":
-        """From a file of comma-separated values whose first line has the names; needs pyarrow.
+        """From a file of comma-separated values whose first line has the names.
 
         Args:
             path: The file.
             target: The column to predict, by name or index (from 0; -1 is the last).
             length: Examples before the query.
-            columns: The inputs, by name or index; by default all columns but the target.
+            columns: The inputs, by name or index; by default all columns but the target and those that number or name
+                the rows: a column without a name, and ``index`` or ``rownames`` if it counts the rows.
             delimiter: What separates the values.
+            decimal: What stands before the decimals: ``","`` in many countries.
+            comment: What begins a comment, which is left out; None: nothing does.
+            encoding: Encoding of the file.
 
         Raises:
-            InputError: No such file or column, or a chosen column that has text or a missing value; column and
-                row are named (rows count from 1, without the header).
-            EnvironmentFault: pyarrow is not installed.
+            InputError: No such file or column, text of another encoding, or a chosen column that has text, a missing
+                value or an integer that float64 rounds; column and row are named (rows count from 1, without the
+                header).
         """
-        return cls._chosen(table_files.read_csv(path, delimiter), path, target, length, columns)
+        file = table_files.read_csv(path, delimiter, decimal=decimal, comment=comment, encoding=encoding)
+        return cls._chosen(file, path, target, length, columns)
 
     @classmethod
     def from_parquet(cls, path: Place, *, target: str | int, length: int, columns: Chosen = None) -> "Table":
-        """From a Parquet file; needs pyarrow. Arguments and errors are those of :meth:`from_csv`."""
+        """From a Parquet file, whose pandas index is no input; needs pyarrow.
+
+        Arguments are those of :meth:`from_csv`, and so are errors; without pyarrow, there is an ``EnvironmentFault``.
+        """
         return cls._chosen(table_files.read_parquet(path), path, target, length, columns)
 
     @classmethod
