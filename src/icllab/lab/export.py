@@ -72,12 +72,14 @@ def tree(dataset: "xr.Dataset") -> "xr.DataTree":
 def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     """Attributes as JSON has them."""
     values = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attributes.items()}
-    try:
-        json.dumps(values)
-    except TypeError as error:
-        raise InputError(
-            f"attributes: expected numbers, text and lists, got one that JSON cannot spell: {error}"
-        ) from None
+    for name, value in values.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            requirement = "numbers, text and lists"
+            raise InputError(
+                f"attribute {name!r}: expected {requirement}, got what JSON cannot spell: {error}"
+            ) from None
     return values
 
 
@@ -100,17 +102,28 @@ def _parquet(dataset: "xr.Dataset") -> bytes:
         return table(dataset).to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
         raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
+    except (ValueError, TypeError, NotImplementedError) as error:  # of pyarrow
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(
+            f"results: expected columns of numbers, times or texts for Parquet, got others ({reason})"
+        ) from None
 
 
 def _netcdf(dataset: "xr.Dataset") -> bytes:
     from icllab.lab.results import netcdf_bytes
 
-    return netcdf_bytes(dataset.assign_attrs(_text(dataset.attrs)))
+    dataset = dataset.assign_attrs(_text(dataset.attrs))
+    for variable in dataset.variables.values():
+        variable.attrs = _text(variable.attrs)
+    return netcdf_bytes(dataset)
 
 
 def _arviz(dataset: "xr.Dataset") -> bytes:
-    target = io.BytesIO()
-    tree(dataset).to_netcdf(target, engine="h5netcdf")
+    from icllab.lab.results import netcdf_refusals
+
+    target, groups = io.BytesIO(), tree(dataset)
+    with netcdf_refusals(dataset.assign_attrs(groups.attrs)):
+        groups.to_netcdf(target, engine="h5netcdf")
     return target.getvalue()
 
 
