@@ -71,7 +71,7 @@ def groups(claim: str, folder: str | Path | None = None) -> list[str]:
     path = record_file(registry.claims(folder)[claim]).with_suffix(".nc")
     if not path.is_file():
         return []
-    with disk_faults(f"cannot read {path}"), h5py.File(path, **_UNLOCKED) as file:
+    with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
         return list(file)
 
 
