@@ -112,10 +112,7 @@ def _parquet(dataset: "xr.Dataset") -> bytes:
 def _netcdf(dataset: "xr.Dataset") -> bytes:
     from icllab.lab.results import netcdf_bytes
 
-    dataset = dataset.assign_attrs(_text(dataset.attrs))
-    for variable in dataset.variables.values():
-        variable.attrs = _text(variable.attrs)
-    return netcdf_bytes(dataset)
+    return netcdf_bytes(dataset.assign_attrs(_text(dataset.attrs)))
 
 
 def _arviz(dataset: "xr.Dataset") -> bytes:

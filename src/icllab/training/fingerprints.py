@@ -96,9 +96,11 @@ def array_data(leaf: Any) -> Any:
 
 def function_of(predictor: Any, prompt: Any) -> dict[str, Any]:
     """What a store keeps of a predictor that answers prompts of these shapes: see :func:`answers_alike`."""
-    description = _described(prompt)
-    x64 = bool(jax.config.read("jax_enable_x64"))
-    digest = None if description is None else _digest(predictor, prompt, x64)
+    description, x64 = _described(prompt), bool(jax.config.read("jax_enable_x64"))
+    try:
+        digest = None if description is None else _digest(predictor, prompt, x64)
+    except Exception:  # whatever it raises on one prompt alone; a run that has ended is kept
+        digest = None
     return {"digest": digest, "prompt": description, "x64": x64}
 
 

@@ -111,7 +111,12 @@ def _require_function(path: Path, header: Mapping[str, Any], versions: Mapping[s
         raise InputError(
             f"{path}: expected the function that was trained, got another: {first_changes(changes)}; {hint}"
         )
-    _warn(path, f"written elsewhere: {elsewhere}" if elsewhere else "its prompts are of a class that is not imported")
+    _warn(
+        path,
+        f"written elsewhere: {elsewhere}"
+        if elsewhere
+        else "its prompts are of a class that is not imported here, or it answers none alone",
+    )
 
 
 def _warn(path: Path, reason: str) -> None:
