@@ -62,11 +62,17 @@ def test_a_key_that_is_closed_over_counts():
 
 
 def test_settings_of_the_process_are_no_part_of_a_function():
-    known = function_of(bent(jnp.tanh), PROMPT)
-    with jax.default_matmul_precision("highest"), jax.disable_jit():
-        assert answers_alike(known, bent(jnp.tanh)) is True
+    """The program as it is written out depends on each of them."""
+
+    def bend(z):
+        return jax.nn.relu(jnp.outer(z, z) @ z) + jnp.arange(5.0)
+
+    known = function_of(bent(bend), PROMPT)
+    for setting in (jax.default_matmul_precision("highest"), jax.disable_jit(), jax.enable_x64(True)):
+        with setting:
+            assert answers_alike(known, bent(bend)) is True
     with jax.enable_x64(True):
-        assert answers_alike(known, bent(jnp.tanh)) is True
+        assert answers_alike(function_of(bent(bend), PROMPT), bent(bend)) is True
 
 
 def test_another_process_says_the_same():
@@ -126,8 +132,9 @@ def test_options_are_everything_but_arrays():
         names: tuple
         parts: dict
         kinds: frozenset = eqx.field(static=True)
+        thing: object = eqx.field(static=True)
 
-    tree = Options(bent(jnp.tanh), ("a", 1), {"w": jnp.ones(2), "n": None}, frozenset("ab"))
+    tree = Options(bent(jnp.tanh), ("a", 1), {"w": jnp.ones(2), "n": None}, frozenset("hgfedcba"), object())
     known = options(tree)
     name = "test_options_are_everything_but_arrays.<locals>.Options"
     assert known == {
@@ -137,7 +144,8 @@ def test_options_are_everything_but_arrays():
         "bent.factor": "1.0",
         "names": "('a', 1)",
         "parts.n": None,
-        "kinds": "[\"'a'\", \"'b'\"]",
+        "kinds": str([repr(letter) for letter in "abcdefgh"]),
+        "thing": "<object object>",
     }
     assert functions(known) == ["bent.bend"]
     assert options(lambda prompt: prompt.y)["predictor"].endswith("<lambda>")
