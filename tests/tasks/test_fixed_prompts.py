@@ -8,6 +8,7 @@ import pytest
 
 import icllab as icl
 from icllab.algorithms import Ridge
+from icllab.core.errors import InputError
 from icllab.diagnostics import per_length
 from icllab.tasks import FixedPrompts, LinearRegression, RepeatedTokens
 from icllab.training import Sweep
@@ -83,3 +84,12 @@ def test_a_size_beyond_the_set_is_no_last_prompt():
     tokens = FixedPrompts.from_task(RepeatedTokens(3, 2), 4, key=jax.random.key(0))
     prompt = eqx.tree_at(lambda t: t.size, tokens, jnp.asarray(4e6)).sample(key=jax.random.key(1))
     assert np.isnan(tokens.loss(jnp.zeros((3, 3)), prompt)).all()
+
+
+def test_prompts_whose_differences_are_rounded_away_are_refused(fixed):
+    """As arrays of NumPy in float64; those of JAX have been rounded by their owner."""
+    y = np.asarray(fixed.prompts.y, np.float64)
+    FixedPrompts(fixed.task, eqx.tree_at(lambda prompt: prompt.y, fixed.prompts, y), 6)
+    late = eqx.tree_at(lambda prompt: prompt.y, fixed.prompts, y + 1.7e9)
+    with pytest.raises(InputError, match=r"prompts.y: expected numbers whose differences float32 holds"):
+        FixedPrompts(fixed.task, late, 6)

@@ -15,6 +15,7 @@ from icllab.core.errors import InputError
 from icllab.tasks import FixedPrompts, LinearRegression, MarkovChain
 from icllab.training import Fixed, Record
 from icllab.training.plans import _mask
+from icllab.training.streams import stream_of
 from icllab.training.sweeps import require_effect
 
 
@@ -152,6 +153,14 @@ def test_what_is_no_prompts_is_refused_where_no_type_checker_is_on(data):
     assert str(caught.value).startswith(
         f"data: expected prompts, or how many, got {type(data).__name__!r}; task.sample"
     )
+
+
+@pytest.mark.parametrize("name", ["data", "held_out"])
+def test_prompts_whose_differences_are_rounded_away_are_refused(name):
+    """Times since 1970 as targets: float32 holds every 128th second."""
+    late = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) + 1.7e9, prompts(8))
+    with pytest.raises(InputError, match=rf"^{name}.x: expected numbers whose differences float32 holds, got"):
+        Record(held_out=late) if name == "held_out" else stream_of(Fixed(late), 4)
 
 
 def test_parts_to_train_are_given_by_a_function():

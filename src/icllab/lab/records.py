@@ -34,6 +34,7 @@ SIGMAS = 3.0
 ROUNDING = 1e-10
 RHAT = 0.01
 _ERRORS = ("_error", "_mcse")
+_UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 _DIGITS = 6
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
@@ -70,7 +71,7 @@ def groups(claim: str, folder: str | Path | None = None) -> list[str]:
     path = record_file(registry.claims(folder)[claim]).with_suffix(".nc")
     if not path.is_file():
         return []
-    with disk_faults(f"cannot read {path}"), h5py.File(path) as file:
+    with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
         return list(file)
 
 
@@ -96,7 +97,7 @@ def data(
             f"`icl run {claim} --size {size}` measures them"
         )
     with disk_faults(f"cannot read {path}"):
-        dataset = xr.load_dataset(path, group=name, engine="h5netcdf")
+        dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=_UNLOCKED)
     dataset = dataset.astype({n: np.float64 for n, v in dataset.data_vars.items() if v.dtype.kind == "f"})
     entry = read(claim, folder).get(size, {})
     digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
@@ -243,7 +244,8 @@ def _write_data(path: Path, name: str, dataset: "xr.Dataset", claim: str) -> Non
     groups = {}
     if path.is_file():
         with disk_faults(f"cannot read {path}"):
-            groups = {n: g.to_dataset() for n, g in xr.open_datatree(path, engine="h5netcdf").load().children.items()}
+            stored = xr.open_datatree(path, engine="h5netcdf", driver_kwds=_UNLOCKED).load()
+            groups = {name: node.to_dataset() for name, node in stored.children.items()}
     attributes = {n: dataset.attrs[n] for n in _ATTRIBUTES if n in dataset.attrs}
     groups[name] = dataset.drop_attrs().assign_attrs(attributes)
     size = len(_encoded({name: groups[name]}))

@@ -13,6 +13,7 @@ from icllab.core.domains import Domain
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, require_prompts, require_task
+from icllab.core.rounding import require_representable
 from icllab.tasks.regression import number
 
 
@@ -36,6 +37,7 @@ class FixedPrompts(AbstractTask):
     size: Float[Array, ""] = eqx.field(converter=partial(number, "size"))
 
     def __check_init__(self) -> None:
+        require_representable("prompts", self.prompts)
         requirement = f"a whole number from 1 to {self.count}, the prompts of the set"
         Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
         if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.prompts)):

@@ -138,5 +138,5 @@ def fit(
             )
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)
         held_out = held_out_prompts(record, task, constants, key)
-        plan = Plan(program, constants, params, members, until.steps, record, held_out, key)
+        plan = Plan(program, constants, params, members, until.steps, record, held_out, key, prompt)
     return train(plan, mode=sweep.mode, devices=devices, store=store)

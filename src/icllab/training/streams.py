@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import Prompt, scored_positions
 from icllab.core.protocols import position_losses, require_prompts
+from icllab.core.rounding import require_representable
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
 
@@ -149,6 +150,7 @@ def set_size(name: str, prompts: Any) -> int:
     if len(sizes) != 1 or -1 in sizes:
         shapes = [list(leaf.shape) for leaf in leaves]
         raise expected(name, "prompts stacked on one leading axis", shapes, "jax.vmap(task.sample) makes them")
+    require_representable(name, prompts)
     return sizes.pop()
 
 

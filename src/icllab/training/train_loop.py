@@ -235,7 +235,7 @@ def train(plan: Plan, *, mode: str, devices: int, store: CheckpointStore | None)
             loop.drive(checkpoints, store.seconds if store else 0.0, show)
         run = loop.finish(start)
         if checkpoints is not None:
-            write_finished(checkpoints.root, run, loop.state.params)
+            write_finished(checkpoints.root, run, loop.state.params, plan.prompt)
     except KeyboardInterrupt:
         raise _interrupted(loop, checkpoints, start) from None
     return run
