@@ -58,8 +58,8 @@ class Result:
     fault: str = ""
 
     def address(self, file: str) -> str:
-        """The address of one of ``files``; it changes whenever the results do."""
-        return f"/api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
+        """The address of one of ``files``, relative to the page's; it changes whenever the results do."""
+        return f"api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
 
 
 class Results:
@@ -92,6 +92,8 @@ class Results:
                     if not path.resolve().is_relative_to(self.out.resolve()):
                         raise ValueError(f"{path.name}: expected a directory within {self.out}, got a link elsewhere")
                     fields |= _content(path)
+                    if size == SIZES[0]:  # a regression test: version 0.2 judged it
+                        fields |= {"verdict": None, "findings": ()}
                 except (IclError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     message = str(error) if isinstance(error, IclError) else f"{type(error).__name__}: {error}"
                     fields["fault"] = " ".join(message.split())[:500]
@@ -138,7 +140,7 @@ def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
         result = max(candidates, key=lambda result: SIZES.index(result.size))
         return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
     if cards.recorded_figure(entry.card.claim) is not None:
-        return Picture(f"/api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
+        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
     return None
 
 
@@ -167,10 +169,11 @@ def _content(path: Path) -> dict[str, Any]:
         findings, notes = judgement.get("findings", []), judgement.get("notes", [])
         if not isinstance(findings, list) or not isinstance(notes, list):
             raise ValueError("verdict.json: expected lists of findings and notes")
-        verdict = judgement.get("verdict")
+        rows = tuple(row for row in findings if isinstance(row, dict))
+        verdict = cards.judged(rows).outcome.value if rows else judgement.get("verdict")
         fields |= {
             "verdict": verdict if verdict in VERDICTS else None,
-            "findings": tuple(row for row in findings if isinstance(row, dict)),
+            "findings": rows,
             "notes": tuple(map(str, notes)),
             "version": judgement.get("measure", 1),
         }

@@ -135,5 +135,6 @@ EXPLORER = Explorer(
     ),
     view="map",
     compute=compute,
+    theory=(theory.loss, theory.flow),
     more="abrupt-learning",
 )

@@ -74,5 +74,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(theory.icl_error, theory.idg_error, theory.ridge_error, theory.effective_ridge),
     more="asymptotics",
 )

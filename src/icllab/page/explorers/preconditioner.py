@@ -92,5 +92,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(theory.optimal, theory.loss),
     more="constructions",
 )
