@@ -1,6 +1,7 @@
 """Answers of the server: claims, results, data, refusals of one line; and that it never needs JAX."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,13 +35,14 @@ def test_a_card_has_all_of_a_claim(page):
     html = answer["html"]
     assert answer["sizes"] == ["smoke", "small"]
     assert "What is measured is one half and a little noise." in html
-    assert html.count("error = 0.5, dim=") == 5
+    assert len(re.findall(r"error, at <abbr[^>]*>dim</abbr> \d+: <b>\S+ ± \S+</b>, predicted 0.5", html)) == 5
+    assert "5 of 5 findings hold at size small, run here" in html
     assert " ± " in html
     assert "nine tenths instead of one half" in html
     assert "def measure(point, *, key, scratch, raised=0.0):" in html  # its text
     assert f"icl run {CLAIM} --size small" in html
     for name in FILES:
-        assert f"/api/results/{STORE.as_posix()}/{name}?" in html
+        assert f'"api/results/{STORE.as_posix()}/{name}?' in html
     assert 'alt="Figure of the claim' in html
 
 

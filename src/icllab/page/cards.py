@@ -256,7 +256,7 @@ def judged(rows: Sequence[Mapping[str, Any]]) -> Verdict:
         tuple(
             Finding("", "", 0.0, 0.0, 0.0, 0.0, outcomes.get(str(row.get("outcome")), Outcome.UNDECIDED), about=kind)
             for row in rows
-            for kind in ["data" if row.get("about") == "data" else "claim"]
+            for kind in ["claim" if sentences.is_finding(row) else "data"]
         ),
     )
 

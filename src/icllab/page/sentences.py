@@ -49,7 +49,7 @@ def sentence(row: Mapping[str, Any], symbols: Mapping[str, Quantity] = AXES) -> 
     for i, (name, value) in enumerate(coordinates.items()):
         place += [", at " if i == 0 else " and " if i == len(coordinates) - 1 else ", "]
         place.append(_coordinate(name, value, symbols.get(name)))
-    if row.get("about") == "data":
+    if not is_finding(row):
         return joined("Condition: ", abbreviated(phrase), *place, ": ", tag("b", "met" if measurement else "not met"))
     comparison, kind = _COMPARISON.fullmatch(phrase), "predicted"
     if comparison:
@@ -66,6 +66,11 @@ def sentence(row: Mapping[str, Any], symbols: Mapping[str, Quantity] = AXES) -> 
     parts = [abbreviated(phrase), *place, ": ", measured, f", {kind} {target}", tag("span", allowance, class_="note")]
     advice = str(row.get("advice") or "")
     return joined(*parts, *([tag("span", f". Undecided: {advice}", class_="note")] if advice else []))
+
+
+def is_finding(row: Mapping[str, Any]) -> bool:
+    """Whether a row is about the claim; others are conditions, which version 0.2 called data or extent."""
+    return row.get("about", "claim") == "claim"
 
 
 def _parts(what: str, id: str) -> tuple[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-// Formulas, rendered by KaTeX in the page's own fonts, and without a style in any HTML.
+// Formulas, rendered by KaTeX in the page's own fonts. Its styles are set by script: the policy allows none in HTML.
 
 import { element } from "./numbers.js";
 
@@ -21,8 +21,12 @@ function tex(text) {
 
 export function formula(source, displayMode = false) {
   const root = element("span", { class: displayMode ? "math display" : "math" });
-  if (window.katex) window.katex.render(source, root, { ...OPTIONS, displayMode });
-  else root.textContent = source;
+  if (!window.katex) root.textContent = source;
+  else root.innerHTML = window.katex.renderToString(source, { ...OPTIONS, displayMode }).replaceAll(' style="', ' data-style="');
+  for (const node of root.querySelectorAll("[data-style]")) {
+    node.style.cssText = node.dataset.style;
+    delete node.dataset.style;
+  }
   return root;
 }
 
@@ -43,7 +47,7 @@ export function withFormulas(text) {
 // Render the formulas in HTML of the server, and those in its sentences.
 export function typeset(root) {
   for (const node of root.querySelectorAll(".math[data-tex]")) node.replaceWith(formula(node.dataset.tex, "display" in node.dataset));
-  for (const node of root.querySelectorAll(".sentence, .conditions, .controls li, .findings td, .tile h3 a")) {
+  for (const node of root.querySelectorAll(".sentence, .conditions, .controls li, .findings td, .background p, .tile h3 a")) {
     for (const child of [...node.childNodes]) if (child.nodeType === Node.TEXT_NODE) child.replaceWith(...withFormulas(child.data));
   }
 }
