@@ -7,7 +7,14 @@ from html.entities import html5
 
 _ACCENTS = {"hat": "\u0302", "bar": "\u0304", "tilde": "\u0303", "dot": "\u0307"}
 _ACCENT = re.compile(rf"\\({'|'.join(_ACCENTS)})\s*\{{?(\\[A-Za-z]+|\w)\}}?")
-_STYLE = re.compile(r"\\(?:math\w+|text\w*|[Bb]igg?[lr]?|[td]?frac|left|right)(?![A-Za-z])|\\[,;:! ]")
+_STYLE = re.compile(r"\\(?:math\w+|text\w*)\{([^{}]*)\}|\\(?:[Bb]igg?[lr]?|[td]?frac|left|right)(?![A-Za-z])|\\[,;:! ]")
+_CHARACTERS = {
+    "cdot": "\u00b7",
+    "to": "\u2192",
+    "infty": "\u221e",
+    "lVert": "\u2016",
+    "rVert": "\u2016",
+}  # HTML has others
 _INLINE = re.compile(r"``(?P<code>.+?)``|:math:`(?P<tex>.+?)`|(?::\w+:)?`~?(?P<name>[^`]+)`", re.DOTALL)
 _FIELDS = ("Args:", "Returns:", "Raises:", "Attributes:", "Source:", "Derived:")
 
@@ -56,12 +63,19 @@ def formula(tex: str, display: bool = False) -> Html:
 
 def _readable(tex: str) -> Html:
     r"""The letters and signs of TeX with sub- and superscripts, such as nβ for ``n\beta``."""
-    text = _STYLE.sub("", _ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], tex))
-    text = re.sub(r"\\([A-Za-z]+)(?:\s+(?=[A-Za-z\\]))?", lambda match: html5.get(f"{match[1]};", match[1]), text)
+    text = _STYLE.sub(r"\1", _ACCENT.sub(lambda match: match[2] + _ACCENTS[match[1]], tex))
+    text = re.sub(r"\\([A-Za-z]+)( ?)", _letter, text)
     text = html.escape(text.replace("\\", ""))
     for sign, name in (("_", "sub"), (r"\^", "sup")):
         text = re.sub(rf"{sign}(?:\{{([^{{}}]*)\}}|(&\w+;|.))", rf"<{name}>\1\2</{name}>", text)
     return Html(re.sub("[{}]", "", text))
+
+
+def _letter(match: re.Match[str]) -> str:
+    """The character that a command names, or its name, such as log."""
+    name, space = match.groups()
+    character = _CHARACTERS.get(name) or html5.get(f"{name};")
+    return name + space if character is None else character + space * (not match.string[match.end() :][:1].isalpha())
 
 
 def prose(docstring: str) -> Html:

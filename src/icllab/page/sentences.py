@@ -11,6 +11,7 @@ from icllab.page.markup import Html, formula, joined, table, tag
 
 ABBREVIATIONS = {
     "CLA": "context-label accuracy: fraction of answers that are labels of the context",
+    "CV": "cross-validation",
     "dMMSE": "discrete minimum mean squared error: the posterior mean over the tasks of the training pool",
     "GD": "gradient descent",
     "GD++": "gradient descent that also transforms the inputs at every step",
@@ -27,9 +28,9 @@ ABBREVIATIONS = {
     "TLA": "attention from the query to all labels, in layer 2",
 }
 _ABBREVIATION = re.compile(
-    rf"(?<!\w)({'|'.join(map(re.escape, sorted(ABBREVIATIONS, key=len, reverse=True)))})(?![\w+])"
+    rf"(?<!\w)({'|'.join(map(re.escape, sorted(ABBREVIATIONS, key=len, reverse=True)))})(?=(?:\d+|s)?(?![\w+]))"
 )
-_COORDINATE = re.compile(r"(?:^|,)(\w+)=")
+_COORDINATE = re.compile(r"(?:^|,)([^\s,=]+)=")
 _COMPARISON = re.compile(r"(?P<phrase>.*) (?P<relation>=|>|<|within \S+ of) (?P<number>\S+)", re.DOTALL)
 _PREDICTIONS = {"=": "predicted", ">": "predicted above", "<": "predicted below"}
 
@@ -78,7 +79,9 @@ def _parts(what: str, id: str) -> tuple[str, dict[str, str]]:
     fields = _COORDINATE.split(id.partition("[")[2].removesuffix("]"))
     coordinates = dict(zip(fields[1::2], fields[2::2], strict=True))
     tail = "".join(f", {name}={value}" for name, value in coordinates.items())
-    return (what.removesuffix(tail), coordinates) if what.endswith(tail) else (what, {})
+    if what.endswith(tail):
+        return what.removesuffix(tail), coordinates
+    return what, {name: value for name, value in coordinates.items() if value not in what}
 
 
 def _coordinate(name: str, value: str, row: Quantity | None) -> Html:
@@ -89,7 +92,7 @@ def _coordinate(name: str, value: str, row: Quantity | None) -> Html:
     if row and re.sub(r"\W", "", row.symbol) == name:  # the name spells the symbol
         power = re.sub(
             r"^(?:1|(\S+))e\+?(-?)0*(\d+)$",
-            lambda m: (m[1] + r"\cdot " if m[1] else "") + f"10^{{{m[2]}{m[3]}}}",
+            lambda m: (m[1] + r"\times " if m[1] else "") + f"10^{{{m[2]}{m[3]}}}",
             value,
         )
         return formula(f"{row.symbol} = {power}")
