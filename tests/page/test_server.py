@@ -13,6 +13,8 @@ from faults.processes import CLAIM, CLAIMS, STORE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from icllab.core.errors import InputError
+from icllab.page import server
 from icllab.page.results import FILES
 
 
@@ -57,6 +59,38 @@ def test_a_claim_that_was_never_run_and_a_stale_one_say_so(opened, results):
     tile = next(one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM)
     assert (tile["verdict"], tile["stale"]) == ("none", False)
     assert "not yet run" in tile["html"]
+
+
+def test_a_verdict_is_that_of_its_findings_and_smoke_has_none(opened, results):
+    """Version 0.2 wrote `holds` over undecided findings, and judged smoke."""
+    path = results / STORE / "verdict.json"
+    stored = json.loads(path.read_text())
+    stored["findings"][1]["outcome"] = "undecided"
+    stored["findings"][2] |= {"about": "data"}
+    path.write_text(json.dumps(stored))
+
+    def tile(client):
+        return next(one for one in client.get("/api/claims").json()["claims"] if one["claim"] == CLAIM)
+
+    page = opened(results)
+    assert (stored["verdict"], tile(page)["verdict"]) == ("holds", "undecided")
+    text = page.get(f"/api/claims/{CLAIM}").json()["html"]
+    assert "3 of 4 findings hold; 1 of 1 conditions for judging are met at size small, run here" in text
+    shutil.move(results / STORE, results / STORE.with_name("smoke"))
+    assert tile(page)["verdict"] == "none"
+    assert "not judged</span> no findings at size smoke, run here" in page.get(f"/api/claims/{CLAIM}").json()["html"]
+
+
+def test_the_address_is_that_of_the_proxy(results, monkeypatch):
+    said = []
+    monkeypatch.setattr(server._Server, "run", lambda self, sockets: self._on_ready())
+    where = server.serve(results, port=0, proxy="https://hub.example.org/user/me/proxy/8765", on_ready=said.append)
+    assert said == [where]
+    assert re.fullmatch(r"https://hub\.example\.org/user/me/proxy/8765/\?token=\S{20,}", where)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", server.serve(results, port=0))
+    for proxy in ("hub.example.org", "ftp://hub.example.org/", "https:///proxy"):
+        with pytest.raises(InputError, match="proxy: expected an address such as https"):
+            server.serve(results, port=0, proxy=proxy)
 
 
 def test_data_are_what_is_stored(page, finished):
