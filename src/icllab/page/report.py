@@ -25,8 +25,8 @@ _COLOURS = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c1e21; --muted: #5a616a; --line: #dcdfe3; --accent: #0b5c8f;
   --good: #00734f; --bad: #b3401a; --doubt: #8a6100; --serif: Palatino, Georgia, "DejaVu Serif", serif; }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181b; --ink: #e8e6e1; --muted: #a3abb3; --line: #343a41;
-  --accent: #7fc1ec; --good: #55cda0; --bad: #f59067; --doubt: #e3b54a; --mat: #1a1a1a;
-  --figure: invert(0.9) hue-rotate(180deg); } }
+  --accent: #7fc1ec; --good: #55cda0; --bad: #f59067; --doubt: #e3b54a; --mat: #141414;
+  --figure: invert(0.92) hue-rotate(180deg) saturate(1.8); } }
 @media print { :root { --paper: #fff; --ink: #000; --muted: #444; --line: #bbb; --good: #00734f; --bad: #b3401a;
   --doubt: #8a6100; --mat: #fff; --figure: none; } .claim { break-inside: avoid-page; } }
 body { margin: 0 auto; max-width: 54rem; padding: 2rem 1.2rem 4rem; background: var(--paper); color: var(--ink);
