@@ -10,7 +10,6 @@ from typing import Any
 import icllab
 from icllab.core.axes import AXES, Quantity
 from icllab.core.sources import Reference
-from icllab.lab.checks import Finding, Outcome, Verdict
 from icllab.lab.claim import SIZES
 from icllab.lab.records import Card
 from icllab.page import sentences
@@ -224,6 +223,7 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
     """A run of a claim: its verdict, and behind it findings, origin, downloads and command."""
     if run.fault:
         return fault(f"{run.size}: {run.fault}")
+    count = f"{len(run.findings)} finding{'s' if len(run.findings) != 1 else ''}"
     control = f" under {run.control}" if run.control else ""
     parts: list[str] = []
     if run.findings:
@@ -237,8 +237,7 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
     if run.command:
         parts.append(console(run.command))
     verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=NOT_JUDGED)
-    counts = judged(run.findings).counts
-    summary = tag("summary", verdict, f" {counts} at size {run.size}{control}, {_place(run)}")
+    summary = tag("summary", verdict, f" {count} at size {run.size}{control}, {_place(run)}")
     return tag("details", summary, *parts, open=expand)
 
 
@@ -246,19 +245,6 @@ def findings(rows: Sequence[Mapping[str, Any]], symbols: Mapping[str, Quantity] 
     """A table of findings and conditions as sentences, each with its outcome."""
     cells: list[list[str]] = [[badge(str(row.get("outcome", ""))), sentences.sentence(row, symbols)] for row in rows]
     return table({"outcome": "", "finding": ""}, cells, class_="findings")
-
-
-def judged(rows: Sequence[Mapping[str, Any]]) -> Verdict:
-    """The verdict that stored findings make; an outcome that is none of ``VERDICTS`` leaves it undecided."""
-    outcomes = {outcome.value: outcome for outcome in Outcome}
-    return Verdict(
-        "",
-        tuple(
-            Finding("", "", 0.0, 0.0, 0.0, 0.0, outcomes.get(str(row.get("outcome")), Outcome.UNDECIDED), about=kind)
-            for row in rows
-            for kind in ["claim" if sentences.is_finding(row) else "data"]
-        ),
-    )
 
 
 def fault(reason: str) -> Html:

@@ -92,8 +92,6 @@ class Results:
                     if not path.resolve().is_relative_to(self.out.resolve()):
                         raise ValueError(f"{path.name}: expected a directory within {self.out}, got a link elsewhere")
                     fields |= _content(path)
-                    if size == SIZES[0]:  # a regression test: version 0.2 judged it
-                        fields |= {"verdict": None, "findings": ()}
                 except (IclError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     message = str(error) if isinstance(error, IclError) else f"{type(error).__name__}: {error}"
                     fields["fault"] = " ".join(message.split())[:500]
@@ -169,11 +167,10 @@ def _content(path: Path) -> dict[str, Any]:
         findings, notes = judgement.get("findings", []), judgement.get("notes", [])
         if not isinstance(findings, list) or not isinstance(notes, list):
             raise ValueError("verdict.json: expected lists of findings and notes")
-        rows = tuple(row for row in findings if isinstance(row, dict))
-        verdict = cards.judged(rows).outcome.value if rows else judgement.get("verdict")
+        verdict = judgement.get("verdict")
         fields |= {
             "verdict": verdict if verdict in VERDICTS else None,
-            "findings": rows,
+            "findings": tuple(row for row in findings if isinstance(row, dict)),
             "notes": tuple(map(str, notes)),
             "version": judgement.get("measure", 1),
         }

@@ -44,7 +44,7 @@ def sentence(row: Mapping[str, Any], symbols: Mapping[str, Quantity] = AXES) -> 
     """
     phrase, coordinates = _parts(str(row.get("what", "")), str(row.get("id", "")))
     prediction, measurement, error, tolerance = (
-        finite_or_nan(row.get(name)) for name in ("predicted", "measured", "standard_error", "tolerance")
+        _float(row.get(name)) for name in ("predicted", "measured", "standard_error", "tolerance")
     )
     place: list[str] = []
     for i, (name, value) in enumerate(coordinates.items()):
@@ -115,7 +115,7 @@ def glossary(symbols: Iterable[Quantity], text: str) -> Html:
     return tag("details", tag("summary", "Symbols, units and abbreviations"), content, class_="glossary")
 
 
-def finite_or_nan(value: Any) -> float:
+def _float(value: Any) -> float:
     """A number of a file; NaN for anything else."""
     try:
         return float(value)
