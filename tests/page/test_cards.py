@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from icllab.core.axes import Axis
 from icllab.lab.records import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence
@@ -73,6 +74,18 @@ def test_numbers_of_a_file_from_elsewhere_need_not_be_numbers(value):
     names = ("what", "id", "measured", "standard_error", "predicted", "tolerance", "outcome", "about", "advice")
     for name in names:
         assert "<td>" in cards.findings([FINDING | {"outcome": "holds", name: value}])
+
+
+def test_the_symbols_of_a_claim_are_explained():
+    one = card({"small": entry("holds")}, conditions="ICL at reach 4.")
+    one.record["small"]["findings"][0] |= {"what": "rise > 1, reach=4", "id": "rise[reach=4]"}
+    symbols = [Axis("reach", r"n\beta/\gamma", "reach of the posterior", "steps")]
+    text = cards.card_html(one, cards.from_record(one), None, symbols=symbols)
+    assert 'rise, at <abbr title="reach of the posterior">reach</abbr> 4 steps: ' in text
+    assert "<td>reach</td><td>reach of the posterior</td><td>steps</td>" in text
+    assert "<td>ICL</td><td>in-context learning" in text
+    assert "rise, at reach 4: " in shown(one)  # a claim's own axis, without its symbols
+    assert 'class="glossary"' not in shown(one)
 
 
 def test_findings_of_the_run_that_the_badge_is_of_are_open():

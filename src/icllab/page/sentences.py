@@ -27,9 +27,7 @@ ABBREVIATIONS = {
     "TILA": "attention from the query to the right label, in layer 2",
     "TLA": "attention from the query to all labels, in layer 2",
 }
-_ABBREVIATION = re.compile(
-    rf"(?<!\w)({'|'.join(map(re.escape, sorted(ABBREVIATIONS, key=len, reverse=True)))})(?=(?:\d+|s)?(?![\w+]))"
-)
+_ABBREVIATION = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ABBREVIATIONS))})(?=(?:\d+|s)?(?![\w+]))")
 _COORDINATE = re.compile(r"(?:^|,)([^\s,=]+)=")
 _COMPARISON = re.compile(r"(?P<phrase>.*) (?P<relation>=|>|<|within \S+ of) (?P<number>\S+)", re.DOTALL)
 _PREDICTIONS = {"=": "predicted", ">": "predicted above", "<": "predicted below"}
