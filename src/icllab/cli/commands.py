@@ -254,12 +254,18 @@ def page(
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",
     token: Annotated[bool, _switch("Ask for a token here too, where others use the machine.")] = False,
+    proxy: Annotated[
+        str,
+        Parameter(help="The address at which a reverse proxy shows the page, such as JupyterHub's; asks for a token."),
+    ] = "",
     browser: Annotated[bool, Parameter(negative="--no-browser", help="Open the page in a browser.")] = True,
 ) -> Report:
     """Show claims, results, runs and explorers as a local page, until Ctrl-C."""
     from icllab.cli import paging
 
-    return paging.page(options.out, claims=options.claims, port=port, host=host, token=token, browser=browser)
+    return paging.page(
+        options.out, claims=options.claims, port=port, host=host, token=token, proxy=proxy, browser=browser
+    )
 
 
 @app.command(sort_key=9)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool) -> Report:
+def page(
+    out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, proxy: str, browser: bool
+) -> Report:
     """Serve until Ctrl-C; the address is said on stderr as soon as it answers."""
     if port is not None and not 0 <= port < 2**16:
         raise InputError(f"--port: expected a number from 0 to 65535, got {port}")
@@ -35,7 +37,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         if browser and sys.stderr.isatty() and _has_display():
             webbrowser.open(address)
 
-    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, on_ready=opened)
+    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, proxy=proxy, on_ready=opened)
     return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
 
 

@@ -58,8 +58,8 @@ class Result:
     fault: str = ""
 
     def address(self, file: str) -> str:
-        """The address of one of ``files``; it changes whenever the results do."""
-        return f"/api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
+        """The address of one of ``files``, relative to the page's; it changes whenever the results do."""
+        return f"api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
 
 
 class Results:
@@ -138,7 +138,7 @@ def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
         result = max(candidates, key=lambda result: SIZES.index(result.size))
         return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
     if cards.recorded_figure(entry.card.claim) is not None:
-        return Picture(f"/api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
+        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
     return None
 
 
