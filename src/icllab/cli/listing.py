@@ -8,6 +8,7 @@ from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import InputError, require_known
 from icllab.lab import records, registry
 from icllab.lab.job import results_root, sizes_present
+from icllab.lab.outcomes import counts, worded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +46,10 @@ def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
         "sources": [source.key for source in card.sources],
         "sizes": list(card.sizes),
         "controls": dict(card.controls),
-        "record": {size: {name: entry[name] for name in ("verdict", "stale")} for size, entry in card.record.items()},
+        "record": {
+            size: {"verdict": entry["verdict"], "stale": entry["stale"], "counts": counts(entry["findings"])}
+            for size, entry in card.record.items()
+        },
         "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
 
@@ -67,6 +71,7 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
                     "of": len(cells),
                     "path": store.root,
                     "verdict": note and note["verdict"],
+                    "counts": counts(note["findings"]) if note and note["verdict"] else None,
                     "stale": bool(note and note.get("measure", 1) != version),
                 }
             )
@@ -107,6 +112,11 @@ def _spelled(entry: Mapping[str, Any]) -> str:
     return (entry["verdict"] or "") + (", stale" if entry["stale"] else "")
 
 
+def _counted(text: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """A verdict with the counts of its findings."""
+    return "; ".join([text, *(worded(entry["counts"]) for entry in entries if entry["counts"])])
+
+
 def _here(row: Mapping[str, Any]) -> str:
     parts = []
     for result in row["results"]:
@@ -126,13 +136,18 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
         console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
         if row["conditions"]:
             console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
-        fields = [("record", _recorded(row)[0]), ("sizes", ", ".join(row["sizes"]))]
+        fields = [
+            ("record", _counted(_recorded(row)[0], [*row["record"].values()][-1:])),
+            ("sizes", ", ".join(row["sizes"])),
+        ]
         if row["controls"]:
             fields.append(("negative controls", ", ".join(row["controls"])))
         fields.append(("sources", ", ".join(row["sources"])))
         for result in row["results"]:
             under = f" under {result['control']}" if result["control"] else ""
-            state = ", ".join(filter(None, (f"{result['cells']} of {result['of']} cells", _spelled(result))))
+            state = ", ".join(
+                filter(None, (f"{result['cells']} of {result['of']} cells", _counted(_spelled(result), [result])))
+            )
             fields.append(("results", f"{result['size']}{under}: {state} in {result['path']}"))
         lines(console, fields)
         console.print()

@@ -46,7 +46,7 @@ def _has_display() -> bool:
 
 def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) -> Report:
     """Write the report; its exit status is the worst of the verdicts in it, 3 for a claim without one."""
-    from icllab.lab.checks import Outcome
+    from icllab.lab.outcomes import Outcome, counts, worded
     from icllab.page import report as reports
 
     if not names:
@@ -65,6 +65,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
             write_atomically(to.with_name(stem), part.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
     verdicts = {part.card.claim: part.standing.verdict if part.standing else None for part in sections}
+    tallies = {part.card.claim: counts(part.standing.findings if part.standing else ()) for part in sections}
     faults = [evidence.fault for part in sections for evidence in part.runs if evidence.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
@@ -73,9 +74,11 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
         from rich.text import Text
 
         for claim, verdict in verdicts.items():
-            console.print(Text.assemble(f"{claim}  ", (verdict or "not yet run", STYLES.get(verdict or "", "dim"))))
+            verdict_text = (verdict or "not yet run", STYLES.get(verdict or "", "dim"))
+            numbers = f"  {worded(tallies[claim])}" if verdict else ""
+            console.print(Text.assemble(f"{claim}  ", verdict_text, numbers), soft_wrap=True)
         lines(console, [("report", to), *[("figure", figure) for figure in figures]])
         lines(console, [("fault", fault) for fault in faults])
 
-    data = {"report": to, "figures": figures, "verdicts": verdicts, "faults": faults}
+    data = {"report": to, "figures": figures, "verdicts": verdicts, "counts": tallies, "faults": faults}
     return Report(data, plain, worst(statuses))

@@ -9,7 +9,6 @@ from icllab.core.errors import InputError, expected, unknown
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, Request, new_request, stored_request
 from icllab.lab.placement import AS_STATED, Placement
 from icllab.lab.run import collect, compute, read, write_results
@@ -17,8 +16,6 @@ from icllab.lab.run import collect, compute, read, write_results
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-NO_VERDICT = "smoke is a regression test without a verdict; `--size small` is the first that is judged"
 
 
 def run(
@@ -85,16 +82,15 @@ def check(
         claims: A folder with claims of your own.
         recorded: Judge the data of the claim's record instead.
     """
-    from icllab.lab.results import judge
+    from icllab.lab.results import verdict_at
 
     if recorded:
         dataset = records.predicted_data(claim, size, control, claims)
-        return judge(registry.load(claim, claims).under(control), dataset)
+        size = str(records.configuration(dataset)["size"])
+        return verdict_at(registry.load(claim, claims).under(control), size, dataset)
     request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
-    if request.size == SIZES[0]:
-        return Verdict(claim, (), (*notes, NO_VERDICT))
-    return judge(request.claim(), dataset, notes)
+    return verdict_at(request.claim(), request.size, dataset, notes)
 
 
 def draw(
