@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_NAME = 30  # columns of a name; a longer one has a shorter title
+
+
 def listed(
     word: str | None, *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
 ) -> Report:
@@ -29,7 +32,7 @@ def listed(
         for card in cards
         if subject in (None, card.subject)
         and (paper is None or paper in sources[card.claim])
-        and (word is None or word.lower() in f"{card.claim} {card.sentence} {card.conditions}".lower())
+        and (word is None or word.lower() in f"{card.claim} {card.title} {card.sentence} {card.conditions}".lower())
     ]
     if not fitting:
         raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
@@ -41,6 +44,7 @@ def listed(
 def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
     return {
         "claim": card.claim,
+        "title": card.title,
         "sentence": card.sentence,
         "conditions": card.conditions,
         "sources": [source.key for source in card.sources],
@@ -79,32 +83,31 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
 
 
 def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a claim: its name, the verdict of its record, results that are here, and what it is about."""
+    """One line a claim, within 80 columns: its name, the verdict of its record and its title; then results here."""
     from rich.text import Text
 
-    columns = [(row["claim"], *_recorded(row), _here(row), row["sentence"]) for row in rows]
-    heading = ("claim", "record", "", "here", "about")
-    name, record, results_width = (max(len(column[i]) for column in [*columns, heading]) for i in (0, 1, 3))
-    console.print(
-        Text(f"{'claim':<{name}}  {'record':<{record}}  {'here':<{results_width}}  about", "dim"), soft_wrap=True
-    )
-    width = max(console.width - name - record - results_width - 6, 40)
-    for claim, verdict, style, results, sentence in columns:
-        about = sentence if len(sentence) <= width else f"{sentence[: width - 1].rstrip()}…"
-        columns_text = (
-            f"{claim:<{name}}  ",
-            (f"{verdict:<{record}}", style),
-            f"  {results:<{results_width}}  ",
-            (about, "dim"),
-        )
-        console.print(Text.assemble(*columns_text), soft_wrap=True)
+    columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
+    verdict_width = max(len(verdict) for _, verdict, *_ in columns)
+    heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
+    console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
+    for name, verdict, style, title, here in columns:
+        room = console.width - max(len(name), _NAME) - verdict_width - 4
+        about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
+        parts = [
+            f"{name:<{_NAME}}  ",
+            (f"{verdict:<{verdict_width}}", style),
+            f"  {about}",
+            (here and f"; {here}", "dim"),
+        ]
+        console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _recorded(row: Mapping[str, Any]) -> tuple[str, str]:
+def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The verdict of the record at its largest size, with that size, and its colour."""
     if not row["record"]:
-        return "none", "dim"
+        return "none", "none", "dim"
     size, entry = list(row["record"].items())[-1]
-    return f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
+    return _spelled(entry), f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
 
 
 def _spelled(entry: Mapping[str, Any]) -> str:
@@ -137,7 +140,7 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
         if row["conditions"]:
             console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
         fields = [
-            ("record", _counted(_recorded(row)[0], [*row["record"].values()][-1:])),
+            ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
             ("sizes", ", ".join(row["sizes"])),
         ]
         if row["controls"]:

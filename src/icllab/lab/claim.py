@@ -62,6 +62,7 @@ class Claim:
 
     Attributes:
         sentence: The finding: one sentence of at most 30 words that can be false.
+        title: What it is about, in a few plain words: its line in a list of 80 columns.
         conditions: Where it was found: sizes, seeds, optimiser.
         sources: Keys of ``references.bib`` or of ``references``.
         references: BibTeX of the sources that only this claim has.
@@ -92,6 +93,7 @@ class Claim:
     """
 
     sentence: str
+    title: str = ""
     conditions: str = ""
     sources: tuple[str, ...]
     references: str = ""
