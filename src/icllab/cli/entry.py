@@ -72,6 +72,12 @@ def _answer(arguments: list[str]) -> "Report":
     from icllab.cli import commands
     from icllab.cli.reports import Report
 
+    if arguments[:1] == ["theory"] and not {"--help", "-h"}.isdisjoint(arguments):
+        names = [word for word in arguments[1:] if not word.startswith("-")]
+        if names:
+            from icllab.cli import formulas
+
+            return formulas.explain(next((word for word in names if word in formulas.listing()), names[0]))
     try:
         command, bound, _ = commands.app.parse_args(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
