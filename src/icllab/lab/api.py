@@ -39,16 +39,16 @@ def run(
     Args:
         claim: ``subject/finding``.
         size: ``smoke``, ``small``, ``medium`` or ``full``.
-        axes: Other values for some axes, or one other value for a fixed number.
-        seeds: Number of independent repetitions.
+        axes: Other values for some axes, or one other value for a fixed number; None: those of the size.
+        seeds: Number of independent repetitions; None: that of the size.
         out: Where results are kept; ``results.nc`` there has the returned Dataset.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
         fresh: Start again; the old results get another name.
         workers: Number of processes; None: one.
-        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``.
-        executor: Any executor of :mod:`concurrent.futures` that measures instead.
-        limit: Seconds that a cell may take: then its process ends, and another measures the cell.
+        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``. None: this machine.
+        executor: Any executor of :mod:`concurrent.futures` that measures instead; None: that of ``workers``.
+        limit: Seconds that a cell may take: then its process ends, and another measures the cell. None: no limit.
         placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.
 
     Returns:
@@ -78,8 +78,8 @@ def check(
         claim: ``subject/finding``.
         size: The size to judge; None: the largest there. ``smoke`` has no verdict and is undecided.
         out: Where results are kept.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
         recorded: Judge the data of the claim's record instead.
     """
     from icllab.lab.results import verdict_at
@@ -104,7 +104,13 @@ def draw(
 ) -> "Figure":
     """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out`` or of its record.
 
-    Arguments are those of :func:`check`.
+    Args:
+        results: A Dataset of :func:`run`, or the name of a claim.
+        size: The size of a claim's results; None: the largest there.
+        out: Where results are kept.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
+        recorded: Draw the data of the claim's record instead.
     """
     from icllab.lab.results import picture
 
@@ -127,8 +133,8 @@ def recorded(
     Args:
         claim: ``subject/finding``.
         size: The recorded size; None: the largest with data.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
 
     Raises:
         CellsMissing: The record has no such data.
@@ -146,6 +152,14 @@ def open(
     recorded: bool = False,
 ) -> "xr.Dataset":
     """The Dataset of a claim's results under ``out``, of a directory of results, or of a ``.nc`` file.
+
+    Args:
+        results: The name of a claim, or a path.
+        size: The size of a claim's results; None: the largest there.
+        out: Where results are kept.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
+        recorded: Open the data of the claim's record instead.
 
     Raises:
         InputError: It is neither; or the file is no netCDF file of results.
@@ -195,6 +209,11 @@ def _directory(root: Path, folder: str | Path | None) -> "xr.Dataset":
 
 
 def cite(claim: str, *, claims: str | Path | None = None) -> str:
-    """BibTeX of a claim's sources."""
+    """BibTeX of a claim's sources.
+
+    Args:
+        claim: ``subject/finding``.
+        claims: A folder with claims of your own; None: the library's alone.
+    """
     content = registry.load(claim, claims)
     return bibliography(content.reference(key) for key in content.sources)

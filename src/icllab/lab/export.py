@@ -147,8 +147,8 @@ def export(
         force: Whether to replace a file that is there.
         size: Size of a claim's results; None: the largest there.
         out: Where a claim's results are.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
 
     Raises:
         InputError: The file is there, the format unknown, or it cannot hold the results.

@@ -34,7 +34,7 @@ class Table(AbstractRegression):
         y: Target, in the table's units.
         unit: What squared errors are divided by.
         length: Example rows before the query (static); a prompt has ``length + 1`` positions.
-        columns: Names of the inputs (static).
+        columns: Names of the inputs (static); by default ``x0``, ``x1``, ...
         target: Name of the target (static).
 
     Derived: docs/tables.md, The unit of the loss.

@@ -50,7 +50,8 @@ def optimal(
         variances: :math:`\sigma_i^2`, variances of the components, the diagonal of :math:`\Sigma` [d], :math:`> 0`.
         kurtosis: :math:`\kappa = E[z^4]\ge 1` of a standardised component: 3 for normal inputs.
         length: :math:`n`, the number of examples in a context; an integer of at least 1.
-        task_covariance: :math:`W`, covariance of the tasks: a vector (diagonal) or a matrix without negative eigenvalues; None for the identity.
+        task_covariance: :math:`W`, covariance of the tasks: a vector (diagonal) or a matrix without negative
+            eigenvalues; None for the identity.
         noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
     Derived: docs/constructions.md, Inputs that are not normal.
