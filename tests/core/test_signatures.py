@@ -52,7 +52,7 @@ def test_defaults_and_values_are_not_touched():
     optimizer = inspect.unwrap(icllab.fit).__kwdefaults__["optimizer"]
     assert callable(optimizer.update)
     attention = models.LinearAttention.lu(dim=2, std=0.1, answers="every", key=jax.random.key(0))
-    assert np.isfinite(attention.gamma()).all()
+    assert np.isfinite(attention.p).all()
 
 
 def test_what_has_no_source_keeps_its_signature():

@@ -242,6 +242,6 @@ def test_without_the_extra_one_line_says_what_to_install(csv, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     for read in (Table.from_csv, Table.from_parquet):
         with pytest.raises(
-            EnvironmentFault, match=r"reading a table needs pyarrow \(No module .*\): pip install 'icl-lab"
+            EnvironmentFault, match=r"reading a table needs pyarrow \(No module .*\): .*pip install -e \S*\[tables"
         ):
             read(csv, target="out", length=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.cli.reports import STYLES, Report, lines, worst
-from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.errors import EnvironmentFault, InputError, install_command
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import registry
 
@@ -27,7 +27,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         from icllab.page import server
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
-            f"icl page: expected the extra [page], {error.name} is not installed; pip install 'icl-lab[page]'"
+            f"icl page: expected the extra [page], {error.name} is not installed; {install_command('page')}"
         ) from None
 
     def opened(address: str) -> None:

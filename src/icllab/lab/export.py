@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icllab
-from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, require_known
 from icllab.core.files import write_atomically
 from icllab.lab.job import OUT
 
@@ -99,7 +99,7 @@ def _parquet(dataset: "xr.Dataset") -> bytes:
     try:
         return table(dataset).to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
-        raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
+        raise EnvironmentFault(f"Parquet needs pyarrow; `{install_command('tables')}` brings it") from error
 
 
 def _netcdf(dataset: "xr.Dataset") -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from icllab.core.errors import EnvironmentFault, InputError, expected, unknown
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, unknown
 
 Columns: TypeAlias = Mapping[str, Any]
 """Name -> a pyarrow column, in the order of the file."""
@@ -35,7 +35,7 @@ def _pyarrow(part: str) -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
-        raise EnvironmentFault(f"reading a table needs pyarrow ({error}): pip install 'icl-lab[tables]'") from None
+        raise EnvironmentFault(f"reading a table needs pyarrow ({error}): {install_command('tables')}") from None
     return getattr(pyarrow, part)
 
 
