@@ -145,3 +145,17 @@ def test_a_run_without_any_stream_keeps_its_results(tmp_path):
     status, out, _ = shell(check_command(tmp_path), "")
     assert status == 0
     assert (tmp_path / STORE / "verdict.json").is_file()
+
+
+def test_a_claim_that_ends_the_program_does_not_fail(tmp_path, icl):
+    """1 means that a claim fails, and nothing else."""
+    folder = tmp_path / "claims"
+    folder.mkdir()
+    text = (CLAIMS / "steady.py").read_text()
+    (folder / "steady.py").write_text(text.replace('    print("a claim that prints")', "    raise SystemExit(1)"))
+    ends = text.replace("def theory(dataset):", "def theory(dataset):\n    raise SystemExit(1)")
+    (folder / "ends.py").write_text(ends)
+    for name in ("steady", "ends"):
+        status, _, err = icl("run", f"claims/{name}", "--size", "small", "--claims", folder, "--out", tmp_path)
+        assert status == 4
+        assert "SystemExit" in err or "sys.exit(1)" in err

@@ -49,7 +49,7 @@ def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
             report = _answer(arguments)
             streams.write(report.as_json(name) if as_json and report.data else report.as_text())
             return report.exit_status
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         status, kind, message = _explained(error)
         if os.environ.get("ICL_DEBUG"):
             import traceback
@@ -104,6 +104,8 @@ def _explained(error: BaseException) -> tuple[int, str, str]:
     """Exit status, kind and one line."""
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, _KINDS[_INTERRUPTED], "interrupted; every finished cell is kept"
+    if isinstance(error, SystemExit):
+        return 4, _KINDS[4], f"a claim or a library called sys.exit({error.code!r}); a claim returns or raises"
     if isinstance(error, IclError):
         return error.exit_status, _KINDS[error.exit_status], _one_line(str(error))
     if isinstance(error, OSError):
