@@ -14,7 +14,14 @@ FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", 
 
 
 def card(record=None, **other):
-    said = {"sentence": "Things fall.", "conditions": "", "sources": (), "sizes": ("smoke", "small"), "controls": {}}
+    said = {
+        "title": "Falling",
+        "sentence": "Things fall.",
+        "conditions": "",
+        "sources": (),
+        "sizes": ("smoke", "small"),
+        "controls": {},
+    }
     return Card(claim="descent/toy", **said | other, record=record or {})
 
 

@@ -296,6 +296,8 @@ def test_without_the_extra_one_line_says_what_to_install(csv, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(EnvironmentFault, match=r"reading Parquet needs pyarrow \(No module .*\): pip install 'icl-lab"):
+    with pytest.raises(
+        EnvironmentFault, match=r"reading Parquet needs pyarrow \(No module .*\): .*pip install -e \S*\[tables"
+    ):
         Table.from_parquet(csv, target="out", length=2)
     assert Table.from_csv(csv, target="out", length=2).rows == 3

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import EnvironmentFault, expected
+from icllab.core.errors import EnvironmentFault, expected, install_command
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 
@@ -66,7 +66,7 @@ def from_sklearn(
     try:
         import sklearn.base  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
-        raise EnvironmentFault("from_sklearn: expected scikit-learn, got none; pip install 'icl-lab[tables]'") from None
+        raise EnvironmentFault(f"from_sklearn: expected scikit-learn, got none; {install_command('tables')}") from None
     lacking = [name for name in ("fit", "predict") if not callable(getattr(estimator, name, None))]
     if lacking or isinstance(estimator, type):
         came = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__

@@ -220,11 +220,15 @@ def theory(
     /,
     *values: Annotated[
         str,
-        Parameter(name="KEY=VALUE", help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count."),
+        Parameter(
+            name="KEY=VALUE",
+            help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count.",
+            allow_leading_hyphen=True,
+        ),
     ],
     options: Common = COMMON,
 ) -> Report:
-    """Ask a closed form: one line per combination of the values."""
+    """Ask a closed form: one line per combination of the values. With a formula, --help defines its parameters."""
     from icllab.cli import formulas
 
     return formulas.evaluate(name, values) if name else formulas.overview()

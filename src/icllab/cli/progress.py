@@ -1,7 +1,8 @@
-"""How far a run is, on stderr: a live bar on a terminal, a line now and then elsewhere."""
+"""How far a run is, on stderr: a live bar on a terminal that can draw one, a line now and then elsewhere."""
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Progress]:
     """A function ``(count, total, cell, seconds left)`` that shows how far a run is."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         with _bar(title) as progress:
             yield progress
     else:

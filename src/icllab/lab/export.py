@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icllab
-from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, require_known
 from icllab.core.files import write_atomically
 from icllab.lab.job import OUT
 
@@ -101,7 +101,7 @@ def _parquet(dataset: "xr.Dataset") -> bytes:
     try:
         return table(dataset).to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
-        raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
+        raise EnvironmentFault(f"Parquet needs pyarrow; `{install_command('tables')}` brings it") from error
     except (ValueError, TypeError, NotImplementedError) as error:  # of pyarrow
         reason = " ".join(str(error).split())[:160]
         raise InputError(
@@ -157,8 +157,8 @@ def export(
         force: Whether to replace a file that is there.
         size: Size of a claim's results; None: the largest there.
         out: Where a claim's results are.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
 
     Raises:
         InputError: The file is there, the format unknown, or it cannot hold the results.

@@ -216,6 +216,7 @@ def _write_entries(claim: Claim, record: Mapping[str, Any], folder: Any) -> None
 def about(claim: Claim) -> dict[str, Any]:
     """What a claim says of itself: its record has that too, so that a list of all claims imports none."""
     return {
+        "title": claim.title,
         "sentence": claim.sentence,
         "conditions": claim.conditions,
         "sources": list(claim.sources),
@@ -356,13 +357,14 @@ class Card:
     """A claim and its records, as they are shown wherever a claim is shown.
 
     Attributes:
-        claim: ``subject/finding``; ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
+        claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
         record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
             whether ``measure.py`` has another ``VERSION`` since.
     """
 
     claim: str
+    title: str
     sentence: str
     conditions: str
     sources: tuple[Reference, ...]
@@ -406,6 +408,7 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     return Card(
         claim,
+        statement["title"],
         statement["sentence"],
         statement["conditions"],
         tuple(entries[key] for key in statement["sources"]),

@@ -29,8 +29,9 @@ from icllab.core.files import DamagedFile, difference, disk_faults, write_atomic
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SCHEMA, Claim
+from icllab.lab.claim import SCHEMA, SIZES, Claim
 from icllab.lab.job import Request
+from icllab.lab.outcomes import NO_VERDICT, kept_verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -396,6 +397,11 @@ def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
     return json.loads(dataset.attrs["configuration"])["fixed"]
 
 
+def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
+    """The verdict of :func:`judge` on results of a size; at ``smoke`` there is none, whatever the findings would be."""
+    return Verdict(claim.name, (), (*notes, NO_VERDICT)) if size == SIZES[0] else judge(claim, dataset, notes)
+
+
 def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
@@ -439,9 +445,15 @@ def note_verdict(request: Request, verdict: Verdict) -> None:
 
 
 def noted_verdict(root: Path) -> dict[str, Any] | None:
-    """The verdict that is kept beside results; None where there is none."""
+    """The verdict that is kept beside results, as :func:`kept_verdict` reads it; None where there is none."""
     path = root / "verdict.json"
-    return _read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    entry = _read_json(path)
+    try:
+        return entry | {"verdict": kept_verdict(entry)}
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise DamagedFile(f"{path}: expected a verdict with its findings; `icl run` writes it again") from None
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

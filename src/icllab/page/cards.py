@@ -11,11 +11,12 @@ import icllab
 from icllab.core.axes import AXES, Quantity
 from icllab.core.sources import Reference
 from icllab.lab.claim import SIZES
+from icllab.lab.outcomes import Outcome, counts, worded
 from icllab.lab.records import Card
 from icllab.page import sentences
 from icllab.page.markup import Html, joined, table, tag
 
-VERDICTS = ("holds", "fails", "undecided")
+VERDICTS = tuple(Outcome)
 NOT_RUN, NOT_JUDGED = "not yet run", "not judged"
 # A checkout has the figures in its documentation; a wheel installs them as data.
 _FIGURES = (
@@ -223,7 +224,6 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
     """A run of a claim: its verdict, and behind it findings, origin, downloads and command."""
     if run.fault:
         return fault(f"{run.size}: {run.fault}")
-    count = f"{len(run.findings)} finding{'s' if len(run.findings) != 1 else ''}"
     control = f" under {run.control}" if run.control else ""
     parts: list[str] = []
     if run.findings:
@@ -237,7 +237,7 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
     if run.command:
         parts.append(console(run.command))
     verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=NOT_JUDGED)
-    summary = tag("summary", verdict, f" {count} at size {run.size}{control}, {_place(run)}")
+    summary = tag("summary", verdict, f" at size {run.size}{control}, {_place(run)}: {worded(counts(run.findings))}")
     return tag("details", summary, *parts, open=expand)
 
 

@@ -18,9 +18,10 @@ from typing import Any
 from icllab.core.errors import IclError
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, results_root, sizes_present
+from icllab.lab.outcomes import kept_verdict
 from icllab.lab.results import Store
 from icllab.page import cards
-from icllab.page.cards import VERDICTS, Evidence, Picture
+from icllab.page.cards import Evidence, Picture
 from icllab.page.catalogue import Entry
 
 MOST_CELLS = 50_000
@@ -167,10 +168,10 @@ def _content(path: Path) -> dict[str, Any]:
         findings, notes = judgement.get("findings", []), judgement.get("notes", [])
         if not isinstance(findings, list) or not isinstance(notes, list):
             raise ValueError("verdict.json: expected lists of findings and notes")
-        verdict = judgement.get("verdict")
+        verdict = kept_verdict(judgement)
         fields |= {
-            "verdict": verdict if verdict in VERDICTS else None,
-            "findings": tuple(row for row in findings if isinstance(row, dict)),
+            "verdict": verdict,
+            "findings": tuple(findings) if verdict else (),
             "notes": tuple(map(str, notes)),
             "version": judgement.get("measure", 1),
         }

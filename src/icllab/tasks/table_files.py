@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from icllab.core.errors import EnvironmentFault, InputError, expected, unknown
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, unknown
 
 Place: TypeAlias = str | PathLike[str]
 Chosen: TypeAlias = Sequence[str | int] | None
@@ -73,7 +73,7 @@ def read_parquet(path: Place) -> Columns:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise EnvironmentFault(f"reading Parquet needs pyarrow ({error}): pip install 'icl-lab[tables]'") from None
+        raise EnvironmentFault(f"reading Parquet needs pyarrow ({error}): {install_command('tables')}") from None
     _require_file(path)
     try:
         table = parquet.read_table(fspath(path))

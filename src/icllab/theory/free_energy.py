@@ -63,6 +63,11 @@ def asymptotic(phase: Phase, n: Numbers) -> Number:
     in nats, with the numbers L, :math:`\lambda`, m and c of ``phase``, and any shape of ``n``. An n that is not above
     1, or a number that is not finite, raises an ``InputError``.
 
+    Args:
+        phase: The phase: its least loss :math:`L` in nats per sample, learning coefficient :math:`\lambda`,
+            multiplicity :math:`m` and constant :math:`c` in nats; finite.
+        n: :math:`n`, the number of samples, :math:`> 1`.
+
     Source: [Watanabe09].
     """
     _check(phase)
@@ -100,6 +105,11 @@ def crossings(first: Phase, second: Phase) -> Array:
     derivative. So there are at most three crossings, and all are found. One is the rule: a phase of less loss and a
     larger coefficient wins from some n on, :math:`n\,\Delta L \approx \Delta\lambda\log n`. A phase of less loss and a
     smaller coefficient has won from the start.
+
+    Args:
+        first: The first phase: its least loss :math:`L` in nats per sample, learning coefficient :math:`\lambda`,
+            multiplicity :math:`m` and constant :math:`c` in nats; finite.
+        second: The second phase, likewise.
 
     Returns:
         All n above 1 with :math:`\Delta F = 0`, ascending; empty if there are none. The expansion says nothing of

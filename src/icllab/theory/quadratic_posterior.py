@@ -30,10 +30,10 @@ def gaussian_coefficient(
     without a correction, whose stationary distribution has the variance of the posterior times it.
 
     Args:
-        eigenvalues: :math:`h_i\ge0` of the Hessian.
-        nbeta: The inverse temperature :math:`n\beta`.
-        localization: :math:`\gamma`.
-        step_size: :math:`\epsilon`; 0 for the posterior itself.
+        eigenvalues: :math:`h_i\ge 0` of the Hessian, in nats per squared unit of a parameter.
+        nbeta: :math:`n\beta > 0`, the inverse temperature: samples over temperature.
+        localization: :math:`\gamma\ge 0`, the inverse variance of the localizing prior.
+        step_size: :math:`\epsilon\ge 0` of the dynamics; 0 for the posterior itself.
 
     Raises:
         InputError: A number is out of its range, or the chain diverges: :math:`\epsilon(n\beta\,h_i+\gamma) \ge 4`.

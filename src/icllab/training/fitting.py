@@ -70,7 +70,8 @@ def fit(
             compiled once: two calls of ``optax.adam(1e-3)`` make two objects.
         sweep: Name -> values; members are crossed with every combination. Names are ``optimizer.<keyword>``,
             ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), with dots for nested attributes. A
-            number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode.
+            number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode. None:
+            no sweep.
         data: Prompts stacked on a leading axis, for all members; or a number of prompts that every seed draws once
             for itself; or :class:`Fixed`, with the kind of minibatches. None: fresh prompts at every step; or
             :class:`Fresh`, which reuses them.
@@ -78,7 +79,7 @@ def fit(
         record: Steps at which losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or
             a sequence. Or :class:`Record`, with losses on held-out prompts, kept parameters and a progress bar.
         store: A directory for checkpoints; the same call goes on from the newest, to the same bits. Or
-            :class:`CheckpointStore`, with the time between checkpoints.
+            :class:`CheckpointStore`, with the time between checkpoints. None: no checkpoints.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
         devices: Number of this process's devices (``jax.local_devices()``) that share the work. The batch of a single
             member is divided: each device draws its part of a step's prompts, and the update is that of the mean

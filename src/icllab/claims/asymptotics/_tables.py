@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, install_command
 
 if TYPE_CHECKING:
     from icllab.core.prompt import RegressionPrompt
@@ -24,7 +24,7 @@ def diabetes() -> Any:
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
-        hint = "pip install 'icl-lab[tables]'"
+        hint = install_command("tables")
         raise EnvironmentFault(f"the diabetes table: expected scikit-learn, which ships it, got none; {hint}") from None
     return load_diabetes(scaled=False)
 

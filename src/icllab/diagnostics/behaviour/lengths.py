@@ -59,7 +59,7 @@ def per_length(
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
         block: Number of prompts held in memory at once.
-        against: Reference predictor, or the name of one of ``predictors``.
+        against: Reference predictor, or the name of one of ``predictors``; None: no comparison.
         counts: Weight :math:`v_i` of each length; None: 1. The sum is :math:`\sum_i v_i L^{(i)}`, and the mean is that
             over :math:`\sum_i v_i`.
 

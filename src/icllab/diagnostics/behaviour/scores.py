@@ -67,11 +67,13 @@ def icl_scores(
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
             position only gets the prompt up to the position of each score.
-        task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`; so are ``key``, ``prompts`` and
-            ``block``.
+        task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
+        key: Key of the prompts.
         early: Early position e; by default a tenth of ``late``.
         late: Late position l; by default the last.
         size: Number of positions of the query without context: 1, or the number of tokens of a question.
+        prompts: Number of prompts.
+        block: Number of prompts in memory at a time.
 
     Returns:
         ``early_minus_late``, ``win_rate`` and ``context_benefit`` over the axes of the predictors, each with

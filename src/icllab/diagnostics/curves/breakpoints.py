@@ -66,7 +66,7 @@ def change_points(
             :func:`~icllab.diagnostics.curves.transition_times.transitions`. Steps without a record of every member are
             left out, as is step 0 on a logarithmic scale.
         key: Seed of the resampling, or a key of JAX.
-        variable: Name of the curve in a Dataset or a run.
+        variable: Name of the curve in a Dataset or a run; None: as of :func:`transitions`.
         max_breaks: Largest number of breaks.
         resamples: Number of resamples of each bootstrap, and of reordered curves; at least 100.
         confidence: Coverage of the intervals.

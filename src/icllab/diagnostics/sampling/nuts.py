@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, install_command
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.posteriors import Starts
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -59,7 +59,7 @@ class NUTS(ChainSampler):
         try:
             blackjax: Any = import_module("blackjax")
         except ImportError:
-            raise EnvironmentFault("nuts: expected blackjax, got none; pip install 'icl-lab[singular]'") from None
+            raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
 
         def density(w: Array) -> Array:

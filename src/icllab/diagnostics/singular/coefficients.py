@@ -85,7 +85,7 @@ def learning_coefficient(
             several, or None for its end.
         n: Number of samples that :math:`n\beta` is made of. None: as many as ``data`` has; if prompts are drawn
             without end, a curve over four temperatures, since n is then a resolution.
-        key: Key of the chains and populations, and of the prompts of a run.
+        key: Key of the chains and populations, and of the prompts of a run. None: the loss is draws.
         estimand: ``"limit"`` or ``"at_temperature"``. None: the limit, unless ``nbeta`` or a sampler of chains is
             given, the loss is a run or sampled in batches, or an annealing takes nominally more than a minute by the
             operations of a gradient, and then chains with what they tell of the limit. Operations are counted; no
@@ -103,7 +103,7 @@ def learning_coefficient(
         zero_shot: The loss without the context, for the coefficients with a context and without: see
             :class:`~icllab.diagnostics.singular.few_and_zero_shot.ZeroShot`. ``loss`` is then the few-shot loss; an
             ``nbeta`` of at least 10 and a ``localization`` are needed.
-        task: Task of a run, which owns the loss.
+        task: Task of a run, which owns the loss; None: the loss is no run.
         positions: Positions of a run that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
         per_position: Whether positions of a run are terms.
 

@@ -55,12 +55,12 @@ def free_energy(
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
             Or the populations of ``SMC().sample(...)``, which has the other arguments.
         at: :math:`w_0`, a tree with arrays of one floating-point type; other leaves, as in a module of Equinox, stay
-            as they are.
-        nbeta: Inverse temperatures above 0; n, for the posterior of n samples.
-        key: Key of the populations.
+            as they are. None, like ``nbeta`` and ``key``: the populations have it.
+        nbeta: Inverse temperatures above 0; n, for the posterior of n samples. None: those of the populations.
+        key: Key of the populations; None where they are there.
         localization: :math:`\gamma`.
         region: A function of parameters, true inside. None: everywhere.
-        observe: A function of parameters, of one number or several, whose posterior means are returned.
+        observe: A function of parameters, of one number or several, whose posterior means are returned; None: no means.
         sampler: Number of populations and particles, and their moves.
 
     Returns:

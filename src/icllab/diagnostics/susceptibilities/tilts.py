@@ -60,14 +60,15 @@ def susceptibility(
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
             Or draws, ``HMC().sample(loss, at, ...)`` or ``Quadrature().sample(...)``: the arguments below but
             ``tilted`` and ``observables`` are then those of the draws.
-        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are.
+        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are. None: that of the
+            draws.
         tilted: Name -> :math:`L'`, the loss on other data, as a function of parameters.
         observables: Name -> :math:`\phi`, a number of parameters: a loss of one context, an attention, a weight.
         nbeta: :math:`n\beta`, positive.
         localization: :math:`\gamma`, positive.
         route: ``Quadrature()`` of a few parameters; a sampler of chains with a Metropolis test, ``HMC()``; or
-            ``LinearResponse(curvature=GaussNewton(...))``.
-        key: Key of the chains or the probes.
+            ``LinearResponse(curvature=GaussNewton(...))``. None: ``loss`` has the draws.
+        key: Key of the chains or the probes; None where there are none.
 
     Returns:
         ``susceptibility`` and its ``_error`` (``observable``, ``tilted``): by quadrature the change from the grid of

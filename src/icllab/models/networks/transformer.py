@@ -246,8 +246,8 @@ class Transformer(AbstractModel):
             layers: Number of blocks.
             block: What each of them is.
             positions: Positional code; see :class:`~icllab.models.networks.embedding.Embedding`.
-            length: The longest context, for learned and one-hot positions.
-            std: Standard deviation of the weights.
+            length: The longest context, for learned and one-hot positions; None for others.
+            std: Standard deviation of the weights; None: that of variance one over the number of inputs.
             key: Key of the weights.
 
         Raises:
