@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import LeastSquares, Ridge, from_sklearn
+from icllab.algorithms import FromSklearn, LeastSquares, Ridge
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import per_length
@@ -25,14 +25,14 @@ def prompt(getkey):
 
 
 def test_its_ridge_and_ours_are_one_predictor(prompt):
-    theirs = from_sklearn(linear_model.Ridge(alpha=0.5, fit_intercept=False))
+    theirs = FromSklearn(linear_model.Ridge(alpha=0.5, fit_intercept=False))
     np.testing.assert_allclose(theirs(prompt), Ridge(0.5)(prompt), rtol=1e-9, atol=1e-12)
-    theirs = from_sklearn(linear_model.LinearRegression(fit_intercept=False))
+    theirs = FromSklearn(linear_model.LinearRegression(fit_intercept=False))
     np.testing.assert_allclose(theirs(prompt), LeastSquares()(prompt), rtol=1e-9, atol=1e-12)
 
 
 def test_nearest_neighbours_by_hand(prompt):
-    prediction = from_sklearn(neighbors.KNeighborsRegressor(3), fewest=3, otherwise=-7.0)(prompt)
+    prediction = FromSklearn(neighbors.KNeighborsRegressor(3), fewest=3, otherwise=-7.0)(prompt)
     x, y = np.asarray(prompt.x), np.asarray(prompt.y)
     np.testing.assert_array_equal(prediction[:3], -7)
     for i in range(3, 12):
@@ -42,9 +42,9 @@ def test_nearest_neighbours_by_hand(prompt):
 
 def test_the_last_position_alone(prompt):
     estimator = linear_model.Ridge(alpha=0.5)
-    last = from_sklearn(estimator, positions="last")
+    last = FromSklearn(estimator, positions="last")
     assert last.positions == "last"
-    np.testing.assert_array_equal(last(prompt), from_sklearn(estimator)(prompt)[-1:])
+    np.testing.assert_array_equal(last(prompt), FromSklearn(estimator)(prompt)[-1:])
     assert not hasattr(estimator, "coef_")  # only clones are fitted
 
 
@@ -52,8 +52,8 @@ def test_it_stands_beside_a_traceable_predictor_in_a_diagnostic(getkey):
     task = LinearRegression.convention("raventos", dim=3, length=4)
     predictors = {
         "ours": Ridge(0.25),
-        "theirs": from_sklearn(linear_model.Ridge(alpha=0.25, fit_intercept=False)),
-        "last": from_sklearn(linear_model.Ridge(alpha=0.25, fit_intercept=False), positions="last"),
+        "theirs": FromSklearn(linear_model.Ridge(alpha=0.25, fit_intercept=False)),
+        "last": FromSklearn(linear_model.Ridge(alpha=0.25, fit_intercept=False), positions="last"),
     }
     losses = per_length(predictors, task, key=getkey(), prompts=8).loss.values
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
@@ -72,12 +72,12 @@ def test_any_object_with_fit_and_predict_will_do(prompt):
 
     y = np.asarray(prompt.y)
     wanted = [0.0, *(y[:i].mean() for i in range(1, 12))]
-    np.testing.assert_allclose(from_sklearn(Mean())(prompt), wanted, rtol=1e-12)
+    np.testing.assert_allclose(FromSklearn(Mean())(prompt), wanted, rtol=1e-12)
 
 
 def test_too_few_examples_are_said(prompt):
     with pytest.raises(InputError) as caught:
-        from_sklearn(neighbors.KNeighborsRegressor(3))(prompt)
+        FromSklearn(neighbors.KNeighborsRegressor(3))(prompt)
     message = str(caught.value)
     assert message.startswith("estimator: expected one that fits 1 real-valued examples, got 'KNeighborsRegressor'; ")
     assert message.endswith("fewest=... leaves out positions that have seen less")
@@ -86,11 +86,11 @@ def test_too_few_examples_are_said(prompt):
 
 def test_what_is_no_estimator_is_refused(monkeypatch):
     with pytest.raises(InputError, match=r"expected an object with fit and predict, got 'object'; it has no fit$"):
-        from_sklearn(object())
-    with pytest.raises(InputError, match=r"got 'Ridge'; call it: from_sklearn\(Ridge\(\)\)$"):
-        from_sklearn(linear_model.Ridge)
+        FromSklearn(object())
+    with pytest.raises(InputError, match=r"got 'Ridge'; call it: FromSklearn\(Ridge\(\)\)$"):
+        FromSklearn(linear_model.Ridge)
     with pytest.raises(InputError, match=r"^fewest: expected an integer of at least 1"):
-        from_sklearn(linear_model.Ridge(), fewest=0)
+        FromSklearn(linear_model.Ridge(), fewest=0)
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(EnvironmentFault, match=r"expected scikit-learn, got none; pip install 'icl-lab\[tables\]'"):
-        from_sklearn(linear_model.Ridge())
+        FromSklearn(linear_model.Ridge())

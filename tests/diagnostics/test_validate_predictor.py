@@ -132,7 +132,7 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("called")
 
-    monkeypatch.setattr("icllab.diagnostics.validate_predictor.forbidden_positions", refuse)
+    monkeypatch.setattr("icllab.diagnostics.validate_predictor.examine", refuse)
     network = Transformer(
         Interleaved(),
         dim=3,

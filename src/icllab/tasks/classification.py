@@ -24,7 +24,7 @@ class AbstractClassification(AbstractTask):
     def targets(self, prompt: Any) -> Int[Array, " position"]:
         """The right answer at every position."""
 
-    def loss(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def loss(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         r"""Cross-entropy in nats at the positions answered (every, or the last).
 
         .. math:: -\ln \frac{e^{f_t}}{\sum_c e^{f_c}}
@@ -39,7 +39,7 @@ class AbstractClassification(AbstractTask):
         right = jnp.where(targets[:, None] == jnp.arange(prediction.shape[1], dtype=targets.dtype)[None], prediction, 0)
         return logsumexp(prediction, axis=1) - jnp.sum(right, axis=1)
 
-    def accuracy(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def accuracy(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         """1 where the largest logit (the first of equal ones) is that of the right answer, else 0.
 
         NaN where the largest is not finite, as of logits that are NaN. Errors are those of :meth:`loss`.
@@ -49,6 +49,6 @@ class AbstractClassification(AbstractTask):
         return jnp.where(jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
 
     def _asked(self, prediction: Array, prompt: Any) -> Int[Array, " answered"]:
-        if prediction.shape[1] != self.class_count:
+        if prediction.ndim == 2 and prediction.shape[1] != self.class_count:
             raise expected("prediction", f"{self.class_count} classes", prediction.shape[1])
-        return self.targets(prompt)[-answered(prediction, prompt) :]
+        return self.targets(prompt)[-answered(prediction, prompt, self.class_count) :]

@@ -11,11 +11,19 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask
 
 
-def answered(prediction: Array, prompt: Any) -> int:
-    """Number of positions of a prediction: all of the prompt, or 1 for the last; another number raises."""
-    if prediction.shape[0] not in (1, prompt.positions):
-        raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", prediction.shape[0])
-    return prediction.shape[0]
+def answered(prediction: Array, prompt: Any, *answer: int) -> int:
+    """Number of positions of a prediction: all of the prompt, or 1 for the last.
+
+    Raises:
+        InputError: Its shape is not that number, followed by the shape ``answer`` of one answer.
+    """
+    shape, wishes = jnp.shape(prediction), ((prompt.positions, *answer), (1, *answer))
+    if shape not in wishes:
+        without_units = tuple(size for size in shape if size != 1)
+        wish = wishes[shape[:1] == (1,) and without_units != wishes[0]]
+        hint = "squeeze the axis of length 1" if without_units == wish else "answer every position, or the last"
+        raise expected("prediction", str(wish), shape, hint)
+    return shape[0]
 
 
 def require_sizes(task: AbstractTask, *names: str) -> None:
@@ -46,6 +54,10 @@ def number(name: str, value: Any) -> Array:
 class AbstractRegression(AbstractTask):
     """A task of real numbers, with the squared error for a loss."""
 
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
+    def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last).
+
+        Raises:
+            InputError: There is not one number for every position, or for the last.
+        """
         return (prediction - prompt.y[-answered(prediction, prompt) :]) ** 2

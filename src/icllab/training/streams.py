@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import Prompt
+from icllab.core.protocols import declared
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
 
@@ -167,8 +168,9 @@ def chosen_positions(positions: Positions, total: int, answer_count: int) -> tup
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     """Number of positions that ``predictor`` answers; raise if the task cannot judge its answer."""
-    total = prompt.positions
-    expectation = f"a prediction with {total} positions, or 1 for the last"
+    total, positions = prompt.positions, declared(predictor, "positions")
+    wish = 1 if positions == "last" else total
+    expectation = f"a prediction with {wish} position{'s' * (wish > 1)}, as it declares {positions!r}"
     try:
         prediction = eqx.filter_eval_shape(predictor, prompt)
     except IclError:
@@ -180,7 +182,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
-    if not prediction.shape or prediction.shape[0] not in (1, total):
+    if prediction.shape[:1] != (wish,):
         raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
     count = prediction.shape[0]
     try:

@@ -12,7 +12,8 @@ import icllab as icl
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractModel, Trace
-from icllab.diagnostics.validate_predictor import forbidden_positions, require_causal
+from icllab.diagnostics.causality import forbidden_positions
+from icllab.diagnostics.validate_predictor import require_causal
 from icllab.models import edited
 from icllab.tasks import LinearRegression, Standardised
 from icllab.training import Ensemble, Record

@@ -76,8 +76,10 @@ class LearningMachine(eqx.Module):
             InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
         """
         require_integer("windows", windows, least=2)
-        if declared(model, "positions") != "every" or not declared(model, "traceable"):
-            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
+        usable = declared(model, "traceable") and not declared(model, "batched")
+        if declared(model, "positions") != "every" or not usable:
+            requirement = "a predictor of every position of one prompt that can be traced"
+            raise expected("model", requirement, type(model).__name__)
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
         return cls(model, task, data, counts_of(prompt.positions, counts))
