@@ -54,7 +54,7 @@ class FromTorch(AbstractPredictor):
             raise expected("positions", "'every' or 'last'", self.positions)
         require_flag("batched", self.batched)
 
-    def __call__(self, prompt: Any) -> Float[Array, "*prompt answered ..."]:
+    def __call__(self, prompt: Any) -> Float[Array, "..."]:
         """The module's answers to stacked prompts, or to one."""
         leaves = (leaf for kind, leaf in _SEQUENCES.items() if isinstance(prompt, kind))
         if self.batched and any(getattr(prompt, leaf).ndim == 1 for leaf in leaves):

@@ -21,7 +21,8 @@ def answered(prediction: Array, prompt: Any, *answer: int) -> int:
     if shape not in wishes:
         without_units = tuple(size for size in shape if size != 1)
         wish = wishes[shape[:1] == (1,) and without_units != wishes[0]]
-        hint = "squeeze the axis of length 1" if without_units == wish else "answer every position, or the last"
+        is_wide = without_units == tuple(size for size in wish if size != 1) and len(shape) > len(wish)
+        hint = "squeeze the axis of length 1" if is_wide else "answer every position, or the last"
         raise expected("prediction", str(wish), shape, hint)
     return shape[0]
 
