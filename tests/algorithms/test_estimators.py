@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import FromSklearn, LeastSquares, Ridge
+from icllab.algorithms import FromSklearn, LeastSquares, Ridge, from_sklearn
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import per_length
-from icllab.tasks import LinearRegression
+from icllab.tasks import ItemLabel, LinearRegression
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 neighbors = pytest.importorskip("sklearn.neighbors")
@@ -94,3 +94,46 @@ def test_what_is_no_estimator_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(EnvironmentFault, match=r"expected scikit-learn, got none; pip install 'icl-lab\[tables\]'"):
         FromSklearn(linear_model.Ridge())
+
+
+def test_a_classifier_answers_labels_of_its_context(getkey):
+    """The nearest item's label has the probability (n + 1/C) / (n + 1); after no example each has 1/C."""
+    task = ItemLabel.init(classes=16, labels=4, pairs=3, dim=6, key=getkey())
+    prompt = task.sample(key=getkey())
+    answers = np.asarray(FromSklearn(neighbors.KNeighborsClassifier(1), classes=4)(prompt))
+    items, labels = np.asarray(prompt.items), np.asarray(prompt.labels)
+    np.testing.assert_allclose(answers[0], -np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(np.exp(answers).sum(1), 1, rtol=1e-6)
+    for i in range(1, 4):
+        nearest = labels[np.argmin(((items[:i] - items[i]) ** 2).sum(1))]
+        wanted = (i * (np.arange(4) == nearest) + 0.25) / (i + 1)
+        np.testing.assert_allclose(np.exp(answers[i]), wanted, rtol=1e-5)
+    last = FromSklearn(neighbors.KNeighborsClassifier(1), classes=4, positions="last")
+    np.testing.assert_array_equal(last(prompt), answers[-1:])
+    assert np.isfinite(per_length({"1-NN": last}, task, key=getkey(), prompts=8).loss[0, -1])
+
+
+def test_one_label_alone_and_labels_out_of_range(getkey):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)), jnp.float32)
+    of_logistic = FromSklearn(linear_model.LogisticRegression(), classes=3)
+    answers = np.exp(of_logistic(RegressionPrompt(x, jnp.array([1.0, 1.0, 1.0, 0.0]))))
+    np.testing.assert_allclose(answers[3], np.array([1 / 3, 3 + 1 / 3, 1 / 3]) / 4, rtol=1e-5)
+    for wrong in (3.0, -1.0, 0.5):
+        with pytest.raises(InputError, match=r"^prompt: expected labels from 0 to 2, got"):
+            of_logistic(RegressionPrompt(x, jnp.array([1.0, wrong, 1.0, 0.0])))
+
+
+def test_what_is_no_classifier_is_refused(getkey):
+    task = ItemLabel.init(classes=16, labels=4, pairs=3, dim=6, key=getkey())
+    with pytest.raises(
+        InputError, match=r"expected an object with fit and predict_proba, got 'Ridge'; it has no predict_"
+    ):
+        FromSklearn(linear_model.Ridge(), classes=4)
+    with pytest.raises(InputError, match="classes: expected the number of labels, for item-label prompts, got None"):
+        FromSklearn(neighbors.KNeighborsRegressor(1))(task.sample(key=getkey()))
+    with pytest.raises(InputError, match="classes: expected an integer of at least 2, got 1"):
+        FromSklearn(neighbors.KNeighborsClassifier(1), classes=1)
+
+
+def test_the_name_of_before_is_the_class():
+    assert from_sklearn is FromSklearn

@@ -95,7 +95,7 @@ def declared(predictor: Predictor, attribute: Literal["positions", "traceable", 
     return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))
 
 
-def answer_single(predictor: Predictor, prompt: Any) -> Array:
+def answer_single(predictor: Predictor, prompt: Any) -> Any:
     """Answer of any predictor to one prompt; one that is ``batched`` gets a stack of one."""
     if not declared(predictor, "batched"):
         return predictor(prompt)
