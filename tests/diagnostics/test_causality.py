@@ -387,6 +387,11 @@ def test_dependence_is_dependence_in_any_unit(name, task):
         require_causal(AHEAD[name], task, key=KEY)
 
 
+def test_float64_decides_where_float32_cannot():
+    """Targets of 1e6 +- 1: in float32 a nudge of the last places reorders them, and ranks look like rounding."""
+    assert forbidden_positions(rank_of_target, Targets(1.0, 1e6), key=KEY)
+
+
 def test_tokens_have_no_bits_to_nudge():
     task = RepeatedTokens(vocabulary=5, period=3)
     table = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)), jnp.float32)
