@@ -158,9 +158,6 @@ def ensemble_of(predictor: Any) -> Ensemble:
     for property_name in ("traceable", "differentiable"):
         if not declared(members.member(0), property_name):
             raise expected("predictor", f"one that is {property_name}", type(members.member(0)).__name__)
-    if declared(members.member(0), "batched"):
-        hint = "batched = False: prompts are vectorised in training"
-        raise expected("predictor", "one that answers one prompt", type(members.member(0)).__name__, hint)
     return members
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import IclError, expected, require_integer
+from icllab.core.errors import IclError, expected, kind_of, require_integer
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import declared
 
@@ -167,7 +167,10 @@ def chosen_positions(positions: Positions, total: int, answer_count: int) -> tup
 
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
-    """Number of positions that ``predictor`` answers; raise if the task cannot judge its answer."""
+    """Number of positions that ``predictor`` answers; raise if its answer is not as declared, or for another task."""
+    if declared(predictor, "batched"):
+        hint = "batched = False: prompts are vectorised here"
+        raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
     total, positions = prompt.positions, declared(predictor, "positions")
     wish = 1 if positions == "last" else total
     expectation = f"a prediction with {wish} position{'s' * (wish > 1)}, as it declares {positions!r}"

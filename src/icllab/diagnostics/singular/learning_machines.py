@@ -33,6 +33,7 @@ from icllab.diagnostics.behaviour.answers import (
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
+from icllab.training.streams import require_prediction
 
 COUNTS = ("windows", "prefixes")
 WORTH = 0.5  # nats of the posterior that a step along a gradient may gain at what is called a minimum
@@ -76,12 +77,11 @@ class LearningMachine(eqx.Module):
             InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
         """
         require_integer("windows", windows, least=2)
-        usable = declared(model, "traceable") and not declared(model, "batched")
-        if declared(model, "positions") != "every" or not usable:
-            requirement = "a predictor of every position of one prompt that can be traced"
-            raise expected("model", requirement, type(model).__name__)
+        if declared(model, "positions") != "every" or not declared(model, "traceable"):
+            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
+        require_prediction(model, task, prompt)
         return cls(model, task, data, counts_of(prompt.positions, counts))
 
     @property
