@@ -8,6 +8,7 @@ from refusals import assert_refused, unchecked
 
 from icllab.algorithms import (
     DiscreteMMSE,
+    FromSklearn,
     FunctionalDescent,
     GaussianPosterior,
     GaussianProcess,
@@ -19,7 +20,6 @@ from icllab.algorithms import (
     RepairedProcess,
     Ridge,
     SoftmaxLimit,
-    from_sklearn,
 )
 
 INTEGER = "expected an integer of at least 1, got "
@@ -118,8 +118,8 @@ class Mean:
             {"laws": [[0.5, 0.5]]},
             "distributions: expected a sequence of tables, arrays [context, state]",
         ),
-        (from_sklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
-        (from_sklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
+        (FromSklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
+        (FromSklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
     ],
 )
 def test_what_makes_no_algorithm_is_refused(make, change, said):

@@ -213,7 +213,7 @@ _KERNEL = {"kernel": "exponential", "temperature": 0.5}
 def _neighbours(positions="every"):
     from sklearn.neighbors import KNeighborsRegressor
 
-    return algorithms.from_sklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
+    return algorithms.FromSklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
 
 
 PREDICTORS = {

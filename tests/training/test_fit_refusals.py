@@ -54,11 +54,11 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ({"data": prompts(0)}, "data: expected at least one prompt, got 0"),
         (
             {"predictor": Wide(jnp.zeros(3))},
-            "predictor: expected a prediction with 5 positions, or 1 for the last, got",
+            "predictor: expected a prediction with 5 positions, as it declares 'every', got",
         ),
         (
             {"predictor": Matrix(jnp.zeros(3))},
-            "predictor: expected a prediction that task.loss can judge, got 'float32[5, 3]'",
+            "prediction: expected (5,), got (5, 3); answer every position, or the last",
         ),
         (
             {"predictor": Slope},

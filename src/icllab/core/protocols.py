@@ -100,12 +100,14 @@ class AbstractPredictor(eqx.Module):
 
     ``positions`` says which positions are answered: ``"every"``, or ``"last"`` (the position axis
     then has length 1). ``traceable``: may be jitted and vmapped. ``differentiable``: has useful
-    gradients with respect to the prompt and its own leaves.
+    gradients with respect to the prompt and its own leaves. ``batched``: takes prompts stacked on a leading axis, and
+    stacks its answers.
     """
 
     positions: ClassVar[Literal["every", "last"]] = "every"
     traceable: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
+    batched: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, prompt: Any) -> Array:
@@ -139,6 +141,13 @@ class AbstractModel(AbstractPredictor):
         return self.trace(prompt).prediction
 
 
-def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable"]) -> Any:
+def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable", "batched"]) -> Any:
     """Value of a predictor's declaration; a plain function has the defaults."""
     return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))
+
+
+def answer_single(predictor: Predictor, prompt: Any) -> Any:
+    """Answer of any predictor to one prompt; one that is ``batched`` gets a stack of one."""
+    if not declared(predictor, "batched"):
+        return predictor(prompt)
+    return predictor(jax.tree.map(lambda leaf: leaf[None], prompt))[0]

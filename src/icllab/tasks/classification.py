@@ -27,7 +27,7 @@ class AbstractClassification(AbstractTask):
     def targets(self, prompt: Any) -> Int[Array, " position"]:
         """The right answer at every position."""
 
-    def loss(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def loss(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         r"""Cross-entropy in nats at the positions answered (every, or the last).
 
         .. math:: -\ln \frac{e^{f_t}}{\sum_c e^{f_c}}
@@ -38,14 +38,14 @@ class AbstractClassification(AbstractTask):
             InputError: There are not as many logits as classes, or answers at another number of positions.
         """
         targets, valid = self._asked(prediction, prompt)
-        mask = answered_mask(prediction, prompt)
+        mask = answered_mask(len(targets), prompt)
         if mask is not None:  # first too: no gradient of what is masked
             prediction = jnp.where(jnp.broadcast_to(mask[:, None], prediction.shape), prediction, 0)
         # A sum over all classes, since the gradient of a look-up is slow to scatter.
         right = jnp.where(targets[:, None] == jnp.arange(prediction.shape[1], dtype=targets.dtype)[None], prediction, 0)
         return jnp.where(valid, logsumexp(prediction, axis=1) - jnp.sum(right, axis=1), jnp.nan)
 
-    def accuracy(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def accuracy(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         """1 where the largest logit (the first of equal ones) is that of the right answer, else 0.
 
         NaN where the largest is not finite, as of logits that are NaN, and where :meth:`loss` is. Errors are those of
@@ -57,9 +57,10 @@ class AbstractClassification(AbstractTask):
 
     def _asked(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
         """The right answers, and whether each is a class that is asked for."""
-        if prediction.shape[1] != self.class_count:
+        if prediction.ndim == 2 and prediction.shape[1] != self.class_count:
             raise expected("prediction", f"{self.class_count} classes", prediction.shape[1])
-        targets, mask = self.targets(prompt)[-answered(prediction, prompt) :], answered_mask(prediction, prompt)
+        count = answered(prediction, prompt, self.class_count)
+        targets, mask = self.targets(prompt)[-count:], answered_mask(count, prompt)
         valid = are_ids(targets, self.class_count)
         return targets, valid if mask is None else valid & mask
 

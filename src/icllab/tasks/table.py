@@ -176,7 +176,7 @@ class Table(AbstractRegression):
         rows = distinct_rows(self.rows, self.length + 1, key=key)
         return RegressionPrompt(x=self.x[rows], y=self.y[rows])
 
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
+    def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         r"""Squared error over the target's variance, at the positions answered (every, or the last)."""
         return super().loss(prediction, prompt) / self.unit
 

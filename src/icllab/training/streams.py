@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import IclError, expected, require_integer
+from icllab.core.errors import IclError, expected, kind_of, require_integer
 from icllab.core.prompt import Prompt, scored_positions
-from icllab.core.protocols import position_losses, require_prompts
+from icllab.core.protocols import declared, position_losses, require_prompts
 from icllab.core.rounding import require_representable
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
@@ -171,9 +171,13 @@ def chosen_positions(positions: Positions, total: int, answer_count: int) -> tup
 
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
-    """Number of positions that ``predictor`` answers; raise if the task cannot judge its answer."""
-    total = prompt.positions
-    expectation = f"a prediction with {total} positions, or 1 for the last"
+    """Number of positions that ``predictor`` answers; raise if its answer is not as declared, or for another task."""
+    if declared(predictor, "batched"):
+        hint = "batched = False: prompts are vectorised here"
+        raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
+    total, positions = prompt.positions, declared(predictor, "positions")
+    wish = 1 if positions == "last" else total
+    expectation = f"a prediction with {wish} position{'s' * (wish > 1)}, as it declares {positions!r}"
     try:
         prediction = eqx.filter_eval_shape(predictor, prompt)
     except IclError:
@@ -185,7 +189,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
-    if not prediction.shape or prediction.shape[0] not in (1, total):
+    if prediction.shape[:1] != (wish,):
         raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
     count = prediction.shape[0]
     try:

@@ -38,7 +38,7 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from icllab.algorithms import from_sklearn
+    from icllab.algorithms import FromSklearn
     from icllab.core.prompt import RegressionPrompt
 
     estimator = {
@@ -46,7 +46,7 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
         "forest": RandomForestRegressor(20, random_state=0),
         "ridge by CV": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-1, 3, 9))),
     }[name]
-    predictor = from_sklearn(estimator, positions="last")
+    predictor = FromSklearn(estimator, positions="last")
     losses = []
     for x, y in zip(np.asarray(prompts.x), np.asarray(prompts.y), strict=True):
         prompt = RegressionPrompt(x=jnp.asarray(x[: length + 1]), y=jnp.asarray(y[: length + 1]))

@@ -1,8 +1,8 @@
-"""Predictors evaluated on many prompts: by one compiled program, or prompt by prompt if JAX cannot trace them."""
+"""Predictors evaluated on many prompts: by one compiled program, or on the host if JAX cannot trace them."""
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -47,7 +47,8 @@ def answers(
 
     A ``traceable`` predictor runs compiled. Its arrays, those of the task and the prompts are arguments, so that other
     values compile nothing again. All members of an ensemble share one program. Any other predictor is called prompt by
-    prompt. The number of ``prompts`` is at least 2; ``block`` of them are in memory at once.
+    prompt, or once for each block if it is ``batched``. The number of ``prompts`` is at least 2; ``block`` of them are
+    in memory at once.
     """
     require_integer("prompts", prompts, least=2)  # for a standard error
     require_integer("block", block)
@@ -159,6 +160,9 @@ def _answer_block(
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
         numbers = jnp.arange(members.size)
         values = np.asarray(_compiled(question, arrays, static, numbers, task, prompts), dtype=float)[:, :count]
+    elif declared(members.stacked, "batched"):
+        networks = [members.member(i) for i in range(members.size)]
+        values = np.stack([_answer_stacked(question, network, task, prompts)[:count] for network in networks])
     else:
         # To slice arrays of a device one prompt at a time takes longer than most estimators.
         host_prompts = jax.device_get(prompts)
@@ -167,6 +171,54 @@ def _answer_block(
         rows = [[np.asarray(question(network, task, p), float) for p in single_prompts] for network in networks]
         values = np.array(rows)
     return values if isinstance(predictor, Ensemble) else values[0]
+
+
+class _Unanswered(Exception):
+    """A question calls its predictor on ``prompt``, and there is no answer yet."""
+
+    def __init__(self, prompt: Any) -> None:
+        self.prompt = prompt
+
+
+class _Replay:
+    """A predictor that returns given answers in the order of the calls."""
+
+    traceable, differentiable = False, False
+
+    def __init__(self, positions: Literal["every", "last"], replies: list[Array]) -> None:
+        self.positions, self.replies = positions, iter(replies)
+
+    def __call__(self, prompt: Any) -> Array:
+        for reply in self.replies:
+            return reply
+        raise _Unanswered(prompt)
+
+
+def _answer_stacked(
+    question: Question, predictor: Predictor, task: AbstractTask, prompts: Any
+) -> Float[np.ndarray, "prompt answer"]:
+    """Answers by a predictor on the host that takes stacked prompts, in one call for each call of the question."""
+    replies: list[Array] = []
+    while True:
+        call, values = _replayed(question, declared(predictor, "positions"), task, prompts, replies)
+        if call is None:
+            return np.asarray(values, float)
+        replies.append(jnp.asarray(predictor(call)))
+
+
+@eqx.filter_jit
+def _replayed(
+    question: Question, positions: Literal["every", "last"], task: AbstractTask, prompts: Any, replies: list[Array]
+) -> tuple[Any, Any]:
+    """The prompts of the next call of a predictor and None; or None and the answers to the question."""
+
+    def single(prompt: Any, replies: list[Array]) -> tuple[Any, Any]:
+        try:
+            return None, question(_Replay(positions, replies), task, prompt)
+        except _Unanswered as call:
+            return call.prompt, None
+
+    return jax.vmap(single)(prompts, replies)
 
 
 @eqx.filter_jit

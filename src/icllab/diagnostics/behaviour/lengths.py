@@ -54,7 +54,8 @@ def per_length(
 
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
-            position only has NaN elsewhere. A predictor that is not ``traceable`` is called prompt by prompt.
+            position only has NaN elsewhere. A predictor that is not ``traceable`` is called prompt by prompt, or once
+            for each block of prompts if it is ``batched``.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.

@@ -34,6 +34,7 @@ from icllab.diagnostics.behaviour.answers import (
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
+from icllab.training.streams import require_prediction
 
 COUNTS = ("windows", "prefixes")
 WORTH = 0.5  # nats of the posterior that a step along a gradient may gain at what is called a minimum
@@ -85,6 +86,7 @@ class LearningMachine(eqx.Module):
             raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
+        require_prediction(model, task, prompt)
         return cls(model, task, data, counts_of(prompt.positions, counts))
 
     @property

@@ -94,6 +94,6 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
 def _shared_grid(phases: Iterable[xr.Dataset]) -> np.ndarray:
     first, *cross_terms = (phase["nbeta"].values for phase in phases)
     for grid in cross_terms:
-        if not np.array_equal(first, grid):
+        if first.shape != grid.shape or not np.allclose(first, grid, rtol=1e-9, atol=0):
             raise expected("nbeta", f"the same of all phases, {first.tolist()}", grid.tolist())
     return first

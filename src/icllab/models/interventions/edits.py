@@ -47,6 +47,11 @@ class AbstractEdited(AbstractModel):
         """The value of the wrapped model."""
         return self.model.differentiable
 
+    @property
+    def batched(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The value of the wrapped model."""
+        return self.model.batched
+
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """The wrapped model's trace; this intervention comes first, then ``edit``.
 
