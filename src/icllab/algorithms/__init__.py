@@ -11,7 +11,7 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
     from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
-    from icllab.algorithms.estimators import FromSklearn, from_sklearn
+    from icllab.algorithms.estimators import FromSklearn
     from icllab.algorithms.functional import (
         FunctionalDescent,
         GaussianProcess,
