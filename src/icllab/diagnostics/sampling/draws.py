@@ -88,7 +88,8 @@ class Draws:
         """Variables of a dataset: the mean of the loss, its error, and whether chains agree."""
         rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far)
         slope = self.nbeta**2 * float(jnp.sum(self.local.known.slope**2))
-        return rows | {"slope": slope / max(self.curvature, self.localization)}
+        rows |= {"slope": slope / max(self.curvature, self.localization)}
+        return rows | {"rounding": self.nbeta * self.local.rounding}
 
     def again(
         self, key: PRNGKeyArray, *, first_step: float | None = None, warm_up: int | None = None, pull: float = 1.0

@@ -1,6 +1,6 @@
 r"""Langevin dynamics without a Metropolis test, on batches of the data where there are more than one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -62,7 +62,9 @@ class SGLD(ChainSampler):
             InputError: There is a control variate for batches that there are not.
         """
         if len(known.terms) > self.batch:
-            return Batches(posterior, known.terms, known.slope if self.control_variate else None, self.batch)
+            # What a batch is said to lose is above the point already.
+            above = replace(posterior, baseline=0.0)
+            return Batches(above, known.terms, known.slope if self.control_variate else None, self.batch)
         if self.control_variate:
             came = f"{len(known.terms)} in batches of {self.batch}"
             raise expected("control_variate", "more samples than a batch has", came, "leave it out")

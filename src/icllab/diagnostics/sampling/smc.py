@@ -58,6 +58,7 @@ class Populations:
         last: Particles at the end, [repeat, particle, parameter], in units of the prior around its centre.
         stops: Temperatures that were asked for.
         sampler: Sampler of the populations.
+        precision: Half a unit in the last place of the loss, over the loss.
         localization: One over the variance of the prior.
     """
 
@@ -67,6 +68,7 @@ class Populations:
     last: np.ndarray
     stops: np.ndarray
     sampler: "SMC"
+    precision: float  # relative, of the loss
     localization: float = 1.0
 
 
@@ -186,6 +188,7 @@ class SMC(Sampler):
         # Drawn on the host: a random generator takes longer to compile than most losses.
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         z, losses, mass = _inside(loss, generator, self)
+        level, precision = float(losses.min()), eqx.filter_eval_shape(loss, loss.centre).dtype
         ancestors = np.tile(np.arange(self.particles), (self.repeats, 1))
         size, zeros = START, np.zeros(self.repeats)
         moves = Moves(np.nan, size, 0, np.nan)
@@ -201,11 +204,11 @@ class SMC(Sampler):
             survivors = _resample(losses, new - t, generator.random((self.repeats, 1)))
             ancestors = np.take_along_axis(ancestors, survivors, axis=1)
             z = np.take_along_axis(z, survivors[..., None], axis=1)
-            z, losses, moves = _move(_tempered(loss, new), z, size, generator, self)
+            z, losses, moves = _move(_tempered(loss, new, level), z, size, generator, self)
             size, t = moves.step_size, float(new)
             rungs.append(Rung(t, increment, share, *_measure(loss, observe, z, losses), moves))
         counts = np.asarray([np.unique(row).size for row in ancestors])
-        return Populations(rungs, mass, counts, z, np.asarray(stops), self)
+        return Populations(rungs, mass, counts, z, np.asarray(stops), self, float(jnp.finfo(precision).eps) / 2)
 
 
 def _require_one_boolean(loss: Whitened) -> None:
@@ -219,17 +222,17 @@ def _require_one_boolean(loss: Whitened) -> None:
         raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
 
 
-def _tempered(loss: Whitened, nbeta: float) -> Posterior:
-    """Standard normal but for the loss."""
+def _tempered(loss: Whitened, nbeta: float, level: float) -> Posterior:
+    """Standard normal but for the loss, which is of the size of ``level``."""
     dtype = np.dtype(loss.centre.dtype)
     centre = jnp.asarray(np.zeros(loss.centre.shape, dtype))
-    return Posterior(loss, centre, jnp.asarray(np.asarray(nbeta, dtype)), jnp.asarray(np.ones((), dtype)))
+    return Posterior(loss, centre, *(jnp.asarray(np.asarray(number, dtype)) for number in (nbeta, 1.0, level)))
 
 
 def _inside(loss: Whitened, generator: np.random.Generator, sampler: SMC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draws of the prior with a finite loss, their losses, and the share of all draws that they are."""
     repeats, particles = sampler.repeats, sampler.particles
-    prior, dtype = _tempered(loss, 0.0), np.dtype(loss.centre.dtype)
+    prior, dtype = _tempered(loss, 0.0, 0.0), np.dtype(loss.centre.dtype)
     points: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     losses: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     counts, total = np.zeros(repeats, int), 0

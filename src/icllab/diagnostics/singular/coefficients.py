@@ -110,7 +110,8 @@ def learning_coefficient(
     Returns:
         From chains: ``estimate`` and ``mcse``, of all chains that are finite; ``rhat`` and ``ess`` of the loss, and
         ``distance_rhat``; ``acceptance`` and ``step_size``; ``baseline``, :math:`L(w^*)` of all the data, and
-        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``start_gap``,
+        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``rounding``,
+        :math:`n\beta` times the precision to which its type holds :math:`L(w^*)`; ``start_gap``,
         dispersed starts less those at :math:`w^*`, ``drift``, the last third less the first, and without a test
         ``halved_gap``, half the step less the whole, each with an ``_error``; ``noise_bias``, what the noise of batches
         adds at most to the estimate of a quadratic, to first order in the step; ``distance``, the root of the mean

@@ -12,6 +12,7 @@ from jaxtyping import Array
 from icllab.core.errors import expected
 from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
+from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.quadrature import Nodes
 
 
@@ -84,5 +85,8 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
         "estimate_error": estimate_error,
         "sample_variance": ("sample", variances),
     }
-    attributes = {"beta": beta, "n": count, "warnings": draws.warnings(above)}
+    # The variances of roundings add up as those of the losses do.
+    sizes, spreads = (np.sqrt(np.mean(squared, keepdims=True)) for squared in (at_point**2, variances))
+    rounded = rounding_warnings("losses of samples", sizes, spreads, draws.local.centre.dtype)
+    attributes = {"beta": beta, "n": count, "warnings": [*draws.warnings(above), *rounded]}
     return xr.Dataset(rows, attrs=draws.settings | attributes)

@@ -71,7 +71,8 @@ def free_energy(
         ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
         contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
         ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
-        descendants at the end. ``least_loss``, of all particles. The attribute ``warnings`` is a list of sentences.
+        descendants at the end. ``least_loss``, of all particles; ``rounding`` (``nbeta``): :math:`n\\beta` times the
+        precision to which its type holds the loss. The attribute ``warnings`` is a list of sentences.
 
     Raises:
         InputError: A number is out of its range, there are no floating-point parameters or of several types, the
@@ -225,6 +226,7 @@ def _dataset(populations: Populations) -> xr.Dataset:
         rows
         | {
             "weight_error": ("nbeta", weights[at]),
+            "rounding": ("nbeta", populations.precision * stops * np.abs(columns["mean"][at]).mean(axis=1)),
             "repeat_free_energy": (("repeat", "nbeta"), energies[at].T),
             "repeat_mean_loss": (("repeat", "nbeta"), columns["mean"][at].T),
             "log_prior_mass": -float(mass[0]),

@@ -16,6 +16,7 @@ from icllab.diagnostics.curvature.spectra import hessian_spectrum
 from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import local_loss_of
+from icllab.diagnostics.sampling.sampling_warnings import rounded
 
 MOST = 40_000_000  # nodes
 BLOCK = 2**16  # nodes that are evaluated at once
@@ -83,7 +84,7 @@ class Quadrature:
         places = np.stack(np.unravel_index(index, (self.points,) * size))
         coarse = np.where((places % 2 == 0).all(0), weights, 0.0)
         ends = ((places == 0) | (places == self.points - 1)).any(0)
-        sentences = self._warnings(weights, coarse, ends, size)
+        sentences = self._warnings(weights, coarse, ends, size, nbeta * local.rounding)
         return Nodes(
             local=local,
             route=self,
@@ -107,10 +108,13 @@ class Quadrature:
         u = np.linspace(-1, 1, self.points) * math.asinh(self.reach * gamma**-0.5 / scale)
         return scale * np.sinh(u), np.log(np.cosh(u))
 
-    def _warnings(self, weights: np.ndarray, coarse: np.ndarray, ends: np.ndarray, size: int) -> list[str]:
+    def _warnings(
+        self, weights: np.ndarray, coarse: np.ndarray, ends: np.ndarray, size: int, rounding: float
+    ) -> list[str]:
         gap = math.log(max(2**size * coarse.sum(), 1e-300) / weights.sum())
         outer = float(weights[ends].sum() / weights.sum())
         faults = {
+            rounded(rounding): rounding > LOOSE,
             f"the grid is too coarse: every other node changes the free energy by {abs(gap):.2g} nats: take more "
             "points or another scale": abs(gap) > LOOSE,
             f"the grid ends too early: {outer:.1g} of the posterior is at its ends: take a larger reach": outer > OUTER,

@@ -13,7 +13,9 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_key
 from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
 from icllab.diagnostics.susceptibilities.quadrature import Nodes, Quadrature
 
@@ -132,6 +134,8 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) 
     means = [draws.mean(values[..., i]) for i in range(values.shape[-1])]
     deviations = values - np.array([value for value, _ in means])
     spreads = np.array([draws.mean(deviations[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
+    sizes = _sizes(draws.local, (*observables.values(), *tilts.values()))
+    sizes[count:] += abs(float(draws.local.known.baseline.sum()))
     _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilts)
     covariances = np.array(
         [[draws.mean(deviations[..., i] * deviations[..., j]) for j in range(count, len(means))] for i in range(count)]
@@ -144,7 +148,14 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) 
         "mean": ("observable", at_point[:count] + first[:, 0]),
         "mean_error": ("observable", first[:, 1]),
     }
-    return rows, draws.settings | {"warnings": list(draws.warnings(values))}
+    rounded = rounding_warnings("observables or tilts", sizes, spreads, draws.local.centre.dtype)
+    return rows, draws.settings | {"warnings": [*draws.warnings(values), *rounded]}
+
+
+def _sizes(local: LocalLoss, functions: tuple[Any, ...]) -> np.ndarray:
+    """The sums of the absolute terms of functions of the parameters at the point."""
+    at = local.tree(local.centre)
+    return np.array([float(np.abs(np.asarray(function(at), np.float64)).sum()) for function in functions])
 
 
 def _require_effect(
