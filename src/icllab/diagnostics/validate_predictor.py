@@ -25,7 +25,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import IclError, InputError, expected, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run, Trajectory
 
@@ -98,6 +98,7 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
 
     Derived: docs/howto-network.md, What a predictor may see.
     """
+    require_task(task)
     if not callable(predictor) or isinstance(predictor, type):
         came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__
         raise expected("predictor", "one function of a prompt", came)

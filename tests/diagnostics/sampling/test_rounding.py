@@ -1,6 +1,7 @@
 """A constant in a loss changes no posterior: what its rounding takes of an estimate is said, and nothing else is."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ H = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
 N = 1e4
 NBETA = N / np.log(N)
 EXACT = 0.5 * np.sum(NBETA * H / (NBETA * H + 1))  # a quadratic's, whatever constant is added
-CHAINS = {"chains": 4, "warm_up": 150, "draws": 250}
+CHAINS: Any = {"chains": 4, "warm_up": 150, "draws": 250}
 SAMPLERS = {
     "HMC": HMC(**CHAINS),
     "MALA": MALA(**CHAINS),

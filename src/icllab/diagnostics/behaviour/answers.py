@@ -1,7 +1,7 @@
 """Predictors evaluated on many prompts: by one compiled program, or prompt by prompt if JAX cannot trace them."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
+from icllab.core import progress
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.training.ensembles import Ensemble, alone
@@ -31,7 +32,16 @@ class EveryPosition(Question):
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
         """The task's loss of the prediction."""
-        return task.loss(predictor(prompt), prompt)
+        return position_losses(task, predictor(prompt), prompt)
+
+
+def position_losses(task: AbstractTask, prediction: Array, prompt: Prompt) -> Float[Array, " answer"]:
+    """The task's loss of a prediction; raise unless it is one number for each position that is answered."""
+    losses = task.loss(prediction, prompt)
+    if losses.ndim != 1 or losses.shape != prediction.shape[:1]:
+        count = prediction.shape[0] if prediction.ndim else 0
+        raise expected("task.loss", f"one number for each of {count} positions", list(losses.shape))
+    return losses
 
 
 def answers(
@@ -126,14 +136,24 @@ def _answer_block(
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
         numbers = jnp.arange(members.size)
         values = np.asarray(_compiled(question, arrays, static, numbers, task, prompts), dtype=float)[:, :count]
+        progress.advance(members.size * count)
     else:
         # To slice arrays of a device one prompt at a time takes longer than most estimators.
         host_prompts = jax.device_get(prompts)
         single_prompts = [jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), host_prompts) for i in range(count)]
         networks = [members.member(i) for i in range(members.size)]
-        rows = [[np.asarray(question(network, task, p), float) for p in single_prompts] for network in networks]
+        rows = [
+            [np.asarray(question(network, task, p), float) for p in _counted(single_prompts)] for network in networks
+        ]
         values = np.array(rows)
     return values if isinstance(predictor, Ensemble) else values[0]
+
+
+def _counted(prompts: list[Any]) -> Iterator[Any]:
+    """Each of them, and how many are done."""
+    for prompt in prompts:
+        yield prompt
+        progress.advance()
 
 
 @eqx.filter_jit

@@ -11,8 +11,8 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
-from icllab.core.protocols import AbstractTask, declared
-from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.core.protocols import AbstractTask, declared, require_task
+from icllab.diagnostics.behaviour.answers import position_losses, sample_prompts
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
@@ -60,6 +60,7 @@ def gradient_shares(
 
     Derived: docs/lengths.md, Shares of the gradient.
     """
+    require_task(task)
     require_integer("groups", groups, least=8)
     require_integer("prompts", prompts, least=groups)
     if prompts % groups:
@@ -97,7 +98,7 @@ def _compiled_products(
 ) -> Float[Array, "answered group group"]:
     def losses(free: Any, group: Any) -> Float[Array, " answered"]:
         network = eqx.combine(free, static)
-        mean = jnp.mean(jax.vmap(lambda prompt: task.loss(network(prompt), prompt))(group), axis=0)
+        mean = jnp.mean(jax.vmap(lambda prompt: position_losses(task, network(prompt), prompt))(group), axis=0)
         return mean * weights[-mean.shape[0] :]
 
     def gradients(group: Any) -> Float[Array, "answered parameter"]:

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
+from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
+from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, position_losses
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
@@ -32,13 +32,13 @@ class EarlyLateAlone(Question):
         """``[early, late, late without context]``."""
 
         def last(part: Prompt) -> Float[Array, ""]:
-            return task.loss(predictor(part), part)[-1]
+            return position_losses(task, predictor(part), part)[-1]
 
         until = prompt.alone(self.late, size=self.late + 1)
         without_context = last(prompt.alone(self.late, size=self.size))
         if declared(predictor, "positions") == "last":
             return jnp.stack([last(prompt.alone(self.early, size=self.early + 1)), last(until), without_context])
-        losses = task.loss(predictor(until), until)
+        losses = position_losses(task, predictor(until), until)
         return jnp.stack([losses[self.early], losses[self.late], without_context])
 
 
@@ -84,6 +84,7 @@ def icl_scores(
     Source: [Olsson22], [SLT22].
     Derived: docs/lengths.md, Two scores of learning in context.
     """
+    require_task(task)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     late_position: int = length if late is None else late

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import means_and_errors, sample_prompts
+from icllab.core.protocols import AbstractModel, AbstractTask, Predictor, require_task
+from icllab.diagnostics.behaviour.answers import means_and_errors, position_losses, sample_prompts
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
@@ -80,6 +80,7 @@ def logit_lens(
 
     Derived: docs/context-map.md, The logit lens.
     """
+    require_task(task)
     require_key(key)
     require_integer("prompts", prompts, least=2)
     if not isinstance(model, AbstractModel):
@@ -111,7 +112,7 @@ def _read(model: Any, task: AbstractTask, prompts: Any, size: int, kind: str) ->
         trace = model.trace(query)
         streams = [trace.activations[name] for name in names]
         answers = [read(stream[-1] if stream.ndim > 1 else stream) for stream in streams]
-        losses = jnp.stack([task.loss(answer, query)[-1] for answer in answers])
+        losses = jnp.stack([position_losses(task, answer, query)[-1] for answer in answers])
         final = trace.prediction[-1].reshape(-1)
         return losses, jnp.stack([divergence(kind, final, answer.reshape(-1)) for answer in answers])
 

@@ -20,7 +20,7 @@ from icllab.diagnostics.sampling.chain_statistics import statistics
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.costs import chosen_mode
 from icllab.diagnostics.sampling.local_loss import LocalLoss, largest_curvature
-from icllab.diagnostics.sampling.sampled_losses import Batches, VectorLoss
+from icllab.diagnostics.sampling.sampled_losses import Batches, VectorLoss, shape_of
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ def at_centre(observables: Any, local: LocalLoss) -> tuple[VectorLoss, np.ndarra
         InputError: They are no finite vector there.
     """
     flat = VectorLoss(observables, local.loss.static, None, local.loss.unravel)
+    shape_of("observables", "functions of parameters", flat, local.centre)
     values = jnp.asarray(flat(local.centre))
     if values.ndim != 1 or not bool(jnp.isfinite(values).all()):
         raise expected("observables", "finite numbers at the point given", np.asarray(values).tolist())

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core import progress
 from icllab.core.domains import POSITIVE, PROPER_FRACTION
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
-from icllab.diagnostics.sampling.sampled_losses import vector_loss
+from icllab.diagnostics.sampling.sampled_losses import require_loss, shape_of, vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
@@ -145,6 +146,7 @@ class SMC(Sampler):
             raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
         PROPER_FRACTION.require("forgotten", self.forgotten)
 
+    @progress.shows("sampling")
     def sample(
         self,
         loss: Callable[[Any], Any],
@@ -155,6 +157,7 @@ class SMC(Sampler):
         localization: float = 1.0,
         region: Callable[[Any], Any] | None = None,
         observe: Callable[[Any], Any] | None = None,
+        progress: bool | None = None,
     ) -> Populations:
         """Anneal populations through the temperatures ``nbeta``, around a point and inside a region.
 
@@ -163,11 +166,14 @@ class SMC(Sampler):
         """
         require_key(key)
         assert key is not None
-        stops = np.unique(np.asarray(nbeta, dtype=float))
-        if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
-            raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
+        if nbeta is None:
+            raise expected("nbeta", "finite numbers above 0", None)
+        stops = np.unique(POSITIVE.read("nbeta", nbeta))
+        if not stops.size:
+            raise expected("nbeta", "finite numbers above 0, at least one", nbeta)
         POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
+        require_loss(flat, centre)
         scale = jnp.full_like(centre, localization**-0.5)
         target = Whitened(loss, region, centre, scale, flat.unravel, flat.static)
         populations = self.path(target, stops=stops, key=key, observe=observe)
@@ -194,7 +200,9 @@ class SMC(Sampler):
         moves = Moves(np.nan, size, 0, np.nan)
         rungs = [Rung(0.0, zeros, zeros + 1, *_measure(loss, observe, z, losses), moves)]
         ends, t = list(np.sort(stops)), 0.0
+        progress.stage("annealing", 100, "per cent")
         while ends:
+            progress.move_to(int(100 * np.log1p(t) / np.log1p(ends[-1])), f"nbeta {t:.3g} of {ends[-1]:.3g}")
             left = ends[0] - t
             share = self.share if t else 1 - FIRST * (1 - self.share)
             step = _longest(losses, share, min(left, t * (RATIO - 1)) if t else left)
@@ -216,10 +224,13 @@ def _require_one_boolean(loss: Whitened) -> None:
     region = loss.region
     if region is None:
         return
-    value = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
+    requirement = "a function of parameters with one boolean"
+    if not callable(region):
+        raise expected("region", requirement, kind_of(region))
+    value = shape_of("region", requirement, lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
     if value.shape or value.dtype != bool:
         came = f"{value.dtype}{list(value.shape)}"
-        raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
+        raise expected("region", requirement, came, "take jnp.all of several")
 
 
 def _tempered(loss: Whitened, nbeta: float, level: float) -> Posterior:

@@ -21,13 +21,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_known
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.errors import expected, kind_of, require_integer, require_key, require_known
+from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
     mean_over_prompts,
     means_and_errors,
+    position_losses,
     sample_prompts,
 )
 from icllab.diagnostics.behaviour.lengths import counts_of
@@ -75,9 +76,12 @@ class LearningMachine(eqx.Module):
         Raises:
             InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
         """
+        require_task(task)
+        require_key(key)
         require_integer("windows", windows, least=2)
-        if declared(model, "positions") != "every" or not declared(model, "traceable"):
-            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
+        is_predictor = callable(model) and not isinstance(model, type)
+        if not is_predictor or declared(model, "positions") != "every" or not declared(model, "traceable"):
+            raise expected("model", "a predictor of every position that can be traced", kind_of(model))
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
         return cls(model, task, data, counts_of(prompt.positions, counts))
@@ -267,7 +271,7 @@ class _Terms(eqx.Module):
 
     def __call__(self, parameters: Any, windows: Any) -> Float[Array, "*position"]:
         model = eqx.combine(parameters, self.static)
-        losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
+        losses = jax.vmap(lambda prompt: position_losses(self.task, model(prompt), prompt))(windows)
         terms = self.often * jnp.mean(losses, axis=0)
         return jnp.sum(terms) if self.whole else terms
 

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from icllab.core.errors import expected
+from icllab.diagnostics.sampling.sampled_losses import require_loss, vector_loss
 
 
 class HeldLoss(eqx.Module):
@@ -40,6 +41,7 @@ def restricted_loss(loss: Any, at: Any, weights: Callable[[Any], Any], data: Any
     """
     part, constants = eqx.partition(at, _mask(at, weights))
     partial_loss = HeldLoss(loss, constants)
+    require_loss(*vector_loss(partial_loss, part, data))
     _require_effect(partial_loss, part, data)
     return partial_loss, part
 

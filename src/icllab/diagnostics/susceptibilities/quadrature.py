@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
+from icllab.core.progress import move_to, shows, stage
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
 from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
 from icllab.diagnostics.sampling.local_loss import LocalLoss
@@ -59,10 +60,20 @@ class Quadrature:
         if self.scale is not None:
             POSITIVE.require("scale", self.scale)
 
+    @shows("sampling")
     def sample(
-        self, loss: Any, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, data: Any = None
+        self,
+        loss: Any,
+        at: Any,
+        *,
+        nbeta: float,
+        localization: float,
+        key: PRNGKeyArray,
+        data: Any = None,
+        progress: bool | None = None,
     ) -> "Nodes":
         """Weigh the nodes of the grid by the posterior; arguments are those of ``HMC().sample``; nothing is random."""
+        require_key(key)
         local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization)
         flat, centre, size = local.loss, local.centre, int(local.centre.size)
         if self.points**size > MOST:
@@ -103,7 +114,7 @@ class Quadrature:
         """Distances from the point along one parameter, and the logarithms of their weights."""
         steepest = 0.0
         if self.scale is None:
-            steepest = max(float(hessian_spectrum(loss, centre, key=key)["eigenvalue"].max()), 0.0)
+            steepest = max(float(hessian_spectrum(loss, centre, key=key, progress=False)["eigenvalue"].max()), 0.0)
         scale = self.scale or (gamma + nbeta * steepest) ** -0.5
         u = np.linspace(-1, 1, self.points) * math.asinh(self.reach * gamma**-0.5 / scale)
         return scale * np.sinh(u), np.log(np.cosh(u))
@@ -192,9 +203,11 @@ def _over(function: Any, line: Array, index: np.ndarray, size: int) -> np.ndarra
     """A function of the parameters at nodes by their numbers, [node, number]."""
     count, points = len(index), line.shape[1]
     rows = []
+    stage("quadrature", count, "nodes")
     for start in range(0, count, BLOCK):
         block = index[start : start + BLOCK]
         places = np.stack(np.unravel_index(block, (points,) * size))
+        move_to(start)
         full = np.pad(places, ((0, 0), (0, min(BLOCK, _power(count)) - len(block))), mode="edge")
         rows.append(np.asarray(_evaluated(function, line, jnp.asarray(full)))[: len(block)])
     return np.concatenate(rows)

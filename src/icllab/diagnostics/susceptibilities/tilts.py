@@ -11,7 +11,8 @@ import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, kind_of, require_key
+from icllab.core.progress import shows
 from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -35,6 +36,7 @@ class Stack(eqx.Module):
         return values if self.reference is None else values - jnp.sum(self.reference(w))
 
 
+@shows("susceptibility")
 def susceptibility(
     loss: Callable[[Any], Any] | Draws | Nodes,
     at: Any = None,
@@ -45,6 +47,7 @@ def susceptibility(
     localization: float = math.nan,
     route: Route | None = None,
     key: PRNGKeyArray | None = None,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""The response of posterior means to a tilt of the data.
 
@@ -70,6 +73,8 @@ def susceptibility(
         route: ``Quadrature()`` of a few parameters; a sampler of chains with a Metropolis test, ``HMC()``; or
             ``LinearResponse(curvature=GaussNewton(...))``.
         key: Key of the chains or the probes.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         ``susceptibility`` and its ``_error`` (``observable``, ``tilted``): by quadrature the change from the grid of
@@ -87,8 +92,12 @@ def susceptibility(
     Derived: docs/routing.md, Susceptibilities.
     """
     for name, functions in (("observables", observables), ("tilted", tilted)):
-        if not functions:
-            raise expected(name, "at least one function of parameters", dict(functions))
+        if not isinstance(functions, Mapping) or not functions:
+            came = functions if isinstance(functions, Mapping) else kind_of(functions)
+            raise expected(name, "at least one function of parameters, by name", came)
+        for label, function in functions.items():
+            if not callable(function) or isinstance(function, type):
+                raise expected(name, "functions of parameters", f"{label!r}: {kind_of(function)}")
     coordinates = {"observable": list(observables), "tilted": list(tilted)}
     if isinstance(loss, Draws | Nodes):
         rows, settings = _from_draws(loss, observables, tilted)
