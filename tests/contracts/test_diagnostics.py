@@ -143,7 +143,17 @@ MISTAKES = {
 
 # Those that these diagnostics can measure, at the price of many programs: tests of their own do.
 MEASURED = ("an ensemble", "a run", "kept steps", "a function without weights")
-EXPENSIVE = ("identify", "probe_layers", "context_map", "context_rank", "gradient_step_comparison", "gradient_shares")
+EXPENSIVE = (
+    "identify",
+    "probe_layers",
+    "context_map",
+    "context_rank",
+    "gradient_step_comparison",
+    "gradient_shares",
+    "learning_coefficient",
+    "susceptibility",
+    "icl_scores",
+)
 
 
 def told_or_done(call):

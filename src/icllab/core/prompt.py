@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.domains import Domain
+from icllab.core.errors import expected, kind_of
 
 
 class Prompt(eqx.Module):
@@ -54,6 +55,14 @@ class RegressionPrompt(Prompt):
 
     x: Float[Array, "position dim"]
     y: Float[Array, " position"]
+
+    def __check_init__(self) -> None:
+        for name in ("x", "y"):
+            if isinstance(getattr(self, name), list | tuple | float | int):
+                raise expected(name, "an array of numbers", kind_of(getattr(self, name)), "jnp.asarray makes one")
+        inputs, targets = (getattr(array, "shape", ()) for array in (self.x, self.y))
+        if len(inputs) == len(targets) + 1 and inputs[:-1] != targets:
+            raise expected("y", f"one target for each input, of shape {inputs[:-1]}", targets)
 
     @property
     def positions(self) -> int:

@@ -142,6 +142,10 @@ class SMC(Sampler):
         require_integer("particles", self.particles, least=10)
         require_integer("repeats", self.repeats, least=2)
         require_integer("leapfrogs", self.leapfrogs)
+        if not (isinstance(self.moves, tuple | list) and len(self.moves) == 2):
+            raise expected("moves", "two numbers, the least and the largest", self.moves)
+        for count in self.moves:
+            require_integer("moves", count)
         if not 1 <= self.moves[0] <= self.moves[1]:
             raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
         PROPER_FRACTION.require("forgotten", self.forgotten)

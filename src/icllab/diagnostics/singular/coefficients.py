@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_instance, require_key
 from icllab.core.progress import shows
 from icllab.core.protocols import is_task
 from icllab.diagnostics.sampling.draws import Draws
@@ -186,6 +186,7 @@ def learning_coefficient(
         )
         task, positions, per_position = None, None, False
     if zero_shot is not None:
+        require_instance("zero_shot", zero_shot, ZeroShot, "a ZeroShot(loss, context_map)")
         _require_unused(
             "zero_shot",
             run=loss if isinstance(loss, Run) else None,

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
 from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
@@ -58,6 +58,8 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
     Source: [Watanabe10].
     Derived: docs/routing.md, Fluctuation beside the coefficient.
     """
+    if not isinstance(draws, Draws | Nodes):
+        raise expected("draws", "draws of a sampler", kind_of(draws), "HMC().sample(loss, at, data=data, ...) has them")
     loss, count = draws.local.loss, draws.local.samples
     if count < 2:
         raise expected("data", "at least 2 samples", count)

@@ -24,6 +24,7 @@ from icllab.core.protocols import is_task
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC, Populations
+from icllab.diagnostics.singular.phases import require_energies
 from icllab.diagnostics.singular.run_losses import network_loss
 
 MULTIPLICITIES = (1, 2, 3)
@@ -193,6 +194,7 @@ def free_energy_slope(
 
     Source: [Watanabe09].
     """
+    require_energies(energies, "nbeta", "repeat_free_energy")
     t = energies["nbeta"].values
     if t.size < 2 or t.min() <= 1:
         raise expected("nbeta", "at least two numbers above 1, for a slope on log nbeta", t.tolist())

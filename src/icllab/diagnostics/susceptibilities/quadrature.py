@@ -54,7 +54,7 @@ class Quadrature:
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        if self.points < 9 or self.points % 4 != 1:
+        if not isinstance(self.points, int) or self.points < 9 or self.points % 4 != 1:
             raise expected("points", "one more than a multiple of four, at least 9", self.points)
         POSITIVE.require("reach", self.reach)
         if self.scale is not None:
