@@ -105,7 +105,15 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="predictor .* its numbers say nothing")
         usable = validate_predictor(predictor, task, key=key)
-    if positions := forbidden_positions(usable, task, key=key):
+    try:
+        positions = forbidden_positions(usable, task, key=key)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, IclError):
+            raise
+        message = (str(error).splitlines() or [""])[0]
+        came = f"{_name(predictor)}, {type(error).__name__}: {message}"
+        raise expected("predictor", "a predictor for prompts of this task", came) from error
+    if positions:
         complaint = describe_look_ahead(positions)
         raise InputError(f"predictor: expected a causal predictor, got {_name(predictor)}, which {complaint}")
 
