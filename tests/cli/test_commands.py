@@ -318,7 +318,7 @@ def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
     assert strictly(process.stdout.read().decode())["verdict"] == "holds"
     process.stdout.close()
     assert process.wait() == 0
-    assert b"5/5" in shown
+    assert b"5 of 5 cells" in shown
     assert b"s left" in shown
 
 

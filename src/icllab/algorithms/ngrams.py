@@ -17,6 +17,7 @@ from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.higher_order_chain import HigherOrderChain
+from icllab.tasks.sequences import require_probabilities
 from icllab.tasks.text import Text
 
 
@@ -37,7 +38,8 @@ class NGram(AbstractPredictor):
         """From the distributions given 0, 1, ..., n - 1 tokens.
 
         Raises:
-            InputError: There is no table, or they are not of 1, V, V^2, ... contexts of V tokens.
+            InputError: There is no table, they are not of 1, V, V^2, ... contexts of V tokens, or a row is no
+                distribution.
         """
         if not isinstance(laws, Sequence) or not all(getattr(law, "ndim", 0) == 2 for law in laws):
             raise expected("distributions", "a sequence of tables, arrays [context, state]", type(laws).__name__)
@@ -47,6 +49,7 @@ class NGram(AbstractPredictor):
         for j, law in enumerate(laws):
             if law.shape != (size**j, size):
                 raise expected(f"distributions[{j}]", f"a table of shape {(size**j, size)}", law.shape)
+            require_probabilities(np.asarray(law, np.float64), f"distributions[{j}]")
         # What cannot come has a probability that float32 can still be asked the logarithm of.
         return cls(tuple(jnp.asarray(np.log(np.maximum(law, 1e-30)), float) for law in laws))
 

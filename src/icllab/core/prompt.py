@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.domains import Domain
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.core.vocabularies import in_vocabulary
 
 
@@ -136,6 +136,14 @@ class RegressionPrompt(Prompt):
     def scored(self) -> Bool[Array, "*prompt position"] | None:
         """The mask."""
         return self.mask
+
+    def __check_init__(self) -> None:
+        for name in ("x", "y"):
+            if isinstance(getattr(self, name), list | tuple | float | int):
+                raise expected(name, "an array of numbers", kind_of(getattr(self, name)), "jnp.asarray makes one")
+        inputs, targets = (getattr(array, "shape", ()) for array in (self.x, self.y))
+        if len(inputs) == len(targets) + 1 and inputs[:-1] != targets:
+            raise expected("y", f"one target for each input, of shape {inputs[:-1]}", targets)
 
     @property
     def positions(self) -> int:

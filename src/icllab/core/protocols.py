@@ -89,9 +89,14 @@ def require_prompts(task: Any, prompts: Any) -> None:
         task.require_prompts(prompts)
 
 
+def is_task(value: Any) -> bool:
+    """Whether ``value`` is an object with methods ``sample`` and ``loss``."""
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("sample", "loss"))
+
+
 def require_task(task: Any) -> None:
     """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""
-    if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
+    if not is_task(task):
         raise expected("task", "a task, with methods sample and loss", kind_of(task))
 
 

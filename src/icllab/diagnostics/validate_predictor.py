@@ -18,7 +18,7 @@ from jax.errors import JAXTypeError
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import IclError, InputError, expected, require_key
-from icllab.core.protocols import AbstractPredictor, AbstractTask, Predictor, answer_single, declared
+from icllab.core.protocols import AbstractPredictor, AbstractTask, Predictor, answer_single, declared, require_task
 from icllab.diagnostics.causality import Examination, examine
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run, Trajectory
@@ -101,6 +101,7 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
 
     Derived: docs/howto-network.md, What a predictor may see.
     """
+    require_task(task)
     require_key(key)
     if not callable(predictor) or isinstance(predictor, type):
         came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import InputError, expected, unknown
+from icllab.core.progress import shown
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
 from icllab.lab.checks import Verdict
@@ -33,6 +34,7 @@ def run(
     executor: Executor | None = None,
     limit: float | None = None,
     placement: Placement = AS_STATED,
+    progress: bool | None = None,
 ) -> "xr.Dataset":
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
@@ -50,6 +52,7 @@ def run(
         executor: Any executor of :mod:`concurrent.futures` that measures instead; None: that of ``workers``.
         limit: Seconds that a cell may take: then its process ends, and another measures the cell. None: no limit.
         placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.
+        progress: Whether cells and the time left are shown; None: on a terminal and in a notebook.
 
     Returns:
         A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
@@ -57,7 +60,8 @@ def run(
     request = new_request(
         claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement
     )
-    compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
+    with shown(request.name, progress):
+        compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
     dataset, _ = collect(request)
     write_results(request.root, dataset)
     return dataset

@@ -151,11 +151,11 @@ class RepeatedTokens(AbstractSequences):
         return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
 
 
-def require_probabilities(rows: Float[np.ndarray, "context state"]) -> None:
+def require_probabilities(rows: Float[np.ndarray, "context state"], name: str = "transition") -> None:
     """Raise unless transitions are non-negative and sum to one for each context."""
     off = np.abs(rows.sum(axis=1) - 1).max()
     if rows.min() < 0 or not off < 1e-5:
-        raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+        raise expected(name, "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
 
 
 def rows_of(transition: Array | np.ndarray) -> Float[np.ndarray, "context state"]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.domains import NON_NEGATIVE, POSITIVE
-from icllab.core.errors import require_integer
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
+from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, plain, read
 
@@ -88,6 +88,11 @@ def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Ar
 
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
+    x, y, pool = (FINITE.read(name, values) for name, values in (("x", x), ("y", y), ("pool", pool)))
+    if (x.ndim, y.shape) != (2, x.shape[:1]) or (pool.ndim, pool.shape[-1:]) != (2, x.shape[1:]):
+        came = [x.shape, y.shape, pool.shape]
+        raise expected("x, y, pool", "inputs [example, dim], targets [example] and tasks [task, dim]", came)
+    NON_NEGATIVE.require("noise_variance", noise_variance)
     residuals = np.sum((y - pool @ x.T) ** 2, axis=1)
     excess = residuals - residuals.min()
     with np.errstate(over="ignore"):

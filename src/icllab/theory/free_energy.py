@@ -29,7 +29,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from icllab.core.domains import FINITE, Domain
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import InputError, expected, require_instance
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
 from icllab.theory.parameters import Array, Number, Numbers, plain, read
@@ -143,6 +143,7 @@ def crossings(first: Phase, second: Phase) -> Array:
 
 
 def _check(phase: Phase) -> None:
+    require_instance("phase", phase, Phase, "a Phase(loss, coefficient)")
     read(loss=(phase.loss, FINITE), value=(phase.coefficient.value, FINITE), constant=(phase.constant, FINITE))
 
 

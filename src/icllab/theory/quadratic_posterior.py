@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.domains import NON_NEGATIVE, POSITIVE
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import read
@@ -99,7 +99,7 @@ def contributions(
     Derived: docs/learning-machine.md, Contributions of terms that share parameters.
     """
     beta, gamma = read(nbeta=(nbeta, POSITIVE), localization=(localization, NON_NEGATIVE))
-    h = np.asarray(hessians, np.float64)
+    h = FINITE.read("hessians", hessians)
     if h.ndim != 3 or h.shape[1] != h.shape[2]:
         raise expected("hessians", "square matrices, one for each term", list(h.shape))
     scale = float(np.abs(h).max(initial=0.0)) or 1.0

@@ -1,6 +1,7 @@
 """Training: one compiled loop for one predictor or a whole ensemble, on fresh prompts or on a fixed set."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def fit(
     store: str | Path | CheckpointStore | None = None,
     trainable: Callable[[Any], Any] | None = None,
     devices: int = 1,
+    progress: bool | None = None,
 ) -> Run:
     r"""Minimise the task's loss over the arrays of a predictor, or of every member of an ensemble.
 
@@ -77,7 +79,7 @@ def fit(
             :class:`Fresh`, which reuses them.
         positions: ``"every"`` that the predictor answers, ``"last"``, or integers.
         record: Steps at which losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or
-            a sequence. Or :class:`Record`, with losses on held-out prompts, kept parameters and a progress bar.
+            a sequence. Or :class:`Record`, with losses on held-out prompts, and kept parameters.
         store: A directory for checkpoints; the same call goes on from the newest, to the same bits. Or
             :class:`CheckpointStore`, with the time between checkpoints. None: no checkpoints.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
@@ -85,6 +87,7 @@ def fit(
             member is divided: each device draws its part of a step's prompts, and the update is that of the mean
             gradient, which is the gradient of the whole batch. Several members are dealt out. One step agrees with
             that on one device to rounding.
+        progress: Whether steps, the time left and the loss are shown; None: on a terminal and in a notebook.
 
     Returns:
         A :class:`Run`: trained members, losses with axes member, step and position, a status for each, the header.
@@ -99,6 +102,7 @@ def fit(
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)
     record = record if isinstance(record, Record) else Record(record)
+    record = record if progress is None else replace(record, progress=progress)
     store = store if isinstance(store, CheckpointStore | None) else CheckpointStore(store)
     require_integer("devices", devices)
     record.require_within(until.steps)

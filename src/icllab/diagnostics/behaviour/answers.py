@@ -1,7 +1,7 @@
 """Predictors evaluated on many prompts: by one compiled program, or on the host if JAX cannot trace them."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from icllab.core import progress
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
@@ -160,15 +161,19 @@ def _answer_block(
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
         numbers = jnp.arange(members.size)
         values = np.asarray(_compiled(question, arrays, static, numbers, task, prompts), dtype=float)[:, :count]
+        progress.advance(members.size * count)
     elif declared(members.stacked, "batched"):
         networks = [members.member(i) for i in range(members.size)]
         values = np.stack([_answer_stacked(question, network, task, prompts)[:count] for network in networks])
+        progress.advance(members.size * count)
     else:
         # To slice arrays of a device one prompt at a time takes longer than most estimators.
         host_prompts = jax.device_get(prompts)
         single_prompts = [jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), host_prompts) for i in range(count)]
         networks = [members.member(i) for i in range(members.size)]
-        rows = [[np.asarray(question(network, task, p), float) for p in single_prompts] for network in networks]
+        rows = [
+            [np.asarray(question(network, task, p), float) for p in _counted(single_prompts)] for network in networks
+        ]
         values = np.array(rows)
     return values if isinstance(predictor, Ensemble) else values[0]
 
@@ -219,6 +224,13 @@ def _replayed(
             return call.prompt, None
 
     return jax.vmap(single)(prompts, replies)
+
+
+def _counted(prompts: list[Any]) -> Iterator[Any]:
+    """Each of them, and how many are done."""
+    for prompt in prompts:
+        yield prompt
+        progress.advance()
 
 
 @eqx.filter_jit

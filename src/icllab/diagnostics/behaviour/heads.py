@@ -18,9 +18,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
+from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace, require_task
 from icllab.core.statistics import mean_and_error
 from icllab.core.vocabularies import in_vocabulary
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, require_unmasked
@@ -186,6 +186,8 @@ def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prom
 
     Source: [Reddy24].
     """
+    require_task(task)
+    require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
@@ -244,6 +246,8 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
 
     Source: [Olsson22].
     """
+    require_task(task)
+    require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
     names: list[str] = []
 

@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
-from icllab.core.protocols import AbstractTask, declared
+from icllab.core.protocols import AbstractTask, declared, require_task
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.predictor_axes import PredictorAxes
@@ -61,6 +61,7 @@ def gradient_shares(
 
     Derived: docs/lengths.md, Shares of the gradient.
     """
+    require_task(task)
     require_integer("groups", groups, least=8)
     require_integer("prompts", prompts, least=groups)
     if prompts % groups:

@@ -1,5 +1,6 @@
 r"""Loss and accuracy as functions of the number of examples before a query."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.core.progress import shown, stage
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     Question,
@@ -42,6 +44,7 @@ def per_length(
     block: int = 256,
     against: str | Predictor | None = None,
     counts: Sequence[float] | None = None,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Mean loss of each predictor after 0, 1, ..., ℓ examples, with its standard error.
 
@@ -63,6 +66,7 @@ def per_length(
         against: Reference predictor, or the name of one of ``predictors``; None: no comparison.
         counts: Weight :math:`v_i` of each length; None: 1. The sum is :math:`\sum_i v_i L^{(i)}`, and the mean is that
             over :math:`\sum_i v_i`.
+        progress: Whether prompts done and the time left are shown; None: on a terminal and in a notebook.
 
     Returns:
         Over the axes of the predictors (``predictor``, ``member``, ``step``, or none): ``loss`` and
@@ -77,6 +81,7 @@ def per_length(
 
     Derived: docs/lengths.md, From prompts to a loss per length.
     """
+    require_task(task)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
@@ -87,7 +92,8 @@ def per_length(
     weights, scored = counts_of(positions, counts), sampled_targets(task, key=key, prompts=prompts, block=block)
     total = weights.sum()
     reference = None if against is None else _reference(against, axes, task, key)
-    reference_losses = None if reference is None else losses(reference)
+
+    reference_losses: np.ndarray | None = None
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         member_losses = reference_losses if members is reference and reference_losses is not None else losses(members)
@@ -99,7 +105,11 @@ def per_length(
         statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
         return {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
 
-    statistics = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
+    with shown("losses", progress):
+        stage("", prompts * (math.prod(axes.shape) + (reference is not None)), "prompts")
+        reference_losses = None if reference is None else losses(reference)
+        arrays = axes.measure(measure)
+    statistics = axes.to_dataset(arrays, {"position": np.arange(positions)}, prompts=prompts)
     if scored is not None:
         statistics = _with_targets(statistics, scored.sum(0), weights)
     if against is None:
@@ -131,6 +141,7 @@ def accuracy(
 
     Derived: docs/item-label.md, Levels.
     """
+    require_task(task)
     if not hasattr(task, "accuracy"):
         raise expected("task", "a classification task, whose answers are right or wrong", type(task).__name__)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)

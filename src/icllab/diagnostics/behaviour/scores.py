@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_task
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, sampled_targets
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
@@ -87,6 +87,7 @@ def icl_scores(
     Source: [Olsson22], [SLT22].
     Derived: docs/lengths.md, Two scores of learning in context.
     """
+    require_task(task)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     late_position: int = length if late is None else late

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Predictor, position_losses
+from icllab.core.protocols import AbstractModel, AbstractTask, Predictor, position_losses, require_task
 from icllab.diagnostics.behaviour.answers import means_and_errors, require_unmasked, sample_prompts
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
@@ -79,6 +79,7 @@ def logit_lens(
 
     Derived: docs/context-map.md, The logit lens.
     """
+    require_task(task)
     require_key(key)
     require_integer("prompts", prompts, least=2)
     if not isinstance(model, AbstractModel):

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, Prompt
-from icllab.core.protocols import AbstractTask, Predictor, require_prompts
+from icllab.core.protocols import AbstractTask, Predictor, require_prompts, require_task
 from icllab.diagnostics.behaviour.answers import require_unmasked, sample_prompts
 from icllab.models.contexts.prefixes import after
 
@@ -71,6 +71,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         InputError: The context is empty or of another kind, queries have fewer positions than ``size``, or there are
             fewer than two for the fit.
     """
+    require_task(task)
     if not isinstance(context, Prompt):
         raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
     if context.length < 1:

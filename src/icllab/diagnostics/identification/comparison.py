@@ -9,8 +9,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray
 
-from icllab.core.errors import InputError, expected, require_integer
-from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.errors import InputError, expected, require_integer, require_key
+from icllab.core.progress import shown, stage
+from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
 from icllab.diagnostics.identification import verdicts
 from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate, fitted_parameters
@@ -43,6 +44,7 @@ def identify(
     prompts: int = 2048,
     rule: VerdictRule | None = None,
     block: int = 256,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Measure the distance of a network to each candidate algorithm, and judge which one it implements, if any.
 
@@ -76,6 +78,7 @@ def identify(
             of their 95 % intervals. The default resolution of a
             :class:`~icllab.diagnostics.identification.verdicts.VerdictRule` is that of rounding.
         block: Number of prompts held in memory at once.
+        progress: Whether answered prompts are shown; None: on a terminal and in a notebook.
 
     Returns:
         Over the axes of the networks and ``candidate``: ``prediction_discrepancy``, ``input_gradient_discrepancy``,
@@ -93,6 +96,8 @@ def identify(
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
     """
+    require_task(task)
+    require_key(key)
     rule = VerdictRule(resolution=None) if rule is None else rule
     _require(rivals, prompts, fitting, rule)
     axes = PredictorAxes.from_predictors(predictor_or_run, "predictor_or_run", task=task, key=key)
@@ -112,7 +117,7 @@ def identify(
 
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
     weights = verdicts.resamplings(prompts, resamples=rule.resamples, seed=seed)
-    fixed_responses = {name: respond(r) for name, r in candidates.items() if name not in parameters}
+    fixed_responses: dict[str, Responses] = {}
 
     def judge(members: Ensemble) -> dict[str, np.ndarray]:
         fit_data = responses(members, fit_task, to_fit, positions=fit_at, block=block)
@@ -143,7 +148,10 @@ def identify(
             "fitted_values": np.array([json.dumps(fitted_values.get(name, {})) for name in names]),
         }
 
-    arrays = axes.measure(judge)
+    with shown("identification", progress):
+        stage("", None, "prompts")
+        fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
+        arrays = axes.measure(judge)
     variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in arrays.items()}
     coords = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.algorithms.descent import Descent
 from icllab.algorithms.functional import FunctionalDescent
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
 from icllab.diagnostics.behaviour.answers import Question, answers_to, require_unmasked, sample_prompts
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.diagnostics.predictor_axes import PredictorAxes
@@ -126,6 +126,8 @@ def probe_layers(
 
     Derived: docs/identification.md, A model inside the network.
     """
+    require_task(task)
+    require_key(key)
     axes, models = PredictorAxes.from_predictors(model, "model"), _models(algorithm)
     named_models = {f"algorithm[{i}]": predictor for i, predictor in enumerate(models)}
     models = list(validate_predictor(named_models, task, key=key, level=4).values())

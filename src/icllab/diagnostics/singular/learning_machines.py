@@ -21,8 +21,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_known
-from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_prompts
+from icllab.core.errors import expected, kind_of, require_integer, require_key, require_known
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_prompts, require_task
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
@@ -81,9 +81,12 @@ class LearningMachine(eqx.Module):
         Raises:
             InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
         """
+        require_task(task)
+        require_key(key)
         require_integer("windows", windows, least=2)
-        if declared(model, "positions") != "every" or not declared(model, "traceable"):
-            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
+        is_predictor = callable(model) and not isinstance(model, type)
+        if not is_predictor or declared(model, "positions") != "every" or not declared(model, "traceable"):
+            raise expected("model", "a predictor of every position that can be traced", kind_of(model))
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
         require_prediction(model, task, prompt)

@@ -1,6 +1,6 @@
-"""The task's loss as a function of the trained parameters of a run, at any step that the run kept."""
+"""The task's loss as a function of the parameters of a network, or of a run at any step that it kept."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected
-from icllab.core.protocols import require_randomness
+from icllab.core.errors import expected, kind_of, require_integer, require_key
+from icllab.core.protocols import Predictor, declared, require_randomness, require_task
+from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
 from icllab.training.streams import (
     Positions,
@@ -18,6 +19,7 @@ from icllab.training.streams import (
     require_prediction,
     require_scored,
     scored_at,
+    set_size,
 )
 from icllab.training.sweeps import replaced
 
@@ -77,20 +79,63 @@ def run_loss(
     task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     prediction = require_prediction(predictor, task, prompt)
     indices = chosen_positions(positions, prompt.positions, prediction)
-    targets = None
-    if data is not None:
-        require_scored("data", task, data, indices, prompt.positions)
-        scored = scored_at(data, indices)
-        targets = None if scored is None else float(np.asarray(scored).sum(axis=1).mean())
+    targets = None if data is None else _mean_targets(task, data, indices)
     return RunLoss(static, task, indices, prompt.positions, per_position, targets), params
+
+
+def _mean_targets(task: Any, prompts: Any, indices: tuple[int, ...]) -> float | None:
+    """Mean number of targets of a prompt with a mask; None without one."""
+    require_scored("data", task, prompts, indices, prompts.positions)
+    scored = scored_at(prompts, indices)
+    return None if scored is None else float(np.asarray(scored).sum(axis=1).mean())
+
+
+def network_loss(
+    network: Any,
+    task: Any,
+    *,
+    key: Any,
+    data: Any = None,
+    positions: Positions | None = None,
+    per_position: bool = False,
+) -> tuple[RunLoss, Any, Any]:
+    """The loss of one network on a fixed sample of a task, its floating-point arrays, and the prompts of the sample.
+
+    The arguments of a sampler or a spectrum: the loss is the mean over prompts, and the point is the network as it is.
+
+    Raises:
+        InputError: The network is not one predictor with floating-point arrays that JAX can differentiate.
+    """
+    require_task(task)
+    require_key(key)
+    model: Any = network.predictor if isinstance(network, Run) else network
+    if not callable(model) or isinstance(model, type):
+        hint = "ensemble.member(i) is one of several" if isinstance(model, Ensemble) else ""
+        raise expected("loss", "one network before its task, or a function of parameters", kind_of(model), hint)
+    for name in ("traceable", "differentiable"):
+        if not declared(cast(Predictor, model), name):
+            raise expected("loss", f"a network that is {name}", kind_of(model))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    if not jax.tree.leaves(params):
+        raise expected("loss", "a network with floating-point arrays before its task", kind_of(model))
+    prompts = prompts_for(task, data, key=key)
+    prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+    indices = chosen_positions(positions or "every", prompt.positions, require_prediction(model, task, prompt))
+    targets = _mean_targets(task, prompts, indices)
+    return RunLoss(static, task, indices, prompt.positions, per_position, targets), params, prompts
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     """The given prompts, or a number of prompts sampled from the task."""
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
+    require_task(task)
     data = PROMPTS if data is None else data
-    return _sample(task, data, key) if isinstance(data, int) else data
+    if not isinstance(data, int):
+        set_size("data", data)
+        return data
+    require_integer("data", data, least=2)
+    return _sample(task, data, key)
 
 
 @eqx.filter_jit
