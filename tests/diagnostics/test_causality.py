@@ -487,7 +487,10 @@ def test_the_shape_of_an_answer_is_that_declared():
 
     cases = [
         (Last(mean_so_far), r"expected \(1,\), got \(6,\); it declares positions = 'last', and 'every' is for every"),
-        (lambda p: mean_so_far(p)[-1:], r"expected \(6,\), got \(1,\); it declares positions = 'every', and 'last' is"),
+        (
+            lambda p: mean_so_far(p)[-1:],
+            r"expected \(6,\), got \(1,\); it declares positions = 'every', and 'last', an attribute,",
+        ),
         (lambda p: mean_so_far(p)[:, None], r"expected \(6,\), got \(6, 1\); squeeze the axis of length 1"),
         (lambda p: mean_so_far(p)[None], r"expected \(6,\), got \(1, 6\); squeeze the axis of length 1"),
         (lambda p: np.asarray(p.y)[:, None], r"expected \(6,\), got \(6, 1\); squeeze the axis of length 1"),

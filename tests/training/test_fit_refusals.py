@@ -39,6 +39,15 @@ class Matrix(Slope):
         return jnp.zeros((prompt.positions, 3)) * self.w[None]
 
 
+class Short(Slope):
+    def __call__(self, prompt):
+        return super().__call__(prompt)[-1:]
+
+
+class Long(Slope):
+    positions = "last"
+
+
 ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
 
 
@@ -55,6 +64,14 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         (
             {"predictor": Wide(jnp.zeros(3))},
             "predictor: expected a prediction with 5 positions, as it declares 'every', got",
+        ),
+        (
+            {"predictor": Short(jnp.zeros(3))},
+            "predictor: expected a prediction with 5 positions, as it declares 'every', got [1]; it is called on one",
+        ),
+        (
+            {"predictor": Long(jnp.zeros(3))},
+            "predictor: expected a prediction with 1 position, as it declares 'last', got [5]; it is called on one",
         ),
         (
             {"predictor": Matrix(jnp.zeros(3))},

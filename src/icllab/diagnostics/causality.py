@@ -294,5 +294,7 @@ def _require_shape(
     positions = declared(predictor, "positions")
     wish = (prompt.positions if positions == "every" else 1, *answer.shape[1:])
     if answer.shape != wish:
-        alternative = "'every' is for every position" if positions == "last" else "'last' is for the last alone"
+        alternative = (
+            "'every' is for every position" if positions == "last" else "'last', an attribute, is for the last alone"
+        )
         raise expected(name, str(wish), answer.shape, f"it declares positions = {positions!r}, and {alternative}")

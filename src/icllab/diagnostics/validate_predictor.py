@@ -76,7 +76,7 @@ def validate_predictor(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray
         return usable
     if isinstance(predictors, Run | Ensemble | Trajectory):
         member: Any = _member(predictors)
-        if declared(member, "batched"):
+        if getattr(member, "batched", False):
             raise expected("predictors", "members that answer one prompt at a time", _name(member))
         if callable(member):
             _validate(_name(member), member, task, key, level)
