@@ -300,3 +300,22 @@ def test_data_of_numpy_are_data():
     with jax.numpy_dtype_promotion("standard"):
         for name in ("chains", "hessian"):
             assert told_or_done(lambda name=name: ROUTES[name](loss, jnp.asarray(x.mean(0)), x)) is None
+
+
+def test_a_network_with_methods_of_a_task_is_a_point():
+    """A generative model samples and has a loss, and is called: its parameters are a point like any other."""
+
+    class Generative(eqx.Module):
+        w: jax.Array
+
+        def __call__(self, x):
+            return self.w * x
+
+        def sample(self, *, key):
+            return jax.random.normal(key)
+
+        def loss(self, x):
+            return jnp.sum(x)
+
+    spectrum = diagnostics.hessian_spectrum(squares, Generative(jnp.ones(2)), key=KEY)
+    np.testing.assert_allclose(spectrum["eigenvalue"], 1.0)

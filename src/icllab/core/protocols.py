@@ -89,14 +89,18 @@ def require_prompts(task: Any, prompts: Any) -> None:
         task.require_prompts(prompts)
 
 
-def is_task(value: Any) -> bool:
-    """Whether ``value`` is an object with methods ``sample`` and ``loss``."""
+def _samples_and_judges(value: Any) -> bool:
     return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("sample", "loss"))
+
+
+def is_task(value: Any) -> bool:
+    """Whether ``value`` has methods ``sample`` and ``loss``, and is no network, which is called itself."""
+    return _samples_and_judges(value) and not callable(value)
 
 
 def require_task(task: Any) -> None:
     """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""
-    if not is_task(task):
+    if not _samples_and_judges(task):
         raise expected("task", "a task, with methods sample and loss", kind_of(task))
 
 
