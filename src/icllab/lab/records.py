@@ -362,13 +362,13 @@ class Card:
     """
 
     claim: str
-    title: str
     sentence: str
     conditions: str
     sources: tuple[Reference, ...]
     sizes: tuple[str, ...]
     controls: Mapping[str, str]
     record: Mapping[str, Mapping[str, Any]]
+    title: str = ""
 
     @property
     def subject(self) -> str:
@@ -406,7 +406,6 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     return Card(
         claim,
-        statement["title"],
         statement["sentence"],
         statement["conditions"],
         tuple(entries[key] for key in statement["sources"]),
@@ -417,4 +416,5 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
             for size in SIZES
             if "verdict" in content.get(size, {})
         },
+        statement.get("title", ""),
     )
