@@ -15,7 +15,6 @@ FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", 
 
 def card(record=None, **other):
     said = {
-        "title": "Falling",
         "sentence": "Things fall.",
         "conditions": "",
         "sources": (),

@@ -122,6 +122,7 @@ def overview() -> Report:
     def plain(console: "Console") -> None:
         for f in formulas:
             _headed(console, f.usage, f.summary)
+        console.print("`icl theory NAME --help` says what the parameters of a formula are.", style="dim")
 
     return Report(data, plain)
 

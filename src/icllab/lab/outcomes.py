@@ -35,7 +35,7 @@ def counts(findings: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Numbers of findings that hold, and of conditions for a judgement that are met, of rows with outcome and about."""
     table = {"findings": {"hold": 0, "of": 0}, "conditions": {"met": 0, "of": 0}}
     for row in findings:
-        kind, good = ("conditions", "met") if row.get("about") == "data" else ("findings", "hold")
+        kind, good = ("conditions", "met") if row.get("about", "claim") != "claim" else ("findings", "hold")
         table[kind]["of"] += 1
         table[kind][good] += Outcome(row["outcome"]) is Outcome.HOLDS
     return table

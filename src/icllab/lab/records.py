@@ -364,13 +364,13 @@ class Card:
     """
 
     claim: str
-    title: str
     sentence: str
     conditions: str
     sources: tuple[Reference, ...]
     sizes: tuple[str, ...]
     controls: Mapping[str, str]
     record: Mapping[str, Mapping[str, Any]]
+    title: str = ""
 
     @property
     def subject(self) -> str:
@@ -408,7 +408,6 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     return Card(
         claim,
-        statement["title"],
         statement["sentence"],
         statement["conditions"],
         tuple(entries[key] for key in statement["sources"]),
@@ -419,4 +418,5 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
             for size in SIZES
             if "verdict" in content.get(size, {})
         },
+        statement.get("title", ""),
     )

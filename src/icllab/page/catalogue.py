@@ -61,4 +61,4 @@ def _entry(claim: str, path: Path, folder: Path | None) -> Entry:
         description = ast.get_docstring(ast.parse(subject.read_text("utf-8"))) if subject.is_file() else ""
         return Entry(card, " ".join((description or "").split()), registry.version(path))
     except Exception as error:  # whatever the user's file raises when it is imported
-        return Entry(Card(claim, "", "", "", (), (), {}, {}), fault=f"{path.name}: {error}")
+        return Entry(Card(claim, "", "", (), (), {}, {}), fault=f"{path.name}: {error}")
