@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def page(
-    out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, proxy: str, browser: bool
+    out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool, proxy: str = ""
 ) -> Report:
     """Serve until Ctrl-C; the address is said on stderr as soon as it answers."""
     if port is not None and not 0 <= port < 2**16:
