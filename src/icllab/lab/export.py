@@ -93,7 +93,11 @@ def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _csv(dataset: "xr.Dataset") -> bytes:
     """The table without attributes, its texts in quotes; ``pandas.read_csv(file)`` reads it."""
-    content = table(dataset).to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    frame = table(dataset)
+    for name, column in frame.items():
+        if getattr(column.dtype, "kind", "") == "c":
+            raise expected(f"variable {name!r}", "real numbers for CSV", "complex ones", "a .nc file holds them")
+    content = frame.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return content.encode()
 
 
