@@ -194,7 +194,7 @@ def test_a_loss_that_has_not_one_number_for_each_position_is_told(kind):
     arguments = MISTAKES[kind]()
     for name in ("per_length", "icl_scores", "gradient_shares", "learning_coefficient", "hessian_spectrum"):
         said = told_or_done(lambda name=name: DIAGNOSTICS[name](*arguments))
-        assert "task.loss: expected one number for each of 5 positions" in str(said), name
+        assert "task.loss: expected one number for each of " in str(said), name
 
 
 def test_the_coefficient_and_the_spectrum_of_a_network_are_those_of_its_task_s_loss():
