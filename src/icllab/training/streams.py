@@ -171,7 +171,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     if declared(predictor, "batched"):
         hint = "batched = False: prompts are vectorised here"
         raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
-    total, positions = prompt.positions, getattr(predictor, "positions", None)
+    total, positions = prompt.positions, getattr(predictor, "positions", "any")
     counts = {"every": (total,), "last": (1,)}.get(positions, (1, total))
     expectation = f"a prediction with {total} positions, or 1 for the last"
     if len(counts) == 1:
