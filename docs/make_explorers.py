@@ -23,10 +23,11 @@ from icllab.page.explorers.declaration import Explorer
 
 HERE = Path(__file__).parent
 STATIC = Path(icllab.page.__file__).parent / "static"
-MODULES = ("scales", "viridis", "numbers", "controls", "server", "plot", "map", "grid", "explore")
+MODULES = ("scales", "viridis", "numbers", "formulas", "controls", "server", "plot", "map", "grid", "explore")
 INSTEAD = {"server": "const explorers = null;\nexport { explorers };"}
 """Replacements of modules; only the page has a server."""
-COPIED = ("explore.css", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css", "vendor/uPlot.LICENSE")
+COPIED = ("explore.css", *(f"vendor/{name}" for name in ("uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE")))
+COPIED += tuple(f"vendor/katex.{name}" for name in ("min.js", "min.css", "LICENSE"))
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "linear_attention": {
         "x": ("tau", "kappa"),
@@ -200,6 +201,7 @@ def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS) 
     folder.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         shutil.copyfile(STATIC / name, folder / Path(name).name)
+    shutil.copytree(STATIC / "vendor" / "fonts", folder / "fonts", dirs_exist_ok=True)
     (folder / "explorers.js").write_text(bundle(), "utf-8")
     shutil.copyfile(HERE / "explorers.css", folder / "explorers.css")
     for id, grid in grids.items():

@@ -38,7 +38,7 @@ CONTRACT = {
         "LabelMap",
         "NGram",
         "bayes_optimal",
-        "from_sklearn",
+        "FromSklearn",
     ],
     ".models": [
         "edited",
@@ -49,6 +49,7 @@ CONTRACT = {
         "copy_clamped",
         "ablated",
         "DeepSets",
+        "FromTorch",
         "ItemLabelNetwork",
         "LinearAttention",
         "MinimalHead",

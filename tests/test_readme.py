@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from faults.processes import ICL, inside, strictly
 
 from icllab.cli import commands
+from icllab.core.spelling import with_error
 from icllab.lab import registry
 
 ROOT = Path(__file__).parents[1]
@@ -39,3 +41,26 @@ def test_every_file_that_it_names_is_there():
     links = re.findall(r"\]\(([^)#]+)", README) + re.findall(r'src="([^"]+)"', README)
     assert len(links) >= 12
     assert [link for link in links if not ROOT.joinpath(link).is_file()] == []
+
+
+def test_the_numbers_that_it_prints_are_those_of_its_commands(capfd):
+    command, printed = re.search(r"^\$ \.venv/bin/icl (.*)\n((?:.+\n)+)```", README, re.MULTILINE).groups()
+    assert inside(capfd, [*ICL, *command.split()]) == (0, printed, "")
+    measured, command = re.search(r"errs by (\S+ ± \S+) there[^`]*`\.venv/bin/icl (.*)`", README).groups()
+    (claim,) = strictly(inside(capfd, [*ICL, *command.split(), "--json"])[1])["claims"]
+    (row,) = [row for row in claim["findings"] if re.fullmatch("ICL error, d to infinity = .*, tau=2", row["what"])]
+    assert with_error(row["measured"], row["standard_error"]) == measured
+    assert f"{row['predicted']:.6g}" == printed.split()[-1]
+
+
+def test_the_number_of_claims_is_that_of_the_registry():
+    assert {int(number) for number in re.findall(r"(\d+) claims", README)} == {len(registry.claims())}
+    assert "some fifty" not in README
+
+
+def test_its_first_screen_says_why_and_where_it_stands_beside_other_libraries():
+    screen = " ".join(README.partition("\n## ")[0].split())
+    assert len(README.partition("\n## ")[0].splitlines()) <= 36
+    for text in ("notebook", "JAX", "PyTorch", "FromTorch", "negative controls"):
+        assert text in screen
+    assert "every question" not in README

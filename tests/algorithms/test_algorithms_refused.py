@@ -8,6 +8,7 @@ from refusals import assert_refused, unchecked
 
 from icllab.algorithms import (
     DiscreteMMSE,
+    FromSklearn,
     FunctionalDescent,
     GaussianPosterior,
     GaussianProcess,
@@ -19,8 +20,8 @@ from icllab.algorithms import (
     RepairedProcess,
     Ridge,
     SoftmaxLimit,
-    from_sklearn,
 )
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
 
 INTEGER = "expected an integer of at least 1, got "
 STEPS = {"layers": 2, "dim": 3, "normalised": True, "half": True}
@@ -118,8 +119,8 @@ class Mean:
             {"laws": [[0.5, 0.5]]},
             "distributions: expected a sequence of tables, arrays [context, state]",
         ),
-        (from_sklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
-        (from_sklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
+        (FromSklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
+        (FromSklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
     ],
 )
 def test_what_makes_no_algorithm_is_refused(make, change, said):
@@ -133,3 +134,35 @@ def test_numbers_that_are_arrays_or_traced_are_still_taken():
     ridges = jax.vmap(lambda ridge: Ridge(ridge).ridge)(-jnp.ones(3))  # traced: its sign cannot be asked
     assert ridges.shape == (3,)
     assert process(temperature=np.float32(2.0), noise_variance=1).noise_variance.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: RegressionPrompt([[1.0, 2.0]], [1.0]), "x: expected an array of numbers, got 'list'"),
+        (lambda: RegressionPrompt(jnp.ones((5, 2)), [1.0] * 5), "y: expected an array of numbers, got 'list'"),
+        (
+            lambda: RegressionPrompt(jnp.ones((5, 2)), jnp.ones(4)),
+            "y: expected one target for each input, of shape (5,), got (4,)",
+        ),
+        (lambda: Ridge(1.0)((jnp.ones((5, 2)), jnp.ones(5))), "prompt: expected a prompt of regression, with x and y"),
+        (lambda: Ridge(1.0)(TokenPrompt(jnp.arange(3))), "prompt: expected a prompt of regression, with x and y"),
+        (lambda: DiscreteMMSE(jnp.ones((3, 4)), 0.1)(pairs()), "prompt: expected inputs of 4 numbers, got 2"),
+        (lambda: GaussianPosterior(jnp.ones(3), 0.1)(pairs()), "prompt: expected inputs of 3 numbers, got 2"),
+        (lambda: GaussianPosterior(jnp.eye(3), 0.1)(pairs()), "prompt: expected inputs of 3 numbers, got 2"),
+        (lambda: GaussianPosterior(jnp.full((2, 2), jnp.nan), 0.1), "covariance: expected a finite number, got"),
+        (lambda: NGram.from_laws([np.full((1, 3), 0.5)]), "distributions[0]: expected rows of probabilities"),
+        (lambda: NGram.from_laws([np.array([[1.5, -0.5]])]), "distributions[0]: expected rows of probabilities"),
+        (lambda: NGram.from_laws([np.array([[np.nan, 1.0]])]), "distributions[0]: expected rows of probabilities"),
+        (
+            lambda: NGram.from_laws([np.full((1, 2), 0.5), np.array([[0.5, 0.5], [1.0, 1.0]])]),
+            "distributions[1]: expected rows of probabilities",
+        ),
+    ],
+)
+def test_prompts_and_distributions_that_do_not_fit_are_told(call, said):
+    assert_refused(call, said)
+
+
+def pairs():
+    return RegressionPrompt(jnp.ones((5, 2)), jnp.ones(5))

@@ -1,11 +1,15 @@
 """``icl doctor`` leaves nothing behind, and names each problem."""
 
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from faults.processes import strictly
 
 from icllab.cli import environment as doctor
+from icllab.core import errors
 
 
 def test_the_doctor_finds_nothing_here(tmp_path, icl):
@@ -44,3 +48,39 @@ def test_a_python_that_was_not_tested_is_noted(low, high, state, monkeypatch):
     row = next(doctor._python())
     assert row.state == state
     assert (f"{major}.{minor + high}" in row.detail.partition("; ")[2]) == (state != "ok")
+
+
+def test_a_missing_extra_comes_with_a_command_that_works_here(icl, monkeypatch, tmp_path):
+    """Of this environment, from this clone: the package is on no index."""
+    version = doctor.metadata.version
+
+    def lacking(name):
+        if name == "starlette":
+            raise doctor.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", lacking)
+    rows = {row.what: row for row in doctor._packages()}
+    command = rows["extra [page]"].detail.partition("; ")[2]
+    python, *words = shlex.split(command)
+    assert python == sys.executable
+    assert words[:4] == ["-m", "pip", "install", "-e"]
+    clone, _, extra = words[4].partition("[")
+    assert (Path(clone, "pyproject.toml").is_file(), extra) == (True, "page]")
+    assert "; " not in rows["extra [tables]"].detail
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))  # as in a wheel
+    assert errors.install_command("page").endswith("-m pip install -e '.[page]' in a clone of icl-lab")
+
+
+def test_no_command_installs_the_package_from_an_index():
+    """But in a clone, with ``-e``; what others publish may be installed by name."""
+    root = Path(doctor.__file__).parents[3]
+    paths = [root / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")]
+    paths += [
+        path
+        for folder in ("src", "docs")
+        for kind in ("*.py", "*.md", "*.js", "*.html")
+        for path in (root / folder).rglob(kind)
+    ]
+    wrong = re.compile(r"pip install[^`\n]*icl-lab|pip install ['\"]?\.")
+    assert not [path for path in paths if "_build" not in path.parts and wrong.search(path.read_text("utf-8"))]

@@ -1,6 +1,7 @@
 """``icl theory``: what can be asked, on which grids, and what has no answer."""
 
 import math
+import re
 
 import pytest
 from faults.processes import strictly
@@ -174,3 +175,66 @@ def test_axes_of_a_run_take_ranges_as_formulas_do():
     assert given["step"] == ["0", "2000", "4000", "6000", "8000", "9000"]
     assert [float(tau) for tau in given["tau"]] == pytest.approx([0.01, 0.1, 1.0])
     assert given["name"] == ["a:b", "c"]
+
+
+# What a formula's parameters are.
+
+
+@pytest.mark.parametrize("name", formulas.listing())
+def test_every_parameter_of_every_formula_has_a_definition(name):
+    formula = formulas.listing()[name]
+    for parameter, text in formulas.definitions(formula).items():
+        assert text.endswith("."), parameter
+        assert not re.search(r"[\\{}]|``|:math:|:func:", text), text
+        domain = (
+            r"[<>]|negative|integers? of at least|integer from|finite|Eigenvalues|likewise|1 or 2|Covariance|Whether"
+        )
+        assert re.search(domain, text) or parameter in ("tied", "test"), (parameter, text)
+        scale = {"tau": "n/d^2", "alpha": "l/d", "kappa": "k/d"}.get(parameter)
+        if scale and "induction" not in name:
+            assert f"{parameter} = {scale}" in text
+        if parameter == "rho":
+            assert "Variance of the label noise, rho >= 0" in text
+
+
+def test_help_of_a_formula_defines_its_parameters(icl):
+    status, out, _ = icl("theory", "linear_attention.icl_error", "--help")
+    assert status == 0
+    text = " ".join(out.split())
+    assert "usage: icl theory linear_attention.icl_error tau= alpha= kappa= rho= [ridge=0.0] [test_alpha=]" in text
+    assert "tau Pretraining contexts over squared dimension, tau = n/d^2 > 0; inf allowed." in text
+    assert "ridge Ridge of pretraining, lambda >= 0;" in text
+    assert "Default: 0.0." in text
+    answer = strictly(icl("theory", "task_alignment.gamma_noise", "tau=1", "--help", "--json")[1])
+    defined = {row["name"]: row["definition"] for row in answer["parameters"]}
+    assert defined["kappa"].startswith(
+        "Pretraining tasks over dimension, kappa = k/d > 0"
+    )  # of another module's formula
+    assert defined["train"].startswith("Covariance C of the pretraining tasks")
+    assert "did you mean 'linear_attention.icl_error'" in icl("theory", "linear_attention.icl_eror", "--help")[2]
+    assert "Usage: icl theory" in icl("theory", "--help")[1]
+
+
+def test_parameters_can_be_typed_as_options(icl):
+    name = "linear_attention.icl_error"
+    wanted = icl("theory", name, "tau=0.5", "alpha=10", "kappa=1", "rho=0.1", "test_alpha=3")
+    assert wanted[0] == 0
+    assert icl("theory", name, "--tau", "0.5", "--alpha=10", "kappa=1", "--rho", "0.1", "--test-alpha", "3") == wanted
+    negative = ("--beta", "-1", "--alpha=-2", "xi=-3", "--pairs", "4", "--labels", "8")
+    values = strictly(icl("theory", "induction_landscape.loss", *negative, "--json")[1])["parameters"]
+    assert values == {"beta": -1.0, "alpha": -2.0, "xi": -3.0, "pairs": 4.0, "labels": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--tua", "0.5"], "unknown parameter or option of linear_attention.icl_error: '--tua'; did you mean '--tau'?"),
+        (["--jsn"], "'--jsn'; did you mean '--json'?"),
+        (["--tau"], "tau: expected a number, a list 1,2,4, a range"),
+        (["tau", "0.5"], "expected key=value, got 'tau'; usage: icl theory linear_attention.icl_error tau="),
+        (["tau=1"], "`icl theory linear_attention.icl_error --help` says what they are"),
+    ],
+)
+def test_a_misspelt_parameter_is_told_the_right_spelling(words, complaint, icl):
+    status, _, err = icl("theory", "linear_attention.icl_error", *words)
+    assert (status, complaint in err) == (2, True), err

@@ -1,5 +1,7 @@
 """``icl list``: one line a claim, what was found, and which claims are meant."""
 
+import re
+
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE, strictly
 
@@ -15,9 +17,9 @@ def test_list_has_one_line_a_claim_with_what_was_found_here(ran, icl):
 
     name, record, rest = line()
     assert (name, record) == (CLAIM, "none")
-    assert rest.startswith("small: holds  What is measured is one half")
+    assert rest == "What is measured is one half and a l…; small: holds"
     (ran / STORE / "cells" / "dim=2.nc").unlink()
-    assert line()[2].startswith("small: 4 of 5 cells  What is measured is one half")
+    assert line()[2].endswith("; small: 4 of 5 cells")
     rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
     assert set(rows) == set(registry.claims(CLAIMS))
     (found,) = rows[CLAIM]["results"]
@@ -34,9 +36,21 @@ def test_list_says_which_verdicts_are_stale(ran, icl, monkeypatch):
 def test_list_has_the_verdicts_of_records(icl):
     lines = icl("list", "ridge_tames")[1].splitlines()[1:]
     record = records.read("asymptotics/ridge_tames_the_peak")
-    assert [line.replace(", stale", "").split()[:3] for line in lines] == [
-        ["asymptotics/ridge_tames_the_peak", record["small"]["verdict"], "(small)"]
+    assert [line.replace(", stale", "").split()[:2] for line in lines] == [
+        ["asymptotics/ridge_tames_the_peak", record["small"]["verdict"]]
     ]
+
+
+def test_every_claim_has_a_plain_line_of_its_own_within_80_columns(icl, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = icl("list", "--out", "nowhere")[1].splitlines()[1:]
+    assert len(lines) == len(registry.claims()) == 63
+    assert max(map(len, lines)) <= 80
+    titles = [re.split("holds|fails|undecided", line.replace(", stale", ""), maxsplit=1)[1].strip() for line in lines]
+    assert len({*titles}) == len(titles)
+    for title in titles:
+        assert len(title.split()) >= 3
+        assert not re.search(r"[…`_$\\]|kappa|tau|alpha|LLC|IDG", title)
 
 
 def test_list_filters_by_subject_paper_and_word(icl):
@@ -55,7 +69,7 @@ def test_list_filters_by_subject_paper_and_word(icl):
 
 def test_long_list_has_all_that_one_asks_before_a_run(ran, icl):
     out = icl("list", "steady", "--long", "--claims", CLAIMS, "--out", ran)[1]
-    for said in (CLAIM, "small: 5 of 5 cells, holds in", "negative controls  wrong", "Lu24"):
+    for said in (CLAIM, "small: 5 of 5 cells, holds; 5 of 5 findings hold in", "negative controls  wrong", "Lu24"):
         assert said in out
 
 

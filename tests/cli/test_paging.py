@@ -101,7 +101,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "icllab.page.server", raising=False)
     monkeypatch.delattr(icllab.page, "server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(EnvironmentFault, match=r"pip install 'icl-lab\[page\]'"):
+    with pytest.raises(EnvironmentFault, match=r"pip install -e \S*\[page\]"):
         paging.page(tmp_path, claims=None, port=0, host="127.0.0.1", token=False, browser=False)
 
 

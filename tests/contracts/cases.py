@@ -32,6 +32,7 @@ from icllab.models import (
     reduced,
 )
 from icllab.tasks import (
+    Curriculum,
     FixedPrompts,
     FunctionRegression,
     GaussianInputs,
@@ -100,6 +101,7 @@ TASKS = {
     "vonoswald": lambda: LinearRegression.convention("vonoswald", dim=4, length=6),
     "table": _table,
     "fixed_prompts": lambda: FixedPrompts.from_task(_pool_task(), 1000, key=KEY),
+    "curriculum": lambda: Curriculum(LinearRegression.convention("garg", dim=4, length=6), dim=2, positions=3),
     "function_regression": lambda: FunctionRegression(
         4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
     ),
@@ -211,7 +213,7 @@ _KERNEL = {"kernel": "exponential", "temperature": 0.5}
 def _neighbours(positions="every"):
     from sklearn.neighbors import KNeighborsRegressor
 
-    return algorithms.from_sklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
+    return algorithms.FromSklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
 
 
 PREDICTORS = {

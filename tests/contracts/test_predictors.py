@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from contracts.cases import PREDICTORS, cast, part, sampled, sampled_batch, task_of
 
+from icllab.core.errors import InputError
+from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import declared
 
 # One case after the other: what is compiled for a case is used by all of its tests.
@@ -111,3 +113,23 @@ def test_what_it_declares_of_tracing_is_true(name, prompt):
     else:
         with pytest.raises(jax.errors.TracerArrayConversionError):
             jax.eval_shape(predictor, prompt)
+
+
+@pytest.mark.slow
+def test_padding_changes_no_answer_at_a_real_position(name, prompt):
+    """The answers to a masked prompt are those to the prompt without what is masked."""
+    predictor = PREDICTORS[name]()
+    if declared(predictor, "positions") == "last" or not hasattr(prompt, "mask"):
+        pytest.skip("an answer at the last position is to a prompt without padding")
+    real = 4
+    alone = prompt.alone(real - 1, size=real)
+    mask = jnp.arange(prompt.positions + isinstance(prompt, TokenPrompt)) < real + isinstance(prompt, TokenPrompt)
+    padded = eqx.tree_at(lambda p: p.mask, prompt, mask, is_leaf=lambda leaf: leaf is None)
+    padded = type(padded)(*jax.tree.leaves(padded))  # what is masked reads as 0
+    try:
+        wanted = answered(predictor, alone)
+    except InputError:
+        pytest.skip("prompts of one length alone")
+    answers = answered(predictor, padded)
+    np.testing.assert_allclose(answers[:real], wanted, rtol=2e-3, atol=2e-4)
+    assert np.isfinite(answers[:real]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt, require_padding
 
 
 def test_regression_prompt():
@@ -80,3 +80,83 @@ def test_a_position_or_size_that_is_not_there_is_refused(position):
         prompt.alone(position)
     with pytest.raises(InputError, match="size: expected an integer from 1 to 3, the positions up to 2, got 4"):
         prompt.alone(2, size=4)
+
+
+SEQUENCES = ([3, 1, 4, 1, 5], [2, 6], [5, 3, 5])
+
+
+def test_ragged_sequences_are_padded_on_the_right():
+    prompts = TokenPrompt.from_ragged(SEQUENCES)
+    np.testing.assert_array_equal(prompts.tokens, [[3, 1, 4, 1, 5], [2, 6, 0, 0, 0], [5, 3, 5, 0, 0]])
+    np.testing.assert_array_equal(prompts.mask.sum(axis=1), [5, 2, 3])
+    np.testing.assert_array_equal(prompts.scored, [[True] * 4, [True, False, False, False], [True, True, False, False]])
+    assert TokenPrompt(jnp.zeros(4, jnp.int32)).scored is None
+
+
+def test_ragged_examples_are_padded_on_the_right():
+    prompts = RegressionPrompt.from_ragged([(np.ones((n, 2)), np.arange(1.0, n + 1)) for n in (3, 1)])
+    np.testing.assert_array_equal(prompts.y, [[1, 2, 3], [1, 0, 0]])
+    np.testing.assert_array_equal(prompts.x[1], [[1, 1], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(prompts.scored, [[True, True, True], [True, False, False]])
+
+
+def test_what_is_masked_reads_as_zero():
+    mask = jnp.asarray([True, True, False])
+    prompt = RegressionPrompt(
+        x=jnp.full((3, 2), jnp.nan).at[:2].set(1.0), y=jnp.asarray([1.0, 2.0, jnp.inf]), mask=mask
+    )
+    np.testing.assert_array_equal(prompt.x, [[1, 1], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(prompt.y, [1, 2, 0])
+    np.testing.assert_array_equal(TokenPrompt(jnp.asarray([4, 2, -100]), mask).tokens, [4, 2, 0])
+
+
+@pytest.mark.parametrize("mask", [[False, True, True], [True, False, True], [False, False, False]])
+def test_padding_on_the_left_and_holes_are_refused(mask):
+    with pytest.raises(InputError, match="mask: expected True for what is real, then False for padding on the right"):
+        TokenPrompt(jnp.zeros(3, jnp.int32), jnp.asarray(mask))
+
+
+@pytest.mark.parametrize("mask", [np.ones(2, bool), np.ones(3, int), [True] * 3])
+def test_another_shape_or_type_of_mask_is_refused(mask):
+    with pytest.raises(InputError, match=r"mask: expected True or False for each entry, shape \(3,\), got"):
+        require_padding(mask, (3,))
+
+
+@pytest.mark.parametrize("sequences", [[], [[1]], [[1, 2], [0.5, 1.0]], [[[1, 2]]]])
+def test_what_is_no_ragged_set_of_sequences_is_refused(sequences):
+    with pytest.raises(InputError, match="sequences: expected sequences of at least 2 ids each"):
+        TokenPrompt.from_ragged(sequences)
+
+
+@pytest.mark.parametrize("x", [np.ones(3), np.ones((2, 2)), np.ones((0, 2))])
+def test_what_is_no_ragged_set_of_examples_is_refused(x):
+    with pytest.raises(InputError, match="examples: expected pairs of x"):
+        RegressionPrompt.from_ragged([(x, np.ones(len(x) and 3))])
+
+
+def test_masks_are_exchanged_and_cut_with_what_they_mask():
+    long, short, middle = (
+        jax.tree.map(lambda leaf, i=i: leaf[i], TokenPrompt.from_ragged(SEQUENCES)) for i in range(3)
+    )
+    mixed = middle.replaced_after(1, long)
+    np.testing.assert_array_equal(mixed.tokens, [5, 3, 4, 1, 5])
+    assert np.all(mixed.mask)  # how long the prompt is comes later, and is exchanged too
+    np.testing.assert_array_equal(middle.replaced_after(3, long).mask, middle.mask)  # no hole
+    np.testing.assert_array_equal(long.replaced_after(0, short).mask, short.mask)
+    np.testing.assert_array_equal(long.replaced_after(1, TokenPrompt(jnp.ones(5, jnp.int32))).mask, [True] * 5)
+    alone = middle.alone(1, size=2)
+    np.testing.assert_array_equal(alone.tokens, [5, 3, 5])
+    np.testing.assert_array_equal(alone.scored, [True, True])
+    assert long.alone(2, size=2).positions == 2
+
+
+def test_a_mask_of_regression_is_exchanged_and_cut():
+    a, b = (
+        jax.tree.map(
+            lambda leaf, i=i: leaf[i], RegressionPrompt.from_ragged([(np.ones((n, 1)), np.ones(n)) for n in (4, 2)])
+        )
+        for i in range(2)
+    )
+    np.testing.assert_array_equal(b.replaced_after(1, a).y, [1, 1, 1, 1])
+    np.testing.assert_array_equal(a.replaced_after(0, b).mask, [True, True, False, False])
+    np.testing.assert_array_equal(b.alone(2, size=2).mask, [True, False])

@@ -3,9 +3,11 @@
 import re
 
 import pytest
+import xarray as xr
 
 from icllab.core.axes import AXES, QUANTITIES, Quantity, derived, require_axes
 from icllab.core.errors import InputError
+from icllab.lab import registry
 
 
 def test_names_are_words_and_belong_to_one_table():
@@ -66,3 +68,14 @@ def test_names_are_derived_by_their_suffix():
     assert derived("icl_error_error", known).symbol == r"\mathrm{SE}(E)"
     assert derived("height_error", known) is None
     assert derived("_error", known) is None
+
+
+def test_no_name_is_a_method_of_a_dataset():
+    """``dataset.head`` would be a method."""
+    taken = {*dir(xr.Dataset), *dir(xr.DataArray)}
+    assert not taken & {*AXES, *QUANTITIES}
+    known = {"map"}  # recorded by routing/degeneracy_and_the_sign
+    for name in registry.claims():
+        claim = registry.load(name)
+        names = {row.name for row in claim.axes} | {getattr(row, "name", row) for row in claim.quantities}
+        assert taken & names <= known, name

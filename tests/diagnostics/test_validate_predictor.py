@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import icllab as icl
 from icllab import algorithms, diagnostics
 from icllab.core.errors import InputError, require_key
+from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.validate_predictor import OnHost, validate_predictor
 from icllab.models import BlockOptions, Interleaved, LinearAttention, Transformer, ablated
 from icllab.tasks import LinearRegression, Standardised
@@ -132,7 +134,7 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("called")
 
-    monkeypatch.setattr("icllab.diagnostics.validate_predictor.forbidden_positions", refuse)
+    monkeypatch.setattr("icllab.diagnostics.validate_predictor.examine", refuse)
     network = Transformer(
         Interleaved(),
         dim=3,
@@ -154,3 +156,149 @@ def test_predictors_of_the_library_are_not_called(monkeypatch):
 def test_what_is_no_reference_is_refused_in_a_line(against, came):
     with pytest.raises(InputError, match=rf"^against: expected a predictor, or the name of one, got '{came}'$"):
         inspect.unwrap(diagnostics.per_length)(algorithms.Ridge(0.1), TASK, against=against, key=KEY, prompts=4)
+
+
+class Stacked:
+    """The mean so far of stacked prompts, by NumPy; counts its calls."""
+
+    traceable = False
+    batched = True
+
+    def __init__(self):
+        self.sizes = []
+
+    def __call__(self, prompts):
+        y = np.asarray(prompts.y)
+        self.sizes.append(len(y))
+        return self.answers(y)
+
+    def answers(self, y):
+        return (np.cumsum(y, axis=1) - y) / np.maximum(np.arange(y.shape[1]), 1)
+
+
+class StackedJax(Stacked):
+    traceable = True
+
+    def __call__(self, prompts):
+        assert prompts.y.ndim == 2
+        return jax.vmap(with_jax)(prompts)
+
+
+class Unsaid(Stacked):
+    """Says nothing of tracing."""
+
+    traceable = True
+
+
+@pytest.mark.parametrize("kind", [Stacked, StackedJax, Unsaid])
+def test_stacked_prompts_have_the_answers_of_single_ones(kind):
+    small = {"key": KEY, "prompts": 20, "block": 8}
+    single = diagnostics.per_length(with_jax, TASK, **small)
+    predictor = kind()
+    result = diagnostics.per_length({"mine": predictor}, TASK, **small, against=with_jax)
+    np.testing.assert_allclose(result.loss[0], single.loss, rtol=1e-5)
+    np.testing.assert_allclose(result.difference, 0, atol=1e-5)
+    if kind is not StackedJax:
+        assert predictor.sizes[-3:] == [8, 8, 8]
+    if kind is Unsaid:
+        return  # as of any function of NumPy in a wrapper, that it is not traceable must be said
+    scaled = diagnostics.per_length(Standardised(kind()), TASK, **small)
+    np.testing.assert_allclose(
+        scaled.loss, diagnostics.per_length(Standardised(with_jax), TASK, **small).loss, rtol=1e-4
+    )
+
+
+class Mixing(Stacked):
+    """Batch normalisation in training mode."""
+
+    def answers(self, y):
+        return super().answers(y) - super().answers(y).mean(0)
+
+
+class MixingJax(StackedJax):
+    def __call__(self, prompts):
+        answers = super().__call__(prompts)
+        return answers - answers.mean(0, keepdims=True)
+
+
+class Collapsed(Stacked):
+    def answers(self, y):
+        return super().answers(y)[0]
+
+
+class Transposed(Stacked):
+    def answers(self, y):
+        return super().answers(y).T
+
+
+class Noisy(Stacked):
+    """Dropout in training mode."""
+
+    def answers(self, y):
+        return super().answers(y) * np.random.default_rng(len(self.sizes)).integers(2, size=y.shape)
+
+
+class Shifting(Stacked):
+    """Equal within a call, another number in the next."""
+
+    def answers(self, y):
+        return super().answers(y) + len(self.sizes)
+
+
+class Ahead(Stacked):
+    def answers(self, y):
+        return super().answers(y) + 1e-3 * y
+
+
+class Wide(Stacked):
+    def answers(self, y):
+        return super().answers(y)[..., None]
+
+
+@pytest.mark.parametrize(
+    ("predictor", "message"),
+    [
+        (
+            Mixing(),
+            "predictor 'mine': expected the same answer to a prompt alone and in a stack, got 'another'; batched",
+        ),
+        (MixingJax(), "predictor 'mine': expected the same answer to a prompt alone and in a stack, got 'another'"),
+        (
+            Collapsed(),
+            r"predictor 'mine': expected 9 stacked answers to 9 prompts, got \(6,\); batched = True says that",
+        ),
+        (Transposed(), r"predictor 'mine': expected 9 stacked answers to 9 prompts, got \(6, 9\)"),
+        (Wide(), r"predictor 'mine': prediction: expected \(6,\), got \(6, 1\); squeeze"),
+    ],
+)
+def test_the_declaration_of_stacked_prompts_is_checked(predictor, message):
+    with pytest.raises(InputError, match=message):
+        diagnostics.per_length({"mine": predictor}, TASK, key=KEY, prompts=4)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "complaint"),
+    [(Noisy(), "gives two answers"), (Shifting(), "gives two answers"), (Ahead(), "looks at its own target")],
+)
+def test_stacked_prompts_are_examined_as_single_ones_are(predictor, complaint):
+    with pytest.warns(UserWarning, match=f"predictor 'mine' {complaint}"):
+        diagnostics.per_length({"mine": predictor}, TASK, key=KEY, prompts=4)
+
+
+def test_training_and_ensembles_are_of_single_prompts():
+    class Line(AbstractPredictor):
+        slope: jax.Array
+        batched = True
+
+        def __call__(self, prompts):
+            return self.slope * prompts.x[..., 0]
+
+    line = Line(jnp.ones(()))
+    with pytest.raises(
+        InputError, match="predictor: expected one that answers one prompt, got 'Line'; batched = False"
+    ):
+        icl.fit(line, TASK, steps=1, key=KEY)
+    with pytest.raises(InputError, match="predictors: expected members that answer one prompt at a time, got 'Line'"):
+        diagnostics.per_length(alone(line), TASK, key=KEY, prompts=4)
+    gradient = diagnostics.identify(line, {"one": Line(jnp.full((), 2.0))}, TASK, key=KEY, prompts=10, fitting=10)
+    np.testing.assert_allclose(gradient.cosine, 1.0, rtol=1e-5)

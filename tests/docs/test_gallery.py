@@ -55,8 +55,9 @@ def test_a_card_shows_what_claim_and_record_say(sections, claim):
     assert shown[1] == (["none"] + [record[size]["verdict"] for size in SIZES if size in record])[-1]
     assert text.count("<details") == len(record)
     for size, found in record.items():
-        count = len(found["findings"])
-        assert f"{count} finding{'s' * (count != 1)} at size {size}, recorded" in text
+        held = sum(row["outcome"] == "holds" for row in found["findings"] if row["about"] == "claim")
+        count = sum(row["about"] == "claim" for row in found["findings"])
+        assert f"at size {size}, recorded: {held} of {count} findings hold" in text
         several = found["commit"].startswith("[")
         commits = json.loads(found["commit"]) if several else [found["commit"]]
         told = f"commit{'s' * several} {', '.join(one[:12] for one in commits)}"

@@ -6,12 +6,10 @@ import subprocess
 import pytest
 from faults.processes import (
     DIMS,
-    ICL,
     assert_same,
     cells,
     check_command,
     complaint,
-    environment,
     finished,
     inside,
     leftovers,
@@ -25,15 +23,6 @@ def test_results_below_a_regular_file(tmp_path, capfd):
     assert status == 4
     assert "Not a directory" in complaint(err)
     assert inside(capfd, check_command(tmp_path / "file" / "results"))[0] == 3
-
-
-def test_a_full_stdout(tmp_path):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*ICL, "list", "--out", str(tmp_path)], stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
-        )
-    assert done.returncode == 4
-    assert "No space left on device" in complaint(done.stderr)
 
 
 def _may_mount():

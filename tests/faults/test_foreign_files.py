@@ -1,5 +1,6 @@
 """Files from elsewhere are opened by a process that may die; they are refused in one line, with status 2."""
 
+import fcntl
 import os
 import stat
 import sys
@@ -10,10 +11,11 @@ import pytest
 import xarray as xr
 from faults.processes import CLAIM, CLAIMS, ICL, complaint, inside
 
+import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
-from icllab.lab import foreign
-from icllab.lab.results import from_bytes, to_bytes
+from icllab.lab import foreign, records, registry
+from icllab.lab.results import from_bytes, netcdf_bytes, to_bytes
 
 
 def results(**attributes):
@@ -97,6 +99,20 @@ def test_a_flipped_bit_in_a_file_of_ours(tmp_path):
     path.write_bytes(content)
     with pytest.raises(DamagedFile, match="checksum"):
         foreign.read_foreign(path)
+
+
+def test_a_disk_that_refuses_locks_is_read(tmp_path):
+    """A lock of another descriptor stands for it: HDF5 fails to take its own. Files of icl are opened without one."""
+    path, record = tmp_path / "a.nc", records.record_file(registry.claims()["asymptotics/double_descent"])
+    dataset = xr.Dataset({"v": ("i", [1.0, 2.0])})
+    path.write_bytes(netcdf_bytes(dataset))
+    with path.open("r+b") as file, record.with_suffix(".nc").open("rb") as other:
+        for locked in (file, other):
+            fcntl.flock(locked, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="unable to lock file"):
+            h5py.File(path)
+        xr.testing.assert_identical(foreign.read_foreign(path), dataset)
+        assert icl.recorded("asymptotics/double_descent").sizes
 
 
 def test_what_is_no_regular_file_is_not_opened(tmp_path):

@@ -1,10 +1,14 @@
 """The look: readable in grey and to the colour-blind, and gone when the figure is drawn."""
 
+import re
+from pathlib import Path
+
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+import icllab
 from icllab.figures import style
 
 # Machado, Oliveira and Fernandes (2009), full severity, for linear RGB.
@@ -35,10 +39,35 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+def inverted(colour):
+    """A colour as the page shows it in dark colours, by CSS's `invert(0.92) hue-rotate(180deg) saturate(1.8)`."""
+    grey = np.tile([0.213, 0.715, 0.072], (3, 1))
+    rgb = 0.08 * np.asarray(to_rgb(colour)) + 0.92 * (1 - np.asarray(to_rgb(colour)))
+    for saturation in (-1, 1.8):  # a hue turned by 180 degrees is a saturation of -1
+        rgb = np.clip(grey @ rgb + saturation * (np.eye(3) - grey) @ rgb, 0, 1)
+    return tuple(rgb)
+
+
+def test_the_page_inverts_figures_as_is_tested_here():
+    page = Path(icllab.__file__).parent / "page"
+    texts = [path.read_text("utf-8") for path in (page / "static" / "style.css", page / "report.py")]
+    declared = [re.findall(r"--mat: (#\w+);\s*--figure: ([^;]*);", text) for text in texts]
+    dark = ("#141414", "invert(0.92) hue-rotate(180deg) saturate(1.8)")
+    assert declared == [[dark] * 2, [dark, ("#fff", "none")]]
+    assert inverted("white") == pytest.approx(to_rgb("#141414"), abs=0.003)
+
+
+@pytest.mark.parametrize("colour", [*style.CATEGORIES, *map(tuple, style.colours([1, 2, 3, 4, 5])), style.INK])
+def test_every_colour_stands_out_from_the_dark_ground(colour):
+    levels = [luminance(linear(inverted(one[:3] if isinstance(one, tuple) else one))) for one in (colour, "white")]
+    assert (levels[0] + 0.05) / (levels[1] + 0.05) > 4
+
+
+@pytest.mark.parametrize("turned", [to_rgb, inverted])
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("values", [(20, 40, 80), (1, 2, 3, 4, 5), ("ridge", "dmmse", "descent", "attention")])
-def test_curves_are_told_apart_by_everybody(sight, values):
-    seen = [lab(np.asarray(SIGHT[sight]) @ linear(colour)) for colour in style.colours(values)]
+def test_curves_are_told_apart_by_everybody(sight, values, turned):
+    seen = [lab(np.asarray(SIGHT[sight]) @ linear(turned(colour))) for colour in style.colours(values)]
     apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
     # A difference of 2.3 is just noticeable; markers and dashes differ besides.
     assert min(apart) > 10

@@ -40,7 +40,7 @@ def test_a_claims_results_come_back_to_the_bit(format, ran, tmp_path):
     elif format == "netcdf":
         xr.testing.assert_identical(xr.load_dataset(to), dataset)
     else:
-        frame = pd.read_csv(to, comment="#") if format == "csv" else pd.read_parquet(to)
+        frame = pd.read_csv(to) if format == "csv" else pd.read_parquet(to)
         back = frame.set_index(["dim", "ridge", "seed"]).to_xarray()
         np.testing.assert_array_equal(back["icl_error"], dataset["icl_error"].transpose("dim", "ridge", "seed"))
     assert sorted(tmp_path.iterdir()) == [to]
@@ -110,7 +110,7 @@ def test_a_file_that_is_there_is_kept_unless_force(tmp_path):
         icl.export(DATASET, path)
     assert path.read_text() == "mine"
     icl.export(DATASET, path, force=True)
-    assert path.read_text().splitlines()[-2:] == ["0,0.1", "1,"]
+    assert path.read_text().splitlines()[-2:] == ["0,0.1", '1,""']
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_there_is_kept_unless_force(tmp_path):
         (DATASET, "a.csv", {"format": "cvs"}, "did you mean 'csv'"),
         (DATASET, ".", {"format": "csv"}, "to: expected a file, got 'the directory"),
         (DATASET, "a.csv", {"size": "small"}, "expected a size and a control with a claim"),
-        (DATASET.assign_attrs(bad=object()), "a.csv", {}, "attributes: expected numbers, text and lists"),
+        (DATASET.assign_attrs(bad=object()), "a.csv", {}, "attribute 'bad': expected numbers, text and lists"),
         ([1], "a.csv", {}, "results: expected a Dataset, a claim's name or a path, got 'list'"),
         ("asymptotics/double_decent", "a.csv", {}, "did you mean 'asymptotics/double_descent'"),
     ],
@@ -137,3 +137,64 @@ def test_missing_results_and_a_missing_folder(tmp_path):
         icl.export("asymptotics/double_descent", tmp_path / "a.csv", out=tmp_path)
     with pytest.raises(EnvironmentFault, match="No such file or directory; nothing was changed"):
         icl.export(DATASET, tmp_path / "none" / "a.csv")
+
+
+LABELS = [
+    ["net #1", "#2"],
+    ["a\rb", "c"],
+    ['say "no"', "x,y"],
+    ["two\nlines", "\r\n"],
+    [" blank ", "\t"],
+    ["é", "λ→\u2028"],
+]
+
+
+@pytest.mark.parametrize("names", [*LABELS, ["NA", "null"], ["nan", "None"]])
+def test_labels_of_any_kind_come_back_through_pandas(names, tmp_path):
+    """With plain defaults; texts that pandas takes for missing values, as docs/results.md says."""
+    values = np.array([[0.1, np.nan], [1 / 3, -2.0]])
+    data = xr.Dataset({"loss #": (("net,\nwork", "position"), values)}, {"net,\nwork": names, "position": [0, 1]})
+    file = icl.export(data, tmp_path / "a.csv")
+    plain = names in LABELS
+    for options in [{}, {"comment": "#"}] if plain else [{"keep_default_na": False, "na_values": [""]}]:
+        frame = pd.read_csv(file, **options)
+        assert frame["net,\nwork"].tolist() == [names[0]] * 2 + [names[1]] * 2
+        np.testing.assert_array_equal(frame["loss #"], values.ravel())
+        xr.testing.assert_identical(frame.set_index(["net,\nwork", "position"]).to_xarray().sel(data.coords), data)
+
+
+@pytest.mark.parametrize("value", [None, True, {"low": 0.0}, {1, 2}])
+def test_an_attribute_that_netcdf_cannot_store_is_named(value, tmp_path):
+    data = DATASET.copy()
+    data["loss"].attrs["note"] = value
+    with pytest.raises(InputError, match=f"variable 'loss', attribute 'note': .* got {type(value).__name__}"):
+        icl.export(data, tmp_path / "a.nc")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "message"),
+    [
+        (
+            "a.nc",
+            "netcdf",
+            "variable 'loss': expected numbers, times or texts that netCDF stores, got values of type obj",
+        ),
+        (
+            "a.nc",
+            "arviz",
+            "variable 'loss': expected numbers, times or texts that netCDF stores, got values of type obj",
+        ),
+        (
+            "a.parquet",
+            "parquet",
+            "results: expected columns of numbers, times or texts for Parquet, .* for column loss",
+        ),
+    ],
+)
+def test_values_that_a_format_cannot_hold_are_refused_by_name(name, format, message, tmp_path):
+    values = np.array([{1}, {2}], object) if name == "a.nc" else np.array([1j, 2])
+    with pytest.raises(InputError, match=message) as caught:
+        icl.export(xr.Dataset({"loss": ("seed", values)}), tmp_path / name, format=format)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

@@ -94,6 +94,15 @@ def test_halves_put_together_are_the_whole():
     assert measured_in_blocks(of_seeds, {"tau": (0, 1), "seed": (5, 3, 8)})[1] == 3
 
 
+def test_halves_that_differ_by_rounding_are_the_whole():
+    def rounded(block):
+        theory = np.float32(1.0) + np.float32(1e-7) * len(block["seed"])
+        return of_seeds(block) | {"theory": ((), theory)}
+
+    named, _ = measured_in_blocks(rounded, {"tau": (0, 1), "seed": (5, 3, 8, 1, 9, 2, 4)})
+    np.testing.assert_allclose(named["theory"][1], 1.0, rtol=1e-6)
+
+
 def test_where_halves_are_not_the_whole_there_is_no_result():
     def pooled(block):
         return {"loss": ((), np.mean(of_seeds(block)["loss"][1]))}

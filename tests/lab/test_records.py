@@ -219,7 +219,8 @@ def test_the_digest_is_of_names_axes_and_values_alone():
 @pytest.mark.parametrize("claim", registry.claims())
 def test_a_card_says_what_claim_and_record_say(claim):
     card, content, record = records.card(claim), registry.load(claim), records.read(claim)
-    assert (card.claim, card.sentence, card.conditions) == (claim, content.sentence, content.conditions)
+    assert (card.claim, card.title, card.sentence) == (claim, content.title, content.sentence)
+    assert card.conditions == content.conditions
     assert json.loads(records.record_file(registry.claims()[claim]).read_text())["claim"] == records.about(content)
     assert tuple(source.key for source in card.sources) == content.sources
     assert card.controls.keys() == content.controls.keys()

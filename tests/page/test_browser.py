@@ -1,15 +1,19 @@
 """The page in a browser, with its own server and its own policy: every view, a run from start to stop, two widths."""
 
+# ruff: noqa: RUF001 (Greek letters are meant)
+
+import contextlib
 import http.server
+import io
 import json
 import re
 import shutil
 import threading
-import time
 
+import numpy as np
 import pytest
-import uvicorn
 from faults.processes import CLAIM, CLAIMS, DIMS, ICL, STORE, cells
+from page.servers import PREFIX, proxied, serving
 
 from icllab.cli import main
 from icllab.page import report, server
@@ -27,20 +31,19 @@ def out(finished, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(quick, out):
     """Where the page is."""
-    guard = server.build(out, claims=CLAIMS)
-    settings = uvicorn.Config(guard, port=0, log_level="error", ws="none", timeout_graceful_shutdown=1)
-    running = server._Server(settings, lambda: None)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    while not running.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}/"
-    running.should_exit = True
-    thread.join(30)
+    with serving(server.build(out, claims=CLAIMS)) as address:
+        yield address
 
 
 @pytest.fixture
 def tab(browser, address):
+    """A tab of the page."""
+    with opened(browser, address) as go:
+        yield go
+
+
+@contextlib.contextmanager
+def opened(browser, address):
     """A tab that must have no error, nothing refused by the policy, and no request to elsewhere."""
     said, elsewhere = [], []
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
@@ -91,8 +94,10 @@ def test_a_claim_shows_its_numbers_and_its_data(tab, out):
     rows = page.locator("details[open] tbody tr")
     assert rows.count() == len(noted["findings"]) == len(DIMS)
     for i, finding in enumerate(noted["findings"]):
-        assert rows.nth(i).locator("td").first.inner_text() == finding["what"]
-        value = rows.nth(i).locator("td").nth(2).inner_text().split(" ± ")
+        words = rows.nth(i).locator("td").nth(1).inner_text()
+        assert words.startswith(f"error, at dim {DIMS[i]}: ")
+        assert words.endswith(f", predicted 0.5 (errors allow {finding['tolerance']:.2g})")
+        value = rows.nth(i).locator("td b").inner_text().split(" ± ")
         assert float(value[0]) == pytest.approx(finding["measured"], abs=1e-2)
         assert float(value[1]) == pytest.approx(finding["standard_error"], rel=0.06)
     with page.expect_download() as download:
@@ -181,6 +186,131 @@ CONTRAST = """() => {
   }
   return found;
 }"""
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_figures_are_of_the_colours_of_the_page(colours, browser, address):
+    """On a ground of the page's lightness, with ink that stands out; hues stay, so that a legend in words holds."""
+    from PIL import Image
+
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=colours)
+    page = context.new_page()
+    page.goto(address + "#/claim/asymptotics/double_descent")
+    page.locator(".claim img").evaluate("image => image.decode()")
+    shown = Image.open(io.BytesIO(page.locator(".claim img").screenshot())).convert("RGB")
+    natural = page.evaluate(
+        "async () => { const blob = await (await fetch(document.querySelector('.claim img').src)).blob();"
+        " return [...new Uint8Array(await blob.arrayBuffer())] }"
+    )
+    context.close()
+    image = Image.open(io.BytesIO(bytes(natural))).convert("RGB").resize(shown.size)
+    lightness = np.asarray(shown.convert("L"), float)
+    ground, ink = np.median(lightness), lightness.min() if colours == "light" else lightness.max()
+    assert (ground > 240 and ink < 60) if colours == "light" else (ground < 40 and ink > 190)
+    before, after = (np.asarray(part.convert("HSV"), int).reshape(-1, 3) for part in (image, shown))
+    orange = (before[:, 1] > 150) & (before[:, 0] < 35) & (before[:, 2] > 150) & (after[:, 1] > 100)
+    assert orange.sum() > 20
+    assert np.quantile(np.abs(after[orange, 0] - before[orange, 0]), 0.9) < 25  # of 255
+
+
+def test_a_thumbnail_is_the_whole_figure(tab):
+    page = tab("#/gallery")
+    for image in page.locator(".tile .mat img").all():
+        image.evaluate("image => image.decode()")
+        assert image.evaluate("image => getComputedStyle(image).objectFit") == "contain"
+        box, mat = image.bounding_box(), image.locator("..").bounding_box()
+        assert box["y"] + box["height"] <= mat["y"] + mat["height"]
+        assert box["x"] + box["width"] <= mat["x"] + mat["width"]
+
+
+def test_formulas_are_rendered(tab):
+    """By KaTeX, without a fault and in its own fonts; the policy refuses none of its styles."""
+    page = tab("#/claim/asymptotics/double_descent")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    assert "α" in page.locator(".conditions .katex-html").first.inner_text()  # alpha = 10
+    assert page.locator(".findings td .katex-html").first.inner_text().replace("\u200b", "") == "d→∞"
+    assert page.locator(".background .katex").count() >= 4
+    assert page.locator(".glossary td:first-child .katex").count() >= 4
+    page = tab("#/explore/learning_coefficients")
+    page.locator(".theory summary").click()
+    assert page.locator(".theory .math.display .katex").count() == 2
+    assert page.locator(".theory svg").first.evaluate("node => node.style.width") != ""  # of the brace of cases
+    assert page.locator(".control .katex-html").first.inner_text() == "M"
+    assert page.locator("[data-style], .katex-error, .katex [style*=color]").count() == 0
+    loaded = page.evaluate(
+        "document.fonts.ready.then((fonts) => [...fonts].filter((f) => f.status == 'loaded').length)"
+    )
+    assert loaded >= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        ("The error at n = d(d+1) contexts", ["n = d(d+1)"]),
+        ("by more than n beta/gamma; up to n beta = 1e6", [r"n \beta /\gamma", r"n \beta  = 10^{6}"]),
+        (
+            "with Sigma^(-1/2) at q* = (1+rho)/rho, d to infinity",
+            [r"\Sigma ^{-1/2}", r"q^* = (1+\rho )/\rho", r"d\to\infty"],
+        ),
+        ("it is $x^2$, at p >= 1", ["x^2", r"p \ge  1"]),
+        (
+            "It costs $5 and $6, a rise - a gap; x-ray of 2025-11-26, 5 % of 12 - 3; I saw a step, and/or the alphabet",
+            [],
+        ),
+        ("networks' 1-layer a, b and C, GD++ and L", []),
+    ],
+)
+def test_formulas_in_plain_text(text, formulas, tab):
+    page = tab("#/explore")
+    found = page.evaluate(
+        "async (text) => (await import('./static/formulas.js')).withFormulas(text)"
+        ".map((node) => (node.nodeType ? node.querySelector('annotation').textContent : [node]))",
+        text,
+    )
+    assert [part.strip() for part in found if isinstance(part, str)] == [part.strip() for part in formulas]
+    assert [part[0] in text for part in found if isinstance(part, list)].count(False) == 0
+
+
+def test_a_formula_is_no_markup_and_runs_nothing(tab):
+    page = tab("#/explore")
+    source = (
+        r"\href{javascript:alert(1)}{x} \html@mathml{<img src=x onerror=alert(1)>}{} <b>y</b> \includegraphics{/z.png}"
+    )
+    html = page.evaluate("async (source) => (await import('./static/formulas.js')).formula(source).outerHTML", source)
+    assert not re.search(r"<(a|img|b|script)[ >]|href=", html)
+
+
+@pytest.mark.parametrize("keeps_host", [True, False])
+def test_the_page_works_below_the_prefix_of_a_proxy(keeps_host, browser, address, out):
+    """As jupyter-server-proxy shows it, which keeps the browser's Host; other proxies put the server's."""
+    with proxied(address, keeps_host) as prefixed, opened(browser, prefixed) as tab:
+        assert prefixed.endswith(PREFIX)
+        for view in VIEWS:
+            page = tab(view)
+            assert page.locator(".fault").count() == 0
+            for image in page.locator("img").all():
+                assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+        page.wait_for_selector("[data-answered]")  # of the explorer
+        page = tab(f"#/claim/{CLAIM}")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Data (NetCDF)").click()
+        assert download.value.path().read_bytes() == (out / STORE / "results.nc").read_bytes()
+        page.select_option("[aria-label=Size]", "smoke")
+        page.get_by_role("button", name="Run it here").click()
+        playwright.expect(page.locator(".run").first).to_have_attribute("data-state", "finished", timeout=90_000)
+        page.locator(".run").first.get_by_text("Log").click()
+        playwright.expect(page.locator(".run pre").first).not_to_be_empty()
+
+
+def test_a_token_is_for_the_prefix_alone(browser, quick, out):
+    proxy = f"http://localhost{PREFIX}"
+    guard = server.build(out, claims=CLAIMS, token="the-token", proxy=proxy)
+    with serving(guard) as address, proxied(address, True) as prefixed, opened(browser, prefixed) as tab:
+        page = tab("?token=the-token")
+        assert page.url.split("#")[0] == prefixed
+        assert page.locator(".tile").count() == 3
+        (cookie,) = page.context.cookies()
+        assert (cookie["path"], cookie["httpOnly"]) == (PREFIX.rstrip("/"), True)
 
 
 def test_everything_is_reached_with_the_keyboard(tab):

@@ -1,10 +1,10 @@
 """A card shows what a claim and its runs say, and nothing of it is markup."""
 
-import math
 import re
 
 import pytest
 
+from icllab.core.axes import Axis
 from icllab.lab.records import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence
@@ -14,7 +14,13 @@ FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", 
 
 
 def card(record=None, **other):
-    said = {"sentence": "Things fall.", "conditions": "", "sources": (), "sizes": ("smoke", "small"), "controls": {}}
+    said = {
+        "sentence": "Things fall.",
+        "conditions": "",
+        "sources": (),
+        "sizes": ("smoke", "small"),
+        "controls": {},
+    }
     return Card(claim="descent/toy", **said | other, record=record or {})
 
 
@@ -63,14 +69,29 @@ def test_a_control_has_its_verdict_from_the_record_and_from_here():
 
 def test_numbers_have_their_errors_also_where_they_are_none():
     cells = re.findall(r"<td[^>]*>(.*?)</td>", shown(card({"small": entry("fails")})))
-    assert cells == ["x &lt; 1 | y", "1", "inf ± 0.5", "exact", '<span class="verdict fails">fails</span>']
+    assert cells == [
+        '<span class="verdict fails">fails</span>',
+        'x &lt; 1 | y: <b>inf ± 0.5</b>, predicted exactly 1<span class="note"></span>',
+    ]
 
 
 @pytest.mark.parametrize("value", [None, "x", [1], {}, 10**400, True])
 def test_numbers_of_a_file_from_elsewhere_need_not_be_numbers(value):
-    row = cards.finding({"measured": value, "standard_error": value, "tolerance": value, "outcome": value})
-    assert row[1] == "nan"
-    assert len(row) == 5
+    names = ("what", "id", "measured", "standard_error", "predicted", "tolerance", "outcome", "about", "advice")
+    for name in names:
+        assert "<td>" in cards.findings([FINDING | {"outcome": "holds", name: value}])
+
+
+def test_the_symbols_of_a_claim_are_explained():
+    one = card({"small": entry("holds")}, conditions="ICL at reach 4.")
+    one.record["small"]["findings"][0] |= {"what": "rise > 1, reach=4", "id": "rise[reach=4]"}
+    symbols = [Axis("reach", r"n\beta/\gamma", "reach of the posterior", "steps")]
+    text = cards.card_html(one, cards.from_record(one), None, symbols=symbols)
+    assert 'rise, at <abbr title="reach of the posterior">reach</abbr> 4 steps: ' in text
+    assert "<td>reach</td><td>reach of the posterior</td><td>steps</td>" in text
+    assert "<td>ICL</td><td>in-context learning" in text
+    assert "rise, at reach 4: " in shown(one)  # a claim's own axis, without its symbols
+    assert 'class="glossary"' not in shown(one)
 
 
 def test_findings_of_the_run_that_the_badge_is_of_are_open():
@@ -109,7 +130,6 @@ def test_every_figure_of_the_library_belongs_to_a_claim_and_has_words():
     assert path.read_bytes().startswith(b"\x89PNG")
     assert cards.recorded_figure("asymptotics/none") is None
     assert "Things fall." in cards.alternative_text(card())
-    assert math.isnan(cards._float("x"))
 
 
 def test_cells_of_several_commits_are_told_with_all_of_them():

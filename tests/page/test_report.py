@@ -78,9 +78,11 @@ def test_it_says_what_results_say_and_what_the_record_says(finished, tmp_path, i
     assert (status, answer["verdicts"]) == (0, {CLAIM: "holds", RECORDED: "holds"})
     assert answer["figures"] == [str(tmp_path / "r-claims-steady.pdf")]
     text = to.read_text("utf-8")
-    assert text.count("error = 0.5, dim=") == 5
+    assert len(re.findall(r"error, at <abbr[^>]*>dim</abbr> \d+: <b>\S+ ± \S+</b>, predicted 0.5", text)) == 5
     assert "small, run here" in text
     assert "small, recorded" in text
+    assert text.count('class="glossary"') == 2
+    assert '<span class="math" data-tex="\\tau">τ</span></td><td>tau</td>' in text  # readable without a script
     assert "arXiv:2405.11751" in text  # the references
 
 

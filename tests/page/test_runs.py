@@ -6,6 +6,7 @@ import shutil
 from faults.processes import CLAIM, CLAIMS, DIMS, STORE, cells
 
 from icllab.page.results import command
+from icllab.page.runs import Job, Runs
 
 SMALL = {"claim": CLAIM, "size": "small"}
 
@@ -85,3 +86,12 @@ def test_the_command_can_be_typed(tmp_path):
     words = shlex.split(command("a claim's", "smoke", "wrong", tmp_path / "o ut", CLAIMS))
     assert words[:4] == ["icl", "run", "a claim's", "--size"]
     assert words[-5:] == ["wrong", "--out", str(tmp_path / "o ut"), "--claims", str(CLAIMS)]
+
+
+def test_a_run_at_smoke_finishes_without_a_verdict(tmp_path):
+    runs = Runs(tmp_path)
+    for answer, state in ((b'{"verdict": null, "numbers": "as recorded"}', "finished"), (b'{"error": {}}', "failed")):
+        job = Job("run-1", CLAIM, "smoke", 1, tmp_path / "log", [], state="running")
+        runs._finish(job, 0, answer)
+        assert (job.state, job.verdict) == (state, None)
+    runs.close()

@@ -1,17 +1,21 @@
 """Who is answered, what an answer may do in a browser, and what stored text may do there."""
 
+import html
 import json
 import os
 import re
 import shutil
+from urllib.parse import urljoin
 
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE
 from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from icllab.core.errors import InputError
-from icllab.page import security
+from icllab.page import security, server
 
 HOSTS = [
     "evil.example",
@@ -70,6 +74,77 @@ def test_another_site_may_only_link_to_the_page(page):
     assert page.get("/api/claims", headers={"origin": "http://127.0.0.1:8765"}).status_code == 200
 
 
+def test_a_proxy_may_put_the_hosts_name_where_the_browser_says_that_it_is_one_site(page):
+    """No site can forge the browser's mark; without it the origin is compared as before."""
+    headers = {"origin": "https://hub.example.org", "sec-fetch-site": "same-origin"}
+    assert page.get("/api/claims", headers=headers).status_code == 200
+    assert page.post("/api/runs", json={"claim": "no"}, headers=headers).status_code == 404
+    for site in ("same-site", "cross-site", "none", "", None):
+        marked = {"origin": headers["origin"]} | ({} if site is None else {"sec-fetch-site": site})
+        assert page.get("/api/claims", headers=marked).status_code == 403
+        assert page.post("/api/runs", json={"claim": "no"}, headers=marked).status_code == 403
+    assert page.get("/api/claims", headers=headers | {"host": "hub.example.org"}).status_code == 421
+
+
+def test_the_host_of_a_named_proxy_is_answered_with_the_token(opened, results):
+    page = opened(results, token="the-token", proxy="https://hub.example.org/user/me/proxy/8765/")
+    hub = {"host": "hub.example.org"}
+    assert page.get("/", headers=hub).status_code == 401
+    assert page.get("/?token=the-token", headers={"host": "evil.example"}).status_code == 421
+    first = page.get("/?token=the-token", headers=hub)
+    assert (first.status_code, first.headers["location"]) == (303, "./")
+    assert "path" not in first.headers["set-cookie"].lower()  # a browser takes that of the page
+    cookie = {"cookie": first.headers["set-cookie"].partition(";")[0]}
+    assert page.get("/api/claims", headers=hub | cookie).status_code == 200
+    with pytest.raises(ValueError, match="expected a token"):
+        security.Guard(Starlette(), proxy="https://hub.example.org/")
+
+
+def test_the_page_may_be_mounted_below_a_prefix(page):
+    """Each address of the page and of its files leads to an answer there, also after the token."""
+    outer = Starlette(routes=[Mount("/proxy/8000", app=security.Guard(page.app.app, token="the-token"))])
+    client = TestClient(outer, base_url="http://127.0.0.1:8765/", follow_redirects=True)
+    where = "/proxy/8000/"
+    answer = client.get(
+        f"{where}?token=the-token", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    )
+    assert answer.url.path == where
+    queue, seen = [(where, answer.text)], set()
+    while queue:
+        base, text = queue.pop()
+        for pattern in (
+            r'(?:src|href)="([^"#:]+)"',
+            r"url\(([^)]+woff2)\)",
+            r'(?:from |import\()"(\./[^"]+)"',
+            r'ask\("([^"?]+[^/])"[,)]',
+        ):
+            for found in re.findall(pattern, text):
+                document = where if pattern.startswith(("(?:src", "ask")) else base
+                address = urljoin(document, html.unescape(found))
+                if address in seen:
+                    continue
+                seen.add(address)
+                answer = client.get(address)
+                assert answer.status_code == 200, address
+                kind = answer.headers["content-type"]
+                if kind.startswith("text/") and not address.endswith(".min.js"):
+                    queue.append((address, answer.text))
+                elif "json" in kind and "claims/" not in address:
+                    queue += [(where, tile["html"]) for tile in answer.json().get("claims", ())]
+    queue = [f"{where}api/claims/{CLAIM}"]
+    for found in re.findall(r'(?:src|href)="([^"#]+)"', client.get(queue[0]).json()["html"]):
+        assert client.get(urljoin(where, html.unescape(found))).status_code == 200, found
+    assert {f"{where}static/app.js", f"{where}static/formulas.js", f"{where}api/claims", f"{where}api/runs"} <= seen
+    assert f"{where}static/vendor/fonts/KaTeX_Main-Regular.woff2" in seen
+    assert f"{where}api/claims/asymptotics/double_descent/figure.png" in seen
+
+
+def test_no_file_of_the_page_has_an_address_from_the_root():
+    for path in server.STATIC.rglob("*"):
+        if path.suffix in (".html", ".js", ".css") and path.parent == server.STATIC:
+            assert not re.search(r"""[\"'`(]/(?:api|static)\b""", path.read_text("utf-8")), path
+
+
 def test_no_web_socket_is_opened(page):
     with pytest.raises(WebSocketDisconnect) as refused, page.websocket_connect("/api/runs"):
         pass
@@ -81,6 +156,7 @@ def test_every_answer_allows_what_comes_from_here_alone(path, page):
     policy = page.get(path).headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
+    assert "font-src 'self';" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert page.get(path).headers["x-content-type-options"] == "nosniff"
@@ -90,7 +166,7 @@ def test_every_answer_allows_what_comes_from_here_alone(path, page):
 def test_the_page_has_no_script_or_style_of_its_own(page):
     text = page.get("/").text
     assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>|<style|\sstyle=|\son\w+=", text)
-    assert not re.search(r"(?:src|href)=\"(?!/static/|#)", text)
+    assert not re.search(r"(?:src|href)=\"(?!static/|#)", text)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +245,7 @@ def test_other_machines_need_the_token(opened, results):
     assert page.get("/?token=another").status_code == 401
     assert page.get("/?token=the-token", headers={"host": "evil.example"}).status_code == 421
     first = page.get("/?token=the-token")
-    assert (first.status_code, first.headers["location"]) == (303, "/")
+    assert (first.status_code, first.headers["location"]) == (303, "./")
     assert "HttpOnly" in first.headers["set-cookie"]
     assert "SameSite=strict" in first.headers["set-cookie"]
     assert page.get("/api/claims").status_code == 200

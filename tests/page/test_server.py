@@ -1,6 +1,7 @@
 """Answers of the server: claims, results, data, refusals of one line; and that it never needs JAX."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from faults.processes import CLAIM, CLAIMS, STORE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from icllab.core.errors import InputError
+from icllab.page import server
 from icllab.page.results import FILES
 
 
@@ -34,14 +37,18 @@ def test_a_card_has_all_of_a_claim(page):
     html = answer["html"]
     assert answer["sizes"] == ["smoke", "small"]
     assert "What is measured is one half and a little noise." in html
-    assert html.count("error = 0.5, dim=") == 5
+    assert len(re.findall(r"error, at <abbr[^>]*>dim</abbr> \d+: <b>\S+ ± \S+</b>, predicted 0.5", html)) == 5
     assert " ± " in html
     assert "nine tenths instead of one half" in html
     assert "def measure(point, *, key, scratch, raised=0.0):" in html  # its text
     assert f"icl run {CLAIM} --size small" in html
     for name in FILES:
-        assert f"/api/results/{STORE.as_posix()}/{name}?" in html
+        assert f'"api/results/{STORE.as_posix()}/{name}?' in html
     assert 'alt="Figure of the claim' in html
+    recorded = page.get("/api/claims/asymptotics/double_descent").json()["html"]
+    assert '<details class="background" open>' in recorded
+    assert r'<span class="math" data-tex="n = d(d+1)">n = d(d+1)</span>' in recorded
+    assert '<abbr title="in-context learning; its error is that on fresh tasks">ICL</abbr> error' in recorded
 
 
 def test_a_claim_that_was_never_run_and_a_stale_one_say_so(opened, results):
@@ -55,6 +62,18 @@ def test_a_claim_that_was_never_run_and_a_stale_one_say_so(opened, results):
     tile = next(one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM)
     assert (tile["verdict"], tile["stale"]) == ("none", False)
     assert "not yet run" in tile["html"]
+
+
+def test_the_address_is_that_of_the_proxy(results, monkeypatch):
+    said = []
+    monkeypatch.setattr(server._Server, "run", lambda self, sockets: self._on_ready())
+    where = server.serve(results, port=0, proxy="https://hub.example.org/user/me/proxy/8765", on_ready=said.append)
+    assert said == [where]
+    assert re.fullmatch(r"https://hub\.example\.org/user/me/proxy/8765/\?token=\S{20,}", where)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", server.serve(results, port=0))
+    for proxy in ("hub.example.org", "ftp://hub.example.org/", "https:///proxy"):
+        with pytest.raises(InputError, match="proxy: expected an address such as https"):
+            server.serve(results, port=0, proxy=proxy)
 
 
 def test_data_are_what_is_stored(page, finished):

@@ -1,5 +1,6 @@
 """Cross-entropy against SciPy, and accuracy; every position, or the last."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from scipy.special import log_softmax
 
 from icllab.core.errors import InputError
-from icllab.tasks import InContextCopying, ItemLabel, LabelRelations, MarkovChain, RepeatedTokens
+from icllab.core.prompt import TokenPrompt
+from icllab.tasks import FixedPrompts, InContextCopying, ItemLabel, LabelRelations, MarkovChain, RepeatedTokens
 
 
 def test_loss_and_accuracy(getkey):
@@ -27,7 +29,7 @@ def test_loss_and_accuracy(getkey):
 
 def test_another_number_of_positions_is_refused(getkey):
     task = RepeatedTokens(vocabulary=4, period=3)
-    with pytest.raises(InputError, match="prediction: expected 5 positions, or 1 for the last, got 2"):
+    with pytest.raises(InputError, match=r"prediction: expected \(5, 4\), got \(2, 4\)"):
         task.loss(jnp.zeros((2, 4)), task.sample(key=getkey()))
 
 
@@ -61,3 +63,55 @@ def test_accuracy_of_logits_without_a_largest_is_nan(logits, known, getkey):
     prompt = task.sample(key=getkey())
     found = task.accuracy(jnp.zeros((5, 4)).at[2].set(jnp.array(logits)), prompt)
     assert np.isfinite(found).tolist() == [True, True, known, True, True]
+
+
+@pytest.mark.parametrize("wrong", [-100, -1, 4, 9])
+@pytest.mark.parametrize("name", tasks_of_four_classes())
+def test_a_right_answer_that_is_no_class_has_no_loss(name, wrong, getkey):
+    task = tasks_of_four_classes()[name]
+    field = "tokens" if isinstance(task.sample(key=getkey()), TokenPrompt) else "labels"
+    prompts = task.sample_many(3, key=getkey())
+    task.require_prompts(prompts)
+    prompts = eqx.tree_at(lambda p: getattr(p, field), prompts, getattr(prompts, field).at[1, -1].set(wrong))
+    prompt = jax.tree.map(lambda leaf: leaf[1], prompts)
+    for level in (0.0, -5.0):  # it was finite, and below 0 with all logits
+        logits = jnp.full((prompt.positions, 4), level)
+        for score in (task.loss, task.accuracy, eqx.filter_jit(task.loss)):
+            scores = score(logits, prompt)
+            assert np.isnan(scores[-1])
+            assert np.isfinite(scores[:-1]).all()
+    with pytest.raises(InputError, match=rf"expected an id from 0 to 3, a vocabulary of 4, got {wrong}"):
+        task.require_prompts(prompts)
+    with pytest.raises(InputError, match="expected an id from 0 to 3"):
+        FixedPrompts(task, prompts, 3)
+
+
+def test_the_refusal_of_a_token_names_the_mask():
+    task = RepeatedTokens(vocabulary=4, period=3)
+    with pytest.raises(InputError, match="mask what is padding, TokenPrompt"):
+        task.require_prompts(jax.vmap(TokenPrompt)(jnp.full((2, 6), -1)))
+
+
+def test_of_a_masked_prompt_what_is_real_has_its_loss_and_gradient():
+    task, logits = RepeatedTokens(vocabulary=4, period=3), jax.random.normal(jax.random.key(0), (5, 4))
+    padded, alone = TokenPrompt.from_ragged([[0, 3, 1, 2, 2, 0], [3, 1, 2]]), TokenPrompt(jnp.asarray([3, 1, 2]))
+    prompt = jax.tree.map(lambda leaf: leaf[1], padded)
+
+    def total(logits, prompt):
+        losses = task.loss(logits, prompt)
+        return jnp.nansum(losses), losses
+
+    # What is answered at padding may be anything.
+    answered = logits.at[2:].set(jnp.inf)
+    (_, losses), gradient = jax.value_and_grad(total, has_aux=True)(answered, prompt)
+    (_, wanted), of_alone = jax.value_and_grad(total, has_aux=True)(logits[:2], alone)
+    np.testing.assert_array_equal(losses[:2], wanted)
+    np.testing.assert_array_equal(gradient, np.concatenate([of_alone, np.zeros((3, 4))]))
+    assert np.isnan(losses[2:]).all()
+    assert np.isnan(task.accuracy(logits, prompt)[2:]).all()
+
+
+def test_a_last_answer_to_a_padded_prompt_has_no_loss():
+    task, padded = RepeatedTokens(vocabulary=4, period=3), TokenPrompt.from_ragged([[0, 3, 1], [3, 1]])
+    last = jax.vmap(lambda prompt: task.loss(jnp.zeros((1, 4)), prompt))(padded)
+    np.testing.assert_array_equal(np.isnan(last[:, 0]), [False, True])

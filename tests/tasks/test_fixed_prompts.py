@@ -8,8 +8,9 @@ import pytest
 
 import icllab as icl
 from icllab.algorithms import Ridge
+from icllab.core.errors import InputError
 from icllab.diagnostics import per_length
-from icllab.tasks import FixedPrompts, LinearRegression
+from icllab.tasks import FixedPrompts, LinearRegression, RepeatedTokens
 from icllab.training import Sweep
 
 
@@ -73,3 +74,22 @@ def test_members_trained_on_sets_of_different_sizes_are_one_ensemble(fixed, getk
     alone = eqx.tree_at(lambda task: task.size, fixed, jnp.asarray(1.0))
     again = icl.fit(Ridge(0.25), alone, steps=30, key=jax.random.key(9), batch=8)
     np.testing.assert_allclose(float(again.predictor.ridge), one, rtol=1e-5)
+
+
+def test_a_size_beyond_the_set_is_no_last_prompt():
+    regression = LinearRegression.convention("raventos", dim=2, length=3)
+    task = FixedPrompts.from_task(regression, 4, key=jax.random.key(0))
+    wide = eqx.tree_at(lambda t: t.size, task, jnp.asarray(4e6))  # as of a sweep, which no field checks
+    assert np.isnan(eqx.filter_jit(wide.sample_many)(8, key=jax.random.key(1)).y).all()
+    tokens = FixedPrompts.from_task(RepeatedTokens(3, 2), 4, key=jax.random.key(0))
+    prompt = eqx.tree_at(lambda t: t.size, tokens, jnp.asarray(4e6)).sample(key=jax.random.key(1))
+    assert np.isnan(tokens.loss(jnp.zeros((3, 3)), prompt)).all()
+
+
+def test_prompts_whose_differences_are_rounded_away_are_refused(fixed):
+    """As arrays of NumPy in float64; those of JAX have been rounded by their owner."""
+    y = np.asarray(fixed.prompts.y, np.float64)
+    FixedPrompts(fixed.task, eqx.tree_at(lambda prompt: prompt.y, fixed.prompts, y), 6)
+    late = eqx.tree_at(lambda prompt: prompt.y, fixed.prompts, y + 1.7e9)
+    with pytest.raises(InputError, match=r"prompts.y: expected numbers whose differences float32 holds"):
+        FixedPrompts(fixed.task, late, 6)

@@ -123,3 +123,8 @@ def test_what_cannot_be_is_refused_in_one_line(make, message):
     with pytest.raises(InputError) as caught:
         make()
     assert str(caught.value) == message
+
+
+def test_relations_are_of_labels():
+    with pytest.raises(InputError, match=r"table at \[0, 3\]: expected an id from 0 to \d+, .* got 99"):
+        LabelRelations(items(), jnp.arange(items().labels)[None].at[0, 3].set(99))

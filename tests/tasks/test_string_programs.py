@@ -171,3 +171,13 @@ def test_turns_of_another_number_are_refused():
     made = SimpleNamespace(**fields, noise=jnp.zeros(()), programs=((0,),), lengths=(1,))
     with pytest.raises(InputError, match="turns: expected one for each of 2 functions"):
         inspect.unwrap(StringPrograms.__check_init__)(made)
+
+
+def test_a_prompt_of_no_program_has_no_number():
+    task = small()
+    prompt = task.sample(key=jax.random.key(0))
+    assert int(task.context_of(prompt)) >= 0
+    wrong = eqx.tree_at(lambda p: p.tokens, prompt, prompt.tokens.at[0].set(0))  # a symbol
+    with pytest.raises(InputError, match="prompt: expected one that begins with a program"):
+        task.context_of(wrong)
+    assert int(eqx.filter_jit(StringPrograms.context_of)(task, wrong)) == -1

@@ -13,7 +13,7 @@ import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks import Table
+from icllab.tasks import Standardised, Table
 from icllab.tasks.table import dealt, distinct_rows
 
 X = np.arange(18.0).reshape(6, 3) ** 2
@@ -133,8 +133,21 @@ def masked(array):
         ({"x": masked(X)}, "x: expected numbers, got 'a masked array'; fill or drop what is missing first"),
         ({"y": masked(Y)}, "y: expected numbers, got 'a masked array'; fill or drop what is missing first"),
         ({"columns": ["a", "b", "a"]}, "columns: expected names that differ, got ('a', 'b', 'a')"),
-        ({"y": 1e-25 * Y}, "table, column 'y': expected equal numbers, or a variance of at least 1.18e-38, got "),
-        ({"x": X * [1, 1e-25, 1]}, "table, column 'x1': expected equal numbers, or a variance of at least 1.18e-38"),
+        ({"y": Y + 1j}, "y: expected real numbers with 1 axis, got 'complex128 of shape (6,)'"),
+        ({"y": Y.astype(str)}, "y: expected real numbers with 1 axis, got 'str"),
+        ({"x": X.astype(object)}, "x: expected real numbers with 2 axes, got 'object of shape (6, 3)'"),
+        ({"y": [*range(5), 10**400]}, "y: expected real numbers with 1 axis, got 'object of shape (6,)'"),
+        (
+            {"y": 2**53 + np.arange(6)},
+            "table, column 'y': expected integers up to 2^53, got 9007199254740997; subtract",
+        ),
+        ({"x": X.astype(np.int64) - 2**60 - 1}, "table, column 'x0': expected integers up to 2^53, got -11529215"),
+        ({"y": np.float32(Y + 1.7e9)}, "target 'y': expected values that differ between rows, got 1700000000.0"),
+        (
+            {"y": np.float32(20 * Y + 1.7e9)},
+            "table, column 'y': expected numbers that float32 tells apart, got 'steps of",
+        ),
+        ({"x": X[:, :1] / 1e10 + 1e8}, "table, column 'x0': expected numbers that float64 tells apart, got 'steps of"),
     ],
 )
 def test_what_makes_no_table_is_refused_in_one_line(change, message):
@@ -142,6 +155,49 @@ def test_what_makes_no_table_is_refused_in_one_line(change, message):
         unchecked(Table.__init__)(SimpleNamespace(), **{"x": X, "y": Y, "length": 3} | change)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+UNITS = [(1e-30, 0), (1e30, 0), (1e-300, 0), (1e300, 0), (1, 1e8), (1, 1.7e9), (1e-9, 1.7), (1e-6, 1e3), (1, -1e11)]
+
+
+@pytest.mark.parametrize(("unit", "zero"), UNITS)
+def test_losses_do_not_depend_on_the_unit_or_the_zero_of_a_column(unit, zero):
+    """Each column has its own; NumPy says what the loss of the mean of the context is."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(50, 2)), generator.normal(size=50)
+    stretched, key = np.stack([unit * x[:, 0] + zero, x[:, 1]], axis=1), jax.random.key(3)
+    tables = [Table(stretched, unit * y + zero, length=9), Table(x, y, length=9)]
+    prompts = [sampled(table, key) for table in tables]
+    targets = y[np.asarray(distinct_rows(50, 10, key=key))]
+    predictors = (
+        Standardised(lambda prompt: jnp.zeros_like(prompt.y)),
+        Standardised(lambda prompt: prompt.x.sum(axis=1)),
+    )
+    for predictor in predictors:
+        losses = [np.asarray(losses_of(t, predictor(p), p))[2:] for t, p in zip(tables, prompts, strict=True)]
+        np.testing.assert_allclose(losses[0], losses[1], rtol=2e-3, atol=1e-4)
+    mean = losses_of(tables[0], predictors[0](prompts[0]), prompts[0])[-1]
+    np.testing.assert_allclose(mean, (targets[:-1].mean() - targets[-1]) ** 2 / y.var(), rtol=2e-3)
+    np.testing.assert_allclose((tables[0].restored(prompts[0].y) - zero) / unit, targets, atol=2e-3)
+    assert len(np.unique(tables[0].y)) == len(np.unique(tables[0].x[:, 0])) == 50
+
+
+def test_a_table_that_the_type_holds_is_shown_as_it_stands(precision):
+    years = 1990 + 5 * np.arange(6)
+    for y in (Y, years, 1e12 * Y, 1e-12 * Y):
+        table = Table(np.stack([y, np.full(6, 7.0)], axis=1), y, length=2)
+        assert (table.zeros, table.scales) == ((0.0,) * 3, (1.0,) * 3)
+        np.testing.assert_array_equal(table.y, y.astype(table.y.dtype))
+    with jax.enable_x64(True):
+        assert Table(X, Y + 1.7e9, length=2).zeros == (0.0,) * 4
+
+
+def test_what_float64_and_the_type_of_the_arrays_hold_is_a_table():
+    assert Table(X, 2**60 + 1024 * np.arange(6), length=2).rows == 6
+    assert Table(X, np.arange(6, dtype=np.uint64), length=2).rows == 6
+    half = Table(jnp.asarray(X, jnp.bfloat16), jnp.asarray(Y, jnp.float16), length=2)
+    np.testing.assert_array_equal(half.y, Y)
+    assert Table(np.full((6, 1), 1e35), Y, length=2).x.max() < 2  # constant, and far away
 
 
 def test_a_constant_column_and_a_mask_that_hides_nothing_make_a_table():
@@ -195,11 +251,11 @@ def test_a_parquet_file_is_the_same_table(csv, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n,3\n", "t.csv, column 'a', row 2: expected a number, got None; choose other columns"),
+        ("a,b\n1,2\n,3\n", "t.csv, column 'a', row 2: expected a number, got ''; choose other columns"),
         ("a,b\n1,2\nx,3\n4,5\n", "t.csv, column 'a', row 2: expected a number, got 'x'; choose other columns"),
-        ("a,b\n1,2\n2,NA\n", "t.csv, column 'b', row 2: expected a number, got None"),
+        ("a,b\n1,2\n2,NA\n", "t.csv, column 'b', row 2: expected a number, got 'NA'"),
         ("a,b\n1,inf\n2,3\n", "t.csv, column 'b', row 1: expected a number, got inf"),
-        ("a,b\n2020-01-01,1\n2020-01-02,2\n", "t.csv, column 'a', row 1: expected a number, got datetime.date"),
+        ("a,b\n2020-01-01,1\n2020-01-02,2\n", "t.csv, column 'a', row 1: expected a number, got '2020-01-01'"),
         ("a,b,a\n1,2,3\n4,5,6\n", "t.csv, columns: expected names that differ, got 'a'"),
         ("a,b\n1,2,3\n", "t.csv: expected a table that can be read; "),
         ("", "t.csv: expected a table that can be read; "),
@@ -240,8 +296,8 @@ def test_without_the_extra_one_line_says_what_to_install(csv, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for read in (Table.from_csv, Table.from_parquet):
-        with pytest.raises(
-            EnvironmentFault, match=r"reading a table needs pyarrow \(No module .*\): pip install 'icl-lab"
-        ):
-            read(csv, target="out", length=2)
+    with pytest.raises(
+        EnvironmentFault, match=r"reading Parquet needs pyarrow \(No module .*\): .*pip install -e \S*\[tables"
+    ):
+        Table.from_parquet(csv, target="out", length=2)
+    assert Table.from_csv(csv, target="out", length=2).rows == 3

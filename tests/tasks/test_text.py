@@ -154,3 +154,10 @@ def test_the_text_is_an_argument_of_a_program_and_no_constant(getkey):
     traced = jax.make_jaxpr(lambda task, key: task.sample_many(5, key=key))(task, getkey())
     assert [str(x.aval) for x in traced.jaxpr.invars][:2] == ["uint8[12]", "int32[3]"]
     assert not traced.consts
+
+
+def test_symbols_are_of_the_vocabulary():
+    symbols, windows = jnp.asarray([0, 3, 1], jnp.uint8), jnp.asarray([2])
+    assert Text(symbols, windows, 2, 4).class_count == 4
+    with pytest.raises(InputError, match="symbols at 1: expected an id from 0 to 2, a vocabulary of 3, got 3"):
+        Text(symbols, windows, 2, 3)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from refusals import assert_refused
+from refusals import assert_refused, unchecked
 
 from icllab.theory import (
     descent,
@@ -256,3 +256,30 @@ def test_infinite_contexts_have_a_hint():
 )
 def test_other_arguments(call, message):
     assert_refused(call, message)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: superposition.loss([[1.0, 0.0], [0.0, 1.0]], [0.0]), "bias: expected one for each column of weights"),
+        (lambda: superposition.loss([1.0, 2.0], [0.0, 0.0]), "bias: expected one for each column of weights"),
+        (lambda: superposition.loss([[1.0], [0.0, 1.0]], [0.0]), "weights: expected a finite number, or a rectangular"),
+        (lambda: parts([np.eye(2), np.eye(3)]), "hessians: expected a finite number, or a rectangular array of such"),
+        (lambda: free_energy.asymptotic(3.0, 10), "phase: expected a Phase(loss, coefficient), got 'float'"),
+        (lambda: free_energy.crossings(FLAT, 2), "phase: expected a Phase(loss, coefficient), got 'int'"),
+        (lambda: free_energy.posterior_weights([1, 2], 10), "phase: expected a Phase(loss, coefficient), got 'int'"),
+        (lambda: dmmse.posterior_mean([1.0], [2.0], [[3.0]], 0.1), "x, y, pool: expected inputs [example, dim]"),
+        (lambda: dmmse.posterior_mean(np.ones((3, 2)), np.ones(2), np.ones((4, 2)), 0.1), "x, y, pool: expected"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_told(call, said):
+    assert_refused(call, said)
+
+
+def test_lists_are_arrays():
+    with unchecked():
+        loss = superposition.loss([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
+        mean = dmmse.posterior_mean([[1.0]], [2.0], [[3.0], [1.0]], 0.5)
+    assert loss == superposition.loss(np.eye(2), np.zeros(2))
+    arrays = np.ones((1, 1)), np.full(1, 2.0), np.array([[3.0], [1.0]])
+    np.testing.assert_array_equal(mean, dmmse.posterior_mean(*arrays, 0.5))

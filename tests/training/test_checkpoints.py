@@ -186,6 +186,60 @@ def test_a_file_comes_back_as_it_went(tmp_path, getkey):
     assert json.loads(path.read_bytes().split(b"\n")[1])["arrays"][0]["shape"] == [2, 3]
 
 
+INTEGERS = ["bool", *(f"{sign}int{size}" for sign in ("", "u") for size in (2, 4, 8, 16, 32, 64))]
+FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128", "float4_e2m1fn"]
+EIGHTS = ["e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"]
+
+
+@pytest.mark.parametrize("name", [*INTEGERS, *FLOATS, *(f"float8_{kind}" for kind in EIGHTS)])
+def test_numbers_of_every_type_come_back_to_the_bit(tmp_path, name):
+    dtype = jnp.dtype(name)
+    with jax.enable_x64(True):
+        bits = np.random.default_rng(0).integers(0, 2, (2, 8 * dtype.itemsize)).astype(np.uint8)
+        array = np.arange(2).astype(dtype) if dtype.name.startswith(("bool", "int", "uint", "float4")) else None
+        array = np.packbits(bits, axis=1).view(dtype)[:, 0] if array is None else array
+        tree, path = {"a": jnp.asarray(array)}, tmp_path / "a.icl"
+        path.write_bytes(packed({}, named(tree, "state")))
+        back = restored(tree, "state", unpacked(path)[1], path)["a"]
+    assert back.dtype == dtype
+    assert np.asarray(back).tobytes() == array.tobytes()
+
+
+def test_an_array_is_written_as_before():
+    """Files of version 0.2 name types as NumPy does."""
+    arrays = {"a": np.zeros(1, np.float32), "b": np.asarray(["text"]), "c": np.zeros(1, bool), "d": np.zeros(1, "f2")}
+    entries = json.loads(packed({}, arrays).split(b"\n")[1])["arrays"]
+    assert [entry["dtype"] for entry in entries] == ["<f4", "<U4", "|b1", "<f2"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("place", ["parameters", "optimiser", "prompts too"])
+def test_a_run_in_half_precision_goes_on_to_the_same_bits(tmp_path, dtype, place):
+    start = slope(key=jax.random.key(0))
+    start = start if place == "optimiser" else jax.tree.map(lambda leaf: leaf.astype(dtype), start)
+    data = prompts(9)
+    if place == "prompts too":
+        data = jax.tree.map(lambda leaf: leaf.astype(dtype), data)
+    optimizer = optax.sgd(1e-2, momentum=0.9, accumulator_dtype=dtype)
+
+    def ran(steps, store=None):
+        arguments = {
+            "optimizer": optimizer,
+            "data": data,
+            "batch": 4,
+            "key": jax.random.key(1),
+            "record": Record(keep=[2]),
+        }
+        with jax.numpy_dtype_promotion("standard"):
+            return icl.fit(start, task(), steps=steps, store=store, **arguments)
+
+    whole = ran(6)
+    ran(3, tmp_path)
+    assert_same(ran(6, tmp_path), whole)
+    with jax.numpy_dtype_promotion("standard"):
+        assert_same(icl.load(tmp_path, start), whole)
+
+
 def test_another_version_goes_on_with_a_warning(tmp_path, undisturbed):
     trained(tmp_path, 20)
     path = tmp_path / "checkpoint-000000000020.icl"
@@ -195,6 +249,40 @@ def test_another_version_goes_on_with_a_warning(tmp_path, undisturbed):
     path.write_bytes(packed({k: v for k, v in header.items() if k != "schema"}, arrays))
     with pytest.warns(UserWarning, match=r"written elsewhere \(jax is '0.1' there .*not with the same bits"):
         assert_same(trained(tmp_path, 60), undisturbed)
+
+
+def test_other_threads_are_no_reason_to_believe_another_program(tmp_path, after_6):
+    """Threads and flags change bits, and not what a program is."""
+    (path,) = copied(after_6, tmp_path).glob("checkpoint-*.icl")
+    header, arrays = unpacked(path)
+    header["versions"] |= {"threads": "97", "xla_flags": "--none"}
+    path.write_bytes(packed(header, arrays))
+    with pytest.raises(InputError, match="holds a run of another configuration: program is"):
+        trained(tmp_path, 12, optimizer=optax.sgd(1e-2))
+    with pytest.warns(UserWarning, match=r"written elsewhere \(threads is '97' there"):
+        trained(tmp_path, 12)
+
+
+class Halved(type(task())):
+    """Another loss of the same arrays."""
+
+    def loss(self, prediction, prompt):
+        return super().loss(prediction, prompt) / 2
+
+
+def test_options_name_another_loss_and_stand_for_it_in_other_versions(tmp_path, after_6):
+    with pytest.raises(InputError, match="another configuration: task is 'LinearRegression' there and 'Halved' here"):
+        trained(after_6, 12, task=task(kind=Halved))
+    (path,) = copied(after_6, tmp_path).glob("checkpoint-*.icl")
+    header, arrays = unpacked(path)
+    header["versions"]["jax"] = "0.1"
+    path.write_bytes(packed(header, arrays))
+    with pytest.raises(InputError, match="another configuration: task is 'LinearRegression' there and 'Halved' here"):
+        trained(tmp_path, 12, task=task(kind=Halved))
+    del header["configuration"]["options"]  # as version 0.2 wrote it
+    path.write_bytes(packed(header, arrays))
+    with pytest.warns(UserWarning, match="written elsewhere"):
+        trained(tmp_path, 12)
 
 
 def test_checkpoints_are_no_nearer_than_asked(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@
 
 import shutil
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -74,11 +76,13 @@ def test_a_run_of_version_0_2_is_opened(store, tmp_path):
         is_text = variable.dtype.kind == "U"
         listed[name] = [list(variable.dims), variable.values.tolist() if is_text else None, variable.dtype.str]
         written |= {} if is_text else {f"dataset.{name}": variable.values}
+    del header["function"], header["options"]
     header |= {"dataset": listed, "coordinates": list(run.dataset.coords), "training": dict(run.header)}
     for file in root.glob("*.icl"):
         shutil.copy(file, tmp_path)
     (tmp_path / "finished.icl").write_bytes(packed(header, written))
-    opened = icl.load(tmp_path, start())
+    with pytest.warns(UserWarning, match=r"function of the predictor is not compared .* \(an older version wrote it\)"):
+        opened = icl.load(tmp_path, start())
     assert_same(opened, run)
     xr.testing.assert_equal(opened.dataset, run.dataset)
     assert opened.header == run.header
@@ -90,6 +94,73 @@ def test_another_predictor_is_refused(store):
         icl.load(root, start(dim=4))
     with pytest.raises(InputError, match=r"expected other arrays: members.w is 'float32"):
         icl.load(root, lambda prompt: prompt.y)
+
+
+class Pooled(eqx.Module):
+    """Its arrays do not say which function of them it is."""
+
+    w: jax.Array
+    pool: object = eqx.field(static=True)
+    power: int = eqx.field(static=True, default=1)
+    unused: str = eqx.field(static=True, default="")
+
+    def __call__(self, prompt):
+        return self.pool(prompt.x @ self.w) ** self.power
+
+
+class Doubled(Pooled):
+    def __call__(self, prompt):
+        return 2 * super().__call__(prompt)
+
+
+def pooled(pool=jnp.tanh, kind=Pooled, **fields):
+    return kind(np.zeros(3, np.float32), pool, **fields)
+
+
+@pytest.fixture(scope="module")
+def pooled_store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pooled")
+    arguments = {"steps": 3, "batch": 4, "data": prompts(8), "key": jax.random.key(0), "store": root}
+    record = Record(keep=[2])
+    return root, icl.fit(pooled(lambda z: jnp.tanh(3 * z)), task(), record=record, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda: pooled(lambda z: jnp.tanh(4 * z)), "got another: look at pool; give the"),
+        (lambda: pooled(jnp.sin), "got another: look at pool; give the"),
+        (lambda: pooled(lambda z: jnp.tanh(3 * z), power=2), "got another: power is 1 there and 2 here; give the"),
+        (lambda: pooled(lambda z: jnp.tanh(3 * z), Doubled), "predictor is 'Pooled' there and 'Doubled' here"),
+    ],
+)
+def test_another_function_of_the_same_arrays_is_refused(pooled_store, other, message):
+    with pytest.raises(InputError, match=message) as caught:
+        icl.load(pooled_store[0], other())
+    assert "\n" not in str(caught.value)
+    members = icl.ensemble(lambda *, key: other(), seeds=1, key=jax.random.key(5))
+    with pytest.raises(InputError, match=message):
+        icl.load(pooled_store[0], members)
+
+
+def test_the_same_function_is_not_refused(pooled_store):
+    root, run = pooled_store
+    opened = icl.load(root, pooled(lambda z: jnp.tanh(3 * z), unused="another name"))
+    np.testing.assert_array_equal(opened.predictor.w, run.predictor.w)
+    np.testing.assert_array_equal(opened.trajectory.at(2).member(0).w, run.trajectory.at(2).member(0).w)
+
+
+def test_in_other_versions_options_are_compared(pooled_store, tmp_path, monkeypatch):
+    """A program may read otherwise there and do the same: what cannot be compared is no reason to refuse."""
+    shutil.copytree(pooled_store[0], tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr("icllab.training.checkpoints.environment", lambda: {"jax": "9.9", "threads": "1"})
+    icl.load(tmp_path, pooled(lambda z: jnp.tanh(3 * z)))  # it reads the same
+    with pytest.warns(
+        UserWarning, match=r"is not compared with the one that was trained \(written elsewhere: .*jax is"
+    ):
+        icl.load(tmp_path, pooled(lambda z: jnp.tanh(3 * z + 0)))
+    with pytest.raises(InputError, match="power is 1 there and 2 here"):
+        icl.load(tmp_path, pooled(lambda z: jnp.tanh(3 * z), power=2))
 
 
 def test_what_is_not_finished_is_not_opened(tmp_path):

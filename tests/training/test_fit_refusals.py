@@ -15,6 +15,7 @@ from icllab.core.errors import InputError
 from icllab.tasks import FixedPrompts, LinearRegression, MarkovChain
 from icllab.training import Fixed, Record
 from icllab.training.plans import _mask
+from icllab.training.streams import stream_of
 from icllab.training.sweeps import require_effect
 
 
@@ -38,6 +39,17 @@ class Matrix(Slope):
         return jnp.zeros((prompt.positions, 3)) * self.w[None]
 
 
+class Short(Slope):
+    positions = "every"
+
+    def __call__(self, prompt):
+        return super().__call__(prompt)[-1:]
+
+
+class Long(Slope):
+    positions = "last"
+
+
 ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
 
 
@@ -56,8 +68,16 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
             "predictor: expected a prediction with 5 positions, or 1 for the last, got",
         ),
         (
+            {"predictor": Short(jnp.zeros(3))},
+            "predictor: expected a prediction with 5 positions, as it declares 'every', got [1]; it is called on one",
+        ),
+        (
+            {"predictor": Long(jnp.zeros(3))},
+            "predictor: expected a prediction with 1 position, as it declares 'last', got [5]; it is called on one",
+        ),
+        (
             {"predictor": Matrix(jnp.zeros(3))},
-            "predictor: expected a prediction that task.loss can judge, got 'float32[5, 3]'",
+            "prediction: expected (5,), got (5, 3); answer every position, or the last",
         ),
         (
             {"predictor": Slope},
@@ -152,6 +172,14 @@ def test_what_is_no_prompts_is_refused_where_no_type_checker_is_on(data):
     assert str(caught.value).startswith(
         f"data: expected prompts, or how many, got {type(data).__name__!r}; task.sample"
     )
+
+
+@pytest.mark.parametrize("name", ["data", "held_out"])
+def test_prompts_whose_differences_are_rounded_away_are_refused(name):
+    """Times since 1970 as targets: float32 holds every 128th second."""
+    late = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) + 1.7e9, prompts(8))
+    with pytest.raises(InputError, match=rf"^{name}.x: expected numbers whose differences float32 holds, got"):
+        Record(held_out=late) if name == "held_out" else stream_of(Fixed(late), 4)
 
 
 def test_parts_to_train_are_given_by_a_function():

@@ -1,5 +1,6 @@
 """A log has every recorded loss once, in order of steps, of a finished run and of one that goes on."""
 
+import shutil
 import sys
 import threading
 import types
@@ -12,6 +13,7 @@ from training.predictors import prompts, slope, task
 
 import icllab as icl
 from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.files import DamagedFile
 from icllab.training import CheckpointStore, Following, Record, TensorBoard, WeightsAndBiases, log
 
 SGD = optax.sgd(0.05)
@@ -184,6 +186,112 @@ def test_weights_and_biases_is_offline(finished, monkeypatch):
     same(told[1:-1], wanted(run))
     with pytest.raises(InputError, match="mode: expected 'offline' or 'online'"):
         WeightsAndBiases("icl", "logs", mode="on")
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """Runs by identifier: the arguments of each start and the steps that were logged."""
+    runs = {}
+
+    def init(**arguments):
+        run = runs.setdefault(arguments.get("id"), types.SimpleNamespace(starts=[], steps=[], ends=0))
+        run.starts.append(arguments)
+        run.log = lambda values, step: run.steps.append(step)
+        run.finish = lambda: setattr(run, "ends", run.ends + 1)
+        return run
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    return runs
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_a_stopped_run_goes_on_as_the_same_run_of_weights_and_biases(wandb, tmp_path, mode):
+    """Its identifier is in the store; another folder of files is another start of the same run."""
+    store = tmp_path / "runs" / "a"
+    for steps, folder in ((3, "logs"), (6, "other logs")):
+        with Following(store, WeightsAndBiases("icl", folder, mode=mode), seconds=60):
+            trained(store, steps)
+    ((identifier, run),) = wandb.items()
+    assert [start["dir"] for start in run.starts] == ["logs", "other logs"]
+    for start in run.starts:
+        assert (start["id"], start["resume"], start["mode"], start["project"]) == (identifier, "allow", mode, "icl")
+    assert run.steps == [0, 1, 2, 3, 4, 5, 6]
+    assert run.ends == 2
+    log(store, WeightsAndBiases("icl", "logs"))
+    assert run.steps == [0, 1, 2, 3, 4, 5, 6]
+    log(store, WeightsAndBiases("another project", "logs"))
+    assert run.steps[7:] == [0, 1, 2, 3, 4, 5, 6]
+    with Following(tmp_path / "b", WeightsAndBiases("icl", "logs"), seconds=60):
+        pass
+    assert len(wandb) == 2  # another store is another run
+
+
+def test_steps_that_the_server_has_are_not_sent_again(finished, wandb, tmp_path):
+    """A kill between sending and noting: the server says where its run stands."""
+    store = copied(finished[1], tmp_path)
+    log(store, WeightsAndBiases("icl", "logs"))
+    (run,) = wandb.values()
+    (store / "logs.json").write_text(f'{{"id": "{run.starts[0]["id"]}"}}')
+    run.starting_step, run.steps = 5, []
+    log(store, WeightsAndBiases("icl", "logs"))
+    assert run.steps == [5, 6]
+
+
+def copied(root, to):
+    return shutil.copytree(root, to / "store", ignore=shutil.ignore_patterns("logs.json"))
+
+
+def test_a_log_that_failed_has_the_steps_before(finished, wandb, tmp_path):
+    store, failing = copied(finished[1], tmp_path), WeightsAndBiases("icl", "logs")
+    failing.write(0, {})  # begins a run of no store
+    to = WeightsAndBiases("icl", "logs")
+    write, to.write = to.write, lambda step, values: write(step, values) if step < 3 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        log(store, to)
+    log(store, WeightsAndBiases("icl", "logs"))
+    assert [run.steps for name, run in wandb.items() if name] == [[0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_tensorboard_goes_on_in_its_folder_and_is_complete_in_another(finished, monkeypatch, tmp_path):
+    store, told = copied(finished[1], tmp_path), []
+
+    class SummaryWriter:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def add_scalar(self, name, value, step):
+            told.append((self.folder, name, step))
+
+        def close(self):
+            pass
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    last = store / f"checkpoint-{6:012d}.icl"
+    content = last.read_bytes()
+    last.unlink()
+    (store / "finished.icl").rename(tmp_path / "finished.icl")
+    for finished_too in (False, True):
+        with Following(store, TensorBoard(str(tmp_path / "logs")), seconds=60):
+            last.write_bytes(content)
+            if finished_too:
+                (tmp_path / "finished.icl").rename(store / "finished.icl")
+    assert len(told) == len(set(told)) == 7 * 4
+    told.clear()
+    log(store, TensorBoard(str(tmp_path / "logs")))
+    assert not told
+    shutil.move(store, tmp_path / "moved")
+    log(tmp_path / "moved", TensorBoard(str(tmp_path / "logs")))
+    assert not told  # it is the same run
+    shutil.rmtree(tmp_path / "logs")
+    log(tmp_path / "moved", TensorBoard(str(tmp_path / "logs")))
+    assert len(told) == 7 * 4  # what was removed is written again
+
+
+def test_a_damaged_note_is_told(finished, wandb, tmp_path):
+    store = copied(finished[1], tmp_path)
+    (store / "logs.json").write_text("[1")
+    with pytest.raises(DamagedFile, match=r"logs.json: expected the steps of a log as JSON"):
+        log(store, WeightsAndBiases("icl", "logs"))
 
 
 def test_without_their_packages_one_line_says_what_brings_them(monkeypatch):

@@ -11,7 +11,7 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
     from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
-    from icllab.algorithms.estimators import from_sklearn
+    from icllab.algorithms.estimators import FromSklearn
     from icllab.algorithms.functional import (
         FunctionalDescent,
         GaussianProcess,
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DiscreteMMSE",
+    "FromSklearn",
     "GaussianPosterior",
     "GradientDescent",
     "LeastSquares",
     "NGram",
     "Ridge",
     "bayes_optimal",
-    "from_sklearn",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from icllab.algorithms.functional import GaussianProcess, RepairedProcess
-from icllab.algorithms.least_squares import LinearPredictor, number
+from icllab.algorithms.least_squares import LinearPredictor, number, require_regression
 from icllab.algorithms.recursions import ridge_weights
-from icllab.core.domains import NON_NEGATIVE_OR_INF, Domain
+from icllab.core.domains import FINITE, NON_NEGATIVE_OR_INF, Domain
 from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
@@ -49,9 +49,12 @@ class GaussianPosterior(LinearPredictor):
             _VARIANCES.require_leaf("covariance", self.covariance, axes=1)
         elif isinstance(self.covariance, jax.Array) and self.covariance.shape != 2 * self.covariance.shape[:1]:
             raise expected("covariance", "a scalar, a diagonal or a matrix [dim, dim]", self.covariance.shape)
+        else:
+            FINITE.require_leaf("covariance", self.covariance, axes=2)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The posterior mean of the task vector at every position."""
+        require_regression(prompt, self.covariance.shape[0] if self.covariance.size > 1 else None)
         x, covariance = prompt.x, self.covariance.astype(prompt.x.dtype)
         noise = self.noise_variance.astype(x.dtype)
         if covariance.ndim == 2:
@@ -114,6 +117,7 @@ class DiscreteMMSE(AbstractPredictor):
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The posterior mean at every position."""
+        require_regression(prompt, self.pool.shape[1])
         x, y = prompt.x, prompt.y
         with jax.default_matmul_precision("float32"):
             return _posterior_answers(x, y, self.pool.astype(x.dtype), self.noise_variance.astype(x.dtype))

@@ -1,4 +1,4 @@
-"""Any regressor with ``fit`` and ``predict`` as a predictor: fitted anew to every prefix of the prompt."""
+"""Any estimator with ``fit`` and ``predict`` as a predictor: fitted anew to every prefix of the prompt."""
 
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -8,74 +8,108 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import EnvironmentFault, expected
-from icllab.core.prompt import RegressionPrompt
+from icllab.core.errors import EnvironmentFault, expected, install_command, require_integer
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 
 
-class FittedEstimator(AbstractPredictor):
-    """Result of :func:`from_sklearn`. The estimator stays unfitted: every position has a clone."""
+class FromSklearn(AbstractPredictor):
+    r"""A predictor that fits a clone of an estimator to the examples before each position, and asks it the query.
+
+    For k nearest neighbours, trees, kernel machines or a pipeline. It runs on the host, prompt by prompt, and costs one
+    fit for each position. A regressor answers regression prompts with a number. With ``classes`` a classifier answers
+    item-label prompts, and regression prompts with integer targets, with log-probabilities of the labels from 0. They
+    are mixed with the uniform distribution, which has the weight of one example,
+
+    .. math:: \ln \frac{n\,p_c + 1/C}{n + 1}
+
+    after n examples, so that a label that is not in the context has a finite loss.
+
+    Attributes:
+        estimator: Any object with ``fit(x, y)``, which returns it, and ``predict(x)``; a classifier has
+            ``predict_proba(x)`` and ``classes_``. One that draws random numbers needs a fixed ``random_state``, else
+            its answers differ from call to call. It stays unfitted.
+        positions: ``"every"``; or ``"last"``, one fit for a prompt where every position is too slow.
+        fewest: How many examples the estimator needs: ``KNeighborsRegressor(5)`` needs 5.
+        otherwise: The number that a regressor answers at positions that have seen fewer, position 0 among them. A
+            classifier answers :math:`-\ln C` for each label.
+        classes: Number C of labels of a classifier; None for a regressor.
+
+    Raises:
+        InputError: There is no ``fit`` or ``predict``; or, when called, the estimator refuses the examples.
+        EnvironmentFault: scikit-learn is not installed.
+    """
 
     traceable = False
     differentiable = False
     estimator: Any = eqx.field(static=True)
-    positions: Literal["every", "last"] = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
-    fewest: int = eqx.field(static=True)
-    otherwise: float = eqx.field(static=True)
+    positions: Literal["every", "last"] = eqx.field(static=True, default="every", kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    fewest: int = eqx.field(static=True, default=1, kw_only=True)
+    otherwise: float = eqx.field(static=True, default=0.0, kw_only=True)
+    classes: int | None = eqx.field(static=True, default=None, kw_only=True)
 
-    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+    def __check_init__(self) -> None:
+        try:
+            import sklearn.base  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        except ImportError:
+            message = f"FromSklearn: expected scikit-learn, got none; {install_command('tables')}"
+            raise EnvironmentFault(message) from None
+        methods = ("fit", "predict" if self.classes is None else "predict_proba")
+        lacking = [name for name in methods if not callable(getattr(self.estimator, name, None))]
+        if lacking or isinstance(self.estimator, type):
+            is_class = isinstance(self.estimator, type)
+            came = self.estimator.__name__ if is_class else type(self.estimator).__name__
+            hint = "call it: FromSklearn(Ridge())" if is_class else f"it has no {lacking[0]}"
+            raise expected("estimator", f"an object with {methods[0]} and {methods[1]}", came, hint)
+        if self.positions not in ("every", "last"):
+            raise expected("positions", "'every' or 'last'", self.positions)
+        if isinstance(self.fewest, bool) or not isinstance(self.fewest, Integral) or self.fewest < 1:
+            raise expected("fewest", "an integer of at least 1: no estimator fits no examples", self.fewest)
+        if isinstance(self.otherwise, bool) or not isinstance(self.otherwise, Real):
+            raise expected("otherwise", "a number", self.otherwise)
+        if self.classes is not None:
+            require_integer("classes", self.classes, least=2)
+
+    def __call__(self, prompt: RegressionPrompt | ItemLabelPrompt) -> Float[Array, "answered *class"]:
         """The predictions, one fit for each position answered."""
-        x, y = np.asarray(prompt.x), np.asarray(prompt.y)
+        of_items = isinstance(prompt, ItemLabelPrompt)
+        if of_items and self.classes is None:
+            raise expected("classes", "the number of labels, for item-label prompts", None)
+        inputs, targets = (prompt.items, prompt.labels) if of_items else (prompt.x, prompt.y)
+        x, y = np.asarray(inputs), np.asarray(targets)
         positions = range(prompt.positions) if self.positions == "every" else [prompt.length]
-        return jnp.asarray([self._answer(x[: i + 1], y[:i]) for i in positions], prompt.y.dtype)
+        answer = self._number if self.classes is None else self._log_probabilities
+        return jnp.asarray([answer(x[: i + 1], y[:i]) for i in positions], inputs.dtype)
 
-    def _answer(self, x: np.ndarray, y: np.ndarray) -> float:
-        from sklearn.base import clone
-
+    def _number(self, x: np.ndarray, y: np.ndarray) -> float:
         if len(y) < self.fewest:
             return self.otherwise
+        return float(np.asarray(self._fitted(x, y, "predict")[1]).reshape(()))
+
+    def _log_probabilities(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        count: Any = self.classes
+        labels, probabilities = np.unique(y.astype(int)), np.zeros(count)
+        if len(y) and not (np.array_equal(labels, np.unique(y)) and labels[0] >= 0 and labels[-1] < count):
+            raise expected("prompt", f"labels from 0 to {count - 1}", np.unique(y).tolist())
+        if len(y) < self.fewest:
+            return np.full(count, -np.log(count))
+        if len(labels) == 1:  # many classifiers refuse a single class
+            probabilities[labels] = 1.0
+        else:
+            estimator, answer = self._fitted(x, y.astype(int), "predict_proba")
+            probabilities[estimator.classes_] = answer[0]
+        return np.log((len(y) * probabilities + 1 / count) / (len(y) + 1))
+
+    def _fitted(self, x: np.ndarray, y: np.ndarray, method: str) -> tuple[Any, Any]:
+        """A clone that is fitted to the examples, and its answer to the query, which is the last row of ``x``."""
+        from sklearn.base import clone
+
         try:
             copy: Any = clone(self.estimator, safe=False)
-            answer = copy.fit(x[:-1], y).predict(x[-1:])
+            fitted = copy.fit(x[:-1], y)
+            return fitted, getattr(fitted, method)(x[-1:])
         except ValueError as reason:
             name, why = type(self.estimator).__name__, str(reason).partition("\n")[0]
             hint = f"it says {why!r}; fewest=... leaves out positions that have seen less"
-            raise expected("estimator", f"one that fits {len(y)} real-valued examples", name, hint) from reason
-        return float(np.asarray(answer).reshape(()))
-
-
-def from_sklearn(
-    estimator: Any, *, positions: Literal["every", "last"] = "every", fewest: int = 1, otherwise: float = 0.0
-) -> FittedEstimator:
-    """A predictor that fits a clone of ``estimator`` to the examples before each position, and asks it the query.
-
-    For k nearest neighbours, trees, kernel machines or a pipeline, on regression prompts. It runs on the host, prompt
-    by prompt, and costs one fit for each position.
-
-    Args:
-        estimator: Any object with ``fit(x, y)``, which returns it, and ``predict(x)``. One that draws random
-            numbers needs a fixed ``random_state``, else its answers differ from call to call.
-        positions: ``"every"``; or ``"last"``, one fit for a prompt where every position is too slow.
-        fewest: How many examples the estimator needs: ``KNeighborsRegressor(5)`` needs 5.
-        otherwise: The answer at positions that have seen fewer, position 0 among them.
-
-    Raises:
-        InputError: No ``fit`` or ``predict``, or, when called, the estimator refuses the examples.
-        EnvironmentFault: scikit-learn is not installed.
-    """
-    try:
-        import sklearn.base  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError:
-        raise EnvironmentFault("from_sklearn: expected scikit-learn, got none; pip install 'icl-lab[tables]'") from None
-    lacking = [name for name in ("fit", "predict") if not callable(getattr(estimator, name, None))]
-    if lacking or isinstance(estimator, type):
-        came = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-        hint = "call it: from_sklearn(Ridge())" if isinstance(estimator, type) else f"it has no {lacking[0]}"
-        raise expected("estimator", "an object with fit and predict", came, hint)
-    if positions not in ("every", "last"):
-        raise expected("positions", "'every' or 'last'", positions)
-    if isinstance(fewest, bool) or not isinstance(fewest, Integral) or fewest < 1:
-        raise expected("fewest", "an integer of at least 1: no estimator fits no examples", fewest)
-    if isinstance(otherwise, bool) or not isinstance(otherwise, Real):
-        raise expected("otherwise", "a number", otherwise)
-    return FittedEstimator(estimator=estimator, positions=positions, fewest=fewest, otherwise=otherwise)
+            kind = "real-valued examples" if self.classes is None else "labelled examples"
+            raise expected("estimator", f"one that fits {len(y)} {kind}", name, hint) from reason

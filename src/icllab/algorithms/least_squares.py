@@ -2,6 +2,7 @@
 
 import abc
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from icllab.algorithms.recursions import least_squares_weights, ridge_weights
 from icllab.core.domains import NON_NEGATIVE_OR_INF
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks.regression import real
@@ -39,8 +40,18 @@ class LinearPredictor(AbstractPredictor):
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The prediction at every position; with no example seen it is zero."""
+        require_regression(prompt)
         with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
             return jnp.sum(prompt.x * self.weights(prompt), axis=1)
+
+
+def require_regression(prompt: Any, dim: int | None = None) -> None:
+    """Raise unless a prompt has examples x and y, with inputs of ``dim`` numbers if that is known."""
+    if not (hasattr(prompt, "x") and hasattr(prompt, "y")):
+        hint = "task.sample(key=key) draws one of a regression task"
+        raise expected("prompt", "a prompt of regression, with x and y", kind_of(prompt), hint)
+    if dim is not None and prompt.x.shape[-1] != dim:
+        raise expected("prompt", f"inputs of {dim} numbers", prompt.x.shape[-1])
 
 
 class LeastSquares(LinearPredictor):

@@ -15,7 +15,9 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.higher_order_chain import HigherOrderChain
+from icllab.tasks.sequences import require_probabilities
 from icllab.tasks.text import Text
 
 
@@ -36,7 +38,8 @@ class NGram(AbstractPredictor):
         """From the distributions given 0, 1, ..., n - 1 tokens.
 
         Raises:
-            InputError: There is no table, or they are not of 1, V, V^2, ... contexts of V tokens.
+            InputError: There is no table, they are not of 1, V, V^2, ... contexts of V tokens, or a row is no
+                distribution.
         """
         if not isinstance(laws, Sequence) or not all(getattr(law, "ndim", 0) == 2 for law in laws):
             raise expected("distributions", "a sequence of tables, arrays [context, state]", type(laws).__name__)
@@ -46,6 +49,7 @@ class NGram(AbstractPredictor):
         for j, law in enumerate(laws):
             if law.shape != (size**j, size):
                 raise expected(f"distributions[{j}]", f"a table of shape {(size**j, size)}", law.shape)
+            require_probabilities(np.asarray(law, np.float64), f"distributions[{j}]")
         # What cannot come has a probability that float32 can still be asked the logarithm of.
         return cls(tuple(jnp.asarray(np.log(np.maximum(law, 1e-30)), float) for law in laws))
 
@@ -92,16 +96,22 @@ class NGram(AbstractPredictor):
         return NGram(self.tables[:n])
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
-        """Logits at every position; they are logarithms of probabilities."""
+        """Logits at every position; they are logarithms of probabilities.
+
+        NaN where a token that is looked up is traced and not of the vocabulary.
+        """
         tokens = prompt.tokens[:-1]
         size = self.tables[0].shape[1]
+        valid = in_vocabulary("tokens", tokens, size, PADDING)
         position = jnp.arange(tokens.shape[0])
         answer = jnp.broadcast_to(self.tables[0], (tokens.shape[0], size))
-        context = jnp.zeros_like(tokens)
+        context, known = jnp.zeros_like(tokens), jnp.ones_like(valid)
         for j, table in enumerate(self.tables[1:], 1):
-            earlier = jnp.where(position >= j - 1, tokens[jnp.maximum(position - j + 1, 0)], 0)
-            context = context + size ** (j - 1) * earlier
-            answer = jnp.where((position + 1 >= j)[:, None], table[context], answer)
+            at = jnp.maximum(position - j + 1, 0)
+            context = context + size ** (j - 1) * jnp.where(position >= j - 1, tokens[at], 0)
+            known = known & valid[at]
+            laws = jnp.where(known[:, None], table[context], jnp.nan)
+            answer = jnp.where((position + 1 >= j)[:, None], laws, answer)
         return answer
 
 

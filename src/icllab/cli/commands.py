@@ -220,11 +220,15 @@ def theory(
     /,
     *values: Annotated[
         str,
-        Parameter(name="KEY=VALUE", help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count."),
+        Parameter(
+            name="KEY=VALUE",
+            help="A number, a list 1,2,4, a range start:stop:count or log:start:stop:count.",
+            allow_leading_hyphen=True,
+        ),
     ],
     options: Common = COMMON,
 ) -> Report:
-    """Ask a closed form: one line per combination of the values."""
+    """Ask a closed form: one line per combination of the values. With a formula, --help defines its parameters."""
     from icllab.cli import formulas
 
     return formulas.evaluate(name, values) if name else formulas.overview()
@@ -254,12 +258,18 @@ def page(
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",
     token: Annotated[bool, _switch("Ask for a token here too, where others use the machine.")] = False,
+    proxy: Annotated[
+        str,
+        Parameter(help="The address at which a reverse proxy shows the page, such as JupyterHub's; asks for a token."),
+    ] = "",
     browser: Annotated[bool, Parameter(negative="--no-browser", help="Open the page in a browser.")] = True,
 ) -> Report:
     """Show claims, results, runs and explorers as a local page, until Ctrl-C."""
     from icllab.cli import paging
 
-    return paging.page(options.out, claims=options.claims, port=port, host=host, token=token, browser=browser)
+    return paging.page(
+        options.out, claims=options.claims, port=port, host=host, token=token, proxy=proxy, browser=browser
+    )
 
 
 @app.command(sort_key=9)

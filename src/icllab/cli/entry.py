@@ -6,15 +6,20 @@ Numbers that JSON cannot spell are the strings ``"inf"``, ``"-inf"`` and ``"nan"
 """
 
 import contextlib
+import inspect
+import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from icllab.cli import streams
 from icllab.core.errors import IclError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from icllab.cli.reports import Report
 
 _INTERRUPTED = 130
@@ -33,33 +38,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--debug" in arguments:
         os.environ["ICL_DEBUG"] = "1"  # worker processes see it too
     name = next((a for a in arguments if not a.startswith("-")), None)
+    with streams.usable():
+        return _run(arguments, name, as_json)
+
+
+def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
+    """Run a command; whatever it ends in is printed, and is an exit status."""
     try:
         with _terminated_like_interrupted():
             report = _answer(arguments)
-            return 0 if report is None else _printed(report, name, as_json)
-    except (Exception, KeyboardInterrupt) as error:
+            streams.write(report.as_json(name) if as_json and report.data else report.as_text())
+            return report.exit_status
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         status, kind, message = _explained(error)
         if os.environ.get("ICL_DEBUG"):
             import traceback
 
             traceback.print_exception(error)
-    with contextlib.suppress(OSError):
-        print(message if message.startswith("icl") else f"icl: {message}", file=sys.stderr, flush=True)
+    print(message if message.startswith("icl") else f"icl: {message}", file=sys.stderr, flush=True)
     if as_json:
         from icllab.cli.reports import Report
 
         failure = Report({"error": {"kind": kind, "message": message}}, lambda console: None, status)
         with contextlib.suppress(OSError):
-            _printed(failure, name, as_json=True)
+            streams.write(failure.as_json(name))
     return status
 
 
-def _answer(arguments: list[str]) -> "Report | None":
-    """The command's report; None for help, version and completion, which print themselves."""
+def _answer(arguments: list[str]) -> "Report":
+    """The command's report; that of help, version and completion has no data."""
     from cyclopts import CycloptsError
 
     from icllab.cli import commands
+    from icllab.cli.reports import Report
 
+    if arguments[:1] == ["theory"] and not {"--help", "-h"}.isdisjoint(arguments):
+        names = [word for word in arguments[1:] if not word.startswith("-")]
+        if names:
+            from icllab.cli import formulas
+
+            return formulas.explain(next((word for word in names if word in formulas.listing()), names[0]))
     try:
         command, bound, _ = commands.app.parse_args(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -67,31 +85,27 @@ def _answer(arguments: list[str]) -> "Report | None":
 
         raise explained(error) from error
     if command.__module__ != commands.__name__:
-        command(*bound.args, **bound.kwargs)
-        sys.stdout.flush()
-        return None
+        return Report({}, lambda console: _typeset(command, bound, console))
     with _stdout_kept_clean():
         return command(*bound.args, **bound.kwargs)
 
 
-def _printed(report: "Report", name: str | None, as_json: bool) -> int:
-    """Write the whole answer at once. A reader that has gone away does not change the verdict."""
-    text = report.as_json(name) if as_json else report.as_text()
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        # What is still buffered would fail again when Python ends, and change the exit status then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise
-    return report.exit_status
+def _typeset(command: Callable[..., Any], bound: inspect.BoundArguments, console: "Console") -> None:
+    """Help, version or completion, which the parser writes itself."""
+    if "console" in bound.arguments:
+        bound.arguments["console"] = console
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        command(*bound.args, **bound.kwargs)
+    console.out(text.getvalue(), highlight=False, end="")
 
 
 def _explained(error: BaseException) -> tuple[int, str, str]:
     """Exit status, kind and one line."""
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, _KINDS[_INTERRUPTED], "interrupted; every finished cell is kept"
+    if isinstance(error, SystemExit):
+        return 4, _KINDS[4], f"a claim or a library called sys.exit({error.code!r}); a claim returns or raises"
     if isinstance(error, IclError):
         return error.exit_status, _KINDS[error.exit_status], _one_line(str(error))
     if isinstance(error, OSError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import icllab
 from icllab.cli.reports import Report
+from icllab.core.errors import install_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +100,7 @@ def _packages() -> Iterator[Row]:
     yield Row("packages", "ok", f"{count} of the core as {'pinned' if pins else 'required'}")
     for extra, parts in optional.items():
         lacking = [str(requirement.name) for requirement, sound in parts if not sound]
-        detail = "installed" if not lacking else f"without {', '.join(lacking)}; pip install '{DISTRIBUTION}[{extra}]'"
+        detail = "installed" if not lacking else f"without {', '.join(lacking)}; {install_command(extra)}"
         yield Row(f"extra [{extra}]", "ok" if not lacking else "note", detail)
 
 

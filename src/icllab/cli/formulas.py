@@ -30,6 +30,16 @@ _KINDS = {
 _POINTWISE = {"count", "flag", "list", "phase"}  # they do not broadcast
 _MATRICES = ("matrices", "preconditioner")  # what no list of numbers can be
 _ANSWERS = ("float", "Number", "Array", "Estimate", "LearningCoefficient", "Steps", "Search", "Optimum", "Flow")
+# How a value of a kind is typed, where that is not a number.
+_HOW = {
+    "number": "",
+    "count": "",
+    "flag": "Typed as 0 or 1.",
+    "list": "Typed as a list 1,2,4.",
+    "spectrum": "Typed as a list of eigenvalues 1,2,4.",
+    "phase": "Typed as a list loss,coefficient[,multiplicity[,constant]].",
+}
+_SIGNS = {"ge": " >= ", "le": " <= ", "to": " -> ", "dots": "...", "infty": "inf", "ell": "l", "sqrt": "sqrt"}
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _MOST_ROWS = 1_000_000
 
@@ -43,6 +53,7 @@ class Formula:
         kinds: Parameter -> ``number``, ``spectrum``, ``count``, ``flag``, ``list`` or ``phase``.
         defaults: Parameter -> default, as it is written.
         summary: The first sentence of its docstring.
+        docstring: All of it.
     """
 
     module: str
@@ -50,6 +61,7 @@ class Formula:
     kinds: Mapping[str, str]
     defaults: Mapping[str, str]
     summary: str
+    docstring: str
 
     @property
     def pointwise(self) -> bool:
@@ -93,10 +105,10 @@ def _formula(module: str, node: ast.stmt) -> Formula | None:
         return None
     pairs = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
     defaults = {p.arg: ast.unparse(d) for p, d in [*pairs, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
-    first = (ast.get_docstring(node) or "").partition("\n\n")[0]
-    summary = " ".join(_ROLE.sub(r"\1", first).split())
+    docstring = ast.get_docstring(node) or ""
+    summary = _readable(docstring.partition("\n\n")[0])
     kinds = {name: _KINDS[annotation] for name, annotation in annotations.items()}
-    formula = Formula(module, node.name, kinds, defaults, summary)
+    formula = Formula(module, node.name, kinds, defaults, summary, docstring)
     answer = ast.unparse(node.returns) if node.returns else ""
     numeric = answer in _ANSWERS if formula.pointwise else "number" in kinds.values()
     return formula if numeric and kinds.keys().isdisjoint(_MATRICES) else None
@@ -110,23 +122,76 @@ def overview() -> Report:
     def plain(console: "Console") -> None:
         for f in formulas:
             _headed(console, f.usage, f.summary)
+        console.print("`icl theory NAME --help` says what the parameters of a formula are.", style="dim")
 
     return Report(data, plain)
+
+
+def explain(name: str) -> Report:
+    """What a formula is, and what each of its parameters is: definition, domain, default."""
+    formula = _formula_named(name)
+    defined = definitions(formula)
+    rows = {p: f"{defined[p]} {_HOW[kind]}".strip() for p, kind in formula.kinds.items()}
+    rows |= {p: f"{rows[p]} Default: {value}." for p, value in formula.defaults.items() if value != "None"}
+    usage = f"icl theory {formula.usage}"
+    parameters = [
+        {"name": p, "kind": k, "definition": defined[p], "default": formula.defaults.get(p)}
+        for p, k in formula.kinds.items()
+    ]
+    data = {"name": formula.name, "summary": formula.summary, "usage": usage, "parameters": parameters}
+
+    def plain(console: "Console") -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        _headed(console, formula.name, formula.summary, f"usage: {usage}")
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+        for parameter, text in rows.items():
+            table.add_row(Text(parameter), Text(text, overflow="fold"))
+        console.print(table)
+
+    return Report(data, plain)
+
+
+def definitions(formula: Formula) -> dict[str, str]:
+    """Parameter -> what its docstring says of it, or that of the formula whose arguments they are said to be."""
+    block = re.search(r"^Args:\n((?:    .*\n?)+)", formula.docstring, re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", block[1], re.MULTILINE) if block else []
+    texts = {name: _readable(text) for name, text in entries}
+    if reference := re.search(
+        r"rguments\b[^.]* are those of\s+:func:`(?:icllab\.theory\.)?([\w.]+)`", formula.docstring
+    ):
+        name = reference[1] if "." in reference[1] else f"{formula.module}.{reference[1]}"
+        texts = definitions(listing()[name]) | texts
+    return {parameter: texts.get(parameter, "") for parameter in formula.kinds}
+
+
+def _readable(text: str) -> str:
+    """A docstring's text without markup."""
+    text = _ROLE.sub(r"\1", text).replace("``", "")
+    for command, sign in _SIGNS.items():
+        text = re.sub(rf"\\{command}(?![a-zA-Z])", sign, text)
+    return " ".join(re.sub(r"\\(?:mathcal|mathrm|[,;!])\s?|[{}\\]", "", text).split())
+
+
+def _formula_named(name: str) -> Formula:
+    """The formula of a name; an unknown one raises InputError with the nearest ones."""
+    formulas = listing()
+    if name in formulas:
+        return formulas[name]
+    near = difflib.get_close_matches(name, formulas, n=1, cutoff=0.8)
+    functions = difflib.get_close_matches(name.rpartition(".")[2], {f.function for f in formulas.values()}, n=1)
+    near = near or [n for n, f in formulas.items() if f.function in functions]
+    if near:
+        raise InputError(f"unknown formula {name!r}; did you mean {' or '.join(map(repr, near))}?")
+    raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
 
 
 def evaluate(name: str, words: Sequence[str]) -> Report:
     """The formula's values on the grid of all combinations of the values."""
     import numpy as np
 
-    formulas = listing()
-    if name not in formulas:
-        near = difflib.get_close_matches(name, formulas, n=1, cutoff=0.8)
-        functions = difflib.get_close_matches(name.rpartition(".")[2], {f.function for f in formulas.values()}, n=1)
-        near = near or [n for n, f in formulas.items() if f.function in functions]
-        if near:
-            raise InputError(f"unknown formula {name!r}; did you mean {' or '.join(map(repr, near))}?")
-        raise unknown("formula", name, formulas, "" if difflib.get_close_matches(name, formulas) else "(`icl theory`)")
-    formula = formulas[name]
+    formula = _formula_named(name)
     values = _assigned(formula, words)
     swept = [p for p, numbers in values.items() if len(numbers) > 1 and not formula.whole(p)]
     shape = tuple(len(values[p]) for p in swept)
@@ -220,11 +285,11 @@ def _columns(name: str, value: Any, within: str = "") -> Iterator[tuple[str, Any
 def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
     """Parameter -> values, in the order of the formula's signature."""
     values: dict[str, list[float]] = {}
-    for word in words:
+    for word in _paired(formula, words):
         name, sign, text = word.partition("=")
         if not sign:
             raise expected(formula.name, "key=value", word, f"usage: icl theory {formula.usage}")
-        require_known(f"parameter of {formula.name}:", name, formula.kinds)
+        require_known(f"parameter of {formula.name}:", name, formula.kinds, f"(`icl theory {formula.name} --help`)")
         if name in values:
             raise expected(name, "each parameter once", word, "join its values with commas")
         values[name] = numbers(name, text)
@@ -232,9 +297,23 @@ def _assigned(formula: Formula, words: Sequence[str]) -> dict[str, list[float]]:
     if lacking:
         raise InputError(
             f"{formula.name}: expected {', '.join(lacking)} too, got {', '.join(values) or 'no parameters'}; "
-            f"usage: icl theory {formula.usage}"
+            f"usage: icl theory {formula.usage}; `icl theory {formula.name} --help` says what they are"
         )
     return {p: values[p] for p in formula.kinds if p in values}
+
+
+def _paired(formula: Formula, words: Sequence[str]) -> Iterator[str]:
+    """``key=value`` of each parameter, also of those that are typed as options: ``--key value`` or ``--key=value``."""
+    remaining = iter(words)
+    for word in remaining:
+        key, sign, text = word.partition("=")
+        if key.startswith("-"):
+            key = key.lstrip("-").replace("-", "_")
+            options = {*formula.kinds, "json", "debug", "help"}
+            require_known(f"parameter or option of {formula.name}:", f"--{key}", [f"--{name}" for name in options])
+            text = text if sign else next(remaining, "")
+            word = f"{key}={text}"
+        yield word
 
 
 def numbers(name: str, text: str) -> list[float]:

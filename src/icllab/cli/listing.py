@@ -8,9 +8,13 @@ from icllab.cli.reports import STYLES, Report, lines
 from icllab.core.errors import InputError, require_known
 from icllab.lab import records, registry
 from icllab.lab.job import results_root, sizes_present
+from icllab.lab.outcomes import counts, worded
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_NAME = 30  # columns of a name; a longer one has a shorter title
 
 
 def listed(
@@ -28,7 +32,7 @@ def listed(
         for card in cards
         if subject in (None, card.subject)
         and (paper is None or paper in sources[card.claim])
-        and (word is None or word.lower() in f"{card.claim} {card.sentence} {card.conditions}".lower())
+        and (word is None or word.lower() in f"{card.claim} {card.title} {card.sentence} {card.conditions}".lower())
     ]
     if not fitting:
         raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
@@ -40,12 +44,16 @@ def listed(
 def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
     return {
         "claim": card.claim,
+        "title": card.title,
         "sentence": card.sentence,
         "conditions": card.conditions,
         "sources": [source.key for source in card.sources],
         "sizes": list(card.sizes),
         "controls": dict(card.controls),
-        "record": {size: {name: entry[name] for name in ("verdict", "stale")} for size, entry in card.record.items()},
+        "record": {
+            size: {"verdict": entry["verdict"], "stale": entry["stale"], "counts": counts(entry["findings"])}
+            for size, entry in card.record.items()
+        },
         "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
 
@@ -67,6 +75,7 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
                     "of": len(cells),
                     "path": store.root,
                     "verdict": note and note["verdict"],
+                    "counts": counts(note["findings"]) if note and note["verdict"] else None,
                     "stale": bool(note and note.get("measure", 1) != version),
                 }
             )
@@ -74,37 +83,41 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
 
 
 def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a claim: its name, the verdict of its record, results that are here, and what it is about."""
+    """One line a claim, within 80 columns: its name, the verdict of its record and its title; then results here."""
     from rich.text import Text
 
-    columns = [(row["claim"], *_recorded(row), _here(row), row["sentence"]) for row in rows]
-    heading = ("claim", "record", "", "here", "about")
-    name, record, results_width = (max(len(column[i]) for column in [*columns, heading]) for i in (0, 1, 3))
-    console.print(
-        Text(f"{'claim':<{name}}  {'record':<{record}}  {'here':<{results_width}}  about", "dim"), soft_wrap=True
-    )
-    width = max(console.width - name - record - results_width - 6, 40)
-    for claim, verdict, style, results, sentence in columns:
-        about = sentence if len(sentence) <= width else f"{sentence[: width - 1].rstrip()}…"
-        columns_text = (
-            f"{claim:<{name}}  ",
-            (f"{verdict:<{record}}", style),
-            f"  {results:<{results_width}}  ",
-            (about, "dim"),
-        )
-        console.print(Text.assemble(*columns_text), soft_wrap=True)
+    columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
+    verdict_width = max(len(verdict) for _, verdict, *_ in columns)
+    heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
+    console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
+    for name, verdict, style, title, here in columns:
+        room = console.width - max(len(name), _NAME) - verdict_width - 4
+        about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
+        parts = [
+            f"{name:<{_NAME}}  ",
+            (f"{verdict:<{verdict_width}}", style),
+            f"  {about}",
+            (here and f"; {here}", "dim"),
+        ]
+        console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _recorded(row: Mapping[str, Any]) -> tuple[str, str]:
+def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The verdict of the record at its largest size, with that size, and its colour."""
     if not row["record"]:
-        return "none", "dim"
+        return "none", "none", "dim"
     size, entry = list(row["record"].items())[-1]
-    return f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
+    return _spelled(entry), f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
 
 
 def _spelled(entry: Mapping[str, Any]) -> str:
     """A verdict; one on results of another version of the measurement is stale."""
     return (entry["verdict"] or "") + (", stale" if entry["stale"] else "")
+
+
+def _counted(text: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """A verdict with the counts of its findings."""
+    return "; ".join([text, *(worded(entry["counts"]) for entry in entries if entry["counts"])])
 
 
 def _here(row: Mapping[str, Any]) -> str:
@@ -126,13 +139,18 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
         console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
         if row["conditions"]:
             console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
-        fields = [("record", _recorded(row)[0]), ("sizes", ", ".join(row["sizes"]))]
+        fields = [
+            ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
+            ("sizes", ", ".join(row["sizes"])),
+        ]
         if row["controls"]:
             fields.append(("negative controls", ", ".join(row["controls"])))
         fields.append(("sources", ", ".join(row["sources"])))
         for result in row["results"]:
             under = f" under {result['control']}" if result["control"] else ""
-            state = ", ".join(filter(None, (f"{result['cells']} of {result['of']} cells", _spelled(result))))
+            state = ", ".join(
+                filter(None, (f"{result['cells']} of {result['of']} cells", _counted(_spelled(result), [result])))
+            )
             fields.append(("results", f"{result['size']}{under}: {state} in {result['path']}"))
         lines(console, fields)
         console.print()

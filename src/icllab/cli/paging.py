@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.cli.reports import STYLES, Report, lines, worst
-from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.errors import EnvironmentFault, InputError, install_command
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import registry
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool) -> Report:
+def page(
+    out: Path, *, claims: Path | None, port: int | None, host: str, token: bool, browser: bool, proxy: str = ""
+) -> Report:
     """Serve until Ctrl-C; the address is said on stderr as soon as it answers."""
     if port is not None and not 0 <= port < 2**16:
         raise InputError(f"--port: expected a number from 0 to 65535, got {port}")
@@ -27,7 +29,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         from icllab.page import server
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
-            f"icl page: expected the extra [page], {error.name} is not installed; pip install 'icl-lab[page]'"
+            f"icl page: expected the extra [page], {error.name} is not installed; {install_command('page')}"
         ) from None
 
     def opened(address: str) -> None:
@@ -35,7 +37,7 @@ def page(out: Path, *, claims: Path | None, port: int | None, host: str, token: 
         if browser and sys.stderr.isatty() and _has_display():
             webbrowser.open(address)
 
-    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, on_ready=opened)
+    address = server.serve(out, claims=claims, host=host, port=port, require_token=token, proxy=proxy, on_ready=opened)
     return Report({"address": address}, lambda console: lines(console, [("page", f"{address} has ended")]))
 
 
@@ -46,7 +48,7 @@ def _has_display() -> bool:
 
 def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) -> Report:
     """Write the report; its exit status is the worst of the verdicts in it, 3 for a claim without one."""
-    from icllab.lab.checks import Outcome
+    from icllab.lab.outcomes import Outcome, counts, worded
     from icllab.page import report as reports
 
     if not names:
@@ -65,6 +67,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
             write_atomically(to.with_name(stem), part.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
     verdicts = {part.card.claim: part.standing.verdict if part.standing else None for part in sections}
+    tallies = {part.card.claim: counts(part.standing.findings if part.standing else ()) for part in sections}
     faults = [evidence.fault for part in sections for evidence in part.runs if evidence.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
     figures = [to.with_name(stem) for stem in stems if stem]
@@ -73,9 +76,11 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
         from rich.text import Text
 
         for claim, verdict in verdicts.items():
-            console.print(Text.assemble(f"{claim}  ", (verdict or "not yet run", STYLES.get(verdict or "", "dim"))))
+            verdict_text = (verdict or "not yet run", STYLES.get(verdict or "", "dim"))
+            numbers = f"  {worded(tallies[claim])}" if verdict else ""
+            console.print(Text.assemble(f"{claim}  ", verdict_text, numbers), soft_wrap=True)
         lines(console, [("report", to), *[("figure", figure) for figure in figures]])
         lines(console, [("fault", fault) for fault in faults])
 
-    data = {"report": to, "figures": figures, "verdicts": verdicts, "faults": faults}
+    data = {"report": to, "figures": figures, "verdicts": verdicts, "counts": tallies, "faults": faults}
     return Report(data, plain, worst(statuses))

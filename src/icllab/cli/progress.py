@@ -1,12 +1,14 @@
-"""How far a run is, on stderr: a live bar on a terminal, a line now and then elsewhere."""
+"""How far a run is, on stderr: a live bar on a terminal that can draw one, a line now and then elsewhere."""
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
 
-from icllab.lab.run import Progress
+from icllab.core.progress import shown, spelled
+from icllab.lab.run import Progress, show_cells
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -14,9 +16,9 @@ _SECONDS_BETWEEN_LINES = 10.0
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Progress]:
     """A function ``(count, total, cell, seconds left)`` that shows how far a run is."""
-    if sys.stderr.isatty():
-        with _bar(title) as progress:
-            yield progress
+    if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        with shown(title, True):
+            yield show_cells
     else:
         yield _Lines(title)
 
@@ -37,31 +39,6 @@ class _Lines:
         self.last = now
 
 
-@contextlib.contextmanager
-def _bar(title: str) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = [
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("cells"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-        TextColumn("{task.fields[cell]}", style="dim", markup=False),
-    ]
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task, pace = bar.add_task(title, total=None, cell="", left=""), _Pace()
-
-        def progress(count: int, total: int, cell: str, left: float | None) -> None:
-            text = pace.text(time.monotonic(), count, total, left)
-            bar.update(task, total=total, completed=count, cell=cell, left=text)
-
-        yield progress
-
-
 class _Pace:
     """Cells a minute since the first call."""
 
@@ -73,10 +50,4 @@ class _Pace:
         self._start = start, before = self._start or (now, count)
         if left is None or count in (before, total):
             return ""
-        return f"{60 * (count - before) / max(now - start, 1e-3):.3g} a minute, {_spelled(left)} left"
-
-
-def _spelled(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
+        return f"{60 * (count - before) / max(now - start, 1e-3):.3g} a minute, {spelled(left)} left"

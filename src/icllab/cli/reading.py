@@ -8,9 +8,8 @@ from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
-from icllab.lab.api import NO_VERDICT, locate
+from icllab.lab.api import locate
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SIZES
 from icllab.lab.job import stored_request
 from icllab.lab.run import read
 
@@ -48,16 +47,13 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
 
 def _verdict(name: str, options: "Selection", record: bool) -> Report:
     """The verdict on results under ``out``; with ``record``, noted with their data."""
-    from icllab.lab.results import judge, predicted
+    from icllab.lab.results import predicted, verdict_at
 
     request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
     claim = request.claim()
     dataset, notes = read(request, theory=False)
     files = [("results", request.root)]
-    if request.size == SIZES[0]:
-        verdict = Verdict(claim.name, (), (*notes, NO_VERDICT))
-    else:
-        verdict = judge(claim, predicted(claim, dataset), notes)
+    verdict = verdict_at(claim, request.size, predicted(claim, dataset), notes)
     if record:
         plain_claim = registry.load(name, options.claims)
         files.append(("record", records.write(plain_claim, request.size, request.control, dataset, request.claims)))
@@ -66,12 +62,12 @@ def _verdict(name: str, options: "Selection", record: bool) -> Report:
 
 def _record_verdict(name: str, options: "Selection") -> Report:
     """The verdict on the data of a claim's record."""
-    from icllab.lab.results import judge
+    from icllab.lab.results import verdict_at
 
     dataset = records.predicted_data(name, options.size, options.control, options.claims)
     claim = registry.load(name, options.claims).under(options.control)
     size = str(records.configuration(dataset)["size"])
-    verdict = Verdict(name, (), (NO_VERDICT,)) if size == SIZES[0] else judge(claim, dataset)
+    verdict = verdict_at(claim, size, dataset)
     file = records.record_file(registry.claims(options.claims)[name]).with_suffix(".nc")
     return _report(claim.sentence, size, options.control, verdict, [("results", file)])
 

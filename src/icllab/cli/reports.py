@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icllab.cli import streams
 from icllab.core.spelling import number, strict, with_error
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ class Report:
 
     def as_text(self) -> str:
         """The plain answer, in colour where stdout is a terminal."""
-        from rich.console import Console
-
-        console = Console(highlight=False, emoji=False, markup=False)
+        console = streams.console()
         with console.capture() as capture:
             self.plain(console)
         return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())

@@ -102,7 +102,12 @@ def gaussian_process(
     variance in its diagonal heads, and without division by the number of examples, which would make the rate and the
     noise depend on it. Without the diagonal heads the limit interpolates the labels, noise and all.
 
-    ``rate`` is :math:`\eta`, below 2 over the largest :math:`\lambda_m + \rho` of any prompt, and ``layers`` is L.
+    Args:
+        process: The process, with its kernel and noise variance.
+        rate: :math:`\eta`, below 2 over the largest :math:`\lambda_m + \rho` of any prompt.
+        layers: L.
+        dim: Dimension of inputs.
+        answers: Positions that are answered, ``"every"`` or ``"last"``.
 
     Source: the construction without noise [Cheng24].
     Derived: docs/constructions.md, Bayes under label noise.

@@ -5,7 +5,10 @@ Every error of the library carries the exit status the command line ends with.
 
 import difflib
 import os
+import shlex
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -38,6 +41,14 @@ def expected(name: str, requirement: str, value: object, hint: str = "") -> Inpu
         text = " ".join(text.split())
         text = text if len(text) <= 120 else f"{text[:117]}..."
     return InputError(f"{name}: expected {requirement}, got {text}" + (f"; {hint}" if hint else ""))
+
+
+def install_command(extra: str) -> str:
+    """The shell command that installs an extra: into this environment, from the clone that the library runs from."""
+    root = Path(__file__).parents[3]
+    clone = f"{root}[{extra}]" if (root / "pyproject.toml").is_file() else f".[{extra}]"
+    where = "" if clone.startswith(str(root)) else " in a clone of icl-lab"
+    return f"{shlex.join([sys.executable, '-m', 'pip', 'install', '-e', clone])}{where}"
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:

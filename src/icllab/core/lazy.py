@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from icllab.core.errors import unknown
+from icllab.core.signatures import write_signature
 
 
 def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -26,6 +27,8 @@ def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
     def __getattr__(name: str) -> object:
         if name in sources:
             value = getattr(importlib.import_module(sources[name]), name)
+            if name in module.__all__:
+                write_signature(value)
         elif name in submodules:
             value = importlib.import_module(f"{package}.{name}")
         else:

@@ -4,16 +4,25 @@ Shapes are written for one prompt; callers ``vmap``. A prompt of ``length`` exam
 ``length + 1`` positions: at position ``i`` (from 0) a causal predictor has seen ``i`` complete
 examples and the query of example ``i``; the last position is the classical query after the
 whole context.
+
+Prompts of different lengths are padded on the right to one length and carry a ``mask``, which is True for what is
+real. What is masked reads as 0, its loss is NaN, and it counts in no mean.
 """
 
 import abc
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.domains import Domain
+from icllab.core.errors import expected, kind_of
+from icllab.core.vocabularies import in_vocabulary
 
 
 class Prompt(eqx.Module):
@@ -28,6 +37,11 @@ class Prompt(eqx.Module):
     def length(self) -> int:
         """Number of complete examples before the last query."""
         return self.positions - 1
+
+    @property
+    def scored(self) -> Bool[Array, "*prompt position"] | None:
+        """Which predictions have a target; None: all. Of stacked prompts too."""
+        return None
 
     @abc.abstractmethod
     def replaced_after(self, position: int, replacement: "Prompt") -> "Prompt":
@@ -49,11 +63,87 @@ class Prompt(eqx.Module):
         return jax.lax.slice_in_dim(values, position + 1 - size, position + 1 + extra)
 
 
+def scored_positions(prompt: Any) -> Bool[Array, "*prompt position"] | None:
+    """``prompt.scored``; None for a prompt of a user's that knows no mask."""
+    return getattr(prompt, "scored", None)
+
+
+def require_padding(mask: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless a mask, where its values are known, has this shape and is True up to the padding on the right."""
+    if not hasattr(mask, "dtype") or mask.dtype != bool or np.shape(mask) != shape:
+        came = f"{mask.dtype} of shape {np.shape(mask)}" if hasattr(mask, "dtype") else mask
+        raise expected("mask", f"True or False for each entry, shape {shape}", came)
+    if isinstance(mask, Tracer):
+        return
+    values = np.asarray(mask)
+    if not values[..., 0].all() or (values[..., 1:] & ~values[..., :-1]).any():
+        hint = "move what is real to the left, or give from_ragged the sequences without padding"
+        raise expected("mask", "True for what is real, then False for padding on the right", "another order", hint)
+
+
+def _exchanged(mask: Any, position: int, other: Any, index: Array) -> Any:
+    """The mask where entries after ``position`` are those of another prompt; none of them where it is padding."""
+    if mask is None and other is None:
+        return None
+    mask, other = (jnp.ones(index.shape, bool) if part is None else part for part in (mask, other))
+    return jnp.where(index <= position, mask, mask[position] & other)
+
+
+def _ragged(rows: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Rows of different lengths with zeros on the right, and which entries are real."""
+    lengths = np.array([len(row) for row in rows])
+    size = lengths.max()
+    padded = [np.concatenate([row, np.zeros((size - len(row), *row.shape[1:]), row.dtype)]) for row in rows]
+    return padded, np.arange(size) < lengths[:, None]
+
+
 class RegressionPrompt(Prompt):
-    r"""Examples :math:`(x_i, y_i)`; the target of the last position is what the query asks for."""
+    r"""Examples :math:`(x_i, y_i)`; the target of the last position is what the query asks for.
+
+    Attributes:
+        x: Inputs.
+        y: Labels.
+        mask: True for real examples and False for padding on the right; None: all are real.
+    """
 
     x: Float[Array, "position dim"]
     y: Float[Array, " position"]
+    mask: Bool[Array, " position"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mask is not None:
+            require_padding(self.mask, np.shape(self.y))
+            self.x = jnp.where(jnp.broadcast_to(self.mask[..., None], self.x.shape), self.x, 0)
+            self.y = jnp.where(self.mask, self.y, 0)
+
+    @classmethod
+    def from_ragged(cls, examples: Sequence[tuple[Any, Any]]) -> "RegressionPrompt":
+        """Stack prompts ``(x, y)`` of different lengths, arrays [position, dim] and [position], padded and masked.
+
+        Raises:
+            InputError: There is none, or an ``x`` is not one row of as many numbers for each label.
+        """
+        pairs = [(np.asarray(x, float), np.asarray(y, float)) for x, y in examples]
+        dims = {x.shape[-1] if x.ndim == 2 and y.shape == x.shape[:1] and len(y) else -1 for x, y in pairs}
+        if len(dims) != 1 or -1 in dims:
+            shapes = [(x.shape, y.shape) for x, y in pairs[:3]]
+            raise expected("examples", "pairs of x [position, dim] and y [position], of one dim", shapes)
+        (x, mask), (y, _) = (_ragged(rows) for rows in zip(*pairs, strict=True))
+        dtype = jnp.zeros(()).dtype
+        return jax.vmap(cls)(jnp.asarray(np.stack(x), dtype), jnp.asarray(np.stack(y), dtype), jnp.asarray(mask))
+
+    @property
+    def scored(self) -> Bool[Array, "*prompt position"] | None:
+        """The mask."""
+        return self.mask
+
+    def __check_init__(self) -> None:
+        for name in ("x", "y"):
+            if isinstance(getattr(self, name), list | tuple | float | int):
+                raise expected(name, "an array of numbers", kind_of(getattr(self, name)), "jnp.asarray makes one")
+        inputs, targets = (getattr(array, "shape", ()) for array in (self.x, self.y))
+        if len(inputs) == len(targets) + 1 and inputs[:-1] != targets:
+            raise expected("y", f"one target for each input, of shape {inputs[:-1]}", targets)
 
     @property
     def positions(self) -> int:
@@ -71,17 +161,49 @@ class RegressionPrompt(Prompt):
         return type(self)(
             x=jnp.where((i <= position)[:, None], self.x, replacement.x),
             y=jnp.where(i < position, self.y, replacement.y),
+            mask=_exchanged(self.mask, position, replacement.mask, i),
         )
 
     def alone(self, position: int, *, size: int = 1) -> "RegressionPrompt":
         """The query ``x[position]`` and its target, after the ``size - 1`` examples just before it."""
-        return type(self)(x=self._window(self.x, position, size), y=self._window(self.y, position, size))
+        parts = (self.x, self.y) if self.mask is None else (self.x, self.y, self.mask)
+        return type(self)(*(self._window(part, position, size) for part in parts))
 
 
 class TokenPrompt(Prompt):
-    """A sequence of token ids; the prediction at position ``i`` is of token ``i + 1``."""
+    """A sequence of token ids; the prediction at position ``i`` is of token ``i + 1``.
+
+    Attributes:
+        tokens: The ids.
+        mask: True for real tokens and False for padding on the right; None: all are real.
+    """
 
     tokens: Int[Array, " token"]
+    mask: Bool[Array, " token"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mask is not None:
+            require_padding(self.mask, np.shape(self.tokens))
+            self.tokens = jnp.where(self.mask, self.tokens, 0)
+
+    @classmethod
+    def from_ragged(cls, sequences: Sequence[Any]) -> "TokenPrompt":
+        """Stack sequences of ids of different lengths, padded on the right and masked.
+
+        Raises:
+            InputError: There is none, or one is not at least two integers: a token and the one that follows it.
+        """
+        rows = [np.asarray(sequence) for sequence in sequences]
+        shortest = min((len(row) if row.ndim == 1 and row.dtype.kind in "iu" else 0 for row in rows), default=0)
+        if shortest < 2:
+            raise expected("sequences", "sequences of at least 2 ids each", [row.shape for row in rows[:3]])
+        tokens, mask = _ragged([row.astype(np.int32) for row in rows])
+        return jax.vmap(cls)(jnp.asarray(np.stack(tokens)), jnp.asarray(mask))
+
+    @property
+    def scored(self) -> Bool[Array, "*prompt position"] | None:
+        """Which tokens that follow one are real."""
+        return None if self.mask is None else self.mask[..., 1:]
 
     @property
     def positions(self) -> int:
@@ -91,11 +213,15 @@ class TokenPrompt(Prompt):
     def replaced_after(self, position: int, replacement: "TokenPrompt") -> "TokenPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tokens up to and including ``position`` stay."""
         i = jnp.arange(self.tokens.shape[-1])
-        return type(self)(tokens=jnp.where(i <= position, self.tokens, replacement.tokens))
+        return type(self)(
+            tokens=jnp.where(i <= position, self.tokens, replacement.tokens),
+            mask=_exchanged(self.mask, position, replacement.mask, i),
+        )
 
     def alone(self, position: int, *, size: int = 1) -> "TokenPrompt":
         """The last ``size`` tokens up to ``position``, and the token that follows them."""
-        return type(self)(tokens=self._window(self.tokens, position, size, extra=1))
+        parts = (self.tokens,) if self.mask is None else (self.tokens, self.mask)
+        return type(self)(*(self._window(part, position, size, extra=1) for part in parts))
 
 
 class ItemLabelPrompt(Prompt):
@@ -141,10 +267,12 @@ class ItemLabelPrompt(Prompt):
         return jnp.concatenate([pairs.reshape(-1, self.items.shape[1]), self.items[-1:]])
 
     def tokens(self) -> Float[Array, "token feature"]:
-        """Place and content of every token, side by side."""
+        """Place and content of every token, side by side; a token whose place is traced and none of P is NaN."""
         content = self.content()
         positions = self.shift + jnp.arange(len(content))
-        return jnp.concatenate([jax.nn.one_hot(positions, self.position_dim, dtype=content.dtype), content], axis=1)
+        valid = in_vocabulary("shift", positions, self.position_dim, "give more places, position_dim=")
+        places = jax.nn.one_hot(positions, self.position_dim, dtype=content.dtype)
+        return jnp.concatenate([jnp.where(valid[:, None], places, jnp.nan), content], axis=1)
 
     def replaced_after(self, position: int, replacement: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """The items up to ``position`` stay, and the labels of those before it."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.prompt import Prompt
@@ -21,7 +21,13 @@ Edit: TypeAlias = Callable[[str, Array], Array]
 
 
 class AbstractTask(eqx.Module):
-    """A distribution of prompts and the loss that belongs to it."""
+    """A distribution of prompts and the loss that belongs to it.
+
+    ``deterministic``: every key gives the same prompts. Of a task that does not declare it they are refused, since
+    their standard errors would be 0.
+    """
+
+    deterministic: ClassVar[bool] = False
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
@@ -37,10 +43,64 @@ class AbstractTask(eqx.Module):
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
         """The loss at every position the predictor answered (all of them, or the last)."""
 
+    def at_step(self, step: Int[Array, ""]) -> "AbstractTask":
+        """The task from which ``fit`` draws the prompts of a step; another for a curriculum."""
+        del step
+        return self
+
+    def require_prompts(self, prompts: Any) -> None:
+        """Raise if the task cannot judge prompts, stacked on a leading axis, whose values are known."""
+        del prompts
+
+
+def require_randomness(task: Any, count: int | None = None) -> None:
+    """Raise if prompts do not depend on the key, unless the task is declared ``deterministic``.
+
+    The prompts of two keys are mapped, and not computed: JAX knows whether they have the keys' axis. With a ``count``
+    they are those of ``sample_many``.
+    """
+    if getattr(task, "deterministic", False):
+        return
+
+    def sample(key: PRNGKeyArray) -> Any:
+        prompts = task.sample(key=key) if count is None else task.sample_many(count, key=key)
+        return eqx.filter(prompts, eqx.is_array)
+
+    try:
+        jax.eval_shape(jax.vmap(sample, out_axes=None), jax.random.split(jax.random.key(0)))
+    except Exception:  # prompts have the axis, or the task is wrong in a way that its first use tells
+        return
+    hint = "draw from the key in sample, or declare deterministic = True"
+    raise expected("task", "prompts that depend on the key", f"the same of {kind_of(task)} for every key", hint)
+
+
+def position_losses(task: Any, prediction: Array, prompt: Any) -> Float[Array, " position"]:
+    """``task.loss``, which must be one number for each position of the prediction: fewer would be broadcast."""
+    losses = task.loss(prediction, prompt)
+    if jax.numpy.shape(losses) != prediction.shape[:1]:
+        came = list(jax.numpy.shape(losses))
+        raise expected("task.loss", f"one number for each of {prediction.shape[0]} positions", came)
+    return losses
+
+
+def require_prompts(task: Any, prompts: Any) -> None:
+    """Raise if a task that knows its prompts cannot judge these, which are stacked."""
+    if hasattr(task, "require_prompts"):
+        task.require_prompts(prompts)
+
+
+def _samples_and_judges(value: Any) -> bool:
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("sample", "loss"))
+
+
+def is_task(value: Any) -> bool:
+    """Whether ``value`` has methods ``sample`` and ``loss``, and is no network, which is called itself."""
+    return _samples_and_judges(value) and not callable(value)
+
 
 def require_task(task: Any) -> None:
     """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""
-    if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("sample", "loss")):
+    if not _samples_and_judges(task):
         raise expected("task", "a task, with methods sample and loss", kind_of(task))
 
 
@@ -49,12 +109,14 @@ class AbstractPredictor(eqx.Module):
 
     ``positions`` says which positions are answered: ``"every"``, or ``"last"`` (the position axis
     then has length 1). ``traceable``: may be jitted and vmapped. ``differentiable``: has useful
-    gradients with respect to the prompt and its own leaves.
+    gradients with respect to the prompt and its own leaves. ``batched``: takes prompts stacked on a leading axis, and
+    stacks its answers.
     """
 
     positions: ClassVar[Literal["every", "last"]] = "every"
     traceable: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
+    batched: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, prompt: Any) -> Array:
@@ -88,6 +150,13 @@ class AbstractModel(AbstractPredictor):
         return self.trace(prompt).prediction
 
 
-def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable"]) -> Any:
+def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable", "batched"]) -> Any:
     """Value of a predictor's declaration; a plain function has the defaults."""
     return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))
+
+
+def answer_single(predictor: Predictor, prompt: Any) -> Any:
+    """Answer of any predictor to one prompt; one that is ``batched`` gets a stack of one."""
+    if not declared(predictor, "batched"):
+        return predictor(prompt)
+    return predictor(jax.tree.map(lambda leaf: leaf[None], prompt))[0]

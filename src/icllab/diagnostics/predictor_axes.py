@@ -40,10 +40,11 @@ class PredictorAxes:
         """Axes of predictors of any kind; ``name`` is that of the argument, for the error.
 
         With a ``task`` the user's own predictors are validated on one of its prompts: a predictor that JAX cannot trace
-        is called on the host, and a predictor that sees its target or later entries causes a warning.
+        is called on the host, and a predictor that sees its target or later entries, or is random, causes a warning.
 
         Raises:
-            InputError: The argument is of another kind or holds no predictor, or a predictor cannot answer a prompt.
+            InputError: The argument is of another kind or holds no predictor, or a predictor cannot answer a prompt, or
+                not in the shape that it declares.
         """
         if task is not None:
             predictors = validate_predictor(predictors, task, key=key)

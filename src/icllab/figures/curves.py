@@ -30,14 +30,15 @@ class Panel:
 
     Attributes:
         y: The variable drawn as points; None where there is only a line.
-        line: The variable drawn as a line, which breaks where it is not finite.
+        line: The variable drawn as a line, which breaks where it is not finite; None where there are only points.
         yscale: ``"linear"`` or ``"log"``.
-        ylim: Lower and upper end; points beyond are marked at the frame, never dropped in silence.
+        ylim: Lower and upper end; points beyond are marked at the frame, not dropped. None: those of the data.
         at: Axis -> value: where on axes that the panel does not draw. It is written above the panel.
         x: The dimension along its own horizontal axis, which may be one of names; None: that of all panels.
         hue: The dimension that it tells apart itself, in a legend of its own; None: that of all panels.
         xscale: ``"linear"`` or ``"log"``, of its own horizontal axis; None: that of all panels.
         hollow: A variable that is 0 for what can be relied upon; points are hollow where any part of them has more.
+            None: no point is.
     """
 
     y: str | None
@@ -148,6 +149,19 @@ def panels(
     """Panels below each other, in so many columns, that share the horizontal axis and one legend; see :func:`curves`.
 
     Where a panel has a horizontal axis or a hue of its own, each has its own axis and its own legend.
+
+    Args:
+        dataset: Results with the variables of the panels.
+        rows: The panels.
+        x: The dimension along the horizontal axis, of panels that name none.
+        hue: The dimension told apart by colours, of panels that name none; None: one colour.
+        over: The dimension of repetitions, whose mean and error are drawn.
+        line_x: The lines' own dimension; by default the one that is neither ``hue`` nor ``over``.
+        line_name: What the legend calls the lines.
+        xscale: ``"linear"`` or ``"log"``, of panels that name none.
+        vertical: Where a vertical line is drawn; None: nowhere.
+        title: Title of the figure; None: none.
+        columns: Number of columns.
     """
     from icllab.figures.output import Drawing
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.lab.checks import Finding, Outcome, Verdict
+    from icllab.lab.checks import Finding, Verdict
     from icllab.lab.claim import Claim, Control
     from icllab.lab.estimates import Estimate
+    from icllab.lab.outcomes import Outcome
 
 __all__ = ["Claim", "Control", "Estimate", "Finding", "Verdict", "checks"]
 __getattr__, __dir__ = attach(__name__)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import InputError, expected, unknown
+from icllab.core.progress import shown
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, Request, new_request, stored_request
 from icllab.lab.placement import AS_STATED, Placement
 from icllab.lab.run import collect, compute, read, write_results
@@ -17,8 +17,6 @@ from icllab.lab.run import collect, compute, read, write_results
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-NO_VERDICT = "smoke is a regression test without a verdict; `--size small` is the first that is judged"
 
 
 def run(
@@ -36,23 +34,25 @@ def run(
     executor: Executor | None = None,
     limit: float | None = None,
     placement: Placement = AS_STATED,
+    progress: bool | None = None,
 ) -> "xr.Dataset":
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
     Args:
         claim: ``subject/finding``.
         size: ``smoke``, ``small``, ``medium`` or ``full``.
-        axes: Other values for some axes, or one other value for a fixed number.
-        seeds: Number of independent repetitions.
+        axes: Other values for some axes, or one other value for a fixed number; None: those of the size.
+        seeds: Number of independent repetitions; None: that of the size.
         out: Where results are kept; ``results.nc`` there has the returned Dataset.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
         fresh: Start again; the old results get another name.
         workers: Number of processes; None: one.
-        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``.
-        executor: Any executor of :mod:`concurrent.futures` that measures instead.
-        limit: Seconds that a cell may take: then its process ends, and another measures the cell.
+        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``. None: this machine.
+        executor: Any executor of :mod:`concurrent.futures` that measures instead; None: that of ``workers``.
+        limit: Seconds that a cell may take: then its process ends, and another measures the cell. None: no limit.
         placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.
+        progress: Whether cells and the time left are shown; None: on a terminal and in a notebook.
 
     Returns:
         A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
@@ -60,7 +60,8 @@ def run(
     request = new_request(
         claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement
     )
-    compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
+    with shown(request.name, progress):
+        compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
     dataset, _ = collect(request)
     write_results(request.root, dataset)
     return dataset
@@ -81,20 +82,19 @@ def check(
         claim: ``subject/finding``.
         size: The size to judge; None: the largest there. ``smoke`` has no verdict and is undecided.
         out: Where results are kept.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
         recorded: Judge the data of the claim's record instead.
     """
-    from icllab.lab.results import judge
+    from icllab.lab.results import verdict_at
 
     if recorded:
         dataset = records.predicted_data(claim, size, control, claims)
-        return judge(registry.load(claim, claims).under(control), dataset)
+        size = str(records.configuration(dataset)["size"])
+        return verdict_at(registry.load(claim, claims).under(control), size, dataset)
     request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
-    if request.size == SIZES[0]:
-        return Verdict(claim, (), (*notes, NO_VERDICT))
-    return judge(request.claim(), dataset, notes)
+    return verdict_at(request.claim(), request.size, dataset, notes)
 
 
 def draw(
@@ -108,7 +108,13 @@ def draw(
 ) -> "Figure":
     """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out`` or of its record.
 
-    Arguments are those of :func:`check`.
+    Args:
+        results: A Dataset of :func:`run`, or the name of a claim.
+        size: The size of a claim's results; None: the largest there.
+        out: Where results are kept.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
+        recorded: Draw the data of the claim's record instead.
     """
     from icllab.lab.results import picture
 
@@ -131,8 +137,8 @@ def recorded(
     Args:
         claim: ``subject/finding``.
         size: The recorded size; None: the largest with data.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
 
     Raises:
         CellsMissing: The record has no such data.
@@ -150,6 +156,14 @@ def open(
     recorded: bool = False,
 ) -> "xr.Dataset":
     """The Dataset of a claim's results under ``out``, of a directory of results, or of a ``.nc`` file.
+
+    Args:
+        results: The name of a claim, or a path.
+        size: The size of a claim's results; None: the largest there.
+        out: Where results are kept.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
+        recorded: Open the data of the claim's record instead.
 
     Raises:
         InputError: It is neither; or the file is no netCDF file of results.
@@ -199,6 +213,11 @@ def _directory(root: Path, folder: str | Path | None) -> "xr.Dataset":
 
 
 def cite(claim: str, *, claims: str | Path | None = None) -> str:
-    """BibTeX of a claim's sources."""
+    """BibTeX of a claim's sources.
+
+    Args:
+        claim: ``subject/finding``.
+        claims: A folder with claims of your own; None: the library's alone.
+    """
     content = registry.load(claim, claims)
     return bibliography(content.reference(key) for key in content.sources)

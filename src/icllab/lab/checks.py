@@ -12,7 +12,6 @@ quantity that is compared: ``relative width / softmax's < 3``.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,31 +20,10 @@ from scipy import special
 
 from icllab.core.views import html_fields, html_table, one_line
 from icllab.lab.estimates import Estimate, Number
+from icllab.lab.outcomes import Outcome, counts, worded, worst
 
 SIGMAS = 3.0
 """Standard errors that a comparison allows, of an error that is known; of one that few samples give, see `reach`."""
-
-
-class Outcome(StrEnum):
-    """Of a finding, or of a whole claim; with the exit status of the command line."""
-
-    HOLDS = "holds"
-    FAILS = "fails"
-    UNDECIDED = "undecided"
-
-    @property
-    def exit_status(self) -> int:
-        """0, 1 or 3."""
-        return {"holds": 0, "fails": 1, "undecided": 3}[self.value]
-
-
-def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """One failure fails the whole; without one, a single undecided leaves it undecided."""
-    outcomes = set(outcomes)
-    for outcome in (Outcome.FAILS, Outcome.UNDECIDED):
-        if outcome in outcomes:
-            return outcome
-    return Outcome.HOLDS if outcomes else Outcome.UNDECIDED
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,21 +103,20 @@ class Verdict:
     @property
     def counts(self) -> str:
         """The number of findings that hold, and of conditions for a judgement that are met."""
-        parts = []
-        for about, text in (("claim", "findings hold"), ("data", "conditions for judging are met")):
-            outcomes = [finding.outcome for finding in self.findings if finding.about == about]
-            if outcomes:
-                parts.append(f"{outcomes.count(Outcome.HOLDS)} of {len(outcomes)} {text}")
-        return "; ".join(parts) or "no findings"
+        return worded(counts(self._rows()))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "claim": self.claim,
             "verdict": self.outcome.value,
-            "findings": [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings],
+            "counts": counts(self._rows()),
+            "findings": self._rows(),
             "notes": list(self.notes),
         }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings]
 
 
 At: TypeAlias = Mapping[str, Any]

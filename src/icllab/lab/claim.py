@@ -37,7 +37,7 @@ class Control:
     Attributes:
         meaning: What differs from the claim's world, in a few words.
         measure: Keyword arguments that ``measure`` gets: another simulation.
-        theory: Another formula in the place of the claim's ``theory``, or keyword arguments of that.
+        theory: Another formula in the place of the claim's ``theory``, or keyword arguments of that; None: the claim's.
         axes: Values in the place of those of the size: as many as it takes to see the check fail.
     """
 
@@ -62,6 +62,7 @@ class Claim:
 
     Attributes:
         sentence: The finding: one sentence of at most 30 words that can be false.
+        title: What it is about, in a few plain words: its line in a list of 80 columns.
         conditions: Where it was found: sizes, seeds, optimiser.
         sources: Keys of ``references.bib`` or of ``references``.
         references: BibTeX of the sources that only this claim has.
@@ -73,12 +74,12 @@ class Claim:
         sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells.
             A size may have another value of a fixed number: a smaller batch at ``smoke``.
         fixed: The numbers that are not axes.
-        theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX.
-        check: A pure function of the Dataset, returning its findings.
-        figure: A pure function of the Dataset, returning a figure.
-        reduce: A function of the measured Dataset that makes it small enough for a record along ``outputs``. Where
-            ``theory``, ``check``, ``figure`` or ``reduce`` is None, it is the function of that name in the claim's
-            file.
+        theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX. None, as
+            for ``check`` and ``figure``: the function of this name in the claim's file.
+        check: A pure function of the Dataset, returning its findings; or None.
+        figure: A pure function of the Dataset, returning a figure; or None.
+        reduce: A function of the measured Dataset that makes it small enough for a record along ``outputs``; None:
+            the function of this name in the claim's file, if it has one.
         controls: Negative controls by name; a claim has at least one.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
@@ -92,6 +93,7 @@ class Claim:
     """
 
     sentence: str
+    title: str = ""
     conditions: str = ""
     sources: tuple[str, ...]
     references: str = ""

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import EnvironmentFault, InputError, expected
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command
 
 _TIMEOUT = 20
 _POLL = 1.0
@@ -148,7 +148,7 @@ def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
 
 def _extra() -> EnvironmentFault:
     return EnvironmentFault(
-        "--scheduler: expected the extra [cluster], it is not installed; pip install 'icl-lab[cluster]'"
+        "--scheduler: expected the extra [cluster], it is not installed; " + install_command("cluster")
     )
 
 

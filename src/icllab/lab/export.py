@@ -1,5 +1,6 @@
 """Results for other programs: tables through pandas, netCDF through xarray, and the groups of ArviZ."""
 
+import csv
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icllab
-from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, require_known
 from icllab.core.files import write_atomically
 from icllab.lab.job import OUT
 
@@ -71,12 +72,14 @@ def tree(dataset: "xr.Dataset") -> "xr.DataTree":
 def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     """Attributes as JSON has them."""
     values = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attributes.items()}
-    try:
-        json.dumps(values)
-    except TypeError as error:
-        raise InputError(
-            f"attributes: expected numbers, text and lists, got one that JSON cannot spell: {error}"
-        ) from None
+    for name, value in values.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            requirement = "numbers, text and lists"
+            raise InputError(
+                f"attribute {name!r}: expected {requirement}, got what JSON cannot spell: {error}"
+            ) from None
     return values
 
 
@@ -89,17 +92,25 @@ def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _csv(dataset: "xr.Dataset") -> bytes:
-    """Comments (``#``) with provenance and units, then the table; ``pandas.read_csv(file, comment="#")`` reads it."""
+    """The table without attributes, its texts in quotes; ``pandas.read_csv(file)`` reads it."""
     frame = table(dataset)
-    comments = "".join(f"# {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in frame.attrs.items())
-    return (comments + frame.to_csv(index=False, lineterminator="\n")).encode()
+    for name, column in frame.items():
+        if getattr(column.dtype, "kind", "") == "c":
+            raise expected(f"variable {name!r}", "real numbers for CSV", "complex ones", "a .nc file holds them")
+    content = frame.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return content.encode()
 
 
 def _parquet(dataset: "xr.Dataset") -> bytes:
     try:
         return table(dataset).to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
-        raise EnvironmentFault("Parquet needs pyarrow; `pip install 'icl-lab[tables]'` brings it") from error
+        raise EnvironmentFault(f"Parquet needs pyarrow; `{install_command('tables')}` brings it") from error
+    except (ValueError, TypeError, NotImplementedError) as error:  # of pyarrow
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(
+            f"results: expected columns of numbers, times or texts for Parquet, got others ({reason})"
+        ) from None
 
 
 def _netcdf(dataset: "xr.Dataset") -> bytes:
@@ -109,8 +120,11 @@ def _netcdf(dataset: "xr.Dataset") -> bytes:
 
 
 def _arviz(dataset: "xr.Dataset") -> bytes:
-    target = io.BytesIO()
-    tree(dataset).to_netcdf(target, engine="h5netcdf")
+    from icllab.lab.results import netcdf_refusals
+
+    target, groups = io.BytesIO(), tree(dataset)
+    with netcdf_refusals(dataset.assign_attrs(groups.attrs)):
+        groups.to_netcdf(target, engine="h5netcdf")
     return target.getvalue()
 
 
@@ -147,8 +161,8 @@ def export(
         force: Whether to replace a file that is there.
         size: Size of a claim's results; None: the largest there.
         out: Where a claim's results are.
-        control: One of the claim's negative controls.
-        claims: A folder with claims of your own.
+        control: One of the claim's negative controls; None: the claim itself.
+        claims: A folder with claims of your own; None: the library's alone.
 
     Raises:
         InputError: The file is there, the format unknown, or it cannot hold the results.

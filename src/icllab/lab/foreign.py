@@ -52,6 +52,7 @@ def read_foreign(path: Path) -> "xr.Dataset":
 
 def _child_output(path: Path) -> bytes:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment["HDF5_USE_FILE_LOCKING"] = "FALSE"  # a reader needs none, and some disks refuse it
     command = [sys.executable, "-P", "-m", "icllab.lab.foreign", str(path.resolve())]
     try:
         child = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, stdin=subprocess.DEVNULL)

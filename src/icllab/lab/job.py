@@ -28,6 +28,7 @@ from icllab.core.errors import (
     require_path,
 )
 from icllab.core.grid import Coordinates, cell_key
+from icllab.core.progress import shown
 from icllab.lab import provenance, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
@@ -203,7 +204,8 @@ def measure(job: Job) -> bytes:
     try:
         if job.limit is not None:  # a process that hangs may do so where no Python runs: the clock is a thread of C
             faulthandler.dump_traceback_later(job.limit, exit=True)
-        return to_bytes(_dataset(job))
+        with shown(job.request.name, False):  # a run shows its cells, and no cell what it does
+            return to_bytes(_dataset(job))
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # whatever a claim's measure may raise

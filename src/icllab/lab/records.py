@@ -34,6 +34,7 @@ SIGMAS = 3.0
 ROUNDING = 1e-10
 RHAT = 0.01
 _ERRORS = ("_error", "_mcse")
+_UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 _DIGITS = 6
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
@@ -70,7 +71,7 @@ def groups(claim: str, folder: str | Path | None = None) -> list[str]:
     path = record_file(registry.claims(folder)[claim]).with_suffix(".nc")
     if not path.is_file():
         return []
-    with disk_faults(f"cannot read {path}"), h5py.File(path) as file:
+    with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
         return list(file)
 
 
@@ -96,7 +97,7 @@ def data(
             f"`icl run {claim} --size {size}` measures them"
         )
     with disk_faults(f"cannot read {path}"):
-        dataset = xr.load_dataset(path, group=name, engine="h5netcdf")
+        dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=_UNLOCKED)
     dataset = dataset.astype({n: np.float64 for n, v in dataset.data_vars.items() if v.dtype.kind == "f"})
     entry = read(claim, folder).get(size, {})
     digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
@@ -215,6 +216,7 @@ def _write_entries(claim: Claim, record: Mapping[str, Any], folder: Any) -> None
 def about(claim: Claim) -> dict[str, Any]:
     """What a claim says of itself: its record has that too, so that a list of all claims imports none."""
     return {
+        "title": claim.title,
         "sentence": claim.sentence,
         "conditions": claim.conditions,
         "sources": list(claim.sources),
@@ -243,7 +245,8 @@ def _write_data(path: Path, name: str, dataset: "xr.Dataset", claim: str) -> Non
     groups = {}
     if path.is_file():
         with disk_faults(f"cannot read {path}"):
-            groups = {n: g.to_dataset() for n, g in xr.open_datatree(path, engine="h5netcdf").load().children.items()}
+            stored = xr.open_datatree(path, engine="h5netcdf", driver_kwds=_UNLOCKED).load()
+            groups = {name: node.to_dataset() for name, node in stored.children.items()}
     attributes = {n: dataset.attrs[n] for n in _ATTRIBUTES if n in dataset.attrs}
     groups[name] = dataset.drop_attrs().assign_attrs(attributes)
     size = len(_encoded({name: groups[name]}))
@@ -354,7 +357,7 @@ class Card:
     """A claim and its records, as they are shown wherever a claim is shown.
 
     Attributes:
-        claim: ``subject/finding``; ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
+        claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
         record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
             whether ``measure.py`` has another ``VERSION`` since.
@@ -367,6 +370,7 @@ class Card:
     sizes: tuple[str, ...]
     controls: Mapping[str, str]
     record: Mapping[str, Mapping[str, Any]]
+    title: str = ""
 
     @property
     def subject(self) -> str:
@@ -414,4 +418,5 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
             for size in SIZES
             if "verdict" in content.get(size, {})
         },
+        statement.get("title", ""),
     )

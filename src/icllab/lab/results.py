@@ -29,19 +29,27 @@ from icllab.core.files import DamagedFile, difference, disk_faults, write_atomic
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SCHEMA, Claim
+from icllab.lab.claim import SCHEMA, SIZES, Claim
 from icllab.lab.job import Request
+from icllab.lab.outcomes import NO_VERDICT, kept_verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLOCK = 512
+_LONGEST = 255
+_STORED = "expected numbers, times or texts that netCDF stores"
 Block: TypeAlias = dict[str, tuple[Value, ...]]
 """Axis -> values inside a cell."""
 
 
 def netcdf_bytes(dataset: xr.Dataset) -> bytes:
-    """A Dataset as plain netCDF-4."""
+    """A Dataset as plain netCDF-4; what that cannot store raises InputError."""
+    with netcdf_refusals(dataset):
+        return _netcdf_bytes(dataset)
+
+
+def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
     from xarray.backends import H5NetCDFStore
 
     # As Dataset.to_netcdf, but for its lock: on a dask worker that one is the scheduler's, named by a file we have not.
@@ -50,6 +58,60 @@ def netcdf_bytes(dataset: xr.Dataset) -> bytes:
     dataset.dump_to_store(backend)
     backend.close()
     return target.getvalue()
+
+
+@contextlib.contextmanager
+def netcdf_refusals(dataset: xr.Dataset) -> Iterator[None]:
+    """Name the variable or attribute of a Dataset that netCDF cannot store, in one line."""
+    for text, part in _parts(dataset):
+        if reason := _silent_loss(part):
+            raise InputError(f"{text}: {_STORED}, got {reason}")
+    try:
+        yield
+    except Exception as error:  # whatever xarray, h5netcdf and h5py raise
+        for text, part in _parts(dataset):
+            try:
+                _netcdf_bytes(part)
+            except Exception as reason:
+                raise InputError(f"{text}: {_STORED}, got {_content(part)} ({_line(reason)})") from error
+        raise InputError(f"results: {_STORED}, got a Dataset that it cannot ({_line(error)})") from error
+
+
+def _parts(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+    """Every attribute and every variable of a Dataset alone, with its name in words."""
+    for key, value in dataset.attrs.items():
+        yield f"attribute {key!r}", xr.Dataset(attrs={key: value})
+    for name, variable in dataset.variables.items():
+        yield f"variable {name!r}", xr.Dataset({name: (variable.dims, variable.values)})
+        for key, value in variable.attrs.items():
+            yield f"variable {name!r}, attribute {key!r}", xr.Dataset(attrs={key: value})
+        yield (
+            f"variable {name!r} with its attributes",
+            xr.Dataset({name: (variable.dims, variable.values, variable.attrs)}),
+        )
+
+
+def _silent_loss(part: xr.Dataset) -> str:
+    """What is written without an error and is not there, or another value, when it is read; empty if nothing is."""
+    for name in (*part.attrs, *part.variables, *part.dims):
+        if not isinstance(name, str) or not name or "/" in name or len(name.encode()) > _LONGEST:
+            return f"a name that is no text of 1 to {_LONGEST} bytes without '/'"
+    for variable in part.variables.values():
+        if variable.dtype.kind == "O":
+            texts = [isinstance(value, str) for value in variable.values.ravel().tolist()]
+            if any(texts) and not all(texts):
+                return "texts beside values that are none"
+    return ""
+
+
+def _content(part: xr.Dataset) -> str:
+    """Type of the one attribute or variable of a part."""
+    kinds = [type(value).__name__ for value in part.attrs.values()]
+    return (kinds or [f"values of type {variable.dtype}" for variable in part.variables.values()])[0]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]
 
 
 def to_bytes(dataset: xr.Dataset) -> bytes:
@@ -335,6 +397,11 @@ def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
     return json.loads(dataset.attrs["configuration"])["fixed"]
 
 
+def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
+    """The verdict of :func:`judge` on results of a size; at ``smoke`` there is none, whatever the findings would be."""
+    return Verdict(claim.name, (), (*notes, NO_VERDICT)) if size == SIZES[0] else judge(claim, dataset, notes)
+
+
 def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
@@ -378,9 +445,15 @@ def note_verdict(request: Request, verdict: Verdict) -> None:
 
 
 def noted_verdict(root: Path) -> dict[str, Any] | None:
-    """The verdict that is kept beside results; None where there is none."""
+    """The verdict that is kept beside results, as :func:`kept_verdict` reads it; None where there is none."""
     path = root / "verdict.json"
-    return _read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    entry = _read_json(path)
+    try:
+        return entry | {"verdict": kept_verdict(entry)}
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise DamagedFile(f"{path}: expected a verdict with its findings; `icl run` writes it again") from None
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

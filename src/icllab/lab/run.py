@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from icllab.core import progress
 from icllab.core.domains import Domain
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer
 from icllab.core.files import write_atomically
@@ -41,6 +42,13 @@ class RunInterrupted(IclError):
     """Ctrl-C; the finished cells are on disk (exit status 130)."""
 
     exit_status = 130
+
+
+def show_cells(count: int, total: int, cell: str, left: float | None) -> None:
+    """Show how far a run is, as its ``progress``, on the display that is open."""
+    if not count and left is None:
+        progress.stage("", total, "cells")
+    progress.move_to(count, cell, left=left)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def compute(
     limit: float | None = None,
     shard: tuple[int, int] | None = None,
     fresh: bool = False,
-    progress: Progress = lambda count, total, cell, left: None,
+    progress: Progress = show_cells,
 ) -> Counts:
     """Compute the cells that a store lacks: all that ``request`` asks for, or one shard of them.
 
@@ -81,7 +89,7 @@ def compute(
         limit: Seconds that a cell may take in a process: then the process ends, and another measures the cell.
         shard: ``(i, N)``: the cells of the i-th of N disjoint parts, from 1 on.
         fresh: Set the store aside and start again.
-        progress: Called as cells end.
+        progress: Called as cells end; by default what shows them where a display is open.
 
     Raises:
         InputError: A value that cannot be used; or every cell that failed refused its input.

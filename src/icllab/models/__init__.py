@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
     from icllab.models.networks.parameters import parameter_count, width_for
     from icllab.models.networks.transformer import BlockOptions, Transformer
+    from icllab.models.pytorch import FromTorch
     from icllab.models.reduced.fitting import ReducedLinearAttention
 
 __all__ = [
+    "FromTorch",
     "ItemLabelNetwork",
     "LinearAttention",
     "MinimalHead",

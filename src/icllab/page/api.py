@@ -14,7 +14,7 @@ from icllab.page import cards, catalogue, results
 from icllab.page.catalogue import Entry
 from icllab.page.endpoints import Endpoint, NotFound, json_response
 from icllab.page.explorers import EXPLORERS
-from icllab.page.markup import joined, tag
+from icllab.page.markup import joined, prose, tag
 from icllab.page.results import Result, Results
 from icllab.page.runs import Job, Runs
 
@@ -128,12 +128,15 @@ class Api:
             card,
             self._evidence(entry, local),
             results.picture(entry, local),
+            symbols=catalogue.symbols(card.claim, self.folder),
             command=self._command(entry, card.ordinary, None),
             heading="h1",
         )
         texts = catalogue.texts(card.claim, self.folder)
         sources = [tag("details", tag("summary", label), tag("pre", text)) for label, text in texts.items()]
-        report = tag("a", "Report (one file)", href=f"/api/claims/{card.claim}/report.html", download=True)
+        report = tag("a", "Report (one file)", href=f"api/claims/{card.claim}/report.html", download=True)
+        if text := catalogue.background(card.claim, self.folder):
+            sources.insert(0, tag("details", tag("summary", "Background"), prose(text), class_="background", open=True))
         html = joined(html, tag("p", report, class_="links"), tag("h2", "Texts"), *sources)
         return json_response({"claim": card.claim, "html": html, "sizes": list(card.sizes)})
 

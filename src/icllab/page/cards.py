@@ -1,7 +1,6 @@
 """The card of a claim as HTML: the same on the page, in a report and in the documentation's gallery."""
 
 import json
-import math
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import icllab
+from icllab.core.axes import AXES, Quantity
 from icllab.core.sources import Reference
-from icllab.core.spelling import number, with_error
 from icllab.lab.claim import SIZES
+from icllab.lab.outcomes import Outcome, counts, worded
 from icllab.lab.records import Card
+from icllab.page import sentences
 from icllab.page.markup import Html, joined, table, tag
 
-VERDICTS = ("holds", "fails", "undecided")
+VERDICTS = tuple(Outcome)
 NOT_RUN, NOT_JUDGED = "not yet run", "not judged"
 # A checkout has the figures in its documentation; a wheel installs them as data.
 _FIGURES = (
@@ -134,7 +135,7 @@ def alternative_text(card: Card) -> str:
 
 
 def figure(picture: Picture | None) -> Html:
-    """A figure on a white ground, in light and dark colours."""
+    """A figure on a ground of its own; in dark colours the style sheet turns both dark."""
     if picture is None:
         return Html("")
     image = tag("img", src=picture.address, alt=picture.words, loading="lazy")
@@ -163,6 +164,7 @@ def card_html(
     picture: Picture | None,
     *,
     source_address: Callable[[Reference], str | None] = lambda source: None,
+    symbols: Sequence[Quantity] = (),
     command: str | None = None,
     heading: str | None = None,
     expand: bool = True,
@@ -174,6 +176,7 @@ def card_html(
         runs: Its runs, from its record and from this machine.
         picture: Its figure.
         source_address: Function from a source to its address, or None.
+        symbols: The claim's axes and quantities; without them only shared axes are explained.
         command: Command that measures it again.
         heading: Element of the sentence, such as ``h1``; None if the claim has a heading already.
         expand: Whether to show the findings of the run behind the badge at once.
@@ -188,7 +191,11 @@ def card_html(
     if card.conditions:
         parts.append(tag("p", tag("em", "Conditions: "), card.conditions, class_="conditions"))
     parts += [figure(picture), tag("p", tag("em", "Sources: "), *_listed(sources), ".", class_="sources")]
-    parts += [_evidence(run, expand and run is badge_run) for run in runs]
+    names = AXES | {row.name: row for row in symbols}
+    parts += [_evidence(run, names, expand and run is badge_run) for run in runs]
+    if symbols:
+        texts = [str(row.get("what", "")) for run in runs for row in run.findings]
+        parts.append(sentences.glossary(symbols, " ".join([card.sentence, card.conditions, *texts])))
     if card.controls:
         parts.append(tag("p", tag("em", "Negative controls"), ", under which the check must fail:"))
         parts.append(tag("ul", *(_control(card, name, runs) for name in card.controls), class_="controls"))
@@ -213,15 +220,14 @@ def _control(card: Card, name: str, runs: Sequence[Evidence]) -> Html:
     return tag("li", tag("code", name), f": {card.controls[name]}. ", *_listed(badges))
 
 
-def _evidence(run: Evidence, expand: bool) -> Html:
+def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> Html:
     """A run of a claim: its verdict, and behind it findings, origin, downloads and command."""
     if run.fault:
         return fault(f"{run.size}: {run.fault}")
-    count = f"{len(run.findings)} finding{'s' if len(run.findings) != 1 else ''}"
     control = f" under {run.control}" if run.control else ""
     parts: list[str] = []
     if run.findings:
-        parts.append(tag("div", findings(run.findings), class_="scroll"))
+        parts.append(tag("div", findings(run.findings, symbols), class_="scroll"))
     parts += [tag("p", note, class_="note") for note in run.notes]
     if run.origin:
         parts.append(tag("p", ", ".join(run.origin), class_="origin"))
@@ -231,35 +237,14 @@ def _evidence(run: Evidence, expand: bool) -> Html:
     if run.command:
         parts.append(console(run.command))
     verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=NOT_JUDGED)
-    summary = tag("summary", verdict, f" {count} at size {run.size}{control}, {_place(run)}")
+    summary = tag("summary", verdict, f" at size {run.size}{control}, {_place(run)}: {worded(counts(run.findings))}")
     return tag("details", summary, *parts, open=expand)
 
 
-def findings(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """A table of findings: prediction, measurement with its error, tolerance, outcome."""
-    columns = {"finding": "", "predicted": "number", "measured ± SE": "number", "tolerance": "number", "outcome": ""}
-    return table(columns, [finding(row) for row in rows], class_="findings")
-
-
-def finding(row: Mapping[str, Any]) -> list[str]:
-    """One row of that table."""
-    names = ("predicted", "measured", "standard_error", "tolerance")
-    prediction, measurement, error, tolerance = (_float(row.get(name)) for name in names)
-    return [
-        str(row.get("what", "")),
-        number(prediction),
-        with_error(measurement, error),
-        number(tolerance) if tolerance else "exact",
-        badge(str(row.get("outcome", ""))),
-    ]
-
-
-def _float(value: Any) -> float:
-    """A number of a file; NaN for anything else."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+def findings(rows: Sequence[Mapping[str, Any]], symbols: Mapping[str, Quantity] = AXES) -> Html:
+    """A table of findings and conditions as sentences, each with its outcome."""
+    cells: list[list[str]] = [[badge(str(row.get("outcome", ""))), sentences.sentence(row, symbols)] for row in rows]
+    return table({"outcome": "", "finding": ""}, cells, class_="findings")
 
 
 def fault(reason: str) -> Html:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import icllab
+from icllab.core.axes import Quantity
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
@@ -39,6 +40,18 @@ def texts(claim: str, folder: Path | None = None) -> dict[str, str]:
     path = registry.claims(folder)[claim]
     files = dict.fromkeys([path, registry.measure_file(path)])
     return {file.name: file.read_text("utf-8") for file in files}
+
+
+def background(claim: str, folder: Path | None = None) -> str:
+    """The docstring of the claim's file."""
+    return ast.get_docstring(ast.parse(registry.claims(folder)[claim].read_text("utf-8"))) or ""
+
+
+def symbols(claim: str, folder: Path | None = None) -> list[Quantity]:
+    """The axes of a claim, then its quantities; its file is imported, which imports no JAX."""
+    content = registry.load(claim, folder)
+    names = dict.fromkeys(name for axes in content.sizes.values() for name in axes if name not in content.fixed)
+    return [*(content.vocabulary.axis(name) for name in names), *content.vocabulary.quantities.values()]
 
 
 def _entry(claim: str, path: Path, folder: Path | None) -> Entry:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import icllab
+from icllab.core.axes import Quantity
 from icllab.core.errors import IclError
 from icllab.lab import provenance, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import sizes_present, stored_request
 from icllab.lab.records import Card
 from icllab.lab.run import read
-from icllab.page import cards
+from icllab.page import cards, catalogue
 from icllab.page.cards import Evidence, Picture
 from icllab.page.markup import Html, joined, tag
 
@@ -24,9 +25,10 @@ _COLOURS = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c1e21; --muted: #5a616a; --line: #dcdfe3; --accent: #0b5c8f;
   --good: #00734f; --bad: #b3401a; --doubt: #8a6100; --serif: Palatino, Georgia, "DejaVu Serif", serif; }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181b; --ink: #e8e6e1; --muted: #a3abb3; --line: #343a41;
-  --accent: #7fc1ec; --good: #55cda0; --bad: #f59067; --doubt: #e3b54a; } }
+  --accent: #7fc1ec; --good: #55cda0; --bad: #f59067; --doubt: #e3b54a; --mat: #141414;
+  --figure: invert(0.92) hue-rotate(180deg) saturate(1.8); } }
 @media print { :root { --paper: #fff; --ink: #000; --muted: #444; --line: #bbb; --good: #00734f; --bad: #b3401a;
-  --doubt: #8a6100; } .claim { break-inside: avoid-page; } }
+  --doubt: #8a6100; --mat: #fff; --figure: none; } .claim { break-inside: avoid-page; } }
 body { margin: 0 auto; max-width: 54rem; padding: 2rem 1.2rem 4rem; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, "DejaVu Sans", sans-serif; }
 h1, h2 { font-family: var(--serif); line-height: 1.25; }
@@ -47,6 +49,7 @@ class Section:
         runs: Its record, and the results on this machine, judged again.
         png: Its figure, or None; ``pdf`` is the same figure if it shows results on this machine.
         size: Size of the results in the figure; None for the library's figure.
+        symbols: The claim's axes and quantities.
     """
 
     card: Card
@@ -54,6 +57,7 @@ class Section:
     png: bytes | None = None
     pdf: bytes | None = None
     size: str | None = None
+    symbols: tuple[Quantity, ...] = ()
 
     @property
     def standing(self) -> Evidence | None:
@@ -65,7 +69,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
     """A claim with its results under ``out``: each size is read and judged again, without a computation."""
     from icllab.lab.results import judge, picture
 
-    card = records.card(claim, folder)
+    card, symbols = records.card(claim, folder), tuple(catalogue.symbols(claim, Path(folder) if folder else None))
     runs, figure, figure_size = cards.from_record(card), None, None
     for size in sizes_present(out, claim):
         if size == SIZES[0]:  # which gets no verdict
@@ -97,9 +101,9 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
     if figure is not None:
         from icllab.figures import pdf_bytes, png_bytes
 
-        return Section(card, tuple(runs), png_bytes(figure), pdf_bytes(figure), figure_size)
+        return Section(card, tuple(runs), png_bytes(figure), pdf_bytes(figure), figure_size, symbols)
     path = cards.recorded_figure(claim) if claim in registry.claims() else None
-    return Section(card, tuple(runs), path.read_bytes() if path else None)
+    return Section(card, tuple(runs), path.read_bytes() if path else None, symbols=symbols)
 
 
 def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
@@ -149,7 +153,7 @@ def _card(section: Section, pdf: str | None) -> Html:
         address = f"data:image/png;base64,{base64.b64encode(section.png).decode()}"
         picture = Picture(address, cards.alternative_text(section.card), caption)
     parts: list[str] = [tag("h2", tag("code", section.card.claim), id=_anchor(section.card.claim))]
-    parts.append(cards.card_html(section.card, section.runs, picture))
+    parts.append(cards.card_html(section.card, section.runs, picture, symbols=section.symbols))
     if pdf is not None:
         parts.append(tag("p", "The figure for print: ", tag("a", pdf, href=pdf), "."))
     return joined(*parts)

@@ -18,9 +18,10 @@ from typing import Any
 from icllab.core.errors import IclError
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, results_root, sizes_present
+from icllab.lab.outcomes import kept_verdict
 from icllab.lab.results import Store
 from icllab.page import cards
-from icllab.page.cards import VERDICTS, Evidence, Picture
+from icllab.page.cards import Evidence, Picture
 from icllab.page.catalogue import Entry
 
 MOST_CELLS = 50_000
@@ -58,8 +59,8 @@ class Result:
     fault: str = ""
 
     def address(self, file: str) -> str:
-        """The address of one of ``files``; it changes whenever the results do."""
-        return f"/api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
+        """The address of one of ``files``, relative to the page's; it changes whenever the results do."""
+        return f"api/results/{self.claim}/{self.path.name}/{file}?{int(self.updated * 1000)}"
 
 
 class Results:
@@ -138,7 +139,7 @@ def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
         result = max(candidates, key=lambda result: SIZES.index(result.size))
         return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
     if cards.recorded_figure(entry.card.claim) is not None:
-        return Picture(f"/api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
+        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
     return None
 
 
@@ -167,10 +168,10 @@ def _content(path: Path) -> dict[str, Any]:
         findings, notes = judgement.get("findings", []), judgement.get("notes", [])
         if not isinstance(findings, list) or not isinstance(notes, list):
             raise ValueError("verdict.json: expected lists of findings and notes")
-        verdict = judgement.get("verdict")
+        verdict = kept_verdict(judgement)
         fields |= {
-            "verdict": verdict if verdict in VERDICTS else None,
-            "findings": tuple(row for row in findings if isinstance(row, dict)),
+            "verdict": verdict,
+            "findings": tuple(findings) if verdict else (),
             "notes": tuple(map(str, notes)),
             "version": judgement.get("measure", 1),
         }

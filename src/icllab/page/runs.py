@@ -187,10 +187,10 @@ class Runs:
         with contextlib.suppress(ValueError):
             output = json.loads(answer)
         if isinstance(output, dict):
-            job.verdict = str(output["verdict"]) if "verdict" in output else None
+            job.verdict = output.get("verdict")  # none at smoke
             error = output.get("error")
             job.reason = str(error.get("message", "")) if isinstance(error, dict) else ""
-        success = job.verdict is not None and status not in _FAULTS
+        success = isinstance(output, dict) and "verdict" in output and status not in _FAULTS
         job.state = "finished" if success else "stopped" if job.state == "stopping" else "failed"
 
 

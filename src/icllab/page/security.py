@@ -5,6 +5,9 @@ the answers. So the host of a request must be one of ours (against rebinding), i
 request that the browser marks as another site's is refused. A server that other machines can reach requires a token
 as well, first in its address and then in a cookie.
 
+A reverse proxy, such as that of Jupyter, may show the page below a prefix. It may put another host into a request than
+the browser's origin names; then the browser's own mark, which no site can forge, says that they are one site.
+
 Headers of every answer forbid to frame, sniff or embed it, and to load or run anything from another host.
 """
 
@@ -13,7 +16,7 @@ import ipaddress
 import re
 import socket
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,7 +29,7 @@ _HOST = re.compile(r"(?P<name>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-
 _LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -52,17 +55,20 @@ class Guard:
     Attributes:
         app: The application.
         host: Address at which the server listens.
-        token: Token that a browser must send; None: no token, which needs a loopback address.
+        token: Token that a browser must send; None: no token, which needs a loopback address and no proxy.
+        proxy: Address at which a reverse proxy shows the page; empty without one on another host.
     """
 
-    def __init__(self, app: Starlette, host: str = LOOPBACK, token: str | None = None) -> None:
-        if token is None and not is_loopback(host):
+    def __init__(self, app: Starlette, host: str = LOOPBACK, token: str | None = None, proxy: str = "") -> None:
+        if token is None and (proxy or not is_loopback(host)):
             raise ValueError(
-                f"host: expected a token with an address that other machines reach, got none with {host!r}"
+                f"host: expected a token with an address that other machines reach, got none with {proxy or host!r}"
             )
         self.app, self.host, self.token = app, host, token
         machine = set() if is_loopback(host) else {socket.gethostname(), socket.getfqdn()}
-        self.names = {name.lower() for name in _LOCAL | machine | {f"[{host}]" if ":" in host else host}}
+        addresses = {host, urlsplit(proxy).hostname or host}
+        names = _LOCAL | machine | {f"[{name}]" if ":" in name else name for name in addresses}
+        self.names = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -90,11 +96,10 @@ class Guard:
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None or not self._is_ours(match["name"]):
             return _error(421, f"host: expected the one this page was opened with, got {', '.join(hosts)[:80]!r}")
-        origins = headers.getlist("origin")
-        if origins and origins != [f"http://{hosts[0]}"]:
+        origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
+        if origins and origins != [f"http://{hosts[0]}"] and site != "same-origin":
             return _error(403, f"origin: expected this page's own, got {', '.join(origins)[:80]!r}")
-        site = headers.get("sec-fetch-site", "none")
-        is_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate" and scope["method"] == "GET"
+        is_link = _is_root(scope) and headers.get("sec-fetch-mode") == "navigate" and scope["method"] == "GET"
         if site not in ("same-origin", "none") and not is_link:
             return _error(403, f"site: expected a request of this page, got one that is {site[:20]!r}")
         if scope["method"] == "POST" and headers.get("content-type", "").split(";")[0].strip() != "application/json":
@@ -123,14 +128,19 @@ class Guard:
         if COOKIE in cookies and self._is_token(cookies[COOKIE].value):
             return None
         tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-        if scope["path"] == "/" and scope["method"] == "GET" and self._is_token(tokens[0]):
-            answer = RedirectResponse("/", 303)
-            answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+        if _is_root(scope) and scope["method"] == "GET" and self._is_token(tokens[0]):
+            answer = RedirectResponse("./", 303)  # below whatever prefix, and so is the cookie, which other paths lack
+            answer.set_cookie(COOKIE, self.token, path=None, httponly=True, samesite="strict")
             return answer
         return _error(401, "token: expected the address that `icl page` printed, with its token")
 
     def _is_token(self, text: str) -> bool:
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
+
+
+def _is_root(scope: Scope) -> bool:
+    """Whether the page itself is asked for, also where an application has mounted it below a prefix."""
+    return scope["path"].removeprefix(scope.get("root_path", "")) == "/"
 
 
 def _error(status: int, message: str) -> Response:

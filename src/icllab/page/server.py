@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,17 +15,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, expected
 from icllab.page.api import Api
 from icllab.page.endpoints import NotFound, error_response
 from icllab.page.security import LOOPBACK, Guard, is_loopback
 
 STATIC = Path(__file__).parent / "static"
 PORT = 8765
-_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
 
 
-def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token: str | None = None) -> Guard:
+def build(
+    out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token: str | None = None, proxy: str = ""
+) -> Guard:
     """The application that shows the results in ``out``.
 
     Args:
@@ -32,6 +41,7 @@ def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token:
         claims: Folder with claims of the user's own.
         host: Address at which the server will listen.
         token: Token that a browser must send; None: no token, which is only safe at a loopback address.
+        proxy: Address at which a reverse proxy on another host shows the page.
     """
     api = Api(out, claims)
 
@@ -49,7 +59,7 @@ def build(out: Path, *, claims: Path | None = None, host: str = LOOPBACK, token:
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: _not_found, 405: _not_found})
     app.router.redirect_slashes = False
     app.state.api = api
-    return Guard(app, host, token)
+    return Guard(app, host, token, proxy)
 
 
 def _file(path: Path) -> Callable[[Request], Response]:
@@ -71,6 +81,7 @@ def serve(
     host: str = LOOPBACK,
     port: int | None = None,
     require_token: bool = False,
+    proxy: str = "",
     on_ready: Callable[[str], None] = lambda address: None,
 ) -> str:
     """Listen until Ctrl-C.
@@ -81,20 +92,25 @@ def serve(
         host: Address at which to listen; if other machines can reach it, a token is required.
         port: 0: a free port; None: ``PORT``, or a free port if that is taken.
         require_token: Whether a token is required on this machine too.
+        proxy: Address at which a reverse proxy shows the page; a token is required then.
         on_ready: Function of the page's address, called once the server listens.
 
     Returns:
         The address.
 
     Raises:
+        InputError: ``proxy`` is no address of a page.
         EnvironmentFault: The server cannot listen at the address.
     """
+    if proxy and (urlsplit(proxy).scheme not in ("http", "https") or not urlsplit(proxy).hostname):
+        raise expected("proxy", "an address such as https://hub.example.org/user/me/proxy/8765/", proxy)
     listener = _listener(host, port)
-    token = secrets.token_urlsafe(24) if require_token or not is_loopback(host) else None
+    token = secrets.token_urlsafe(24) if require_token or proxy or not is_loopback(host) else None
     name = socket.getfqdn() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    address = f"http://{name}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    address = proxy.rstrip("/") + "/" if proxy else f"http://{name}:{listener.getsockname()[1]}/"
+    address += f"?token={token}" if token else ""
     settings = uvicorn.Config(
-        build(out, claims=claims, host=host, token=token),
+        build(out, claims=claims, host=host, token=token, proxy=proxy),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.tasks.curriculum import Curriculum
     from icllab.tasks.fixed_prompts import FixedPrompts
     from icllab.tasks.function_regression import FunctionRegression
     from icllab.tasks.hierarchical_regression import HierarchicalRegression

@@ -3,13 +3,16 @@
 import abc
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.errors import expected
+from icllab.core.prompt import scored_positions
 from icllab.core.protocols import AbstractTask
-from icllab.tasks.regression import answered
+from icllab.core.vocabularies import are_ids, in_vocabulary
+from icllab.tasks.regression import answered, answered_mask
 
 
 class AbstractClassification(AbstractTask):
@@ -24,31 +27,44 @@ class AbstractClassification(AbstractTask):
     def targets(self, prompt: Any) -> Int[Array, " position"]:
         """The right answer at every position."""
 
-    def loss(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def loss(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         r"""Cross-entropy in nats at the positions answered (every, or the last).
 
         .. math:: -\ln \frac{e^{f_t}}{\sum_c e^{f_c}}
 
-        for logits f and the right answer t.
+        for logits f and the right answer t. NaN where the prompt is masked, and where t is no class.
 
         Raises:
             InputError: There are not as many logits as classes, or answers at another number of positions.
         """
+        targets, valid = self._asked(prediction, prompt)
+        mask = answered_mask(len(targets), prompt)
+        if mask is not None:  # first too: no gradient of what is masked
+            prediction = jnp.where(jnp.broadcast_to(mask[:, None], prediction.shape), prediction, 0)
         # A sum over all classes, since the gradient of a look-up is slow to scatter.
-        targets = self._asked(prediction, prompt)
         right = jnp.where(targets[:, None] == jnp.arange(prediction.shape[1], dtype=targets.dtype)[None], prediction, 0)
-        return logsumexp(prediction, axis=1) - jnp.sum(right, axis=1)
+        return jnp.where(valid, logsumexp(prediction, axis=1) - jnp.sum(right, axis=1), jnp.nan)
 
-    def accuracy(self, prediction: Float[Array, "answered class"], prompt: Any) -> Float[Array, " answered"]:
+    def accuracy(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
         """1 where the largest logit (the first of equal ones) is that of the right answer, else 0.
 
-        NaN where the largest is not finite, as of logits that are NaN. Errors are those of :meth:`loss`.
+        NaN where the largest is not finite, as of logits that are NaN, and where :meth:`loss` is. Errors are those of
+        :meth:`loss`.
         """
-        targets = self._asked(prediction, prompt)
+        targets, valid = self._asked(prediction, prompt)
         right = (jnp.argmax(prediction, axis=1).astype(targets.dtype) == targets).astype(prediction.dtype)
-        return jnp.where(jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
+        return jnp.where(valid & jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
 
-    def _asked(self, prediction: Array, prompt: Any) -> Int[Array, " answered"]:
-        if prediction.shape[1] != self.class_count:
+    def _asked(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
+        """The right answers, and whether each is a class that is asked for."""
+        if prediction.ndim == 2 and prediction.shape[1] != self.class_count:
             raise expected("prediction", f"{self.class_count} classes", prediction.shape[1])
-        return self.targets(prompt)[-answered(prediction, prompt) :]
+        count = answered(prediction, prompt, self.class_count)
+        targets, mask = self.targets(prompt)[-count:], answered_mask(count, prompt)
+        valid = are_ids(targets, self.class_count)
+        return targets, valid if mask is None else valid & mask
+
+    def require_prompts(self, prompts: Any) -> None:
+        """Raise if a right answer of stacked prompts is no class."""
+        targets, mask = jax.vmap(self.targets)(prompts), scored_positions(prompts)
+        in_vocabulary("target", targets if mask is None else jnp.where(mask, targets, 0), self.class_count)

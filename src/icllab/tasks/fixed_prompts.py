@@ -6,12 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from icllab.core.domains import Domain
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, require_task
+from icllab.core.protocols import AbstractTask, require_prompts, require_task
+from icllab.core.rounding import require_representable
 from icllab.tasks.regression import number
 
 
@@ -35,8 +37,11 @@ class FixedPrompts(AbstractTask):
     size: Float[Array, ""] = eqx.field(converter=partial(number, "size"))
 
     def __check_init__(self) -> None:
+        require_representable("prompts", self.prompts)
         requirement = f"a whole number from 1 to {self.count}, the prompts of the set"
         Domain(int, least=1, most=self.count, text=requirement).require_leaf("size", self.size)
+        if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.prompts)):
+            self.require_prompts(self.prompts)
 
     @classmethod
     def from_task(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
@@ -65,8 +70,13 @@ class FixedPrompts(AbstractTask):
         """Loss of the task that the prompts were drawn from."""
         return self.task.loss(prediction, prompt)
 
+    def require_prompts(self, prompts: Any) -> None:
+        """Raise if the task that the prompts were drawn from cannot judge prompts."""
+        require_prompts(self.task, prompts)
+
     def _prompt(self, index: Array) -> Prompt:
-        return jax.tree.map(lambda part: part[index] if eqx.is_array(part) else part, self.prompts)
+        # NaN, and no last prompt, of a size that was swept beyond the set.
+        return jax.tree.map(lambda part: part.at[index].get(mode="fill") if eqx.is_array(part) else part, self.prompts)
 
 
 @eqx.filter_jit

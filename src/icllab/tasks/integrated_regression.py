@@ -101,8 +101,15 @@ class IntegratedRegression(AbstractTask):
         with jax.default_matmul_precision("float32"):
             return CovariancePrompt(x.T @ x / jnp.asarray(length, x.dtype), length)
 
-    def loss(self, prediction: Float[Array, "1 dim dim"], prompt: CovariancePrompt) -> Float[Array, " 1"]:
-        """The expected squared error, no factor 1/2, of the predictor whose label map is ``prediction``."""
+    def loss(self, prediction: Array, prompt: CovariancePrompt) -> Float[Array, " 1"]:
+        """The expected squared error, no factor 1/2, of the predictor whose label map is ``prediction``.
+
+        Raises:
+            InputError: There is not one matrix of the task's dimension.
+        """
+        if prediction.shape != (1, self.task.dim, self.task.dim):
+            hint = "a label map for the last position"
+            raise expected("prediction", str((1, self.task.dim, self.task.dim)), prediction.shape, hint)
         label_map, s = prediction[0], prompt.covariance
         with jax.default_matmul_precision("float32"):
             image = label_map @ s

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
+from icllab.core.vocabularies import in_vocabulary
 from icllab.tasks.item_label import AbstractItemLabels, ItemLabel
 
 
@@ -42,6 +43,8 @@ class LabelRelations(AbstractItemLabels):
             raise expected("items", "a task with no_repeats, burstiness 1, and labels not swapped", "another")
         if self.table is not None and self.table.shape[1] != self.items.labels:
             raise expected("table", f"{self.items.labels} labels in every row", self.table.shape[1])
+        if isinstance(self.table, jax.Array):
+            in_vocabulary("table", self.table, self.items.labels)
         if self.unseen and self.items.labels == self.items.pairs:
             raise expected("labels", f"more than the {self.items.pairs} pairs", self.items.labels, "none is left over")
 

@@ -4,18 +4,33 @@ from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_integer
-from icllab.core.prompt import RegressionPrompt
+from icllab.core.prompt import RegressionPrompt, scored_positions
 from icllab.core.protocols import AbstractTask
 
 
-def answered(prediction: Array, prompt: Any) -> int:
-    """Number of positions of a prediction: all of the prompt, or 1 for the last; another number raises."""
-    if prediction.shape[0] not in (1, prompt.positions):
-        raise expected("prediction", f"{prompt.positions} positions, or 1 for the last", prediction.shape[0])
-    return prediction.shape[0]
+def answered(prediction: Array, prompt: Any, *answer: int) -> int:
+    """Number of positions of a prediction: all of the prompt, or 1 for the last.
+
+    Raises:
+        InputError: Its shape is not that number, followed by the shape ``answer`` of one answer.
+    """
+    shape, wishes = jnp.shape(prediction), ((prompt.positions, *answer), (1, *answer))
+    if shape not in wishes:
+        without_units = tuple(size for size in shape if size != 1)
+        wish = wishes[shape[:1] == (1,) and without_units != wishes[0]]
+        is_wide = without_units == tuple(size for size in wish if size != 1) and len(shape) > len(wish)
+        hint = "squeeze the axis of length 1" if is_wide else "answer every position, or the last"
+        raise expected("prediction", str(wish), shape, hint)
+    return shape[0]
+
+
+def answered_mask(count: int, prompt: Any) -> Bool[Array, " answered"] | None:
+    """Which of the last ``count`` positions have a target; None: all."""
+    mask = scored_positions(prompt)
+    return None if mask is None else mask[-count:]
 
 
 def require_sizes(task: AbstractTask, *names: str) -> None:
@@ -46,6 +61,17 @@ def number(name: str, value: Any) -> Array:
 class AbstractRegression(AbstractTask):
     """A task of real numbers, with the squared error for a loss."""
 
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last)."""
-        return (prediction - prompt.y[-answered(prediction, prompt) :]) ** 2
+    def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last).
+
+        NaN where the prompt is masked.
+
+        Raises:
+            InputError: There is not one number for every position, or for the last.
+        """
+        count = answered(prediction, prompt)
+        mask, targets = answered_mask(count, prompt), prompt.y[-count:]
+        if mask is None:
+            return (prediction - targets) ** 2
+        # The mask comes first too: no gradient of what is masked.
+        return jnp.where(mask, (jnp.where(mask, prediction, 0) - targets) ** 2, jnp.nan)

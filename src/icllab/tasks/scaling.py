@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractPredictor, Predictor, declared
+from icllab.core.protocols import AbstractPredictor, Predictor, answer_single, declared
 
 
 class Units(eqx.Module):
@@ -43,6 +43,7 @@ class Units(eqx.Module):
         return RegressionPrompt(
             x=(prompt.x - self.x_mean[None]) * _inverse(self.x_deviation)[None],
             y=(prompt.y - self.y_mean) * _inverse(self.y_deviation),
+            mask=prompt.mask,
         )
 
     def restored(self, prediction: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -95,7 +96,7 @@ class Standardised(AbstractPredictor):
 
         def after(examples: int | Int[Array, ""]) -> Float[Array, " answered"]:
             units = Units.from_prompt(prompt, examples)
-            return units.restored(jnp.asarray(self.predictor(units.removed(prompt)), prompt.y.dtype))
+            return units.restored(jnp.asarray(answer_single(self.predictor, units.removed(prompt)), prompt.y.dtype))
 
         if self.positions == "last":
             return after(prompt.length)

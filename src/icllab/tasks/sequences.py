@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.classification import AbstractClassification
 
 
@@ -35,6 +36,10 @@ class AbstractTokens(AbstractClassification):
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
         """The token after each position."""
         return prompt.tokens[1:]
+
+    def require_prompts(self, prompts: TokenPrompt) -> None:
+        """Raise if a token is not of the vocabulary; what is masked reads as 0."""
+        in_vocabulary("tokens", prompts.tokens, self.class_count, PADDING)
 
 
 class AbstractSequences(AbstractTokens):
@@ -146,11 +151,11 @@ class RepeatedTokens(AbstractSequences):
         return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
 
 
-def require_probabilities(rows: Float[np.ndarray, "context state"]) -> None:
+def require_probabilities(rows: Float[np.ndarray, "context state"], name: str = "transition") -> None:
     """Raise unless transitions are non-negative and sum to one for each context."""
     off = np.abs(rows.sum(axis=1) - 1).max()
     if rows.min() < 0 or not off < 1e-5:
-        raise expected("transition", "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
+        raise expected(name, "rows of probabilities that sum to 1", f"sums off by {off:.2g}")
 
 
 def rows_of(transition: Array | np.ndarray) -> Float[np.ndarray, "context state"]:

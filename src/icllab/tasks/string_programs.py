@@ -182,8 +182,16 @@ class StringPrograms(AbstractSequences):
         return np.array(rows, np.int32) + self.symbols
 
     def context_of(self, prompt: TokenPrompt) -> Int[Array, ""]:
-        """The number of the program that a prompt begins with."""
-        return jnp.argmax(jnp.all(prompt.tokens[None, : self.slots] == self.program_tokens(), axis=1))
+        """The number of the program that a prompt begins with; -1 where that is traced and none.
+
+        Raises:
+            InputError: The tokens are known, and begin with no program.
+        """
+        matches = jnp.all(prompt.tokens[None, : self.slots] == self.program_tokens(), axis=1)
+        number = jnp.where(jnp.any(matches), jnp.argmax(matches), -1)
+        if not isinstance(number, Tracer) and int(number) < 0:
+            raise expected("prompt", "one that begins with a program", prompt.tokens[: self.slots].tolist())
+        return number
 
     def answers(self, prompt: TokenPrompt) -> Bool[Array, " position"]:
         """Which positions are asked for a symbol of the answer."""

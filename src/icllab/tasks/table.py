@@ -1,8 +1,9 @@
 r"""Prompts from a real table: some of its rows are the examples, one more is the query.
 
 The table is fixed and the prompts are random: rows are drawn without replacement, anew for each prompt.
-Values are shown as they stand in the table. A predictor that needs them scaled is wrapped in
-:class:`~icllab.tasks.scaling.Standardised`, which scales with the examples before the query alone.
+Values are shown as they stand in the table, unless JAX's numbers would lose their differences: see :class:`Table`. A
+predictor that needs them scaled is wrapped in :class:`~icllab.tasks.scaling.Standardised`, which scales with the
+examples before the query alone.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Real
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import RegressionPrompt
@@ -29,13 +30,21 @@ class Table(AbstractRegression):
     the loss, and no predictor sees it: always answering the table's mean has the loss 1 on average, and 1
     minus a mean loss is a share of explained variance.
 
+    A column is shown as it stands, unless JAX's floating-point type would lose its differences or its squares: then
+    ``(value - zero) / scale`` is shown, computed in float64. The zero is near the mean where the distance of the values
+    from 0 is more than 1024 standard deviations in float32 (Unix time), and 0 elsewhere; the scale is the power of two
+    near the standard deviation where values or deviations leave the range from 2^-48 to 2^48 in float32, and 1
+    elsewhere. Losses do not depend on either; :meth:`restored` takes answers back to the units of the data.
+
     Attributes:
-        x: Inputs, one row per row of the table, in the table's units.
-        y: Target, in the table's units.
+        x: Inputs as they are shown, one row per row of the table.
+        y: Target as it is shown.
         unit: What squared errors are divided by.
         length: Example rows before the query (static); a prompt has ``length + 1`` positions.
-        columns: Names of the inputs (static).
+        columns: Names of the inputs (static); by default ``x0``, ``x1``, ...
         target: Name of the target (static).
+        zeros: Zero of every input and, last, of the target (static).
+        scales: Likewise, their scales (static).
 
     Derived: docs/tables.md, The unit of the loss.
     """
@@ -46,11 +55,13 @@ class Table(AbstractRegression):
     length: int = eqx.field(static=True)
     columns: tuple[str, ...] = eqx.field(static=True)
     target: str = eqx.field(static=True)
+    zeros: tuple[float, ...] = eqx.field(static=True)
+    scales: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,
-        x: Float[Array | np.ndarray, "row column"] | Int[np.ndarray, "row column"],
-        y: Float[Array | np.ndarray, " row"] | Int[np.ndarray, " row"],
+        x: Real[Array | np.ndarray, "row column"],
+        y: Real[Array | np.ndarray, " row"],
         *,
         length: int,
         columns: Sequence[str] | None = None,
@@ -58,16 +69,18 @@ class Table(AbstractRegression):
     ) -> None:
         """From arrays; values are held in JAX's default floating-point type.
 
-        Values are finite and none is masked, the target is not constant, no variance underflows, the columns have
-        different names, and ``length`` is at least 0 and less than the number of rows: else there is an ``InputError``.
-        The columns are called ``x0``, ``x1``, ... by default.
+        Values are finite and none is masked, integers are those that float64 holds, the type of the arrays resolves
+        half the standard deviation of each column, the target is not constant, the columns have different names, and
+        ``length`` is at least 0 and less than the number of rows: else there is an ``InputError``. The columns are
+        called ``x0``, ``x1``, ... by default.
         """
         require_integer("length", length, least=0)
         for name, values, axes in (("x", x, 2), ("y", y, 1)):
             if np.ma.is_masked(values):
                 raise expected(name, "numbers", "a masked array", "fill or drop what is missing first")
             array = np.asarray(values)
-            if array.ndim != axes or array.dtype.kind not in "fiu":
+            real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
+            if array.ndim != axes or not real:
                 came = f"{array.dtype.name} of shape {array.shape}"
                 raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", came)
         inputs, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
@@ -81,42 +94,58 @@ class Table(AbstractRegression):
             raise expected("columns", "names that differ", self.columns)
         if not length < len(targets):
             raise expected("length", f"an integer from 0 to {len(targets) - 1}, one less than there are rows", length)
-        limits = jnp.finfo(jnp.zeros(()).dtype)
-        largest = float(np.sqrt(limits.max))  # their squares must be finite
-        for name, column in zip((*self.columns, target), (*inputs.T, targets), strict=True):
+        for name, column, values in zip(
+            (*self.columns, target), (*inputs.T, targets), (*np.asarray(x).T, y), strict=True
+        ):
             table_files.require_finite("table", name, column)
-            if np.abs(column).max() > largest:
-                raise expected(f"table, column {name!r}", f"numbers up to {largest:.3g}", float(np.abs(column).max()))
-            if np.ptp(column) > 0 and column.var() < limits.tiny:
-                requirement = f"equal numbers, or a variance of at least {limits.tiny:.3g}"
-                raise expected(f"table, column {name!r}", requirement, float(column.var()), "give it in another unit")
-        if not np.ptp(targets) > 0:
+            _require_resolved(f"table, column {name!r}", column, np.asarray(values))
+        if not targets.max() > targets.min():
             raise expected(f"target {target!r}", "values that differ between rows", float(targets[0]))
+        self.zeros, self.scales = zip(*map(_place, (*inputs.T, targets)), strict=True)
+        inputs = (inputs - self.zeros[:-1]) / self.scales[:-1]
+        targets = (targets - self.zeros[-1]) / self.scales[-1]
         self.x, self.y, self.unit = (jnp.asarray(a) for a in (inputs, targets, targets.var()))
 
     @classmethod
     def from_csv(
-        cls, path: Place, *, target: str | int, length: int, columns: Chosen = None, delimiter: str = ","
+        cls,
+        path: Place,
+        *,
+        target: str | int,
+        length: int,
+        columns: Chosen = None,
+        delimiter: str = ",",
+        decimal: str = ".",
+        comment: str | None = None,
+        encoding: str = "utf-8",
     ) -> "Table":
-        """From a file of comma-separated values whose first line has the names; needs pyarrow.
+        """From a file of comma-separated values whose first line has the names.
 
         Args:
             path: The file.
             target: The column to predict, by name or index (from 0; -1 is the last).
             length: Examples before the query.
-            columns: The inputs, by name or index; by default all columns but the target.
+            columns: The inputs, by name or index; by default all columns but the target and those that number or name
+                the rows: a column without a name, and ``index`` or ``rownames`` if it counts the rows.
             delimiter: What separates the values.
+            decimal: What stands before the decimals: ``","`` in many countries.
+            comment: What begins a comment, which is left out; None: nothing does.
+            encoding: Encoding of the file.
 
         Raises:
-            InputError: No such file or column, or a chosen column that has text or a missing value; column and
-                row are named (rows count from 1, without the header).
-            EnvironmentFault: pyarrow is not installed.
+            InputError: No such file or column, text of another encoding, or a chosen column that has text, a missing
+                value or an integer that float64 rounds; column and row are named (rows count from 1, without the
+                header).
         """
-        return cls._chosen(table_files.read_csv(path, delimiter), path, target, length, columns)
+        file = table_files.read_csv(path, delimiter, decimal=decimal, comment=comment, encoding=encoding)
+        return cls._chosen(file, path, target, length, columns)
 
     @classmethod
     def from_parquet(cls, path: Place, *, target: str | int, length: int, columns: Chosen = None) -> "Table":
-        """From a Parquet file; needs pyarrow. Arguments and errors are those of :meth:`from_csv`."""
+        """From a Parquet file, whose pandas index is no input; needs pyarrow.
+
+        Arguments are those of :meth:`from_csv`, and so are errors; without pyarrow, there is an ``EnvironmentFault``.
+        """
         return cls._chosen(table_files.read_parquet(path), path, target, length, columns)
 
     @classmethod
@@ -147,9 +176,46 @@ class Table(AbstractRegression):
         rows = distinct_rows(self.rows, self.length + 1, key=key)
         return RegressionPrompt(x=self.x[rows], y=self.y[rows])
 
-    def loss(self, prediction: Float[Array, " answered"], prompt: RegressionPrompt) -> Float[Array, " answered"]:
+    def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         r"""Squared error over the target's variance, at the positions answered (every, or the last)."""
         return super().loss(prediction, prompt) / self.unit
+
+    def restored(self, prediction: Float[Array | np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Answers to prompts of this table in the units of the data, in float64."""
+        return np.asarray(prediction, np.float64) * self.scales[-1] + self.zeros[-1]
+
+
+def _require_resolved(name: str, column: Float[np.ndarray, " row"], values: np.ndarray) -> None:
+    """Raise if float64 does not hold the integers ``values``, or their own type does not tell real numbers apart."""
+    if jnp.issubdtype(values.dtype, jnp.integer):
+        # Compared as Python compares integers and floats: exactly.
+        largest = max(values.tolist(), key=abs)
+        if abs(largest) > 2**53 and any(int(c) != v for c, v in zip(column.tolist(), values.tolist(), strict=True)):
+            raise expected(name, "integers up to 2^53", largest, "subtract a constant or give it in another unit")
+        return
+    step = float(np.abs(column).max()) * float(jnp.finfo(values.dtype).eps)
+    if column.max() > column.min() and step > _deviation(column) / 2:
+        kind = f"numbers that {values.dtype.name} tells apart"
+        raise expected(name, kind, f"steps of {step:.3g}", "subtract a constant before they are rounded")
+
+
+def _place(column: Float[np.ndarray, " row"]) -> tuple[float, float]:
+    """Zero and scale of a column, so that JAX's numbers hold its differences and its squares."""
+    limits = jnp.finfo(jnp.zeros(()).dtype)
+    spread, largest, zero, scale = _deviation(column), float(np.abs(column).max()), 0.0, 1.0
+    if spread > 0 and largest > spread * 2.0 ** (limits.nmant - 13):
+        step = 2.0 ** np.ceil(np.log2(spread))
+        zero = float(np.round(np.mean(column / step)) * step)
+        largest = float(np.abs(column - zero).max())
+    if largest > 2.0 ** (3 * limits.maxexp // 8) or 0 < (spread or largest) < 2.0 ** (-3 * limits.maxexp // 8):
+        scale = float(2.0 ** np.round(np.log2(spread or largest)))
+    return zero, scale
+
+
+def _deviation(column: Float[np.ndarray, " row"]) -> float:
+    """Standard deviation of a column, whatever its unit: no square overflows or underflows."""
+    largest = float(np.abs(column).max())
+    return largest * float((column / largest).std()) if column.max() > column.min() else 0.0
 
 
 def distinct_rows(rows: int, count: int, *, key: PRNGKeyArray) -> Int[Array, " count"]:

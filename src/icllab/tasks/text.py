@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
+from icllab.core.vocabularies import in_vocabulary
 from icllab.tasks import text_files
 from icllab.tasks.sequences import AbstractTokens
 from icllab.tasks.text_files import Documents
@@ -42,6 +43,10 @@ class Text(AbstractTokens):
     windows: Int[Array, " file"]
     tokens: int = eqx.field(static=True)
     vocabulary: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.symbols, jax.Array):
+            in_vocabulary("symbols", self.symbols, self.vocabulary, "a larger vocabulary=")
 
     @classmethod
     def from_documents(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":

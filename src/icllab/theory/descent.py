@@ -59,6 +59,13 @@ def loss(rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None, *, dim
     :math:`L+1` for gradient descent and :math:`(3^L+1)/2` for GD++. ``rates`` are the :math:`a_l` and ``contractions``
     the :math:`b_l`, finite and as many; the last contraction has no effect.
 
+    Args:
+        rates: :math:`a_l`, the step size of each layer, in inverse units of the covariance's eigenvalues; finite.
+        contractions: :math:`b_l`, which make the steps those of GD++; finite, as many as ``rates``. None for 0 in every
+            layer.
+        dim: :math:`d`, the dimension of inputs and tasks; an integer of at least 1.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+
     Source: [vonOswald23].
     Derived: docs/constructions.md, Steps as a polynomial.
     """
@@ -78,6 +85,11 @@ def free_steps(*, dim: int, length: int, layers: int) -> Steps:
     :math:`s\,d\mu(s)`. One step has size :math:`n/(n+d+1)` and error :math:`d(d+1)/(n+d+1)`. Steps are in descending
     order, which has no effect.
 
+    Args:
+        dim: :math:`d`, the dimension of inputs and tasks; an integer of at least 1.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        layers: :math:`L`, the number of steps; an integer of at least 1.
+
     Derived: docs/constructions.md, The best steps are the nodes of a Gauss rule.
     """
     require_integer("layers", layers)
@@ -91,6 +103,11 @@ def tied_steps(*, dim: int, length: int, layers: int) -> Steps:
     .. math:: \min_a\;\mathbb E\,\mathrm{tr}\,(I - aS)^{2L}
 
     a convex function of a, minimised where its derivative is zero.
+
+    Args:
+        dim: :math:`d`, the dimension of inputs and tasks; an integer of at least 1.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        layers: :math:`L`, the number of steps; an integer of at least 1.
 
     Derived: docs/constructions.md, Steps as a polynomial.
     """
@@ -125,9 +142,12 @@ def plus_plus(
     The Gauss rule takes a second for four layers and about a minute for five.
 
     Args:
-        tied: Whether all layers share a and b.
-        starts: How many starting points.
-        spectra: Eigenvalues of drawn sample covariances, [draw, d]; None for the exact mean.
+        dim: :math:`d`, the dimension of inputs and tasks; an integer of at least 1.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        layers: :math:`L`, the number of steps; an integer of at least 1.
+        tied: Whether all layers share :math:`a` and :math:`b`.
+        starts: Number of starting points; an integer of at least 1.
+        spectra: Eigenvalues of drawn sample covariances, [draw, d], finite; None for the exact mean.
 
     Source: [vonOswald23], [Ahn23].
     Derived: docs/constructions.md, Steps as a polynomial.
@@ -187,6 +207,12 @@ def remainder(eigenvalues: npt.ArrayLike, rates: npt.ArrayLike, contractions: np
     with the polynomial and the arguments of :func:`loss`, and eigenvalues of any shape. The sum of its squares over the
     eigenvalues of one drawn S is that draw's share of the error; the mean over draws is carried by few of them where L
     is 3 or more.
+
+    Args:
+        eigenvalues: :math:`s`, eigenvalues of a sample covariance; finite.
+        rates: :math:`a_l`, the step size of each layer, in inverse units of the covariance's eigenvalues; finite.
+        contractions: :math:`b_l`, which make the steps those of GD++; finite, as many as ``rates``. None for 0 in every
+            layer.
 
     Derived: docs/constructions.md, Steps as a polynomial.
     """

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.domains import NON_NEGATIVE, POSITIVE
-from icllab.core.errors import require_integer
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
+from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, plain, read
 
@@ -41,12 +41,14 @@ def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
     with :math:`w\sim\mathcal N(0, I_d)` independent of the pool.
 
     Args:
-        dim: Dimension d.
-        alpha: Context length over d; the length is rounded, at least 1.
-        kappa: Tasks over d; their number is rounded, at least 1.
-        rho: Variance of the label noise. At 0 the posterior is even over the tasks of least residual.
-        draws: Independent pools, tasks and contexts; at least 2.
-        seed: Seed of NumPy's generator. The draws of a smaller number begin those of a larger one.
+        dim: :math:`d`, the dimension of inputs and tasks; an integer of at least 1.
+        alpha: Context length over dimension, :math:`\alpha = \ell/d > 0`; the length is rounded, at least 1.
+        kappa: Tasks of the pool over dimension, :math:`\kappa = k/d > 0`; their number is rounded, at least 1.
+        rho: Variance of the label noise, :math:`\rho\ge 0`. At 0 the posterior is even over the tasks of least
+            residual.
+        draws: Number of independent pools, tasks and contexts; an integer of at least 2.
+        seed: Seed of NumPy's generator, an integer of at least 0. The draws of a smaller number begin those of a larger
+            one.
 
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
@@ -58,7 +60,7 @@ def idg_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
 
     .. math:: e_{\mathrm{IDG}} = \rho + \frac1d\, E\, \lVert w_J - \hat w \rVert^2
 
-    with J uniform on the pool; otherwise as :func:`icl_error`, on the same pools and inputs.
+    with J uniform on the pool. Arguments, pools and inputs are those of :func:`icl_error`.
 
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
@@ -70,7 +72,8 @@ def task_gap(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, se
 
     .. math:: e_{\mathrm{ICL}} - e_{\mathrm{IDG}}
 
-    The mean of differences on the same pool and inputs, so its standard error is its own.
+    The mean of differences on the same pool and inputs, so its standard error is its own. Arguments are those of
+    :func:`icl_error`.
 
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
@@ -85,6 +88,11 @@ def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Ar
 
     Derived: docs/rivals.md, The error of a pool's posterior mean.
     """
+    x, y, pool = (FINITE.read(name, values) for name, values in (("x", x), ("y", y), ("pool", pool)))
+    if (x.ndim, y.shape) != (2, x.shape[:1]) or (pool.ndim, pool.shape[-1:]) != (2, x.shape[1:]):
+        came = [x.shape, y.shape, pool.shape]
+        raise expected("x, y, pool", "inputs [example, dim], targets [example] and tasks [task, dim]", came)
+    NON_NEGATIVE.require("noise_variance", noise_variance)
     residuals = np.sum((y - pool @ x.T) ** 2, axis=1)
     excess = residuals - residuals.min()
     with np.errstate(over="ignore"):

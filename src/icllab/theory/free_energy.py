@@ -29,7 +29,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from icllab.core.domains import FINITE, Domain
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import InputError, expected, require_instance
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
 from icllab.theory.parameters import Array, Number, Numbers, plain, read
@@ -62,6 +62,11 @@ def asymptotic(phase: Phase, n: Numbers) -> Number:
 
     in nats, with the numbers L, :math:`\lambda`, m and c of ``phase``, and any shape of ``n``. An n that is not above
     1, or a number that is not finite, raises an ``InputError``.
+
+    Args:
+        phase: The phase: its least loss :math:`L` in nats per sample, learning coefficient :math:`\lambda`,
+            multiplicity :math:`m` and constant :math:`c` in nats; finite.
+        n: :math:`n`, the number of samples, :math:`> 1`.
 
     Source: [Watanabe09].
     """
@@ -101,6 +106,11 @@ def crossings(first: Phase, second: Phase) -> Array:
     larger coefficient wins from some n on, :math:`n\,\Delta L \approx \Delta\lambda\log n`. A phase of less loss and a
     smaller coefficient has won from the start.
 
+    Args:
+        first: The first phase: its least loss :math:`L` in nats per sample, learning coefficient :math:`\lambda`,
+            multiplicity :math:`m` and constant :math:`c` in nats; finite.
+        second: The second phase, likewise.
+
     Returns:
         All n above 1 with :math:`\Delta F = 0`, ascending; empty if there are none. The expansion says nothing of
         small n: a crossing at a few samples is one of the formula only.
@@ -133,6 +143,7 @@ def crossings(first: Phase, second: Phase) -> Array:
 
 
 def _check(phase: Phase) -> None:
+    require_instance("phase", phase, Phase, "a Phase(loss, coefficient)")
     read(loss=(phase.loss, FINITE), value=(phase.coefficient.value, FINITE), constant=(phase.constant, FINITE))
 
 

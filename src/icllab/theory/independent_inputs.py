@@ -47,11 +47,12 @@ def optimal(
         \mathbb E(w^\top x_q - \hat y)^2 = d\sigma^2\,\frac{d+\kappa-2+\rho/\sigma^2}{n+d+\kappa-2+\rho/\sigma^2} .
 
     Args:
-        variances: Those of the components, the diagonal of :math:`\Sigma` [d], positive.
-        kurtosis: :math:`\kappa\ge1`.
-        length: n, the number of examples.
-        task_covariance: W, a vector (diagonal) or a matrix; None for the identity.
-        noise_variance: :math:`\rho\ge0`, of the examples' labels.
+        variances: :math:`\sigma_i^2`, variances of the components, the diagonal of :math:`\Sigma` [d], :math:`> 0`.
+        kurtosis: :math:`\kappa = E[z^4]\ge 1` of a standardised component: 3 for normal inputs.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        task_covariance: :math:`W`, covariance of the tasks: a vector (diagonal) or a matrix without negative
+            eigenvalues; None for the identity.
+        noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
     Derived: docs/constructions.md, Inputs that are not normal.
     """

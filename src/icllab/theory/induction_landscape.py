@@ -65,6 +65,12 @@ def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool 
     labels 2k has the mean N + 1, and y is the attention there. Leak-corrected, what attention takes up by chance is
     taken off, and y is zero at :math:`\beta = 0`.
 
+    Args:
+        beta: :math:`\beta`, the strength of attention in the first layer, from a label to the item before it; a logit,
+            finite.
+        pairs: :math:`N`, the number of item-label pairs in a prompt; an integer of at least 1.
+        leak_corrected: Whether the attention of the first layer counts from what it is at :math:`\beta = 0`.
+
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
     """
@@ -88,6 +94,17 @@ def loss(
     At the origin it is :math:`\ln L`. With :math:`\alpha = \beta_2 = 0` it falls in :math:`\xi` to :math:`\ln N`, which
     it reaches only as :math:`\xi\to\infty`: any one of the context's labels, whichever. ``beta``, ``alpha``, ``xi`` and
     ``beta2`` are numbers or arrays that broadcast.
+
+    Args:
+        beta: :math:`\beta`, the strength of attention in the first layer, from a label to the item before it; a logit,
+            finite.
+        alpha: :math:`\alpha`, the strength of attention in the second layer, from the query to the label of its item; a
+            logit, finite.
+        xi: :math:`\xi`, the strength with which the classifier reads that label; a logit, finite.
+        pairs: :math:`N`, the number of item-label pairs in a prompt; an integer of at least 1.
+        labels: :math:`L`, the number of labels; an integer of at least :math:`N`.
+        beta2: :math:`\beta_2`, what the second layer gives to labels for being labels; a logit, finite.
+        leak_corrected: Whether the attention of the first layer counts from what it is at :math:`\beta = 0`.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The landscape.
@@ -190,6 +207,12 @@ def escape_rate(*, pairs: int, beta: Numbers = 0.0, leak_corrected: bool = False
     label and is read with the opposite sign. So the plateau is a delay, not a bar. Leak-corrected and at
     :math:`\beta = 0`, h is zero and the escape slower than exponential.
 
+    Args:
+        pairs: :math:`N`, the number of item-label pairs in a prompt; an integer of at least 1.
+        beta: :math:`\beta`, the strength of attention in the first layer, from a label to the item before it; a logit,
+            finite.
+        leak_corrected: Whether the attention of the first layer counts from what it is at :math:`\beta = 0`.
+
     Derived: docs/abrupt-learning.md, The saddle.
     """
     y = np.asarray(previous_token_attention(beta, pairs=pairs, leak_corrected=leak_corrected))
@@ -214,13 +237,14 @@ def flow(
     origin with L > N it is still above :math:`\ln N` when the cliff comes.
 
     Args:
-        start: beta, alpha, xi; and beta2, if it is to flow.
-        pairs: N, at least 2: with one pair there is nothing to match.
-        labels: L.
-        time: How long, above 0.
-        rates: :math:`\rho_i`, one for each parameter; None: 1 for all.
-        levels: Shares of :math:`\ln N` to time, above 0.
-        leak_corrected: As in :func:`previous_token_attention`.
+        start: :math:`\beta, \alpha, \xi` of the start, finite, as in :func:`loss`; and :math:`\beta_2`, if it is to
+            flow.
+        pairs: :math:`N`, the number of item-label pairs; an integer of at least 2: with one there is nothing to match.
+        labels: :math:`L`, the number of labels; an integer of at least :math:`N`.
+        time: Duration of the flow, :math:`> 0`, in the inverse unit of the rates.
+        rates: :math:`\rho_i\ge 0`, the rate of each parameter; None for 1.
+        levels: Fractions of :math:`\ln N`, :math:`> 0`, whose crossings are timed.
+        leak_corrected: Whether the attention of the first layer counts from what it is at :math:`\beta = 0`.
 
     Source: [Reddy24].
     Derived: docs/abrupt-learning.md, The cliff in time.

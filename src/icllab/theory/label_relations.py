@@ -24,6 +24,10 @@ def agreements(*, pairs: int, labels: int) -> Array:
 
     with N ``pairs`` and L ``labels``, integers with :math:`1 \le N \le L`; others raise an ``InputError``.
 
+    Args:
+        pairs: :math:`N`, the number of item-label pairs in a prompt; an integer of at least 1.
+        labels: :math:`L`, the number of labels; an integer of at least :math:`N`.
+
     Derived: docs/context-and-weights.md, Task recognition.
     """
     require_pairs(pairs, labels)
@@ -46,6 +50,11 @@ def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int
     relation it is 1/L. A predictor that looks the query up in the context is always right.
 
     ``relations`` is M, whole numbers of at least 1; the others are as in :func:`agreements`.
+
+    Args:
+        relations: :math:`M`, the number of relations that are known; an integer of at least 1.
+        pairs: :math:`N`, the number of item-label pairs in a prompt; an integer of at least 1.
+        labels: :math:`L`, the number of labels; an integer of at least :math:`N`.
 
     Derived: docs/context-and-weights.md, Task recognition.
     """

@@ -63,6 +63,9 @@ def regular(parameters: int) -> LearningCoefficient:
     for d ``parameters``, at least 0. Of a quadratic form d is the rank: directions in which :math:`K` is constant count
     nothing, if the prior is proper.
 
+    Args:
+        parameters: :math:`d`, the number of parameters, or the rank of a quadratic form; an integer of at least 0.
+
     Source: [Watanabe09].
     """
     require_integer("parameters", parameters, least=0)
@@ -77,6 +80,10 @@ def normal_crossing(powers: Sequence[int], weights: Sequence[float] | None = Non
 
     ``powers`` are the :math:`k_i`, integers of at least 0 and not all 0; ``weights`` the :math:`h_i > -1`, as many, or
     0 everywhere.
+
+    Args:
+        powers: :math:`k_i`, half the power of each coordinate in :math:`K`; integers of at least 0, not all 0.
+        weights: :math:`h_i > -1`, the power of each coordinate in the prior, as many; None for 0.
 
     Source: [Watanabe09].
     """
@@ -98,6 +105,10 @@ def power_of_norm(dim: int, power: int) -> LearningCoefficient:
 
     with ``dim`` d and ``power`` k.
 
+    Args:
+        dim: :math:`d`, the number of parameters; an integer of at least 1.
+        power: :math:`k`, half the power of the distance; an integer of at least 1.
+
     Source: [Watanabe09].
     """
     require_integer("dim", dim)
@@ -112,6 +123,9 @@ def quasi_homogeneous(weights: Sequence[float]) -> LearningCoefficient:
 
     ``weights`` are the :math:`a_i > 0`, at least one. With :math:`K = \sum_i w_i^{2k_i}` they are :math:`1/2k_i`;
     :math:`w_1^2 + w_2^4` has 3/4.
+
+    Args:
+        weights: :math:`a_i > 0`, the weight of each coordinate; at least one.
 
     Source: [Watanabe09].
     """
@@ -161,6 +175,12 @@ def reduced_rank_regression(inputs: int, hidden: int, outputs: int, rank: int) -
     :math:`m = 1` in the others. It is the coefficient at the worst point of the set of true parameters; a trained
     network sits at some point, for which there is :func:`reduced_rank_stratum`.
 
+    Args:
+        inputs: :math:`M`, the number of inputs; an integer of at least 1.
+        hidden: :math:`H`, the number of hidden units; an integer of at least 1.
+        outputs: :math:`N`, the number of outputs; an integer of at least 1.
+        rank: :math:`r`, the rank of the true map; an integer from 0 to the smallest of the sizes.
+
     Source: [Aoyagi05].
     """
     _sizes((inputs, hidden, outputs), rank)
@@ -189,6 +209,14 @@ def reduced_rank_stratum(
 
     where :math:`\lambda_0` is :func:`reduced_rank_regression` at rank 0 (zero where a size is), whose multiplicity it
     has, and whose letters. The coefficient is at least that of the whole model.
+
+    Args:
+        inputs: :math:`M`, the number of inputs; an integer of at least 1.
+        hidden: :math:`H`, the number of hidden units; an integer of at least 1.
+        outputs: :math:`N`, the number of outputs; an integer of at least 1.
+        rank: :math:`r`, the rank of the true map; an integer from 0 to the smallest of the sizes.
+        rank_in: :math:`r+a`, the rank of the layer next to the inputs; an integer from :math:`r` to :math:`M`.
+        rank_out: :math:`r+b`, the rank of the layer next to the outputs; an integer from :math:`r` to :math:`N`.
 
     Raises:
         InputError: Not all of :math:`r+a\le M`, :math:`r+b\le N` and :math:`r+a+b\le H` hold.
@@ -227,6 +255,10 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
         \lambda = \frac{r(H_1+H_{L+1}) - r^2}2 + \frac{a(l-a)}{4l} - \frac{l(l-1)}4\Bigl(\frac sl\Bigr)^2
                   + \frac12\sum_{i<j\in\Sigma} D_iD_j, \qquad m = a(l-a)+1 .
 
+    Args:
+        widths: :math:`H_1, \dots, H_{L+1}`, from inputs to outputs; at least two integers of at least 1.
+        rank: :math:`r`, the rank of the true map; an integer from 0 to the smallest width.
+
     Source: [Aoyagi24].
     """
     if len(widths) < 2:
@@ -250,6 +282,9 @@ def tanh_network(hidden: int) -> LearningCoefficient:
 
     with H ``hidden`` units.
 
+    Args:
+        hidden: :math:`H`, the number of hidden units; an integer of at least 1.
+
     Source: [AoyagiNagata12].
     """
     require_integer("hidden", hidden)
@@ -270,6 +305,9 @@ def gaussian_mixture(free_means: int) -> LearningCoefficient:
 
     over all parameters, with one or two ``free_means``; of the first, m = 2 is at :math:`a = b = 0`.
 
+    Args:
+        free_means: Number of means that are parameters; 1 or 2.
+
     Source: [Yamazaki03].
     """
     if free_means not in (1, 2):
@@ -289,6 +327,12 @@ def linear_attention(dim: int, key_width: int, task_rank: int) -> LearningCoeffi
     a reduced-rank regression of d (``dim``) inputs and outputs with k (``key_width``) hidden units. The dimension of
     the space of tasks, ``task_rank``, is the rank of :math:`M^*`; above k the minimum is no longer the target, and it
     is refused.
+
+    Args:
+        dim: :math:`d`, the dimension of inputs and outputs; an integer of at least 1.
+        key_width: :math:`k`, the width of keys and queries; an integer of at least 1.
+        task_rank: Dimension of the space of tasks, the rank of :math:`M^*`; an integer from 0 to the smaller of
+            :math:`d` and :math:`k`.
 
     Derived: docs/singular-learning.md, Linear attention is reduced-rank regression.
     """

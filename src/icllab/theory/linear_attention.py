@@ -49,12 +49,14 @@ def icl_error(
     :math:`1/|\tau-1|`: at :math:`\tau = 1` the answer is ``inf``.
 
     Args:
-        tau: Pretraining contexts over :math:`d^2`, :math:`> 0`, ``inf`` allowed.
-        alpha: Context length over :math:`d`, :math:`> 0` and finite (see :func:`large_context_limit`).
-        kappa: Pretraining tasks over :math:`d`, :math:`> 0`, ``inf`` (a fresh task in every context) allowed.
-        rho: Variance of the label noise, :math:`\ge 0`.
-        ridge: :math:`\lambda\ge0`; zero is the limit :math:`\lambda\to0^+`, the estimator of minimum norm.
-        test_alpha: Context length of the test over :math:`d`, ``inf`` allowed; by default ``alpha``.
+        tau: Pretraining contexts over squared dimension, :math:`\tau = n/d^2 > 0`; ``inf`` allowed.
+        alpha: Context length over dimension, :math:`\alpha = \ell/d > 0`; finite (see :func:`large_context_limit`).
+        kappa: Pretraining tasks over dimension, :math:`\kappa = k/d > 0`; ``inf`` (a fresh task in every context)
+            allowed.
+        rho: Variance of the label noise, :math:`\rho\ge 0`, where labels without noise have variance 1.
+        ridge: Ridge of pretraining, :math:`\lambda\ge 0`; zero is the limit :math:`\lambda\to 0`, the estimator of
+            minimum norm.
+        test_alpha: Context length of the test over dimension, :math:`> 0`, ``inf`` allowed; None for ``alpha``.
 
     Returns:
         A float for scalars, else a float64 array of the broadcast shape.
@@ -135,6 +137,10 @@ def ridge_error(*, alpha: Numbers, rho: Numbers) -> Number:
     not depend on the pool of tasks. At :math:`\rho = 0` it is :math:`\max(1-\alpha, 0)`.
     Ranges: :math:`\alpha > 0` finite, :math:`\rho\ge0`; shapes and errors as for :func:`icl_error`.
 
+    Args:
+        alpha: Context length over dimension, :math:`\alpha = \ell/d > 0`; finite.
+        rho: Variance of the label noise, :math:`\rho\ge 0`.
+
     Derived: docs/asymptotics.md, Ridge regression on one context.
     """
     alpha, rho = read(alpha=(alpha, _LENGTH_RIDGE), rho=(rho, NON_NEGATIVE))
@@ -157,6 +163,11 @@ def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers
 
     Ranges: :math:`\kappa > 0` (``inf`` allowed), :math:`\rho\ge0`, :math:`\alpha/\tau\ge0` finite;
     shapes and errors as for :func:`icl_error`.
+
+    Args:
+        kappa: Pretraining tasks over dimension, :math:`\kappa = k/d > 0`; ``inf`` allowed.
+        rho: Variance of the label noise, :math:`\rho\ge 0`.
+        alpha_over_tau: Limit of :math:`\alpha/\tau = \ell d/n\ge 0`; finite.
 
     Derived: docs/asymptotics.md, Long contexts and many of them.
     """

@@ -69,6 +69,11 @@ def cusp_line(n: float, *, split: float, free: float) -> float:
 
     Without free directions it is 0. With them it is :math:`\frac{d\log n}{4n}` at p = 1, to leading order.
 
+    Args:
+        n: :math:`n`, the number of samples, :math:`> 0`.
+        split: :math:`p`, minus the curvature at 0: the wells are at about :math:`-\sqrt p` and :math:`\sqrt p`; finite.
+        free: :math:`d\ge 0`, the number of directions that the right well determines and the left one does not.
+
     Raises:
         InputError: As :func:`cusp`, or where the tilt is not between -2 and 3.
 

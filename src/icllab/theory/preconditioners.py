@@ -53,10 +53,11 @@ def optimal(
     covariance is singular, :math:`A^*` is the best matrix that is zero on what is never seen.
 
     Args:
-        covariance: :math:`\Sigma`, of the inputs.
-        length: n, the number of examples.
-        task_covariance: W; None for the identity.
-        noise_variance: :math:`\rho\ge0`, of the examples' labels.
+        covariance: :math:`\Sigma`, the covariance of the inputs: eigenvalues [d], :math:`> 0`, or a matrix.
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        task_covariance: :math:`W`, covariance of the tasks: a vector (diagonal) or a matrix without negative
+            eigenvalues; None for the identity.
+        noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
     Source: the isotropic distribution of tasks without noise [Ahn23].
     Derived: docs/constructions.md, The best single step.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icllab.core.domains import NON_NEGATIVE, POSITIVE
+from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import read
@@ -30,10 +30,10 @@ def gaussian_coefficient(
     without a correction, whose stationary distribution has the variance of the posterior times it.
 
     Args:
-        eigenvalues: :math:`h_i\ge0` of the Hessian.
-        nbeta: The inverse temperature :math:`n\beta`.
-        localization: :math:`\gamma`.
-        step_size: :math:`\epsilon`; 0 for the posterior itself.
+        eigenvalues: :math:`h_i\ge 0` of the Hessian, in nats per squared unit of a parameter.
+        nbeta: :math:`n\beta > 0`, the inverse temperature: samples over temperature.
+        localization: :math:`\gamma\ge 0`, the inverse variance of the localizing prior.
+        step_size: :math:`\epsilon\ge 0` of the dynamics; 0 for the posterior itself.
 
     Raises:
         InputError: A number is out of its range, or the chain diverges: :math:`\epsilon(n\beta\,h_i+\gamma) \ge 4`.
@@ -99,7 +99,7 @@ def contributions(
     Derived: docs/learning-machine.md, Contributions of terms that share parameters.
     """
     beta, gamma = read(nbeta=(nbeta, POSITIVE), localization=(localization, NON_NEGATIVE))
-    h = np.asarray(hessians, np.float64)
+    h = FINITE.read("hessians", hessians)
     if h.ndim != 3 or h.shape[1] != h.shape[2]:
         raise expected("hessians", "square matrices, one for each term", list(h.shape))
     scale = float(np.abs(h).max(initial=0.0)) or 1.0

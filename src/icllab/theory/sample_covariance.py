@@ -40,6 +40,12 @@ def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
     ``train`` has the errors of :func:`in_eigenbasis`. ``q``, minus the argument of the Stieltjes transform, is above 0
     and finite; ``kappa`` is above 0, ``inf`` allowed. The two broadcast.
 
+    Args:
+        train: :math:`C`, the covariance of a sample: eigenvalues or a matrix, as :func:`in_eigenbasis` takes it; none
+            negative.
+        q: :math:`q > 0`, minus the argument of the Stieltjes transform; finite.
+        kappa: Samples over dimension, :math:`\kappa = k/d > 0`; ``inf`` allowed.
+
     Source: [MarchenkoPastur67].
     Derived: docs/alignment.md, The equivalent of the resolvent.
     """
@@ -97,6 +103,10 @@ def power_law(dim: int, exponent: float) -> Array:
     For :math:`p<1` they have a limiting distribution, that of :math:`(1-p)\,U^{-p}` with uniform :math:`U`; for
     :math:`p\ge1` they have none: a vanishing part of the directions takes the whole trace. A ``dim`` d below 1 or an
     ``exponent`` p below 0 raises an ``InputError``.
+
+    Args:
+        dim: :math:`d`, the number of eigenvalues; an integer of at least 1.
+        exponent: :math:`p\ge 0`, how fast they fall with their rank.
 
     Derived: docs/alignment.md, Which limit is meant.
     """

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import root
 
+from icllab.core.domains import FINITE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.learning_coefficients import LearningCoefficient
@@ -55,6 +56,7 @@ def loss(weights: Array, bias: Array) -> float:
     Source: [Elhage22]; [Chen23].
     Derived: docs/singular-training.md, Polygons of superposition.
     """
+    weights, bias = FINITE.read("weights", weights), FINITE.read("bias", bias)
     g, b, target, (cube, square, width) = _pairs(weights, bias)
     terms = target / 3 - 2 * target * (g * cube + b * square) + g**2 * cube + 2 * g * b * square + b**2 * width
     return float(np.sum(terms) / len(bias))
@@ -68,6 +70,7 @@ def gradient(weights: Array, bias: Array) -> tuple[Array, Array]:
 
     Derived: docs/singular-training.md, Polygons of superposition.
     """
+    weights, bias = FINITE.read("weights", weights), FINITE.read("bias", bias)
     g, b, target, (cube, square, width) = _pairs(weights, bias)
     by_overlap = 2 * (g * cube + b * square - target * cube) / len(bias)
     by_bias = 2 * (g * square + b * width - target * square) / len(bias)
@@ -122,7 +125,7 @@ def _corner(vertices: int) -> tuple[float, float]:
 
 def _pairs(weights: Array, bias: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:
     """Slope, bias and identity of all pairs [answered, present], and integrals over the part above zero."""
-    if weights.ndim != 2 or weights.shape[1:] != bias.shape:
+    if bias.ndim != 1 or weights.ndim != 2 or weights.shape[1:] != bias.shape:
         raise expected("bias", f"one for each column of weights, {weights.shape[-1]}", list(bias.shape))
     g = weights.T @ weights
     b = np.broadcast_to(bias[:, None], g.shape)

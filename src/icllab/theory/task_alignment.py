@@ -66,8 +66,8 @@ def icl_error(
         test: Second moment :math:`\tilde C` of the test tasks, likewise. Only its diagonal in the eigenbasis of
             ``train`` enters. Of a finite set of test tasks it is their :math:`\frac1m\sum_jw_jw_j^\top`, if they are
             independent of the pretraining pool.
-        tau: As in :func:`icllab.theory.linear_attention.icl_error`, with its ranges and shapes, as are ``alpha``,
-            ``kappa``, ``rho``, ``ridge`` and ``test_alpha``.
+
+    The other arguments, their ranges and shapes are those of :func:`icllab.theory.linear_attention.icl_error`.
 
     Raises:
         InputError: As there, or a parameter is not a number of its domain, or shapes do not broadcast.

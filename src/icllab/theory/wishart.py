@@ -32,8 +32,8 @@ def stieltjes(q: Numbers, kappa: Numbers) -> Number:
     [1e-3, 1e3]: below 6e-16 (1.2e-15 for the derivative).
 
     Args:
-        q: Minus the argument of the Stieltjes transform, :math:`\ge 0`; broadcasts with ``kappa``.
-        kappa: Tasks over dimension, :math:`> 0`, ``inf`` allowed.
+        q: :math:`q\ge 0`, minus the argument of the Stieltjes transform; broadcasts with ``kappa``.
+        kappa: Tasks (samples) over dimension, :math:`\kappa = k/d > 0`; ``inf`` allowed.
 
     Returns:
         A float for two scalars, else a float64 array.

@@ -12,7 +12,6 @@ name, fsynced and moved into place, so that a kill at any moment leaves the file
 import hashlib
 import json
 import os
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +27,12 @@ import numpy as np
 from icllab.core.domains import Domain
 from icllab.core.errors import InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
+from icllab.training.fingerprints import array_data, changed_options, jaxpr_digest, options
 from icllab.training.loop import State
 from icllab.training.plans import Plan
 
 SCHEMA = 1
+PACKAGES = ("icl-lab", "jax", "jaxlib", "equinox", "optax")
 KEPT = "the last checkpoint is kept"
 _MAGIC = "icl-lab checkpoint"
 
@@ -56,10 +57,16 @@ class CheckpointStore:
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file."""
-    entries = [{"name": name, "dtype": a.dtype.str, "shape": list(a.shape)} for name, a in arrays.items()]
+    entries = [{"name": name, "dtype": _dtype_name(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
     heading = json.dumps({**header, "schema": SCHEMA, "arrays": entries}, sort_keys=True).encode() + b"\n"
     payload = heading + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
     return f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """A text from which ``np.dtype`` makes the type again: ``str`` of a bfloat16 only says that it has two bytes."""
+    registered = dtype.isbuiltin == 2  # bfloat16, float8 and int4 of ml_dtypes, which JAX has registered
+    return dtype.name if registered else dtype.str
 
 
 def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -87,11 +94,7 @@ def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
     """Every array of a tree by its path; of random keys, their data."""
     leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
-    return {prefix + jax.tree_util.keystr(path): np.asarray(_data(leaf)) for path, leaf in leaves}
-
-
-def _data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return {prefix + jax.tree_util.keystr(path): np.asarray(array_data(leaf)) for path, leaf in leaves}
 
 
 def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Path, *, member: bool = False) -> Any:
@@ -111,7 +114,7 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     present = {name: f"{a.dtype}{list(a.shape)}" for name, a in named(like, prefix).items()}
     if in_file != present:
         changes = difference(in_file, present)
-        raise InputError(f"{path}: expected other arrays: {_first(changes)}; choose another store")
+        raise InputError(f"{path}: expected other arrays: {first_changes(changes)}; choose another store")
 
     def value(place: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):
@@ -124,9 +127,17 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     return jax.tree_util.tree_map_with_path(value, like)
 
 
-def _first(changes: str, limit: int = 3) -> str:
+def first_changes(changes: str, limit: int = 3) -> str:
+    """The first of many differences, and the number of the others."""
     parts = changes.split(", ")
     return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
+
+
+def other_program(versions: Mapping[str, str]) -> str:
+    """The versions in which a function may read otherwise and be the same; empty if all are those of this process."""
+    names = {*PACKAGES, "device"}
+    present = {name: value for name, value in environment().items() if name in names}
+    return difference({name: versions[name] for name in names & versions.keys()}, present)
 
 
 class Checkpoints:
@@ -202,19 +213,19 @@ class Checkpoints:
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
         """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
-        in_file, present = dict(header["configuration"]), self.configuration
-        changes = difference(header["versions"], environment())
-        if changes:
-            # The program's text differs between versions even if it does the same.
-            in_file["program"] = present["program"]
+        in_file, present = dict(header["configuration"]), dict(self.configuration)
+        other_options = changed_options(in_file.pop("options", {}), present.pop("options", {}))
+        program = difference({"program": in_file.pop("program")}, {"program": present.pop("program")})
+        # The program's text differs between versions even if it does the same: there the options stand for it.
+        is_other = other_options if other_program(header["versions"]) else program
+        if changes := ", ".join(filter(None, (difference(in_file, present), is_other and (other_options or program)))):
+            raise InputError(
+                f"{self.root} holds a run of another configuration: {first_changes(changes)}; choose another store"
+            )
+        if changes := difference(header["versions"], environment()):
             warnings.warn(
                 f"{self.path(step)}: written elsewhere ({changes}); the run goes on, not with the same bits",
                 stacklevel=4,
-            )
-        if in_file != present:
-            raise InputError(
-                f"{self.root} holds a run of another configuration: {_first(difference(in_file, present))}; "
-                "choose another store"
             )
 
 
@@ -223,7 +234,7 @@ def environment() -> dict[str, str]:
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return {
-        **{name: version(name) for name in ("icl-lab", "jax", "jaxlib", "equinox", "optax")},
+        **{name: version(name) for name in PACKAGES},
         "device": f"{device.platform}: {device.device_kind}",
         "threads": str(threads),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
@@ -234,7 +245,8 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
     """The configuration with which a store is compared before it is read. A run may be extended: ``steps`` is no part.
 
     ``program`` is a digest of one member's step as JAX prints it. It depends on what cannot be compared otherwise: the
-    optimiser's closures, the predictor's static fields, the task's loss.
+    optimiser's closures, the predictor's static fields, the task's loss. ``options`` only explain another program, and
+    stand for it where versions differ.
     """
     program = plan.program
     return {
@@ -252,6 +264,7 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
         "stop": [type(rule).__name__ for rule in program.rules],
         "thresholds": tree_digest(program.rules),
         "program": _program_digest(plan, state),
+        "options": options({"predictor": plan.members.member(0), "task": program.task}),
     }
 
 
@@ -270,8 +283,4 @@ def _program_digest(plan: Plan, state: State) -> str:
         step = jnp.int32(0)
         return program.update(constants, state, program.prompts_at(constants, step), step)
 
-    jaxpr, _, _ = eqx.filter_make_jaxpr(update)(plan.program, constants, first)
-    text = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+|id=\d+", "", str(jaxpr)).encode())
-    for constant in jaxpr.consts:
-        text.update(np.asarray(constant).tobytes())
-    return text.hexdigest()[:16]
+    return jaxpr_digest(update, plan.program, constants, first)

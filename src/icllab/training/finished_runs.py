@@ -1,6 +1,7 @@
 """A finished run in its store: written at the end of training, opened by ``icl.load``."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,38 @@ import jax
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import expected, require_path
+from icllab.core.errors import InputError, expected, require_path
 from icllab.core.files import write_atomically
-from icllab.training.checkpoints import KEPT, Checkpoints, named, packed, restored, unpacked
+from icllab.training.checkpoints import (
+    KEPT,
+    Checkpoints,
+    first_changes,
+    named,
+    other_program,
+    packed,
+    restored,
+    unpacked,
+)
 from icllab.training.ensembles import Ensemble, ensemble_of
+from icllab.training.fingerprints import answers_alike, changed_options, function_of, functions, options
 from icllab.training.runs import Run, Trajectory
 
 _FILE = "finished.icl"
 
 
-def write_finished(root: Path, run: Run, params: Any) -> None:
-    """Write a finished run beside its checkpoints; ``params`` are the trained arrays of its members."""
+def write_finished(root: Path, run: Run, params: Any, prompt: Any) -> None:
+    """Write a finished run beside its checkpoints.
+
+    Args:
+        root: The directory.
+        run: The run.
+        params: The trained arrays of its members.
+        prompt: The shapes of one prompt.
+    """
+    member = run.member(0)
     header = {
+        "function": function_of(member, prompt),
+        "options": options(member),
         "dataset": run.dataset.to_dict(data=False),
         "members": list(run.members.coordinates),
         "trained": sorted(named(params, "")),
@@ -36,12 +57,16 @@ def load(store: str | Path, predictor: Any = None) -> Run:
 
     Args:
         store: The directory that was given to ``fit``.
-        predictor: The predictor or ensemble that was given to ``fit``; its structure matters, its numbers do not.
-            None: the run has losses, statuses and header, and no members.
+        predictor: The predictor or ensemble that was given to ``fit``; its structure and its function matter, the
+            numbers in its arrays do not. None: the run has losses, statuses and header, and no members.
 
     Raises:
-        InputError: There is no finished run; or the predictor has other arrays than the trained one, or the ensemble
-            another number of members.
+        InputError: There is no finished run; or the predictor has other arrays than the trained one or is another
+            function of them, or the ensemble has another number of members.
+
+    Warns:
+        UserWarning: The function cannot be compared: an older version wrote the run, or other versions of JAX and of
+            this library read it otherwise.
     """
     require_path("store", store, "the folder that was given to icl.fit")
     checkpoints, path = Checkpoints(store), Path(store) / _FILE
@@ -58,6 +83,7 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     members = ensemble_of(predictor)
     _require_size(members, predictor, coordinates)
     stacked = restored(members.member(0), "members", arrays, path, member=True)
+    _require_function(path, header, run_header.get("versions", {}), members.member(0))
     trained = jax.tree_util.tree_map_with_path(lambda at, _: jax.tree_util.keystr(at) in header["trained"], stacked)
     params, untrained = eqx.partition(stacked, trained)
     kept_params = {}
@@ -66,6 +92,36 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         kept_params[step] = jax.tree.map(np.asarray, restored(params, "params", unpacked(file)[1], file))
     trajectory = Trajectory(tuple(header["kept"]), kept_params, untrained, coordinates)
     return Run(Ensemble(stacked, coordinates), dataset, run_header, trajectory)
+
+
+def _require_function(path: Path, header: Mapping[str, Any], versions: Mapping[str, str], predictor: Any) -> None:
+    """Raise if a predictor is another function than the one that was trained; warn if that cannot be told."""
+    if "function" not in header:
+        _warn(path, "an older version wrote it")
+        return
+    alike = answers_alike(header["function"], predictor)
+    if alike:
+        return
+    present = json.loads(json.dumps(options(predictor)))
+    changes, elsewhere = changed_options(header["options"], present), other_program(versions)
+    if changes or (alike is False and not elsewhere):
+        if not changes:
+            changes = f"look at {', '.join(functions(present)) or 'the method of its class'}"
+        hint = "give the predictor that was given to icl.fit"
+        raise InputError(
+            f"{path}: expected the function that was trained, got another: {first_changes(changes)}; {hint}"
+        )
+    _warn(
+        path,
+        f"written elsewhere: {elsewhere}"
+        if elsewhere
+        else "its prompts are of a class that is not imported here, or it answers none alone",
+    )
+
+
+def _warn(path: Path, reason: str) -> None:
+    message = f"{path}: the function of the predictor is not compared with the one that was trained ({reason})"
+    warnings.warn(message, stacklevel=4)
 
 
 def _dataset(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:

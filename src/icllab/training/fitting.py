@@ -1,16 +1,18 @@
 """Training: one compiled loop for one predictor or a whole ensemble, on fresh prompts or on a fixed set."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
-from icllab.core.prompt import Prompt
-from icllab.core.protocols import require_task
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.prompt import Prompt, scored_positions
+from icllab.core.protocols import require_randomness, require_task
 from icllab.training.checkpoints import CheckpointStore
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
@@ -18,7 +20,16 @@ from icllab.training.plans import Plan, held_out_prompts, member_constants, part
 from icllab.training.records import Record
 from icllab.training.runs import Run
 from icllab.training.stopping import Until
-from icllab.training.streams import Fixed, Fresh, Positions, chosen_positions, require_prediction, source_of, stream_of
+from icllab.training.streams import (
+    Fixed,
+    Fresh,
+    Positions,
+    chosen_positions,
+    require_prediction,
+    require_scored,
+    source_of,
+    stream_of,
+)
 from icllab.training.sweeps import Sweep, require_effect, require_optimizer, require_places
 from icllab.training.train_loop import not_begun, train
 
@@ -40,6 +51,7 @@ def fit(
     store: str | Path | CheckpointStore | None = None,
     trainable: Callable[[Any], Any] | None = None,
     devices: int = 1,
+    progress: bool | None = None,
 ) -> Run:
     r"""Minimise the task's loss over the arrays of a predictor, or of every member of an ensemble.
 
@@ -60,20 +72,22 @@ def fit(
             compiled once: two calls of ``optax.adam(1e-3)`` make two objects.
         sweep: Name -> values; members are crossed with every combination. Names are ``optimizer.<keyword>``,
             ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), with dots for nested attributes. A
-            number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode.
+            number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode. None:
+            no sweep.
         data: Prompts stacked on a leading axis, for all members; or a number of prompts that every seed draws once
             for itself; or :class:`Fixed`, with the kind of minibatches. None: fresh prompts at every step; or
             :class:`Fresh`, which reuses them.
         positions: ``"every"`` that the predictor answers, ``"last"``, or integers.
         record: Steps at which losses are recorded: a number of log-spaced steps per factor of ten, ``"every"``, or
-            a sequence. Or :class:`Record`, with losses on held-out prompts, kept parameters and a progress bar.
+            a sequence. Or :class:`Record`, with losses on held-out prompts, and kept parameters.
         store: A directory for checkpoints; the same call goes on from the newest, to the same bits. Or
-            :class:`CheckpointStore`, with the time between checkpoints.
+            :class:`CheckpointStore`, with the time between checkpoints. None: no checkpoints.
         trainable: Parts of one predictor that are trained, as ``where`` of ``equinox.tree_at``. None: all.
         devices: Number of this process's devices (``jax.local_devices()``) that share the work. The batch of a single
             member is divided: each device draws its part of a step's prompts, and the update is that of the mean
             gradient, which is the gradient of the whole batch. Several members are dealt out. One step agrees with
             that on one device to rounding.
+        progress: Whether steps, the time left and the loss are shown; None: on a terminal and in a notebook.
 
     Returns:
         A :class:`Run`: trained members, losses with axes member, step and position, a status for each, the header.
@@ -88,6 +102,7 @@ def fit(
     sweep = sweep if isinstance(sweep, Sweep) else Sweep({} if sweep is None else sweep)
     source = source_of(data)
     record = record if isinstance(record, Record) else Record(record)
+    record = record if progress is None else replace(record, progress=progress)
     store = store if isinstance(store, CheckpointStore | None) else CheckpointStore(store)
     require_integer("devices", devices)
     record.require_within(until.steps)
@@ -103,6 +118,8 @@ def fit(
         answer_count = require_prediction(member, task, prompt)
         draws = not (isinstance(source, Fixed) and source.shared is not None)
         draws |= record.shared is None and record.held_out != 0
+        if draws:
+            require_randomness(task, count=2 if isinstance(source, Fresh) else None)
         require_effect(sweep.values, task=task, predictor=member, prompt=prompt, key=key, draws=draws)
 
         members = members.crossed(sweep.arrays)
@@ -117,7 +134,14 @@ def fit(
             positions=chosen_positions(positions, prompt.positions, answer_count),
             total=prompt.positions,
         )
+        for name, prompts in (("data", program.data), ("held_out", record.shared)):
+            if prompts is not None:
+                require_scored(name, task, prompts, program.positions, prompt.positions)
+        if devices > 1 and members.size == 1 and eqx.filter_eval_shape(scored_positions, prompt) is not None:
+            raise expected(
+                "devices", "1 for prompts with a mask: parts of a batch have other numbers of targets", devices
+            )
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)
         held_out = held_out_prompts(record, task, constants, key)
-        plan = Plan(program, constants, params, members, until.steps, record, held_out, key)
+        plan = Plan(program, constants, params, members, until.steps, record, held_out, key, prompt)
     return train(plan, mode=sweep.mode, devices=devices, store=store)

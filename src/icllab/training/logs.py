@@ -2,10 +2,15 @@
 
 A run knows of no log. :func:`log` reads what it has written down, from the run itself or from the directory of its
 checkpoints; :class:`Following` does so again and again while the run goes on.
+
+A run that was stopped and goes on from its store goes on in its log: ``logs.json`` in the store has an identifier,
+which is that of the run of Weights & Biases too, and the last step that was logged.
 """
 
 import contextlib
+import json
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,12 +18,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from icllab.core.errors import EnvironmentFault, IclError, expected
-from icllab.training.checkpoints import unpacked
+from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.training.checkpoints import KEPT, unpacked
 from icllab.training.finished_runs import load
 from icllab.training.runs import Run
 
 SECONDS = 10.0
 """How often a run that goes on is looked at."""
+_STORE = "logs.json"
+_STEPS = "icl-lab.json"
 _NAMES = {"training_loss": "losses", "held_out_loss": "held_out"}
 
 
@@ -36,17 +44,30 @@ class Log(Protocol):
 class TensorBoard:
     """A directory of event files for TensorBoard.
 
+    Steps of a store that the directory has are not written again: ``icl-lab.json`` in it has the last.
+
     Raises:
         EnvironmentFault: There is neither torch's writer nor tensorboardX.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self._writer = _writer()(str(folder))
+        self._folder, self._run = Path(folder), ""
+
+    def resume(self, store: Path) -> int:
+        """Go on with the run of a store; return the last step that is here, -1 if there is none."""
+        self._run = _identifier(store)
+        return _read(self._folder / _STEPS).get(self._run, -1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Note numbers by name, after so many updates."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
+
+    def note(self, step: int) -> None:
+        """Keep the last step for :meth:`resume`."""
+        if self._run:
+            _update(self._folder / _STEPS, {self._run: step})
 
     def close(self) -> None:
         """Write what is not yet on disk."""
@@ -56,9 +77,12 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run of Weights & Biases, in files of this machine: nothing is sent unless ``mode`` is ``"online"``.
 
+    The run of a store has the store's identifier: where training goes on, the same run goes on.
+
     Args:
         project: Name of the project.
-        folder: Directory of the files; ``wandb sync`` sends them later.
+        folder: Directory of the files; ``wandb sync`` sends them later, and ``wandb sync --append`` those of a run that
+            went on.
         name: Name of the run; None: one of theirs.
         mode: ``"offline"`` or ``"online"``.
 
@@ -74,15 +98,39 @@ class WeightsAndBiases:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise EnvironmentFault("Weights & Biases needs wandb; `pip install wandb` brings it") from error
-        self._run = wandb.init(project=project, dir=str(folder), name=name, mode=mode)
+        self._wandb, self._run, self._store = wandb, None, None
+        self._arguments: dict[str, Any] = {"project": project, "dir": str(folder), "name": name, "mode": mode}
+
+    def resume(self, store: Path) -> int:
+        """Go on with the run of a store; return the last step that it has, -1 if there is none."""
+        self._store = store
+        run = self._begun(id=_identifier(store), resume="allow")
+        # Online, the server knows of steps that were sent before a kill and not noted here.
+        return max(_read(store / _STORE).get("steps", {}).get(self._place, -1), getattr(run, "starting_step", 0) - 1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Note numbers by name, after so many updates."""
-        self._run.log(values, step=step)
+        self._begun().log(values, step=step)
+
+    def note(self, step: int) -> None:
+        """Keep the last step for :meth:`resume`."""
+        if self._store is not None:
+            steps = _read(self._store / _STORE).get("steps", {})
+            _update(self._store / _STORE, {"steps": steps | {self._place: step}})
 
     def close(self) -> None:
         """End the run of theirs."""
-        self._run.finish()
+        if self._run is not None:
+            self._run.finish()
+
+    @property
+    def _place(self) -> str:
+        return f"wandb: {self._arguments['project']}"
+
+    def _begun(self, **more: str) -> Any:
+        if self._run is None:
+            self._run = self._wandb.init(**self._arguments, **more)
+        return self._run
 
 
 def log(run: Run | str | Path, to: Any, *, after: int = -1) -> int:
@@ -94,7 +142,8 @@ def log(run: Run | str | Path, to: Any, *, after: int = -1) -> int:
 
     Args:
         run: A finished run; or the directory of its checkpoints, of a run that may still go on.
-        to: A :class:`Log`, where to write.
+        to: A :class:`Log`, where to write. Of a directory, :class:`TensorBoard` and :class:`WeightsAndBiases` get the
+            steps that they do not have yet.
         after: Steps up to this one are left out.
 
     Returns:
@@ -102,11 +151,26 @@ def log(run: Run | str | Path, to: Any, *, after: int = -1) -> int:
     """
     if not isinstance(to, Log):
         raise expected("to", "a log, with methods write and close", type(to).__name__)
+    if not isinstance(run, Run) and Path(run).is_dir():
+        after = max(after, _resumed(Path(run), to))
+    return _write(run, to, after)
+
+
+def _resumed(store: Path, to: Any) -> int:
+    """The last step of a store that a log has; -1 if there is none, or it cannot go on."""
+    return to.resume(store) if hasattr(to, "resume") else -1
+
+
+def _write(run: Run | str | Path, to: Any, after: int) -> int:
     last = after
-    for step, values in _rows(run):
-        if step > after:
-            to.write(step, values)
-            last = step
+    try:
+        for step, values in _rows(run):
+            if step > after:
+                to.write(step, values)
+                last = step
+    finally:
+        if last > after and hasattr(to, "note"):
+            to.note(last)
     return last
 
 
@@ -115,7 +179,8 @@ class Following:
 
     It reads the checkpoints in the run's ``store``, so that losses come as often as these do:
     ``CheckpointStore("runs/a", seconds=10)``. At the end what is left is written, and the log is closed. A log that
-    fails ends the following, not the run: its error is raised at the end.
+    fails ends the following, not the run: its error is raised at the end. Where training goes on from its store,
+    :class:`TensorBoard` in the same directory and :class:`WeightsAndBiases` in the same project go on, too.
 
     Args:
         store: Directory of the run's checkpoints; it need not be there yet.
@@ -135,6 +200,7 @@ class Following:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> "Following":
+        self._last = _resumed(self._store, self._to)
         self._thread.start()
         return self
 
@@ -156,7 +222,7 @@ class Following:
         if self._error is not None:
             return
         try:
-            self._last = log(self._store, self._to, after=self._last)
+            self._last = _write(self._store, self._to, self._last)
         except Exception as error:  # whatever a log raises
             self._error = error
 
@@ -200,6 +266,30 @@ def _of_store(root: Path) -> dict[str, dict[int, np.ndarray]]:
             found[name] |= {step: losses for step, losses in rows if step < header["step"]}
         break
     return found
+
+
+def _identifier(store: Path) -> str:
+    """The identifier of a store's run, made at the first time that it is asked for."""
+    identifier = _read(store / _STORE).get("id")
+    if identifier is None:
+        identifier = uuid.uuid4().hex[:12]
+        _update(store / _STORE, {"id": identifier})
+    return identifier
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with disk_faults(f"cannot read {path}", KEPT):
+        content = path.read_bytes() if path.exists() else b"{}"
+    try:
+        return dict(json.loads(content))
+    except (ValueError, TypeError):
+        raise DamagedFile(f"{path}: expected the steps of a log as JSON, got {content[:30]!r}; move it away") from None
+
+
+def _update(path: Path, entries: dict[str, Any]) -> None:
+    with disk_faults(f"cannot use {path.parent} for a log", KEPT):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(_read(path) | entries).encode(), KEPT)
 
 
 def _writer() -> Any:

@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from icllab.training.stopping import DIVERGED, RUNNING, AbstractRule
-from icllab.training.streams import Stream, losses_at
+from icllab.training.streams import Stream, losses_at, mean_loss, scored_at
 from icllab.training.sweeps import replaced, swept_optimizer
 
 CAPACITY = 512  # steps whose losses are kept before the host must read them
@@ -116,7 +116,7 @@ class Program(eqx.Module):
 
         def objective(params: Any) -> tuple[Array, Array]:
             losses = self.losses(constants, params, prompts)
-            return jnp.mean(losses), losses
+            return mean_loss(losses, prompts, self.positions), losses
 
         (loss, losses), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
         looks = [rule.look(s, loss, step) for rule, s in zip(self.rules, state.rules, strict=True)]
@@ -246,6 +246,11 @@ def evaluate(
 
         count = jax.tree.leaves(prompts)[0].shape[0]
         losses = jax.lax.map(loss, prompts, batch_size=min(count, 256))
+        scored = scored_at(prompts, program.positions)
+        if scored is not None:
+            number = jnp.sum(scored, axis=0).astype(losses.dtype)
+            error = jnp.std(losses, axis=0, ddof=1, where=scored) / jnp.sqrt(number)
+            return jnp.mean(losses, axis=0, where=scored), error
         error = jnp.std(losses, axis=0, ddof=1) / count**0.5 if count > 1 else jnp.full(losses.shape[1:], jnp.nan)
         return jnp.mean(losses, axis=0), error
 

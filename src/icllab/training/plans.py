@@ -33,6 +33,7 @@ class Plan:
         record: What is recorded.
         held_out: Held-out prompts, with a leading member axis unless members share them.
         key: Key of the prompts.
+        prompt: The shapes of one prompt.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class Plan:
     record: Record
     held_out: Any
     key: jax.Array
+    prompt: Any
 
     @property
     def shape(self) -> tuple[int, int]:

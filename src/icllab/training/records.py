@@ -24,7 +24,8 @@ class Record:
         keep: Numbers of updates after which parameters are kept, as ``run.trajectory``.
         held_out: Prompts, stacked on a leading axis, on which the loss is recorded too, without training on them; or
             their number, drawn from each member's task. 0: none.
-        progress: Whether a bar is shown on stderr; None: if stderr is a terminal.
+        progress: Whether the progress is shown; None: on a terminal and in a notebook. The argument ``progress`` of
+            :func:`icllab.fit <icllab.training.fitting.fit>` is the same.
     """
 
     losses: int | str | Iterable[int] = 16

@@ -91,6 +91,9 @@ class _TaskPart(eqx.Module):
     task: Any
     parts: int = eqx.field(static=True)
 
+    def at_step(self, step: Array) -> "_TaskPart":
+        return _TaskPart(self.task.at_step(step), self.parts) if hasattr(self.task, "at_step") else self
+
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:
         if getattr(type(self.task), "sample_many", None) is not AbstractTask.sample_many:
             return _device_part(self.task.sample_many(count, key=key), self.parts)

@@ -8,10 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import IclError, expected, require_integer
-from icllab.core.prompt import Prompt
+from icllab.core.errors import IclError, expected, kind_of, require_integer
+from icllab.core.prompt import Prompt, scored_positions
+from icllab.core.protocols import declared, position_losses, require_prompts
+from icllab.core.rounding import require_representable
 
 Kind = Literal["fresh", "full", "epochs", "replacement"]
 
@@ -119,6 +121,8 @@ class Stream(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[rows], data), stream_state
 
     def _fresh(self, task: Any, key: PRNGKeyArray, number: Int[Array, ""]) -> Any:
+        if hasattr(task, "at_step"):
+            task = task.at_step(number * jnp.int32(self.reuse))
         return task.sample_many(self.batch, key=jax.random.fold_in(key, number))
 
 
@@ -146,6 +150,7 @@ def set_size(name: str, prompts: Any) -> int:
     if len(sizes) != 1 or -1 in sizes:
         shapes = [list(leaf.shape) for leaf in leaves]
         raise expected(name, "prompts stacked on one leading axis", shapes, "jax.vmap(task.sample) makes them")
+    require_representable(name, prompts)
     return sizes.pop()
 
 
@@ -166,9 +171,15 @@ def chosen_positions(positions: Positions, total: int, answer_count: int) -> tup
 
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
-    """Number of positions that ``predictor`` answers; raise if the task cannot judge its answer."""
-    total = prompt.positions
+    """Number of positions that ``predictor`` answers; raise if its answer is not as declared, or for another task."""
+    if declared(predictor, "batched"):
+        hint = "batched = False: prompts are vectorised here"
+        raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
+    total, positions = prompt.positions, getattr(predictor, "positions", "any")
+    counts = {"every": (total,), "last": (1,)}.get(positions, (1, total))
     expectation = f"a prediction with {total} positions, or 1 for the last"
+    if len(counts) == 1:
+        expectation = f"a prediction with {counts[0]} position{'s' * (counts[0] > 1)}, as it declares {positions!r}"
     try:
         prediction = eqx.filter_eval_shape(predictor, prompt)
     except IclError:
@@ -180,7 +191,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
-    if not prediction.shape or prediction.shape[0] not in (1, total):
+    if not prediction.shape or prediction.shape[0] not in counts:
         raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
     count = prediction.shape[0]
     try:
@@ -198,10 +209,10 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
 def losses_at(
     predictor: Any, task: Any, prompts: Any, positions: tuple[int, ...], total: int
 ) -> Float[Array, " position"]:
-    """The mean over prompts of the loss at the chosen positions."""
+    """The mean of the loss at the chosen positions over the prompts that have a target there; NaN if none has."""
 
     def prompt_losses(prompt: Any) -> Array:
-        losses = task.loss(predictor(prompt), prompt)
+        losses = position_losses(task, predictor(prompt), prompt)
         first = total - losses.shape[0]
         if positions == tuple(range(first, total)):
             return losses
@@ -209,4 +220,46 @@ def losses_at(
             return losses[-1:]
         return losses[jnp.asarray([i - first for i in positions])]
 
-    return jnp.mean(jax.vmap(prompt_losses)(prompts), axis=0)
+    losses, scored = jax.vmap(prompt_losses)(prompts), scored_at(prompts, positions)
+    if scored is None:
+        return jnp.mean(losses, axis=0)
+    count = jnp.sum(scored, axis=0).astype(losses.dtype)
+    means = jnp.sum(jnp.where(scored, losses, 0), axis=0) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, means, jnp.nan)
+
+
+def scored_at(prompts: Any, positions: tuple[int, ...]) -> Bool[Array, "prompt position"] | None:
+    """Which stacked prompts have a target at the chosen positions; None: all."""
+    scored = scored_positions(prompts)
+    return None if scored is None else scored[:, jnp.asarray(positions)]
+
+
+def length_terms(losses: Float[Array, " position"], prompts: Any, positions: tuple[int, ...]) -> Array:
+    """What each chosen position adds to the mean loss over all targets of the prompts; 0 if none has one there."""
+    scored = scored_at(prompts, positions)
+    if scored is None:
+        return losses / len(positions)
+    count = jnp.sum(scored, axis=0).astype(losses.dtype)
+    return jnp.where(count > 0, jnp.where(count > 0, losses, 0) * count, 0) / jnp.sum(count)
+
+
+def mean_loss(losses: Float[Array, " position"], prompts: Any, positions: tuple[int, ...]) -> Float[Array, ""]:
+    """The mean loss over all targets that the prompts have at the chosen positions."""
+    if scored_positions(prompts) is None:
+        return jnp.mean(losses)
+    return jnp.sum(length_terms(losses, prompts, positions))
+
+
+def require_scored(name: str, task: Any, prompts: Any, positions: tuple[int, ...], total: int) -> None:
+    """Raise unless the task can judge stacked prompts, and each has a target at one of the chosen positions."""
+    require_prompts(task, prompts)
+    scored = scored_at(prompts, positions)
+    if scored is None:
+        return
+    if positions == (total - 1,) and not np.asarray(scored).all():
+        hint = "choose positions='every' or integers, and a predictor that answers them"
+        raise expected(name, "prompts with a target at the last position alone", "prompts that are padded there", hint)
+    empty = np.flatnonzero(~np.asarray(scored).any(axis=1))
+    if len(empty):
+        came = f"none in prompt {int(empty[0])}"
+        raise expected(name, "prompts with a target at one of the positions that are trained", came, "leave it out")

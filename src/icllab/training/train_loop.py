@@ -1,4 +1,4 @@
-"""The host's side of a run: stretches of steps, records, checkpoints and a progress bar."""
+"""The host's side of a run: stretches of steps, records, checkpoints and the progress."""
 
 import contextlib
 import json
@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from icllab.core import progress
 from icllab.core.errors import InputError
-from icllab.training import progress
+from icllab.core.statistics import mean_and_error
 from icllab.training.checkpoints import Checkpoints, CheckpointStore, configuration, environment, named, restored
 from icllab.training.ensembles import Ensemble
 from icllab.training.finished_runs import write_finished
@@ -147,13 +148,14 @@ class TrainingLoop:
                 )
         return header.get("way", header)  # version 0.1 wrote the mode alone
 
-    def drive(self, checkpoints: Checkpoints | None, interval: float, show: progress.Progress) -> None:
+    def drive(self, checkpoints: Checkpoints | None, interval: float) -> None:
         """Run stretches of about a second until all steps are made or no member runs; save every ``interval``."""
         plan, stretch, saved_at, saved_step = self.plan, 8, time.monotonic(), self.step
         bounds = {plan.steps, *plan.record.keep, *(self.due if plan.held_out is not None else [])}
         self.look(checkpoints)
         if self.running and self.step < plan.steps:
             jax.block_until_ready(self.advance(self.step)[0].status)  # compiles
+            progress.move_to(self.step)
         while self.step < plan.steps and self.running:
             last = min(self.step + stretch, min(bound for bound in bounds if bound > self.step))
             steps, clock = last - self.step, time.perf_counter()
@@ -161,7 +163,10 @@ class TrainingLoop:
             seconds = max(time.perf_counter() - clock, 1e-9)
             stretch = int(np.clip(STRETCH_SECONDS * steps / seconds, 1, min(4 * stretch, CAPACITY)))
             self.look(checkpoints)
-            show(self.step, float(np.mean(np.asarray(self.state.loss))), self.running)
+            members = "" if plan.members.size == 1 else f", {self.running} of {plan.members.size} members"
+            # NaN at positions at which no prompt of the step has a target.
+            loss = float(mean_and_error(np.asarray(self.state.loss).ravel())[0])
+            progress.move_to(self.step, f"loss {loss:.4g}{members}")
             if checkpoints is not None and time.monotonic() - saved_at >= interval:
                 self.save(checkpoints)
                 saved_at, saved_step = time.monotonic(), self.step
@@ -229,11 +234,12 @@ def train(plan: Plan, *, mode: str, devices: int, store: CheckpointStore | None)
         loop.use(mode, division)
     start = loop.step
     try:
-        with progress.shown(plan.steps, loop.step, plan.members.size, plan.record.progress) as show:
-            loop.drive(checkpoints, store.seconds if store else 0.0, show)
+        with progress.shown("training", plan.record.progress):
+            progress.stage("", plan.steps, "steps", done=loop.step)
+            loop.drive(checkpoints, store.seconds if store else 0.0)
         run = loop.finish(start)
         if checkpoints is not None:
-            write_finished(checkpoints.root, run, loop.state.params)
+            write_finished(checkpoints.root, run, loop.state.params, plan.prompt)
     except KeyboardInterrupt:
         raise _interrupted(loop, checkpoints, start) from None
     return run

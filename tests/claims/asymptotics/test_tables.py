@@ -34,7 +34,5 @@ def test_a_line_that_all_rows_lie_on_is_found_and_later_rows_are_not_looked_at(n
 
 def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(
-        EnvironmentFault, match=r"diabetes table: expected scikit-learn.*pip install 'icl-lab\[tables\]'"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"diabetes table: expected scikit-learn.*pip install -e \S*\[tables\]"):
         tables.diabetes()

@@ -70,12 +70,12 @@ def test_a_regression_has_no_accuracy():
 
 
 def test_the_accuracy_of_a_network_that_answers_nan_is_nan():
-    result = diagnostics.accuracy(lambda prompt: jnp.full((1, 4), jnp.nan), TASK, key=KEY, prompts=PROMPTS)
+    result = diagnostics.accuracy(lambda prompt: jnp.full((5, 4), jnp.nan), TASK, key=KEY, prompts=PROMPTS)
     assert np.isnan(result.accuracy).all()
     assert np.isnan(result.accuracy_error).all()
 
 
 @pytest.mark.parametrize("classes", [3, 5])
 def test_another_number_of_classes_is_refused(classes):
-    with pytest.raises(InputError, match=f"^prediction: expected 4 classes, got {classes}\\b"):
-        diagnostics.accuracy(lambda prompt: jnp.zeros((1, classes)), TASK, key=KEY, prompts=PROMPTS)
+    with pytest.raises(InputError, match=f"^predictor '<lambda>': prediction: expected 4 classes, got {classes}\\b"):
+        diagnostics.accuracy(lambda prompt: jnp.zeros((5, classes)), TASK, key=KEY, prompts=PROMPTS)

@@ -10,11 +10,22 @@ from icllab.core.errors import InputError
 from icllab.core.protocols import Trace
 from icllab.diagnostics import StatedHead, head_scores, item_label_measures, progress_measures
 from icllab.diagnostics.behaviour import heads
-from icllab.models import BlockOptions, DeepSets, ItemLabelNetwork, MinimalHead, Tokens, Transformer
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.models import (
+    BlockOptions,
+    DeepSets,
+    Interleaved,
+    ItemLabelNetwork,
+    Joined,
+    MinimalHead,
+    Tokens,
+    Transformer,
+)
 from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens
 from icllab.theory import induction_landscape
 
 PAIRS, LABELS = 4, 9
+KEY = jax.random.key(5)
 
 # Each of them is one program, not one for every operation.
 context_labels = jax.jit(heads.context_labels)
@@ -157,7 +168,8 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
     shape = {"dim": 6, "width": 8, "layers": 2, "block": block, "positions": "learned", "length": 8}
     model = eqx.filter_jit(lambda key: Transformer(Tokens(6), **shape, key=key))(getkey())
     result = head_scores(model, task, key=getkey(), prompts=64)
-    assert list(result["head"].values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
+    assert list(result.attention_head.values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
+    assert result.attrs["warnings"] == []
     for name in ("previous_token_score", "prefix_matching_score", "induction_score"):
         assert np.isfinite(result[name]).all()
         assert (result[f"{name}_error"] < 0.1).all()
@@ -168,8 +180,56 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
 def test_other_prompts_have_the_previous_token_score_alone(getkey):
     law = task(getkey())
     result = head_scores(ItemLabelNetwork.from_task(law, key=getkey()), law, key=getkey(), prompts=4)
-    assert list(result["head"].values) == ["attention1.0"]
+    assert list(result.attention_head.values) == ["attention1.0", "attention2.0"]
+    assert result.attrs["warnings"] == [
+        "attention2: 1 of 9 tokens attend, those that answer; its scores are means over these"
+    ]
     assert "induction_score" not in result
+
+
+def patterns_of(task, model, count=4):
+    """Patterns of both blocks on the prompts of the scores."""
+    prompts = sample_prompts(task, key=KEY, prompts=count)
+    rows = []
+    for i in range(count):
+        activations = model.trace(jax.tree.map(lambda leaf, i=i: leaf[i], prompts)).activations
+        rows.append([np.asarray(activations[f"block{b}.attention.pattern"]) for b in range(2)])
+    return rows
+
+
+def test_the_last_block_of_interleaved_examples_is_scored_on_its_queries():
+    task = LinearRegression.convention("garg", dim=2, length=3)
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    shape = {"dim": 2, "width": 4, "layers": 2, "block": block, "positions": "none", "std": 1.0}
+    model = Transformer(Interleaved(), **shape, key=KEY)
+    result = head_scores(model, task, key=KEY, prompts=4)
+    assert list(result.attention_head.values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
+    assert result.attrs["warnings"] == [
+        "block1: 4 of 7 tokens attend, those that answer; its scores are means over these"
+    ]
+    first, last = zip(*patterns_of(task, model), strict=True)
+    wanted = np.mean([np.diagonal(pattern, -1, 1, 2).mean(axis=1) for pattern in first], axis=0)
+    np.testing.assert_allclose(result.previous_token_score[:2], wanted, rtol=1e-5)
+    # Query i is token 2i, and the token before it is 2i - 1.
+    wanted = np.mean([[[p[h, i, 2 * i - 1] for i in (1, 2, 3)] for h in (0, 1)] for p in last], axis=(0, 2))
+    np.testing.assert_allclose(result.previous_token_score[2:], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("query_is_key", [True, False])
+def test_the_token_before_a_joined_query_is_the_example_before_it(query_is_key):
+    task = LinearRegression.convention("garg", dim=2, length=3)
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    shape = {"dim": 2, "width": 4, "layers": 2, "block": block, "positions": "none", "std": 1.0}
+    model = Transformer(Joined(answers="every", causal=True, query_is_key=query_is_key), **shape, key=KEY)
+    result = head_scores(model, task, key=KEY, prompts=4)
+    assert [note[:16] for note in result.attrs["warnings"]] == ["block1: 4 of 7 t"]
+    first, last = zip(*patterns_of(task, model), strict=True)
+    # Examples 0 to 2, then queries 0 to 3.
+    pairs = [(1, 0), (2, 1), (4, 0), (5, 1), (6, 2)]
+    wanted = np.mean([[[p[h, i, j] for i, j in pairs] for h in (0, 1)] for p in first], axis=(0, 2))
+    np.testing.assert_allclose(result.previous_token_score[:2], wanted, rtol=1e-5)
+    wanted = np.mean([[[p[h, i - 3, j] for i, j in pairs[2:]] for h in (0, 1)] for p in last], axis=(0, 2))
+    np.testing.assert_allclose(result.previous_token_score[2:], wanted, rtol=1e-5)
 
 
 def test_traces_without_patterns_are_refused():

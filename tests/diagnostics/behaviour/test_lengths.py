@@ -154,7 +154,7 @@ def test_bad_input_is_named(getkey):
         per_length({"a": nothing}, TASK, key=getkey(), prompts=1)
     with pytest.raises(InputError, match="block: expected an integer of at least 1"):
         per_length({"a": nothing}, TASK, key=getkey(), block=0)
-    with pytest.raises(InputError, match="prediction: expected 6 positions, or 1 for the last, got 2"):
+    with pytest.raises(InputError, match=r"predictor .short.: prediction: expected \(6,\), got \(2,\)"):
         per_length({"short": lambda prompt: prompt.y[:2]}, TASK, key=getkey())
     with pytest.raises(InputError, match="predictors: expected at least one"):
         per_length({}, TASK, key=jax.random.key(0))

@@ -104,7 +104,7 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
         exact = spectrum(at, key=jax.random.key(1), data=data, batch=16)
         assert exact.attrs == {"matrix": name, "parameters": 22, "exact": 1}
         np.testing.assert_allclose(exact["eigenvalue"], target[name], atol=1e-12)
-        assert float(exact["trace_error"]) == float(exact["rank_error"]) == 0
+        assert float(exact["trace_error"]) == float(exact["hessian_rank_error"]) == 0
         assert abs(float(exact["trace"]) - target[name].sum()) < 1e-12
     random_values = hessian_spectrum(
         loss, at, key=jax.random.key(1), data=data, extreme=2, probes=96, order=22, threshold=0.01, dense=4
@@ -112,7 +112,7 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
     h = target["hessian"]
     np.testing.assert_allclose(random_values["eigenvalue"], h[[0, 1, -2, -1]], atol=1e-9)
     assert random_values["mode"].values.tolist() == [0, 1, 20, 21]
-    for name, value in (("trace", h.sum()), ("rank", np.sum(h > 0.01))):
+    for name, value in (("trace", h.sum()), ("hessian_rank", np.sum(h > 0.01))):
         assert abs(float(random_values[name]) - value) < 3 * float(random_values[f"{name}_error"]) < 0.5 * abs(value)
     np.testing.assert_allclose(random_values["node_weight"].sum("node"), 1, atol=1e-12)
 
@@ -130,13 +130,17 @@ def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
         return jnp.sum((layers[1] @ layers[0] - truth) ** 2) / 2
 
     exact = hessian_spectrum(distance, (a, b), key=jax.random.key(0))
-    assert float(exact["rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == target
+    assert float(exact["hessian_rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == target
     if rank == 2:
         random_values = hessian_spectrum(
             distance, (a, b), key=jax.random.key(0), dense=0, probes=64, order=12, extreme=1
         )
-        assert abs(float(random_values["rank"]) - target) < 3 * float(random_values["rank_error"]) < 0.15 * target
-        assert abs(float(random_values["rank_gap"])) < 1e-9
+        assert (
+            abs(float(random_values["hessian_rank"]) - target)
+            < 3 * float(random_values["hessian_rank_error"])
+            < 0.15 * target
+        )
+        assert abs(float(random_values["hessian_rank_gap"])) < 1e-9
 
 
 def test_an_effective_dimension_counts_directions_by_their_share():

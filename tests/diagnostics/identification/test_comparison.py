@@ -14,13 +14,13 @@ import xarray as xr
 import icllab as icl
 from icllab import constructions
 from icllab.algorithms import (
+    FromSklearn,
     FunctionalDescent,
     GradientDescent,
     GradientDescentPlusPlus,
     LeastSquares,
     PreconditionedDescent,
     Ridge,
-    from_sklearn,
 )
 from icllab.core.axes import QUANTITIES, derived, require_axes
 from icllab.core.errors import InputError
@@ -106,7 +106,7 @@ def test_every_construction_is_recovered(task, getkey):
         result = identify(network, candidates, task, key=key, **FEW)
         of_candidate = result.sel(candidate=name)
         assert str(result.verdict.values) == name
-        assert int(of_candidate["rank"]) == 1
+        assert int(of_candidate["candidate_rank"]) == 1
         assert float(of_candidate.fraction_unexplained) < 1e-20
         assert float(of_candidate.mean_difference) < 1e-10
         assert float(of_candidate.gradient_difference) < 1e-10
@@ -151,13 +151,13 @@ def random_network():
 def neighbour():
     from sklearn.neighbors import KNeighborsRegressor
 
-    return from_sklearn(KNeighborsRegressor(1), positions="last")
+    return FromSklearn(KNeighborsRegressor(1), positions="last")
 
 
 def lasso():
     from sklearn.linear_model import Lasso
 
-    return from_sklearn(Lasso(0.3, fit_intercept=False), positions="last")
+    return FromSklearn(Lasso(0.3, fit_intercept=False), positions="last")
 
 
 @pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)

@@ -30,7 +30,7 @@ def test_the_moments_of_a_gaussian():
 
 def test_without_blackjax(monkeypatch):
     monkeypatch.setitem(sys.modules, "blackjax", None)
-    with pytest.raises(EnvironmentFault, match=r"nuts: expected blackjax, got none; pip install 'icl-lab\[singular\]'"):
+    with pytest.raises(EnvironmentFault, match=r"nuts: expected blackjax, got none; .*pip install -e \S*\[singular\]"):
         NUTS().draw(gaussian.target("float32"), jnp.ones((8, 3)), warm_up=10, key=jax.random.key(3), **HOW)
 
 

@@ -156,7 +156,7 @@ def test_what_is_no_point_and_what_are_no_data():
     [
         (lambda w, x: (x @ w) ** 2, "the same shape of all samples as of one, got [(20,), (1,)]; return the mean"),
         (lambda w, x: x, "a scalar, or a vector of terms whose sum it is, got (20, 3)"),
-        (lambda w, x: 1.0, "a scalar, or a vector of terms whose sum it is, got None"),
+        (lambda w, x: 1.0, "a scalar, or a vector of terms whose sum it is, got 'float'"),
         (lambda w, x: jnp.sum((x @ w) ** 2), "of 8 of them, got "),
         (lambda w, x: jnp.stack([jnp.mean(x @ w), jnp.sum(x @ w)]), "a sum is to be divided by the number of samples"),
     ],

@@ -242,7 +242,7 @@ def test_a_point_that_is_no_minimum_says_so():
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"nbeta": [0.0, 1.0]}, "nbeta: expected finite numbers above 0, got [0.0, 1.0]"),
+        ({"nbeta": [0.0, 1.0]}, "nbeta: expected a finite number > 0, got 0.0"),
         ({"localization": 0.0}, "localization: expected a finite number > 0, got 0.0"),
         ({"region": lambda w: w[0] > 9}, "region: expected more than 0.0001 of the prior to have a finite loss in it"),
     ],

@@ -133,3 +133,9 @@ def test_bad_questions(question, said):
     with pytest.raises(InputError) as error:
         question()
     assert said in str(error.value)
+
+
+def test_grids_that_differ_by_rounding_are_one_grid():
+    near = phase(2.0, n=N * (1 + 1e-15))
+    assert not np.array_equal(near["nbeta"], phase(2.0)["nbeta"])
+    xr.testing.assert_allclose(sampled_crossings(phase(1.0), near), sampled_crossings(phase(1.0), phase(2.0)))

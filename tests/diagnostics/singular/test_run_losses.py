@@ -9,6 +9,7 @@ import xarray as xr
 
 import icllab as icl
 from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.chains import run_chains
 from icllab.diagnostics.singular import temperature_estimates
@@ -120,3 +121,21 @@ def test_annealing_has_no_terms(trained):
     task, run, prompts = trained
     with pytest.raises(InputError, match="per_position: expected False with SMC, which has no terms, got True"):
         learning_coefficient(run, task=task, data=prompts, per_position=True, sampler=SMC(), key=jax.random.key(4))
+
+
+def test_the_loss_of_padded_prompts_is_the_mean_over_their_targets_in_any_blocks(trained):
+    task, run, prompts = trained
+    mask = np.arange(5)[None] < 1 + np.arange(20)[:, None] % 5
+    padded = jax.vmap(lambda p, m: RegressionPrompt(p.x, p.y, m))(prompts, jnp.asarray(mask))
+    options = {"positions": "every", "prompt": shape_of(padded), "data": padded}
+    loss, params = run_loss(run, None, 0, task, per_position=False, **options)
+    model = run.member(0)
+    rows = np.where(mask, eqx.filter_jit(lambda m: jax.vmap(lambda p: task.loss(m(p), p))(prompts))(model), 0)
+    wanted = rows.sum() / np.sum(mask)
+    np.testing.assert_allclose(applied(loss, params, padded), wanted, rtol=1e-5)
+    blocks = [jax.tree.map(lambda leaf, at=at: leaf[at : at + 4], padded) for at in range(0, 20, 4)]
+    np.testing.assert_allclose(np.mean([applied(loss, params, block) for block in blocks]), wanted, rtol=1e-5)
+    terms, _ = run_loss(run, None, 0, task, per_position=True, **options)
+    np.testing.assert_allclose(applied(terms, params, padded), rows.sum(axis=0) / np.sum(mask), rtol=1e-5)
+    gradient = eqx.filter_jit(jax.grad(lambda p: loss(p, blocks[0])))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

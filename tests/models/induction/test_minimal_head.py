@@ -4,8 +4,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from icllab.core.errors import InputError
+from icllab.diagnostics.behaviour.heads import context_labels
 from icllab.models import MinimalHead
+from icllab.models.induction.minimal_head import label_mass
 from icllab.tasks import ItemLabel
 
 TASK = ItemLabel.init(classes=None, labels=8, pairs=4, dim=64, no_repeats=True, key=jax.random.key(0))
@@ -60,3 +64,30 @@ def test_its_strengths_and_its_classifier_have_gradients(getkey):
     prompts = TASK.sample_many(8, key=getkey())
     gradient = eqx.filter_jit(jax.grad(lambda h: jnp.mean(jax.vmap(lambda p: TASK.loss(h(p), p))(prompts))))(head)
     assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
+
+
+def test_a_label_that_is_none_has_no_mass():
+    prompt = ItemLabel.init(classes=4, labels=2, pairs=2, dim=2, key=jax.random.key(0)).sample(key=jax.random.key(1))
+    prompt = eqx.tree_at(lambda p: p.labels, prompt, jnp.array([1, 5, 1]))
+    attention = jnp.full(5, 0.2)
+    with pytest.raises(InputError, match="labels at 1: expected an id from 0 to 1, a vocabulary of 2, got 5"):
+        label_mass(attention, prompt, 2)
+    assert np.isnan(eqx.filter_jit(label_mass)(attention, prompt, 2)).all()
+    logits = jnp.zeros(2)
+    with pytest.raises(InputError, match="labels at 1"):
+        context_labels(logits, prompt.labels[:-1])
+    assert np.isnan(jax.jit(context_labels)(logits, prompt.labels[:-1])).all()
+
+
+def test_a_token_has_a_place():
+    prompt = ItemLabel.init(classes=4, labels=2, pairs=2, dim=2, key=jax.random.key(0)).sample(key=jax.random.key(1))
+    prompt = eqx.tree_at(lambda p: p.shift, prompt, jnp.array(3))
+    with pytest.raises(InputError, match="shift at 2: expected an id from 0 to 4, a vocabulary of 5, got 5; give more"):
+        prompt.tokens()
+    assert np.isnan(eqx.filter_jit(type(prompt).tokens)(prompt)).any(axis=1).tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]

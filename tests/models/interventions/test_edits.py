@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -109,6 +110,74 @@ def test_what_has_another_shape_is_no_edit(change, said):
     with pytest.raises(InputError) as error:
         network.trace(prompt, edit)
     assert str(error.value) == said
+
+
+@pytest.fixture(scope="module")
+def network():
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    shape = {"dim": 2, "width": 4, "layers": 1, "block": block, "positions": "none"}
+    return Transformer(Interleaved(), **shape, key=jr.key(0))
+
+
+def on_heads(change):
+    """An edit of what the heads of the only block collect, [token, head, dim]."""
+    return lambda name, value: change(value) if name == HEADS else value
+
+
+PROMPT = LinearRegression.convention("garg", dim=2, length=3).sample(key=jr.key(1))
+MODES = {"eager": lambda model: model(PROMPT), "jit": lambda model: eqx.filter_jit(model)(PROMPT)}
+ABLATIONS = {
+    "set": lambda head: lambda v: v.at[:, head].set(0.0),
+    "slice": lambda head: lambda v: v.at[:, head : head + 1].multiply(0.0),
+    "where": lambda head: lambda v: jnp.where((jnp.arange(2) == head)[None, :, None], 0, v),
+    "mask": lambda head: (
+        lambda v: v * jnp.broadcast_to((jnp.arange(2) != head).astype(v.dtype)[None, :, None], v.shape)
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ablate", ABLATIONS)
+def test_heads_that_do_not_exist_are_refused_and_others_ablated(ablate, mode, network):
+    run, change = MODES[mode], ABLATIONS[ablate]
+    message = rf"edit: expected (entries within shape \(4, 2, 2\) of {HEADS}|one that changes an activation)"
+    with pytest.raises(InputError, match=message):  # an empty slice returns what came
+        run(edited(network, on_heads(change(9))))
+    wanted = network.trace(PROMPT, on_heads(lambda v: v * np.array([0.0, 1.0], v.dtype)[None, :, None])).prediction
+    np.testing.assert_allclose(run(edited(network, on_heads(change(0)))), wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_a_negative_index_out_of_range_is_refused_too(network):
+    for head in (-3, 2):
+        with pytest.raises(InputError, match="edit: expected entries within shape"):
+            edited(network, on_heads(lambda v, head=head: v.at[:, head].set(0.0)))(PROMPT)
+    edited(network, on_heads(lambda v: v.at[:, -2].set(0.0)))(PROMPT)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_changes_nothing_by_chance_or_on_purpose_is_no_mistake(mode, network):
+    heads = network.trace(PROMPT).activations[HEADS]
+    silent = eqx.tree_at(lambda n: n.blocks[0].attention.value, network, replace_fn=jnp.zeros_like)
+    for model, change in (
+        (silent, lambda v: v.at[:, 0].set(0.0)),  # of a head that adds nothing anyway
+        (network, lambda v: heads),  # patched from the same prompt
+        (network, lambda v: v.at[:, 1].set(heads[:, 1])),
+        (network, lambda v: 1.0 * v),  # one end of a sweep
+        (network, lambda v: v + 0.0 * heads),
+    ):
+        np.testing.assert_allclose(MODES[mode](edited(model, on_heads(change))), MODES[mode](model), rtol=1e-5)
+
+
+def test_what_an_edit_keeps_on_its_way_is_of_the_prompt(network):
+    kept = {}
+
+    def edit(name, value):
+        kept[name] = value
+        return value.at[:, 0].set(0.0) if name == HEADS else value
+
+    silent = eqx.tree_at(lambda n: n.blocks[0].attention.value, network, replace_fn=jnp.zeros_like)
+    edited(silent, edit)(PROMPT)
+    np.testing.assert_array_equal(kept[HEADS], silent.trace(PROMPT).activations[HEADS])
 
 
 def test_only_a_model_is_edited_and_only_by_a_function(model):

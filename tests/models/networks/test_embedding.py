@@ -109,3 +109,12 @@ def test_token_ids():
     assert arrangement.positions == "every"
     with pytest.raises(InputError, match="dim: expected the vocabulary, 3, got 4"):
         arrangement.features(4)
+
+
+def test_an_id_that_is_no_token_is_refused_and_traced_nan():
+    ids = jnp.array([2, 3, 0])
+    with pytest.raises(InputError, match="tokens at 1: expected an id from 0 to 2, a vocabulary of 3, got 3; mask"):
+        Tokens(3).tokens(TokenPrompt(ids))
+    rows = jax.jit(lambda ids: Tokens(3).tokens(TokenPrompt(ids)))(ids)
+    np.testing.assert_array_equal(rows, [[0, 0, 1], [np.nan] * 3])
+    np.testing.assert_array_equal(Tokens(3).tokens(TokenPrompt(jnp.array([2, 0, 3]))).sum(axis=1), 1)  # the target

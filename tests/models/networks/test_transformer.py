@@ -6,13 +6,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from drawing import prompt_of, with_normal_weights
 
+import icllab as icl
 from icllab.core.errors import InputError
-from icllab.core.prompt import RegressionPrompt
-from icllab.models import BlockOptions, Interleaved, Joined, Transformer, edited
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.diagnostics.contexts.lens import residual_stream
+from icllab.models import BlockOptions, Interleaved, Joined, Prefixed, Tokens, Transformer, edited
+from icllab.models.contexts.prefixes import after
+from icllab.models.networks.parameters import parameter_count
 from icllab.models.networks.transformer import LayerNorm
+from icllab.tasks import RepeatedTokens
 
 BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
 SMALL = {"dim": 3, "width": 8, "layers": 2, "positions": "none"}
@@ -251,3 +257,64 @@ def test_published_configurations(prompt):
 def test_bad_fields_are_refused(fields, message):
     with pytest.raises(InputError, match=message):
         eqx.filter_eval_shape(lambda: initialised(**fields))
+
+
+IDS = TokenPrompt(jnp.array([2, 0, 1, 1, 3], jnp.int32))
+
+
+def of_ids(tied, positions="none", **fields):
+    shape = {"dim": 4, "width": 6, "layers": 1, "block": BlockOptions(heads=1, mlp=(5,), norm="pre"), "length": 4}
+    return Transformer(Tokens(4, tied=tied), **(shape | fields), positions=positions, key=jax.random.key(3))
+
+
+@pytest.mark.parametrize("positions", ["none", "one_hot"])
+def test_a_tied_readout_is_the_embedding_and_its_gradients_add(positions):
+    tied, untied = of_ids(True, positions), of_ids(False, positions)
+    table = tied.embedding.projection.weight
+    assert parameter_count(untied) - parameter_count(tied) == 4 * 6  # the other matrix
+    np.testing.assert_array_equal(table, untied.embedding.projection.weight)
+    same = eqx.tree_at(lambda m: m.readout.weight, untied, table[:4].T)
+    np.testing.assert_allclose(tied(IDS), same(IDS), rtol=1e-12)
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def gradient(model):
+        return jnp.sum(RepeatedTokens(4, 3).loss(model(IDS), IDS))
+
+    of_tied, of_same = gradient(tied), gradient(same)
+    wanted = np.array(of_same.embedding.projection.weight)
+    wanted[:4] += np.asarray(of_same.readout.weight).T
+    np.testing.assert_allclose(of_tied.embedding.projection.weight, wanted, rtol=1e-10)
+    np.testing.assert_allclose(of_tied.readout.bias, of_same.readout.bias, rtol=1e-10)
+
+
+def test_a_tied_transformer_is_prefixed_and_read_by_the_lens_as_it_is():
+    tied = of_ids(True, layers=1)
+    context, query = TokenPrompt(jnp.array([1, 3, 0], jnp.int32)), TokenPrompt(jnp.array([2, 0, 1], jnp.int32))
+    prefixed = eqx.filter_jit(Prefixed.from_context(tied, context))
+    whole = eqx.filter_jit(tied)
+    np.testing.assert_allclose(prefixed(query), whole(after(context, query))[-2:], rtol=1e-9)
+    names, read = residual_stream(tied)
+    trace = eqx.filter_jit(tied.trace)(IDS)
+    np.testing.assert_allclose(read(trace.activations[names[-1]][-1])[0], trace.prediction[-1], rtol=1e-9)
+
+
+def test_what_cannot_be_tied_is_refused():
+    with pytest.raises(InputError, match="width: expected a width of the table that is tied, got None"):
+        of_ids(True, width=None, block=BlockOptions(heads=1, mlp=None, norm="none"))
+
+
+def test_a_tied_transformer_goes_on_from_its_store_to_the_same_bits(tmp_path):
+    with jax.enable_x64(False):
+        model, task = of_ids(True, block=BlockOptions(heads=1, mlp=None, norm="none")), RepeatedTokens(4, 3)
+        options = {"key": jax.random.key(5), "batch": 2, "optimizer": optax.sgd(0.1)}
+        straight = icl.fit(model, task, steps=4, **options)
+        icl.fit(model, task, steps=2, store=tmp_path, **options)
+        resumed = icl.fit(model, task, steps=4, store=tmp_path, **options)
+        opened = icl.load(tmp_path, model)
+    wanted = jax.tree.leaves(eqx.filter(straight.members.member(0), eqx.is_array))
+    assert sum(leaf.size for leaf in wanted) == parameter_count(model)
+    for run in (resumed, opened):
+        leaves = jax.tree.leaves(eqx.filter(run.members.member(0), eqx.is_array))
+        for leaf, value in zip(leaves, wanted, strict=True):
+            np.testing.assert_array_equal(leaf, value)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, install_command
 
 if TYPE_CHECKING:
     from icllab.core.prompt import RegressionPrompt
@@ -24,7 +24,7 @@ def diabetes() -> Any:
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
-        hint = "pip install 'icl-lab[tables]'"
+        hint = install_command("tables")
         raise EnvironmentFault(f"the diabetes table: expected scikit-learn, which ships it, got none; {hint}") from None
     return load_diabetes(scaled=False)
 
@@ -38,7 +38,7 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from icllab.algorithms import from_sklearn
+    from icllab.algorithms import FromSklearn
     from icllab.core.prompt import RegressionPrompt
 
     estimator = {
@@ -46,7 +46,7 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
         "forest": RandomForestRegressor(20, random_state=0),
         "ridge by CV": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-1, 3, 9))),
     }[name]
-    predictor = from_sklearn(estimator, positions="last")
+    predictor = FromSklearn(estimator, positions="last")
     losses = []
     for x, y in zip(np.asarray(prompts.x), np.asarray(prompts.y), strict=True):
         prompt = RegressionPrompt(x=jnp.asarray(x[: length + 1]), y=jnp.asarray(y[: length + 1]))

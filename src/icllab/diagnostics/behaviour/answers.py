@@ -1,18 +1,19 @@
-"""Predictors evaluated on many prompts: by one compiled program, or prompt by prompt if JAX cannot trace them."""
+"""Predictors evaluated on many prompts: by one compiled program, or on the host if JAX cannot trace them."""
 
 import abc
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from icllab.core.errors import require_integer, require_key
-from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core import progress
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.prompt import Prompt, scored_positions
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
@@ -31,7 +32,7 @@ class EveryPosition(Question):
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
         """The task's loss of the prediction."""
-        return task.loss(predictor(prompt), prompt)
+        return position_losses(task, predictor(prompt), prompt)
 
 
 def answers(
@@ -47,7 +48,8 @@ def answers(
 
     A ``traceable`` predictor runs compiled. Its arrays, those of the task and the prompts are arguments, so that other
     values compile nothing again. All members of an ensemble share one program. Any other predictor is called prompt by
-    prompt. The number of ``prompts`` is at least 2; ``block`` of them are in memory at once.
+    prompt, or once for each block if it is ``batched``. The number of ``prompts`` is at least 2; ``block`` of them are
+    in memory at once.
     """
     require_integer("prompts", prompts, least=2)  # for a standard error
     require_integer("block", block)
@@ -62,6 +64,39 @@ def sample_prompts(task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block
     keys = jax.random.split(key, prompts)
     parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(prompts, block)]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:prompts], *parts)
+
+
+def sampled_targets(
+    task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256
+) -> Bool[np.ndarray, "prompt position"] | None:
+    """Which positions of the prompts that :func:`answers` uses have a target; None: all, of prompts without a mask."""
+    if jax.eval_shape(lambda k: scored_positions(task.sample(key=k)), key) is None:
+        return None
+    return np.asarray(scored_positions(sample_prompts(task, key=key, prompts=prompts, block=block)))
+
+
+def of_targets(
+    samples: Float[np.ndarray, "*member prompt position"], scored: Bool[np.ndarray, "prompt position"] | None
+) -> Float[np.ndarray, "*member prompt position"]:
+    r"""Samples whose plain mean and standard error over N prompts are those over the n that have a target.
+
+    .. math:: z_p = \bar l + m_p\, (l_p - \bar l) \sqrt{\frac{N (N - 1)}{n (n - 1)}}
+
+    with m 1 where prompt p has a target and 0 elsewhere. Sums and differences of positions keep that property, since z
+    is linear in l. NaN at a position without a target; of a single one z is its value, without a spread.
+    """
+    if scored is None:
+        return samples
+    total, count = len(scored), scored.sum(0)
+    mean = np.where(scored, samples, 0).sum(-2, keepdims=True) / np.where(count > 0, count, np.nan)
+    factor = np.sqrt(total * (total - 1) / np.maximum(count * (count - 1), 1)) * (count > 1)
+    return mean + np.where(scored, samples - mean, 0) * factor
+
+
+def require_unmasked(name: str, prompts: Any) -> None:
+    """Raise if prompts carry a mask: for measurements of the last position, or of all tokens."""
+    if scored_positions(prompts) is not None:
+        raise expected(name, "prompts of one length, without a mask", "prompts with a mask", "sort them by length")
 
 
 def answers_to(
@@ -126,14 +161,76 @@ def _answer_block(
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
         numbers = jnp.arange(members.size)
         values = np.asarray(_compiled(question, arrays, static, numbers, task, prompts), dtype=float)[:, :count]
+        progress.advance(members.size * count)
+    elif declared(members.stacked, "batched"):
+        networks = [members.member(i) for i in range(members.size)]
+        values = np.stack([_answer_stacked(question, network, task, prompts)[:count] for network in networks])
+        progress.advance(members.size * count)
     else:
         # To slice arrays of a device one prompt at a time takes longer than most estimators.
         host_prompts = jax.device_get(prompts)
         single_prompts = [jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), host_prompts) for i in range(count)]
         networks = [members.member(i) for i in range(members.size)]
-        rows = [[np.asarray(question(network, task, p), float) for p in single_prompts] for network in networks]
+        rows = [
+            [np.asarray(question(network, task, p), float) for p in _counted(single_prompts)] for network in networks
+        ]
         values = np.array(rows)
     return values if isinstance(predictor, Ensemble) else values[0]
+
+
+class _Unanswered(Exception):
+    """A question calls its predictor on ``prompt``, and there is no answer yet."""
+
+    def __init__(self, prompt: Any) -> None:
+        self.prompt = prompt
+
+
+class _Replay:
+    """A predictor that returns given answers in the order of the calls."""
+
+    traceable, differentiable = False, False
+
+    def __init__(self, positions: Literal["every", "last"], replies: list[Array]) -> None:
+        self.positions, self.replies = positions, iter(replies)
+
+    def __call__(self, prompt: Any) -> Array:
+        for reply in self.replies:
+            return reply
+        raise _Unanswered(prompt)
+
+
+def _answer_stacked(
+    question: Question, predictor: Predictor, task: AbstractTask, prompts: Any
+) -> Float[np.ndarray, "prompt answer"]:
+    """Answers by a predictor on the host that takes stacked prompts, in one call for each call of the question."""
+    replies: list[Array] = []
+    while True:
+        call, values = _replayed(question, declared(predictor, "positions"), task, prompts, replies)
+        if call is None:
+            return np.asarray(values, float)
+        replies.append(jnp.asarray(predictor(call)))
+
+
+@eqx.filter_jit
+def _replayed(
+    question: Question, positions: Literal["every", "last"], task: AbstractTask, prompts: Any, replies: list[Array]
+) -> tuple[Any, Any]:
+    """The prompts of the next call of a predictor and None; or None and the answers to the question."""
+
+    def single(prompt: Any, replies: list[Array]) -> tuple[Any, Any]:
+        try:
+            return None, question(_Replay(positions, replies), task, prompt)
+        except _Unanswered as call:
+            return call.prompt, None
+
+    return jax.vmap(single)(prompts, replies)
+
+
+def _counted(prompts: list[Any]) -> Iterator[Any]:
+    """Each of them, and how many are done."""
+    for prompt in prompts:
+        yield prompt
+        progress.advance()
 
 
 @eqx.filter_jit
@@ -158,4 +255,5 @@ def _blocks(count: int, block: int) -> list[tuple[np.ndarray, int]]:
 @eqx.filter_jit
 def _prompts(task: AbstractTask, keys: Key[Array, " prompt"]) -> Prompt:
     """Sample one prompt for each key, stacked."""
+    require_randomness(task)
     return jax.vmap(lambda key: task.sample(key=key))(keys)

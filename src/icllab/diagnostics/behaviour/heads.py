@@ -9,7 +9,7 @@ The measures are functions of patterns, so that they apply to a network, to a he
 is defined by its patterns (:class:`StatedHead`).
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,12 +18,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace
+from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace, require_task
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
+from icllab.core.vocabularies import in_vocabulary
+from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, require_unmasked
 from icllab.diagnostics.predictor_axes import PredictorAxes
+from icllab.models.induction.minimal_head import label_mass
+from icllab.models.interventions.edits import AbstractEdited
+from icllab.models.networks.embedding import AbstractArrangement, Interleaved
 from icllab.training.ensembles import Ensemble
 
 MEASURES = (
@@ -127,9 +131,11 @@ def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) 
 
     Source: [Reddy24].
     """
+    valid = in_vocabulary("labels", labels, len(logits))
     in_context = jnp.zeros(logits.shape, bool).at[labels].set(True)
     is_from_context = in_context[jnp.argmax(logits)].astype(logits.dtype)
-    return jnp.stack([is_from_context, jnp.sum(jnp.where(in_context, jax.nn.softmax(logits), 0))])
+    measures = jnp.stack([is_from_context, jnp.sum(jnp.where(in_context, jax.nn.softmax(logits), 0))])
+    return jnp.where(jnp.all(valid), measures, jnp.nan)
 
 
 def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
@@ -180,6 +186,8 @@ def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prom
 
     Source: [Reddy24].
     """
+    require_task(task)
+    require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
@@ -194,12 +202,23 @@ class _Scores(Question):
     """Scores of all heads on one sequence, head by head."""
 
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        heads = jnp.concatenate(list(_patterns(predictor, prompt).values()))
-        scores = [previous_token_score(heads)]
-        if isinstance(prompt, TokenPrompt):
-            tokens = prompt.tokens[:-1]
-            scores += [prefix_matching_score(heads, tokens), induction_score(heads, tokens)]
-        return jnp.stack(scores, axis=1).reshape(-1)
+        scores = [_scores(pattern, prompt) for pattern in _patterns(predictor, prompt).values()]
+        return jnp.concatenate(scores).reshape(-1)
+
+
+def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
+    """The scores of a block's heads, over the real tokens among its rows."""
+    real = _real_rows(pattern, prompt)
+    attends = pattern.previous >= 0
+    on_previous = pattern.values[:, np.arange(len(attends)), np.maximum(pattern.previous, 0)]
+    scores = [_mean_where(on_previous, jnp.asarray(attends) & real)]
+    if isinstance(prompt, TokenPrompt):
+        follows = _follows(prompt.tokens[:-1])[pattern.rows] & real[:, None]
+        causal = jnp.tril(jnp.ones((pattern.values.shape[2],) * 2, bool))[pattern.rows]
+        recurring, matching = jnp.any(follows, axis=1), pattern.values * _like(follows, pattern.values)
+        above = _above_even(pattern.values, follows, causal & ~follows)
+        scores += [_mean_where(jnp.sum(matching, axis=-1), recurring), _mean_where(above, recurring)]
+    return jnp.stack(scores, axis=1)
 
 
 def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
@@ -208,22 +227,27 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
     Use repeated random tokens, where only the repetition predicts the next token.
 
     Args:
-        model: Model whose trace has patterns of all tokens over all (activations that end in ``pattern``
-            [head, token, key], or that are named ``attention`` with a number [token, key]), or
-            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads.
-        task: Task of sequences of tokens. Prompts of another kind have the previous-token score only.
+        model: Model whose trace has patterns (activations that end in ``pattern`` [head, token, key], or that are named
+            ``attention`` with a number, [token, key] or the last token's [key]), or
+            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads. A block in which only the answering
+            tokens attend, as the last one of interleaved examples, is scored on these tokens.
+        task: Task of sequences of tokens. Prompts of another kind have the previous-token score only: attention of a
+            token to the one before it, of a query to the example before it.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
 
     Returns:
-        Over the axes of the models and ``head``, named by block and number: ``previous_token_score`` and, on
-        sequences, ``prefix_matching_score`` and ``induction_score``, each with an ``_error``.
+        Over the axes of the models and ``attention_head``, named by block and number: ``previous_token_score`` and, on
+        sequences, ``prefix_matching_score`` and ``induction_score``, each with an ``_error``. The attribute
+        ``warnings`` names the blocks that are scored on some of their tokens. Padding counts nowhere.
 
     Raises:
         InputError: A trace has no such pattern, or two models have different heads.
 
     Source: [Olsson22].
     """
+    require_task(task)
+    require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
     names: list[str] = []
 
@@ -239,8 +263,8 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
         # Prompts that are not sequences have the previous-token score only.
         return means_and_errors({SCORES[i]: scores[..., i] for i in range(scores.shape[-1])})
 
-    arrays = axes.measure(measure)
-    return axes.to_dataset(arrays, {"head": names}, prompts=prompts)
+    arrays, notes = axes.measure(measure), _notes(next(axes.ensembles()).member(0), task, key)
+    return axes.to_dataset(arrays, {"attention_head": names}, prompts=prompts, warnings=notes)
 
 
 class StatedHead(AbstractModel):
@@ -288,8 +312,7 @@ class StatedHead(AbstractModel):
         even = (1 - jnp.sum(on_labels)) / (pairs + 1)
         second_layer = jnp.full(tokens, 1.0) * even
         second_layer = edit("attention2", second_layer.at[label].set(on_labels))
-        logits = jnp.zeros((1, self.labels), second_layer.dtype).at[0, prompt.labels[:-1]].add(second_layer[label])
-        logits = edit("logits", self.read * logits)
+        logits = edit("logits", self.read * label_mass(second_layer, prompt, self.labels)[None])
         return Trace(logits, {"attention1": first_layer, "attention2": second_layer, "logits": logits})
 
 
@@ -317,10 +340,49 @@ def _mean_where(values: Array, where: Array) -> Array:
     return jnp.sum(inside, axis=-1) / jnp.sum(where).astype(values.dtype)
 
 
+class _Pattern(NamedTuple):
+    """Attention of some tokens, and which they are."""
+
+    values: Float[Array, "head row key"]
+    rows: np.ndarray  # the token of each row
+    previous: np.ndarray  # the key before it; -1: there is none
+    examples: np.ndarray  # the example, or token of a sequence, that each row belongs to
+    tokens: int  # how many there are
+    known: bool  # whether the model tells its layout
+
+
 def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
-    """Names of the heads whose pattern is square."""
-    patterns = eqx.filter_eval_shape(lambda network, k: _patterns(network, task.sample(key=k)), model, key)
-    return [f"{name}.{i}" for name, pattern in patterns.items() for i in range(pattern.shape[0])]
+    """Names of the heads."""
+    return [f"{name}.{i}" for name, (heads, _, _) in _sizes(model, task, key).items() for i in range(heads)]
+
+
+def _notes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
+    """Warnings of blocks in which not all tokens attend."""
+    return [
+        f"{name}: {rows} of {tokens} tokens attend, those that answer; its scores are means over these"
+        for name, (_, rows, tokens) in _sizes(model, task, key).items()
+        if rows < tokens
+    ]
+
+
+def _sizes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
+    """Numbers of heads, of tokens that attend, and of tokens, of each block."""
+
+    def patterns(network: Any, key: PRNGKeyArray) -> dict[str, _Pattern]:
+        return _patterns(network, task.sample(key=key))
+
+    sizes = eqx.filter_eval_shape(patterns, model, key)
+    return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes.items()}
+
+
+def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:
+    """Which rows are tokens of the prompt and no padding."""
+    mask = getattr(prompt, "mask", None)
+    if mask is None:
+        return jnp.ones(len(pattern.rows), bool)
+    if not pattern.known:
+        require_unmasked("task", prompt)
+    return mask[pattern.examples]
 
 
 def _trace(model: Any, prompt: Any) -> Trace:
@@ -330,16 +392,39 @@ def _trace(model: Any, prompt: Any) -> Trace:
     return model.trace(prompt)
 
 
-def _patterns(model: Any, prompt: Any) -> dict[str, Array]:
-    """Square patterns, [head, token, key], by the name of their block."""
+def _patterns(model: Any, prompt: Any) -> dict[str, _Pattern]:
+    """Patterns of the tokens that attend, by the name of their block."""
     activations = _trace(model, prompt).activations
     patterns = {}
     for name, value in activations.items():
         attention = name.startswith("attention") and name.removeprefix("attention").isdigit()
-        if attention and value.ndim == 2 and value.shape[0] == value.shape[1]:
-            patterns[name] = value[None]
-        elif name.rsplit(".", 1)[-1] == "pattern" and value.ndim == 3 and value.shape[1] == value.shape[2]:
-            patterns[name.split(".", 1)[0]] = value
+        if attention and value.ndim == 1:
+            patterns[name] = _pattern_of(value[None, None], model, prompt)
+        elif attention and value.ndim == 2 and value.shape[0] == value.shape[1]:
+            patterns[name] = _pattern_of(value[None], model, prompt)
+        elif name.rsplit(".", 1)[-1] == "pattern" and value.ndim == 3:
+            patterns[name.split(".", 1)[0]] = _pattern_of(value, model, prompt)
     if not patterns:
-        raise expected("model", "one whose trace has patterns of all tokens over all", list(activations))
+        raise expected("model", "one whose trace has patterns of tokens over tokens", list(activations))
     return patterns
+
+
+def _pattern_of(values: Float[Array, "head row key"], model: Any, prompt: Any) -> _Pattern:
+    """A pattern with its rows: all tokens, or those that answer."""
+    _, size, keys = values.shape
+    while isinstance(model, AbstractEdited):
+        model = model.model
+    arrangement = getattr(getattr(model, "embedding", None), "arrangement", None)
+    if not isinstance(arrangement, AbstractArrangement):
+        if size not in (1, keys):
+            raise expected("model", "patterns of all tokens, or of the last", f"{size} of {keys} tokens")
+        rows = np.arange(keys - size, keys)
+        return _Pattern(values, rows, rows - 1, rows, keys, isinstance(prompt, TokenPrompt))
+    layout = arrangement.layout(prompt.positions)
+    tokens = np.arange(len(layout.place))
+    rows = tokens if size == len(tokens) else tokens[layout.read]
+    # The token before a query is the example before it: the last key that is seen, at an earlier place.
+    earlier = layout.visible[rows, :keys] & (layout.place[:keys] < layout.place[rows][:, None])
+    previous = np.where(earlier.any(axis=1), keys - 1 - earlier[:, ::-1].argmax(axis=1), -1)
+    examples = layout.place[rows] // (2 if isinstance(arrangement, Interleaved) else 1)
+    return _Pattern(values, rows, previous, examples, len(tokens), True)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from icllab.core.errors import require_known
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.diagnostics.behaviour import heads
 from icllab.models import ItemLabelNetwork
@@ -191,4 +192,6 @@ def _mapped(function: Any, prompts: Any) -> Any:
 
 def weights(names: Collection[str]) -> np.ndarray:
     """Nine weights: 1 for the named terms, 0 for the others."""
+    for name in names:
+        require_known("interaction", name, INTERACTIONS)
     return np.asarray([float(name in names) for name in INTERACTIONS])

@@ -11,11 +11,12 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
-from icllab.core.protocols import AbstractTask, declared
+from icllab.core.protocols import AbstractTask, declared, require_task
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
+from icllab.training.streams import losses_at
 
 CLEAR = 3.0  # smallest squared gradient that has shares, in standard errors
 
@@ -60,6 +61,7 @@ def gradient_shares(
 
     Derived: docs/lengths.md, Shares of the gradient.
     """
+    require_task(task)
     require_integer("groups", groups, least=8)
     require_integer("prompts", prompts, least=groups)
     if prompts % groups:
@@ -95,10 +97,13 @@ def _products(
 def _compiled_products(
     params: Any, static: Any, task: AbstractTask, prompt_groups: Any, weights: Float[Array, " position"]
 ) -> Float[Array, "answered group group"]:
+    answered = 1 if declared(static, "positions") == "last" else len(weights)
+
     def losses(free: Any, group: Any) -> Float[Array, " answered"]:
         network = eqx.combine(free, static)
-        mean = jnp.mean(jax.vmap(lambda prompt: task.loss(network(prompt), prompt))(group), axis=0)
-        return mean * weights[-mean.shape[0] :]
+        total = group.positions
+        mean = losses_at(network, task, group, tuple(range(total - answered, total)), total)
+        return mean * weights[total - answered :]
 
     def gradients(group: Any) -> Float[Array, "answered parameter"]:
         leaves = jax.tree.leaves(jax.jacrev(losses)(params, group))

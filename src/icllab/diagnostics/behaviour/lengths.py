@@ -1,17 +1,27 @@
 r"""Loss and accuracy as functions of the number of examples before a query."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.core.progress import shown, stage
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import EveryPosition, Question, answers, mean_over_prompts, means_and_errors
+from icllab.core.protocols import AbstractTask, Predictor, require_task
+from icllab.diagnostics.behaviour.answers import (
+    EveryPosition,
+    Question,
+    answers,
+    mean_over_prompts,
+    means_and_errors,
+    of_targets,
+    sampled_targets,
+)
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone
@@ -34,6 +44,7 @@ def per_length(
     block: int = 256,
     against: str | Predictor | None = None,
     counts: Sequence[float] | None = None,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Mean loss of each predictor after 0, 1, ..., ℓ examples, with its standard error.
 
@@ -46,20 +57,23 @@ def per_length(
 
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
-            position only has NaN elsewhere. A predictor that is not ``traceable`` is called prompt by prompt.
+            position only has NaN elsewhere. A predictor that is not ``traceable`` is called prompt by prompt, or once
+            for each block of prompts if it is ``batched``.
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
         block: Number of prompts held in memory at once.
-        against: Reference predictor, or the name of one of ``predictors``.
+        against: Reference predictor, or the name of one of ``predictors``; None: no comparison.
         counts: Weight :math:`v_i` of each length; None: 1. The sum is :math:`\sum_i v_i L^{(i)}`, and the mean is that
             over :math:`\sum_i v_i`.
+        progress: Whether prompts done and the time left are shown; None: on a terminal and in a notebook.
 
     Returns:
         Over the axes of the predictors (``predictor``, ``member``, ``step``, or none): ``loss`` and
         ``standard_error`` over ``position``; ``loss_sum`` and ``loss_mean``, each with an ``_error``, NaN unless every
         position of nonzero weight is answered. With ``against`` also ``difference`` over ``position`` and
-        ``difference_mean``: the loss minus that of ``against``, prompt by prompt, each with an ``_error``.
+        ``difference_mean``: the loss minus that of ``against``, prompt by prompt, each with an ``_error``. Of prompts
+        with a mask, means and errors over those that have a target at a position, and their number, ``targets``.
 
     Raises:
         InputError: There is no predictor or fewer than two prompts, ``against`` is unknown, or ``counts`` does not have
@@ -67,17 +81,19 @@ def per_length(
 
     Derived: docs/lengths.md, From prompts to a loss per length.
     """
+    require_task(task)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
     def losses(members: Ensemble) -> Float[np.ndarray, "member prompt position"]:
         available = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
-        return _pad_positions(available, positions)
+        return of_targets(_pad_positions(available, positions), scored)
 
-    weights = counts_of(positions, counts)
+    weights, scored = counts_of(positions, counts), sampled_targets(task, key=key, prompts=prompts, block=block)
     total = weights.sum()
     reference = None if against is None else _reference(against, axes, task, key)
-    reference_losses = None if reference is None else losses(reference)
+
+    reference_losses: np.ndarray | None = None
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         member_losses = reference_losses if members is reference and reference_losses is not None else losses(members)
@@ -89,7 +105,13 @@ def per_length(
         statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
         return {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
 
-    statistics = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
+    with shown("losses", progress):
+        stage("", prompts * (math.prod(axes.shape) + (reference is not None)), "prompts")
+        reference_losses = None if reference is None else losses(reference)
+        arrays = axes.measure(measure)
+    statistics = axes.to_dataset(arrays, {"position": np.arange(positions)}, prompts=prompts)
+    if scored is not None:
+        statistics = _with_targets(statistics, scored.sum(0), weights)
     if against is None:
         return statistics
     label = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
@@ -112,13 +134,14 @@ def accuracy(
 
     Returns:
         ``accuracy`` and ``accuracy_error`` over the axes of the predictors and ``position``; NaN where a predictor
-        gives no answer, and where the largest logit is not finite.
+        gives no answer, and where the largest logit is not finite. Of prompts with a mask as in ``per_length``.
 
     Raises:
         InputError: The task is not a classification, or the number of logits differs from the number of classes.
 
     Derived: docs/item-label.md, Levels.
     """
+    require_task(task)
     if not hasattr(task, "accuracy"):
         raise expected("task", "a classification task, whose answers are right or wrong", type(task).__name__)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
@@ -126,10 +149,25 @@ def accuracy(
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         hits = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
-        mean, error = mean_over_prompts(_pad_positions(hits, positions).swapaxes(0, 1))
+        mean, error = mean_over_prompts(of_targets(_pad_positions(hits, positions), scored).swapaxes(0, 1))
         return {"accuracy": mean, "accuracy_error": error}
 
-    return axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
+    scored = sampled_targets(task, key=key, prompts=prompts, block=block)
+    accuracies = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
+    return accuracies if scored is None else _with_targets(accuracies, scored.sum(0), np.ones(positions))
+
+
+def _with_targets(
+    statistics: xr.Dataset, targets: Int[np.ndarray, " position"], weights: Float[np.ndarray, " position"]
+) -> xr.Dataset:
+    """With the number of prompts that have a target at each position, and no error of fewer than two."""
+    enough = xr.DataArray(targets > 1, dims="position")
+    for name in statistics.data_vars:
+        if str(name).endswith("_error"):
+            of_position = "position" in statistics[name].dims
+            clear = enough if of_position else bool(enough.values[weights > 0].all())
+            statistics[name] = statistics[name].where(clear)
+    return statistics.assign(targets=("position", targets))
 
 
 def _pad_positions(

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_task
+from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, sampled_targets
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
@@ -32,13 +32,13 @@ class EarlyLateAlone(Question):
         """``[early, late, late without context]``."""
 
         def last(part: Prompt) -> Float[Array, ""]:
-            return task.loss(predictor(part), part)[-1]
+            return position_losses(task, predictor(part), part)[-1]
 
         until = prompt.alone(self.late, size=self.late + 1)
         without_context = last(prompt.alone(self.late, size=self.size))
         if declared(predictor, "positions") == "last":
             return jnp.stack([last(prompt.alone(self.early, size=self.early + 1)), last(until), without_context])
-        losses = task.loss(predictor(until), until)
+        losses = position_losses(task, predictor(until), until)
         return jnp.stack([losses[self.early], losses[self.late], without_context])
 
 
@@ -67,16 +67,19 @@ def icl_scores(
     Args:
         predictors: Predictor, or :mod:`several <icllab.diagnostics.predictor_axes>`. A predictor that answers the last
             position only gets the prompt up to the position of each score.
-        task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`; so are ``key``, ``prompts`` and
-            ``block``.
+        task: A task, as for :func:`~icllab.diagnostics.behaviour.lengths.per_length`.
+        key: Key of the prompts.
         early: Early position e; by default a tenth of ``late``.
         late: Late position l; by default the last.
         size: Number of positions of the query without context: 1, or the number of tokens of a question.
+        prompts: Number of prompts.
+        block: Number of prompts in memory at a time.
 
     Returns:
         ``early_minus_late``, ``win_rate`` and ``context_benefit`` over the axes of the predictors, each with
         an ``_error``: a standard error from differences within a prompt. That of ``win_rate`` is binomial at
-        :math:`(N p + 1)/(N + 2)`, so that it is not 0 if all prompts agree. A score is NaN if an answer is NaN.
+        :math:`(N p + 1)/(N + 2)`, so that it is not 0 if all prompts agree. A score is NaN if an answer is NaN. Of
+        prompts with a mask, over the ``prompts`` that have a target at l.
 
     Raises:
         InputError: There is no predictor or fewer than two prompts, or a position is out of range.
@@ -84,6 +87,7 @@ def icl_scores(
     Source: [Olsson22], [SLT22].
     Derived: docs/lengths.md, Two scores of learning in context.
     """
+    require_task(task)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     late_position: int = length if late is None else late
@@ -98,13 +102,18 @@ def icl_scores(
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         losses = answers(question, members, task, key=key, prompts=prompts, block=block)
+        losses = losses if scored is None else losses[:, scored[:, late_position]]
         before, after, without_context = np.moveaxis(losses, 2, 0)
         benefits = without_context - after
         # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer does not count as a tie.
         wins = (1 + np.sign(benefits)) / 2
         samples = {"early_minus_late": before - after, "win_rate": wins, "context_benefit": benefits}
         scores = means_and_errors({name: values.T for name, values in samples.items()})
-        smoothed_rate = (scores["win_rate"] * prompts + 1) / (prompts + 2)
-        return scores | {"win_rate_error": np.sqrt(smoothed_rate * (1 - smoothed_rate) / prompts)}
+        smoothed_rate = (scores["win_rate"] * count + 1) / (count + 2)
+        return scores | {"win_rate_error": np.sqrt(smoothed_rate * (1 - smoothed_rate) / count)}
 
-    return axes.to_dataset(axes.measure(measure), prompts=prompts, early=early_position, late=late_position, size=size)
+    scored = sampled_targets(task, key=key, prompts=prompts, block=block)
+    count = prompts if scored is None else int(scored[:, late_position].sum())
+    if count < 2:
+        raise expected("late", "a position at which two prompts have a target", late_position)
+    return axes.to_dataset(axes.measure(measure), prompts=count, early=early_position, late=late_position, size=size)

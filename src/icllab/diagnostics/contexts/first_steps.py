@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from icllab.core.errors import require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
@@ -117,11 +117,11 @@ def gradients(model: Any, mask: Any, task: AbstractTask, context: Any) -> dict[s
     whole = context.alone(last, size=last + 1)
 
     def at(network: Any, prompt: Any) -> Array:
-        return task.loss(network(prompt), prompt)[-1]
+        return position_losses(task, network(prompt), prompt)[-1]
 
     def sequence(network: Any) -> Float[Array, ""]:
         if declared(model, "positions") == "every":
-            return jnp.sum(task.loss(network(whole), whole))
+            return jnp.sum(position_losses(task, network(whole), whole))
         return jnp.sum(jnp.stack([at(network, context.alone(i, size=i + 1)) for i in range(last + 1)]))
 
     def examples(network: Any) -> Float[Array, ""]:

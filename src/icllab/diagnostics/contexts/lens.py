@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import means_and_errors, sample_prompts
+from icllab.core.protocols import AbstractModel, AbstractTask, Predictor, position_losses, require_task
+from icllab.diagnostics.behaviour.answers import means_and_errors, require_unmasked, sample_prompts
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
@@ -35,8 +35,7 @@ def residual_stream(model: Any) -> tuple[tuple[str, ...], ReadOut]:
 def _(model: Transformer) -> tuple[tuple[str, ...], ReadOut]:
     def read(token: Float[Array, " width"]) -> Array:
         rows = token[None] if model.final_norm is None else model.final_norm(token[None])
-        answer = model.readout(rows)
-        return answer[:, 0] if model.embedding.arrangement.outputs is None else answer
+        return model.answers(rows)
 
     return ("embedding", *(f"block{i}" for i in range(len(model.blocks)))), read
 
@@ -80,12 +79,14 @@ def logit_lens(
 
     Derived: docs/context-map.md, The logit lens.
     """
+    require_task(task)
     require_key(key)
     require_integer("prompts", prompts, least=2)
     if not isinstance(model, AbstractModel):
         raise expected("model", "one with a trace of named activations", type(model).__name__)
     residual_stream(model)
     sampled = sample_prompts(task, key=key, prompts=prompts)
+    require_unmasked("task", sampled)
     example = jax.tree.map(lambda leaf: leaf[0], sampled)
     if not 1 <= query_length <= example.positions:
         raise expected("query_length", f"an integer from 1 to {example.positions}", query_length)
@@ -111,7 +112,7 @@ def _read(model: Any, task: AbstractTask, prompts: Any, size: int, kind: str) ->
         trace = model.trace(query)
         streams = [trace.activations[name] for name in names]
         answers = [read(stream[-1] if stream.ndim > 1 else stream) for stream in streams]
-        losses = jnp.stack([task.loss(answer, query)[-1] for answer in answers])
+        losses = jnp.stack([position_losses(task, answer, query)[-1] for answer in answers])
         final = trace.prediction[-1].reshape(-1)
         return losses, jnp.stack([divergence(kind, final, answer.reshape(-1)) for answer in answers])
 

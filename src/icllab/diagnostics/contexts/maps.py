@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.progress import advance, shows, stage
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
@@ -74,7 +75,7 @@ class ContextMap:
 
     @property
     def rank_curve(self) -> xr.DataArray:
-        """Gap with every matrix of the change truncated to a rank, over ``rank``."""
+        """Gap with every matrix of the change truncated to a rank, over ``map_rank``."""
         return self.dataset["rank_gap"]
 
     @property
@@ -106,6 +107,7 @@ class ContextMap:
         return {"verdict": f"{self.outcome.value}, {self.verdict.sentence}"} | rows
 
 
+@shows("context map")
 def context_map(
     model: Predictor,
     task: AbstractTask,
@@ -120,6 +122,7 @@ def context_map(
     untrained: Untrained | None = None,
     checkpoints: Sequence[Any] = (),
     solver: MapSolver | None = None,
+    progress: bool | None = None,
 ) -> ContextMap:
     r"""Weights that answer without a context as the model answers with it, and tests whether they are more than a fit.
 
@@ -154,11 +157,13 @@ def context_map(
         untrained: Function of a key that samples an untrained network; None: permute every array of the model.
         checkpoints: Models of the same shapes near w; :math:`\tau_c` is also measured for the whole step to each.
         solver: Options of the fits; None: the default :class:`~icllab.diagnostics.contexts.solvers.MapSolver`.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
         ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
-        the prefix ``null_``; ``rank_gap`` over ``rank``; ``step_derivative`` and ``null_step_derivative`` over
+        the prefix ``null_``; ``rank_gap`` over ``map_rank``; ``step_derivative`` and ``null_step_derivative`` over
         ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The attributes
         describe the queries.
 
@@ -182,22 +187,28 @@ def context_map(
     if not np.isfinite(start) or start == 0:
         raise expected("context", "one that changes the model's answers", f"a divergence of {start:g}")
     warnings = unused_parameters(case.fit, query_length)
+    stage("fits", 1 + 2 * draws)
     own_map = fit_map(case, map_solver)
+    advance()
     maps = {("own", 0): own_map}
     for i, network in enumerate(nulls.null_networks(model, draws, untrained=untrained, key=of_networks)):
         maps["unrelated", i] = fit_map(nulls.unrelated_case(case, network, context, query_set), map_solver)
+        advance()
         maps["untrained", i] = fit_map(nulls.own_case(network, mask, context, query_set, kind), map_solver)
+        advance()
     tests = MapTests(context, query_set, mask, kind, map_solver, model, checkpoints, directions, of_directions)
-    rows = {
-        (name, i): tests.measure(candidate, reference=own_map if name == "unrelated" else candidate, partner=candidate)
-        for (name, i), candidate in maps.items()
-    }
+    stage("tests", len(maps))
+    rows = {}
+    for (name, i), candidate in maps.items():
+        reference = own_map if name == "unrelated" else candidate
+        rows[name, i] = tests.measure(candidate, reference=reference, partner=candidate)
+        advance()
     ranks, gaps = tests.rank_curve(own_map)
     dataset = (
         _dataset(rows, draws)
-        .assign_coords(rank=ranks)
+        .assign_coords(map_rank=ranks)
         .assign(
-            rank_gap=("rank", gaps),
+            rank_gap=("map_rank", gaps),
             divergence=start,
             gradient=float(own_map.solution.gradient),
             converged=own_map.converged,

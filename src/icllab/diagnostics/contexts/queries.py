@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, Prompt
-from icllab.core.protocols import AbstractTask, Predictor
-from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.core.protocols import AbstractTask, Predictor, require_prompts, require_task
+from icllab.diagnostics.behaviour.answers import require_unmasked, sample_prompts
 from icllab.models.contexts.prefixes import after
 
 
@@ -71,6 +71,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         InputError: The context is empty or of another kind, queries have fewer positions than ``size``, or there are
             fewer than two for the fit.
     """
+    require_task(task)
     if not isinstance(context, Prompt):
         raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
     if context.length < 1:
@@ -81,6 +82,10 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         prompts, source = sample_prompts(task, key=key, prompts=2 * int(count)), type(task).__name__
     else:
         prompts, source = count, "given"
+    require_unmasked("context", context)
+    require_unmasked("queries", prompts)
+    require_prompts(task, prompts)
+    require_prompts(task, jax.tree.map(lambda leaf: leaf[None], context))
     total = len(jax.tree.leaves(prompts)[0])
     if total < 4:
         raise expected("queries", "at least four prompts on a leading axis", total)

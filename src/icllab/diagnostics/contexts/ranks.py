@@ -126,7 +126,8 @@ def context_rank(
             to queries times outputs times parameters, time to the cube of queries times outputs.
         query_length: Number of positions of a query.
         threshold: :math:`\theta`.
-        solver: Options of the fit. Here the ridge :math:`\mu` is relative to the largest eigenvalue of K.
+        solver: Options of the fit; None: the defaults. Here the ridge :math:`\mu` is relative to the largest
+            eigenvalue of K.
 
     Raises:
         InputError: As ``context_map``; or the linear system of the derivative is singular and there is no ridge.

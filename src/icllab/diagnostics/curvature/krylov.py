@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+from icllab.core import progress
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
 
@@ -123,7 +124,8 @@ def spectral_measure(
     if probes < 1 or order < 1:
         raise expected("probes and order", "integers of at least 1", [probes, order])
     starts = jax.random.rademacher(key, (probes, size), dtype)
-    diagonal, off_diagonal = _tridiagonal(product, starts, min(order, size))
+    progress.stage("density", probes, "probes")
+    diagonal, off_diagonal = _tridiagonal(product, starts, min(order, size), progress.watched())
     return SpectralMeasure(size, np.asarray(diagonal, np.float64), np.asarray(off_diagonal, np.float64))
 
 
@@ -145,9 +147,13 @@ def extreme_eigenvalues(
     jit_product = eqx.filter_jit(lambda v: product(v))
     kind: Any = np.dtype(dtype)
     factory: Any = LinearOperator
-    operator = factory(
-        (size, size), matvec=lambda v: np.asarray(jit_product(jnp.asarray(v.ravel(), dtype))), dtype=kind
-    )
+    progress.stage("extreme eigenvalues", None, "products")
+
+    def times(v: np.ndarray) -> np.ndarray:
+        progress.advance()
+        return np.asarray(jit_product(jnp.asarray(v.ravel(), dtype)))
+
+    operator = factory((size, size), matvec=times, dtype=kind)
     start = np.asarray(jax.random.normal(key, (size,), dtype))
 
     def eigenvalues_at(which: str) -> np.ndarray:
@@ -162,5 +168,15 @@ def extreme_eigenvalues(
 
 
 @eqx.filter_jit
-def _tridiagonal(product: Product, starts: Any, order: int) -> tuple[Array, Array]:
-    return jax.lax.map(lambda start: lanczos(product, start, order=order), starts)
+def _tridiagonal(product: Product, starts: Any, order: int, watched: bool) -> tuple[Array, Array]:
+    def rows(start: Array) -> tuple[Array, Array]:
+        diagonal, off_diagonal = lanczos(product, start, order=order)
+        if watched:
+            jax.debug.callback(_report, diagonal[-1])  # once it is there
+        return diagonal, off_diagonal
+
+    return jax.lax.map(rows, starts)
+
+
+def _report(_: Any) -> None:
+    progress.report(1, more=True)

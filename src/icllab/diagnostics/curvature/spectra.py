@@ -3,7 +3,6 @@
 A product of the Hessian with a vector costs about two gradients.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +13,22 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.progress import shows
+from icllab.core.protocols import is_task
 from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
 from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, GaussNewton, Hessian
-from icllab.diagnostics.sampling.sampled_losses import sample_count
+from icllab.diagnostics.sampling.sampled_losses import require_loss, sample_count, shape_of, vector_loss
+from icllab.diagnostics.singular.run_losses import network_loss
 
 DENSE = 1500  # largest number of parameters for a dense matrix
 ROUNDING = 1000  # rounding threshold for zero in units of the largest eigenvalue, at least the number of parameters
+BATCH = 256  # prompts of a task in memory at once
 NEARBY = 10.0**0.5  # factor on the threshold for rank_low and rank_high
 
 
+@shows("Hessian")
 def hessian_spectrum(
     loss: Callable[..., Any],
     at: Any,
@@ -36,6 +41,7 @@ def hessian_spectrum(
     order: int = 64,
     threshold: float | None = None,
     dense: int = DENSE,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Spectrum of a loss's Hessian: extreme eigenvalues, trace, rank and density.
 
@@ -43,8 +49,9 @@ def hessian_spectrum(
 
     Args:
         loss: Function of parameters, or with ``data`` of parameters and a batch, over which it is a mean. It returns a
-            number or a vector of terms that sum to the loss.
-        at: Point w, any tree with arrays of one floating-point type; other leaves stay constant.
+            number or a vector of terms that sum to the loss. Or a network before its task: the task's loss on ``data``,
+            prompts or their number (None: 4096), with the network as the point.
+        at: Point w, any tree with arrays of one floating-point type; other leaves stay constant. Or the task.
         key: Key of the probes.
         data: Tree of arrays with a leading axis of samples, or None.
         batch: Number of samples in memory at once; None: all.
@@ -53,13 +60,15 @@ def hessian_spectrum(
         order: Number of products for each probe.
         threshold: :math:`\theta`; None: the rounding error of the largest eigenvalue.
         dense: Largest number of parameters for a dense matrix, whose results are exact.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         ``eigenvalue`` over ``mode``, from the largest (0) to the smallest: all, or those at both ends. ``trace`` and
-        ``rank``, with an ``_error`` over probes and a ``_gap``, the change by the last half of the products;
+        ``hessian_rank``, with an ``_error`` over probes and a ``_gap``, the change by the last half of the products;
         ``rank_low`` and ``rank_high``, the ranks at a threshold half a decade higher and lower, which differ from
-        ``rank`` if the spectrum has no gap at zero; ``threshold``. The density: ``node_value`` and ``node_weight``,
-        over ``probe`` and ``node``, weights that sum to 1. The attributes hold the options.
+        ``hessian_rank`` if the spectrum has no gap at zero; ``threshold``. The density: ``node_value`` and
+        ``node_weight``, over ``probe`` and ``node``, weights that sum to 1. The attributes hold the options.
 
     Raises:
         InputError: An argument is out of range, there are no parameters, arrays of data differ in their number of
@@ -67,7 +76,9 @@ def hessian_spectrum(
 
     Source: [Ghorbani19].
     """
-    matrix = Hessian(loss, at, _arrays(data), batch)
+    at, data, batch, loss, key = _located(loss, at, data, batch, key)
+    require_loss(*vector_loss(loss, at, data))
+    matrix = Hessian(loss, at, data, batch)
     return _spectrum(
         matrix, "hessian", key, extreme=extreme, probes=probes, order=order, threshold=threshold, dense=dense
     )
@@ -108,12 +119,17 @@ def fisher_spectrum(
 
     Source: [Schraudolph02]; [Martens20].
     """
-    if data is None:
+    if data is None and not is_task(at):
         raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
-    data = _arrays(data)
+    at, data, batch, loss, key = _located(loss, at, data, batch, key)
     if outputs is None:
+        require_loss(*vector_loss(loss, at, data))
         matrix, kind = EmpiricalFisher(loss, at, data, batch), "empirical_fisher"
     else:
+        sample_count(data)
+        answer, centre = vector_loss(outputs, at, data)
+        z = shape_of("outputs", "a function of parameters and samples", answer.of, centre, data)
+        shape_of("loss", "a function of outputs and samples", loss, z, data)
         matrix, kind = GaussNewton(loss, at, data, batch, outputs=outputs), "gauss_newton"
     return _spectrum(matrix, kind, key, extreme=extreme, probes=probes, order=order, threshold=threshold, dense=dense)
 
@@ -147,9 +163,10 @@ def effective_dimension(
 
     Source: [MacKay92].
     """
-    if not 0 < resolution < math.inf:
-        raise expected("resolution", "a finite number > 0", resolution)
-    matrix = Hessian(loss, at, _arrays(data), batch)
+    POSITIVE.require("resolution", resolution)
+    at, data, batch, loss, key = _located(loss, at, data, batch, key)
+    require_loss(*vector_loss(loss, at, data))
+    matrix = Hessian(loss, at, data, batch)
     size, dtype = _size(matrix, dense)
 
     def share(h: np.ndarray) -> np.ndarray:
@@ -159,6 +176,18 @@ def effective_dimension(
     if size <= dense:
         return TraceEstimate(float(np.sum(share(_all_eigenvalues(matrix)))), 0.0)
     return spectral_measure(matrix, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
+
+
+def _located(loss: Any, at: Any, data: Any, batch: int | None, key: PRNGKeyArray) -> tuple[Any, Any, Any, Any, Any]:
+    """Point, data, batch, loss and key of a loss, or of a network before its task."""
+    require_key(key)
+    if batch is not None:
+        Domain(int, least=1, text="an integer of at least 1, or None").require("batch", batch)
+    if not is_task(at):
+        return at, jax.tree.map(jnp.asarray, data), batch, loss, key
+    of_prompts, key = jax.random.split(key)
+    loss, at, data = network_loss(loss, at, key=of_prompts, data=data)
+    return at, data, BATCH if batch is None else batch, loss, key
 
 
 def _spectrum(
@@ -172,6 +201,10 @@ def _spectrum(
     threshold: float | None,
     dense: int,
 ) -> xr.Dataset:
+    for name, value in (("extreme", extreme), ("probes", probes), ("order", order)):
+        require_integer(name, value)
+    if threshold is not None:
+        NON_NEGATIVE.require("threshold", threshold)
     size, dtype = _size(matrix, dense)
     attrs: dict[str, Any] = {"matrix": kind, "parameters": size, "exact": int(size <= dense)}
     if size <= dense:
@@ -197,15 +230,11 @@ def _spectrum(
     total, rank = trace_of(lambda h: h), trace_of(lambda h: (h > cutoff).astype(float))
     nearby_ranks = [trace_of(lambda h, by=by: (h > cutoff * by).astype(float)).value for by in (NEARBY, 1 / NEARBY)]
     numbers = {"trace": total.value, "trace_error": total.error, "trace_gap": total.gap}
-    numbers |= {"rank": rank.value, "rank_error": rank.error, "rank_gap": rank.gap}
+    numbers |= {"hessian_rank": rank.value, "hessian_rank_error": rank.error, "hessian_rank_gap": rank.gap}
     numbers |= {"rank_low": nearby_ranks[0], "rank_high": nearby_ranks[1], "threshold": cutoff}
     density = {"node_value": (("probe", "node"), nodes), "node_weight": (("probe", "node"), weights)}
     variables = {"eigenvalue": ("mode", eigenvalues)} | numbers | density
     return xr.Dataset(variables, coords={"mode": modes}, attrs=attrs)
-
-
-def _arrays(data: Any) -> Any:
-    return jax.tree.map(jnp.asarray, data)
 
 
 def _size(matrix: Curvature, dense: int) -> tuple[int, Any]:
@@ -213,8 +242,7 @@ def _size(matrix: Curvature, dense: int) -> tuple[int, Any]:
     centre = matrix.centre
     if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
         raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
-    if matrix.batch is not None and matrix.batch < 1:
-        raise expected("batch", "an integer of at least 1, or None", matrix.batch)
+    require_integer("dense", dense, least=0)
     if matrix.data is not None:
         sample_count(matrix.data)
     if centre.size > dense:

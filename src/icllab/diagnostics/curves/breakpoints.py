@@ -20,12 +20,14 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.domains import PROPER_FRACTION, Domain
 from icllab.core.errors import expected, require_integer, require_key, require_known
+from icllab.core.progress import advance, shows, stage
 from icllab.diagnostics.curves.curve_fits import CHANCE, PER_BREAK, PER_SEGMENT, SegmentFit, Segments, SmoothCurves, bic
 from icllab.diagnostics.curves.transition_times import SCALES, member_curves
 
 FEWEST = 12  # smallest number of records
 
 
+@shows("change points")
 def change_points(
     run_or_curve: Any,
     *,
@@ -38,6 +40,7 @@ def change_points(
     resolution: float = 0.01,
     scale: str = "log",
     along: str = "step",
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Breaks of a training curve, with bootstrap intervals, and whether to report them.
 
@@ -66,7 +69,7 @@ def change_points(
             :func:`~icllab.diagnostics.curves.transition_times.transitions`. Steps without a record of every member are
             left out, as is step 0 on a logarithmic scale.
         key: Seed of the resampling, or a key of JAX.
-        variable: Name of the curve in a Dataset or a run.
+        variable: Name of the curve in a Dataset or a run; None: as of :func:`transitions`.
         max_breaks: Largest number of breaks.
         resamples: Number of resamples of each bootstrap, and of reordered curves; at least 100.
         confidence: Coverage of the intervals.
@@ -74,6 +77,8 @@ def change_points(
         resolution: Ratio of :math:`\epsilon` to the curve's range.
         scale: Scale of the steps on which segments are straight, ``"log"`` or ``"linear"``.
         along: Name of the time axis.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         Over ``change``, ascending: ``change_point`` (the geometric mean of the records around it), ``change_interval``
@@ -169,7 +174,11 @@ def _seed(key: Any) -> int | list[int]:
 def _shuffle_chance(segments: Segments, curve: np.ndarray, rng: np.random.Generator, resamples: int) -> float:
     """Share of permutations of the curve that breaks improve as much."""
     gain = segments.gain(curve)
-    exceedances = sum(segments.gain(rng.permutation(curve)) >= gain for _ in range(resamples))
+    stage("permutations", resamples)
+    exceedances = 0
+    for _ in range(resamples):
+        exceedances += segments.gain(rng.permutation(curve)) >= gain
+        advance()
     return (1 + exceedances) / (1 + resamples)
 
 
@@ -185,7 +194,12 @@ def _block_bootstrap(fit: SegmentFit, rng: np.random.Generator, resamples: int, 
     places = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :count] % count
     extra_noise = segments.floor * rng.normal(size=places.shape)
     curves = fit.values + residuals[places] + extra_noise
-    return np.array([segments.breaks(curve, k) for curve in curves])
+    stage("bootstrap", resamples)
+    rows = []
+    for curve in curves:
+        rows.append(segments.breaks(curve, k))
+        advance()
+    return np.array(rows)
 
 
 def _judge(

@@ -140,8 +140,9 @@ class _Sample(NamedTuple):
 
     @classmethod
     def from_dataset(cls, name: str, group: xr.Dataset) -> "_Sample":
-        if not {"observed_time", "crossed"} <= set(group.data_vars):
-            came, hint = [str(v) for v in group.data_vars], "version 0.2: dataset.rename(transitioned='crossed')"
+        variables = [str(v) for v in group.data_vars] if isinstance(group, xr.Dataset) else type(group).__name__
+        if not {"observed_time", "crossed"} <= set(variables):
+            came, hint = variables, "version 0.2: dataset.rename(transitioned='crossed')"
             raise expected(name, "a Dataset with observed_time and crossed", came, hint)
         return cls.from_times(group["observed_time"].values, group["crossed"].values)
 

@@ -24,6 +24,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import t as student
 
+from icllab.core.domains import FRACTION, PROPER_FRACTION
 from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
@@ -84,6 +85,11 @@ def transitions(
     Derived: docs/transitions.md, Time and width.
     """
     require_known("scale", scale, SCALES)
+    PROPER_FRACTION.require("level", level)
+    PROPER_FRACTION.require("confidence", confidence)
+    for name, ends in (("edges", edges), ("window", window)):
+        if FRACTION.read(name, ends).shape != (2,):
+            raise expected(name, "two numbers from 0 to 1", ends)
     if not 0 <= edges[0] < level < edges[1] <= 1:
         raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
     if not 0 <= window[0] < window[1] <= 1:
@@ -258,6 +264,8 @@ def member_curves(curves: Any, variable: str | None, along: str) -> tuple[xr.Dat
         curves = curves[variable]
     if not isinstance(curves, xr.DataArray):
         raise expected("curve", "a run, a Dataset or a DataArray", type(curves).__name__)
+    if curves.dtype.kind not in "biuf":
+        raise expected("curve", "values that are real numbers", str(curves.dtype))
     if along not in curves.dims:
         raise expected("curve", f"values over {along}", [str(d) for d in curves.dims])
     times = np.asarray(curves[along].values, float) if along in curves.coords else np.arange(curves.sizes[along])

@@ -9,8 +9,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray
 
-from icllab.core.errors import InputError, expected, require_integer
-from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.errors import InputError, expected, require_integer, require_key
+from icllab.core.progress import shown, stage
+from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
 from icllab.diagnostics.identification import verdicts
 from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate, fitted_parameters
@@ -19,6 +20,7 @@ from icllab.diagnostics.identification.responses import (
     Responses,
     baseline_features,
     compared_positions,
+    require_compared,
     responses,
 )
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
@@ -42,6 +44,7 @@ def identify(
     prompts: int = 2048,
     rule: VerdictRule | None = None,
     block: int = 256,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Measure the distance of a network to each candidate algorithm, and judge which one it implements, if any.
 
@@ -75,16 +78,17 @@ def identify(
             of their 95 % intervals. The default resolution of a
             :class:`~icllab.diagnostics.identification.verdicts.VerdictRule` is that of rounding.
         block: Number of prompts held in memory at once.
+        progress: Whether answered prompts are shown; None: on a terminal and in a notebook.
 
     Returns:
         Over the axes of the networks and ``candidate``: ``prediction_discrepancy``, ``input_gradient_discrepancy``,
         their maximum ``fraction_unexplained``, and ``gap_to_best``, its excess over the best candidate's, each with an
         ``_interval``; ``mean_difference``, ``cosine`` and ``gradient_difference`` of von Oswald et al.;
         ``weight_distance`` to the candidate's construction, NaN without a comparable one; ``mutual``, the fraction
-        between two candidates; ``rank`` from 1, ``accepted``, and ``among``, the candidates that the verdict refers to;
-        ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share of the difference
-        that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of its mean square
-        that the baselines explain, and ``warning``.
+        between two candidates; ``candidate_rank`` from 1, ``accepted``, and ``among``, the candidates that the
+        verdict refers to; ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share
+        of the difference that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of
+        its mean square that the baselines explain, and ``warning``.
 
     Raises:
         InputError: There are no candidates, labels are not real, or an argument is out of range.
@@ -92,6 +96,8 @@ def identify(
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
     """
+    require_task(task)
+    require_key(key)
     rule = VerdictRule(resolution=None) if rule is None else rule
     _require(rivals, prompts, fitting, rule)
     axes = PredictorAxes.from_predictors(predictor_or_run, "predictor_or_run", task=task, key=key)
@@ -102,6 +108,8 @@ def identify(
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     to_fit = sample_prompts(fit_task, key=of_fit, prompts=fitting, block=block)
     to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
+    require_compared(to_fit, fit_at)
+    require_compared(to_judge, at)
     features = baseline_features(to_fit, fit_at), baseline_features(to_judge, at)
 
     def respond(predictor: Predictor) -> Responses:
@@ -109,7 +117,7 @@ def identify(
 
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
     weights = verdicts.resamplings(prompts, resamples=rule.resamples, seed=seed)
-    fixed_responses = {name: respond(r) for name, r in candidates.items() if name not in parameters}
+    fixed_responses: dict[str, Responses] = {}
 
     def judge(members: Ensemble) -> dict[str, np.ndarray]:
         fit_data = responses(members, fit_task, to_fit, positions=fit_at, block=block)
@@ -140,7 +148,10 @@ def identify(
             "fitted_values": np.array([json.dumps(fitted_values.get(name, {})) for name in names]),
         }
 
-    arrays = axes.measure(judge)
+    with shown("identification", progress):
+        stage("", None, "prompts")
+        fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
+        arrays = axes.measure(judge)
     variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in arrays.items()}
     coords = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
@@ -211,7 +222,11 @@ def _numbers(
         samples = getattr(fractions, name)
         row[name], row[f"{name}_interval"] = samples[0], verdicts.interval(samples, confidence)
     order = np.argsort(fractions.fraction_unexplained[0], kind="stable")
-    row |= {"mutual": mutual, "rank": np.argsort(order, kind="stable") + 1, "verdict": np.array(judgement.verdict)}
+    row |= {
+        "mutual": mutual,
+        "candidate_rank": np.argsort(order, kind="stable") + 1,
+        "verdict": np.array(judgement.verdict),
+    }
     names = ("gap_to_best", "gap_to_best_interval", "accepted", "among")
     return row | {name: getattr(judgement, name) for name in names}
 

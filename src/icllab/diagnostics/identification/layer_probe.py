@@ -19,10 +19,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.algorithms.descent import Descent
 from icllab.algorithms.functional import FunctionalDescent
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractTask, Predictor, declared
-from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
+from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
+from icllab.diagnostics.behaviour.answers import Question, answers_to, require_unmasked, sample_prompts
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
@@ -126,6 +126,8 @@ def probe_layers(
 
     Derived: docs/identification.md, A model inside the network.
     """
+    require_task(task)
+    require_key(key)
     axes, models = PredictorAxes.from_predictors(model, "model"), _models(algorithm)
     named_models = {f"algorithm[{i}]": predictor for i, predictor in enumerate(models)}
     models = list(validate_predictor(named_models, task, key=key, level=4).values())
@@ -203,7 +205,9 @@ class _Sample:
     @functools.cached_property
     def prompts(self) -> Any:
         """The prompts, stacked."""
-        return sample_prompts(self._task, key=self._key, prompts=self._count, block=self._block)
+        prompts = sample_prompts(self._task, key=self._key, prompts=self._count, block=self._block)
+        require_unmasked("task", prompts)
+        return prompts
 
     @functools.cached_property
     def labels(self) -> Float[np.ndarray, "prompt example"]:

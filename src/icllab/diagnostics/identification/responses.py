@@ -54,7 +54,7 @@ class ResponseQuestion(Question):
         """Answers, and their derivatives if ``gradients``."""
 
         def answer(x: Float[Array, "position dim"]) -> Float[Array, " asked"]:
-            query_prompt = RegressionPrompt(x=x, y=prompt.y)
+            query_prompt = RegressionPrompt(x=x, y=prompt.y, mask=prompt.mask)
             if declared(predictor, "positions") == "last":
                 # The answer at an earlier position is that to a prompt that ends at it.
                 last = query_prompt.length
@@ -91,6 +91,17 @@ def compared_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArr
     if not isinstance(prompt, RegressionPrompt):
         raise expected("task", "one of regression prompts", type(prompt).__name__)
     return chosen_positions(positions, prompt.positions, prompt.positions)
+
+
+def require_compared(prompts: RegressionPrompt, positions: tuple[int, ...]) -> None:
+    """Raise if a prompt has no target at a position that is compared."""
+    if prompts.mask is None:
+        return
+    missing = ~np.asarray(prompts.mask)[:, list(positions)]
+    if missing.any():
+        position = positions[int(missing.any(axis=0).argmax())]
+        came = f"{position}, which {int(missing.any(axis=1).sum())} of {len(missing)} prompts do not have"
+        raise expected("positions", "positions that all prompts have", came, "give those of the shortest prompt")
 
 
 def responses(

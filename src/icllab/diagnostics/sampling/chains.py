@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from icllab.core import progress
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts
 
 # (posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)
@@ -86,6 +87,16 @@ class Recorded(NamedTuple):
         return Chains(terms, self.distance.T, self.acceptance, size, last, parameters)
 
 
+def report(number: Array, last: int | Array, value: Array) -> None:
+    """Report a move of a compiled loop, fifty times in all; ``value`` is nbeta times the loss above the point."""
+    every = jnp.maximum(last // progress.REPORTS, 1)
+    jax.lax.cond(number % every == 0, lambda: jax.debug.callback(_shown, number, value), lambda: None)
+
+
+def _shown(number: Any, value: Any) -> None:
+    progress.report(int(number), f"nbeta (L - L*) {float(value):.3g}")
+
+
 @eqx.filter_jit
 def run_chains(
     posterior: Posterior,
@@ -99,11 +110,13 @@ def run_chains(
     mode: str,
     key: PRNGKeyArray,
     parameters: bool = False,
+    watched: bool = False,
 ) -> Chains:
     """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
 
     The step size is in the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
-    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it.
+    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it. If it is
+    ``watched``, the loop reports its moves.
     """
     evaluate = over_chains(posterior.evaluated, mode)
     states = ChainState(starts, *evaluate(starts))
@@ -123,6 +136,8 @@ def run_chains(
             after = adaptation.updated(pooled, acceptance, begin)
             adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
         assert states.terms is not None
+        if watched:
+            report(number, warm_up + draws, posterior.nbeta * (jnp.mean(states.loss) - posterior.baseline))
         distance = squared_distance(posterior, states.w)
         record = record.with_draw(number - warm_up, states.terms, distance, chances, states.w)
         return states, adaptation, record

@@ -20,7 +20,7 @@ from icllab.diagnostics.sampling.chain_statistics import statistics
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.costs import chosen_mode
 from icllab.diagnostics.sampling.local_loss import LocalLoss, largest_curvature
-from icllab.diagnostics.sampling.sampled_losses import Batches, VectorLoss
+from icllab.diagnostics.sampling.sampled_losses import Batches, VectorLoss, shape_of
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ class Draws:
         """Variables of a dataset: the mean of the loss, its error, and whether chains agree."""
         rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far)
         slope = self.nbeta**2 * float(jnp.sum(self.local.known.slope**2))
-        return rows | {"slope": slope / max(self.curvature, self.localization)}
+        rows |= {"slope": slope / max(self.curvature, self.localization)}
+        return rows | {"rounding": self.nbeta * self.local.rounding}
 
     def again(
         self, key: PRNGKeyArray, *, first_step: float | None = None, warm_up: int | None = None, pull: float = 1.0
@@ -218,6 +219,7 @@ def at_centre(observables: Any, local: LocalLoss) -> tuple[VectorLoss, np.ndarra
         InputError: They are no finite vector there.
     """
     flat = VectorLoss(observables, local.loss.static, None, local.loss.unravel)
+    shape_of("observables", "functions of parameters", flat, local.centre)
     values = jnp.asarray(flat(local.centre))
     if values.ndim != 1 or not bool(jnp.isfinite(values).all()):
         raise expected("observables", "finite numbers at the point given", np.asarray(values).tolist())

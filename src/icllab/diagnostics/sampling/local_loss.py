@@ -61,6 +61,13 @@ class LocalLoss:
         return self.pull if self.pull is not None else (1 / square if square > 0 else 1.0)
 
     @property
+    def rounding(self) -> float:
+        """Half a unit in the last place of the loss at the point: the precision to which its type holds it."""
+        terms = self.known.terms
+        size = np.abs(np.asarray(terms, np.float64)).sum(1).mean()
+        return float(jnp.finfo(terms.dtype).eps / 2 * size)
+
+    @property
     def samples(self) -> int:
         """Number of samples; 0 for a loss without data."""
         return 0 if self.loss.data is None else len(self.known.terms)
@@ -96,7 +103,8 @@ class LocalLoss:
         """The target of a sampler; ``curved``: the posterior whose curvature is computed."""
         dtype = self.centre.dtype
         loss = self.curved if curved else self.loss
-        return Posterior(loss, self.centre, jnp.asarray(nbeta, dtype), jnp.asarray(gamma, dtype))
+        numbers = (jnp.asarray(number, dtype) for number in (nbeta, gamma, self.known.baseline.sum()))
+        return Posterior(loss, self.centre, *numbers)
 
     def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray, *, dispersion: float, inside: bool) -> Array:
         r"""Starts of chains: the point, or, for those that are ``far``, :math:`\sigma\gamma^{-1/2}\xi` from it.

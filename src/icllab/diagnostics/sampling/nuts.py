@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core import progress
+from icllab.core.errors import EnvironmentFault, install_command
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.posteriors import Starts
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -59,8 +60,10 @@ class NUTS(ChainSampler):
         try:
             blackjax: Any = import_module("blackjax")
         except ImportError:
-            raise EnvironmentFault("nuts: expected blackjax, got none; pip install 'icl-lab[singular]'") from None
+            raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
+        progress.stage(self.name, len(starts) * self.steps[1], "draws")
+        watched, every = progress.watched(), max(self.steps[1] // progress.REPORTS, 1)
 
         def density(w: Array) -> Array:
             return -target.potential(jnp.sum(target.loss(w)), w)
@@ -71,14 +74,17 @@ class NUTS(ChainSampler):
             (state, adaptation), _ = window.run(of_window, start, num_steps=warm_up)
             kernel = blackjax.nuts(density, **adaptation)
 
-            def draw(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, ...]]:
-                state, info = kernel.step(key, state)
+            def draw(state: Any, step: tuple[PRNGKeyArray, Array]) -> tuple[Any, tuple[Array, ...]]:
+                state, info = kernel.step(step[0], state)
+                if watched:
+                    jax.lax.cond(step[1] % every == 0, lambda: jax.debug.callback(_report, every), lambda: None)
                 w = state.position
                 terms = jnp.atleast_1d(target.loss(w)) - baseline
                 distance = jnp.sum((w - target.at) ** 2)
                 return state, (terms, distance, info.acceptance_rate, *([w] if parameters else []))
 
-            state, rows = jax.lax.scan(draw, state, jax.random.split(of_draws, self.steps[1]))
+            steps = jax.random.split(of_draws, self.steps[1]), jnp.arange(self.steps[1])
+            state, rows = jax.lax.scan(draw, state, steps)
             return adaptation["step_size"], state.position, *rows
 
         # blackjax mixes types and ranks on purpose.
@@ -89,3 +95,7 @@ class NUTS(ChainSampler):
             )
             size, last, terms, distance, acceptance, *w = run_all(starts, jax.random.split(key, len(starts)))
         return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, *w)
+
+
+def _report(count: Any) -> None:
+    progress.report(int(count), more=True)

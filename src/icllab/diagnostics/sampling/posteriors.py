@@ -33,12 +33,17 @@ def summed(loss: Callable[[Any], Any], w: Vector) -> tuple[Float[Array, ""], Vec
 
 
 class Posterior(eqx.Module):
-    """The target, and the point it is localized at."""
+    """The target, and the point it is localized at.
+
+    The ``baseline`` is a constant near the loss, which is subtracted before the loss is multiplied by :math:`n\\beta`:
+    the target is the same, and energies are not rounded to the precision of :math:`n\\beta` times the constant.
+    """
 
     loss: Callable[[Any], Any]
     at: Vector
     nbeta: Float[Array, ""]
     localization: Float[Array, ""]
+    baseline: Float[Array, ""] | float = 0.0
 
     def evaluated(self, w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
         """The loss alone, the gradient of the potential, and the terms of the loss."""
@@ -50,8 +55,8 @@ class Posterior(eqx.Module):
         return self.evaluated(w)[:2]
 
     def potential(self, loss: Float[Array, ""], w: Vector) -> Float[Array, ""]:
-        """U, given the loss at w."""
-        return self.nbeta * loss + self.localization / 2 * jnp.sum((w - self.at) ** 2)
+        """U less :math:`n\\beta` times the baseline, given the loss at w."""
+        return self.nbeta * (loss - self.baseline) + self.localization / 2 * jnp.sum((w - self.at) ** 2)
 
 
 class ChainState(NamedTuple):

@@ -13,7 +13,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import IclError, expected, kind_of
+from icllab.core.protocols import is_task
 from icllab.diagnostics.sampling.costs import nominal_seconds
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, summed
 
@@ -51,8 +52,13 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
     """The loss as a function of one vector, and the vector of ``at``.
 
     Raises:
-        InputError: There are no floating-point parameters, or of several types.
+        InputError: The loss is no function, or there are no floating-point parameters, or of several types.
     """
+    if not callable(loss) or isinstance(loss, type):
+        raise expected("loss", "a function of parameters", kind_of(loss))
+    if is_task(at):
+        hint = "learning_coefficient, hessian_spectrum and free_energy take a network and its task"
+        raise expected("at", "a tree of arrays, the parameters of the loss", f"a task, {kind_of(at)}", hint)
     params, static = eqx.partition(jax.tree.map(_strong, at), eqx.is_inexact_array)
     types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})
     if len(types) != 1:
@@ -60,12 +66,17 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
         hint = "" if types else "jnp.asarray(..., float) makes an array of numbers"
         raise expected("at", "a tree of arrays of one floating-point type", came, hint)
     centre, unravel = ravel_pytree(params)
-    return VectorLoss(loss, static, data, unravel), centre
+    return VectorLoss(loss, static, jax.tree.map(_on_device, data), unravel), centre
 
 
 def _strong(leaf: Any) -> Any:
     """NumPy's arrays as JAX's: parameters that a run has kept are on the host."""
     return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" else leaf
+
+
+def _on_device(leaf: Any) -> Any:
+    """NumPy's arrays of numbers as JAX's."""
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" else leaf
 
 
 def _kind(leaf: Any) -> str:
@@ -85,7 +96,9 @@ def sample_count(data: Any) -> int:
     """
     sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data) if eqx.is_array(leaf)}
     if len(sizes) != 1 or 0 in sizes:
-        raise expected("data", "arrays with one leading axis of samples", sorted(sizes))
+        came = sorted(sizes) or sorted({_kind(leaf) for leaf in jax.tree.leaves(data)})
+        hint = "" if sizes - {0} else "jnp.asarray makes one of a list"
+        raise expected("data", "arrays with one leading axis of samples", came, hint)
     return sizes.pop()
 
 
@@ -178,6 +191,37 @@ def batch_noise(loss: VectorLoss, w: Vector, *, batch: int) -> float:
     return scatter * size / batch * (count - 1) / count
 
 
+def require_loss(loss: VectorLoss, w: Vector, name: str = "loss") -> tuple[int, ...]:
+    """Shape of a loss: a scalar, or a vector of terms; of all the data if there are any.
+
+    Raises:
+        InputError: It has another shape or no floating-point numbers, or cannot be computed of these arguments.
+    """
+    samples = () if loss.data is None else (loss.data,)
+    if samples:
+        sample_count(loss.data)
+    requirement = "a function of parameters" + (" and samples" if samples else "")
+    hint = "" if samples else "with data= it is a function of parameters and samples"
+    value = shape_of(name, requirement, loss.of if samples else loss, w, *samples, hint=hint)
+    if not isinstance(value, jax.ShapeDtypeStruct) or len(value.shape) > 1:
+        came = value.shape if isinstance(value, jax.ShapeDtypeStruct) else kind_of(value)
+        raise expected(name, "a scalar, or a vector of terms whose sum it is", came)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise expected(name, "a floating-point number", value.dtype.name)
+    return value.shape
+
+
+def shape_of(name: str, requirement: str, function: Any, *arguments: Any, hint: str = "") -> Any:
+    """Shape and type of a user's function's value; an exception of its own becomes an error of one line."""
+    try:
+        return eqx.filter_eval_shape(function, *arguments)
+    except IclError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise expected(name, requirement, f"{type(error).__name__}: {first}", hint) from error
+
+
 def require_mean(loss: VectorLoss, w: Vector) -> None:
     """Refuse what is no scalar or vector, and of samples no mean over them.
 
@@ -185,13 +229,11 @@ def require_mean(loss: VectorLoss, w: Vector) -> None:
         InputError: The loss has another shape, another one of several samples than of one, or another value than the
             mean of what it is of each.
     """
-    shape = _shape(loss, w) if loss.data is None else _shape(loss.of, w, loss.data)
-    if shape is None or len(shape) > 1:
-        raise expected("loss", "a scalar, or a vector of terms whose sum it is", shape)
+    shape = require_loss(loss, w)
     if loss.data is None:
         return
     head = rows_of(loss.data, slice(0, FEW))
-    single = _shape(loss.of, w, rows_of(loss.data, slice(0, 1)))
+    single = shape_of("loss", "a function of one sample too", loss.of, w, rows_of(loss.data, slice(0, 1))).shape
     if shape != single:
         hint = "return the mean over samples"
         raise expected("loss", "the same shape of all samples as of one", [shape, single], hint)
@@ -205,11 +247,6 @@ def require_mean(loss: VectorLoss, w: Vector) -> None:
         if np.abs(whole - by_sample.mean(0)).max() > 0.01 * np.abs(by_sample).mean(0).max():
             requirement = f"the mean over samples, {by_sample.mean(0).sum():.4g} of {len(by_sample)} of them"
             raise expected("loss", requirement, float(whole.sum()), "a sum is to be divided by the number of samples")
-
-
-def _shape(loss: Any, *arguments: Any) -> tuple[int, ...] | None:
-    """None where a loss returns no array."""
-    return getattr(eqx.filter_eval_shape(loss, *arguments), "shape", None)
 
 
 @eqx.filter_jit

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from icllab.core import progress
 from icllab.core.domains import NON_NEGATIVE, POSITIVE
-from icllab.core.errors import expected, require_integer
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
 from icllab.diagnostics.sampling.draws import Draws, sample_chains
@@ -126,6 +127,7 @@ class ChainSampler(Sampler):
         that are warm go on. ``parameters`` keeps the parameters of every draw.
         """
         size = step_size if self.acceptance is None else math.sqrt(step_size)
+        progress.stage(self.name, warm_up + self.steps[1], "moves")
         return run_chains(
             target,
             starts,
@@ -137,10 +139,20 @@ class ChainSampler(Sampler):
             mode=mode,
             key=key,
             parameters=parameters,
+            watched=progress.watched(),
         )
 
+    @progress.shows("sampling")
     def sample(
-        self, loss: Any, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, data: Any = None
+        self,
+        loss: Any,
+        at: Any,
+        *,
+        nbeta: float,
+        localization: float,
+        key: PRNGKeyArray,
+        data: Any = None,
+        progress: bool | None = None,
     ) -> Draws:
         r"""Draw from the posterior of a loss near a point.
 
@@ -151,6 +163,7 @@ class ChainSampler(Sampler):
             localization: :math:`\gamma`, positive.
             key: Key of the chains.
             data: Samples: a tree of arrays with a leading axis; the loss is the mean over them.
+            progress: Whether moves and the time left are shown; None: on a terminal and in a notebook.
 
         Returns:
             Losses and parameters of every draw: what
@@ -161,5 +174,6 @@ class ChainSampler(Sampler):
         Raises:
             InputError: A number is out of its range, or the loss is no finite mean over samples at the point.
         """
+        require_key(key)
         local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization, block=self.block)
         return sample_chains(self, local, float(nbeta), key=key, parameters=True)

@@ -1,7 +1,7 @@
 """What is wrong with an estimate by sampling, as sentences."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 REFUSED = 0.3  # acceptance below which moves are said to be refused
 MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
+LEAST_RESOLVED = 0.01  # that a rounding may change any estimate by
+BESIDE = 0.1  # of the spread of what is observed, that a rounding may be: its variance is a third of that squared
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
@@ -29,6 +31,22 @@ def too_narrow(share: float) -> str:
 def no_minimum(lower: float) -> str:
     """That a loss below that of the point was drawn."""
     return f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn"
+
+
+def rounded(rounding: float) -> str:
+    """That the loss is rounded by more than what is measured from it can resolve."""
+    return (
+        f"the loss is so large beside its changes that its type rounds it by {rounding:.2g}/nbeta, more than this can "
+        "resolve: leave constants out of it, or take float64"
+    )
+
+
+def resolved(error: float) -> float:
+    """Rounding of nbeta times the loss that an estimate with this standard error, if it has one, would not show.
+
+    It moves the loss at the point, from which all is measured. Near 1 it decides which moves are taken, and the error.
+    """
+    return min(max(2 * error, LEAST_RESOLVED) if error > 0 else LEAST_RESOLVED, 1.0)
 
 
 def errors_of_few(repeats: int) -> float:
@@ -50,11 +68,13 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
     # The loss of one batch is noise: only means of it are lower than another.
     in_batches = "batch" in dataset.attrs
     lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
+    rounding = value.get("rounding", 0.0)
     share = value.get("localization_share", 0.0)
     faults = {
         f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
-        no_minimum(lower): lower > max(1.0, estimate / 2),
+        rounded(rounding): rounding > resolved(mcse),
+        no_minimum(lower): lower > max(1.0, estimate / 2) + 2 * rounding,
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
         f"{negative} chains have a negative estimate: the point is no minimum at this resolution": negative > 0
         and estimate >= -2 * mcse,
@@ -88,7 +108,9 @@ def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:
     ratio = float((spread / dataset["weight_error"].values).max())
     bound = math.sqrt(MEMORY * chi_squared.isf(RARELY, sampler.repeats - 1) / (sampler.repeats - 1))
     ancestors = int(dataset["ancestors"].min())
+    rounding = float(dataset["rounding"][-1]) if "rounding" in dataset else 0.0
     faults = {
+        rounded(rounding): rounding > resolved(float(spread[-1])),
         f"at {stuck} of {count} temperatures the moves leave losses as they were, with a correlation of up to "
         f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
         f"at {rejections} of {count} temperatures most of the moves are refused": rejections > max(1, 0.05 * count),
@@ -99,3 +121,14 @@ def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:
         f"all of a population descends from {ancestors} particles: take more": ancestors < 5,
     }
     return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+def rounding_warnings(kind: str, sizes: np.ndarray, spreads: np.ndarray, dtype: Any) -> list[str]:
+    """A sentence if values of these sizes are rounded by more than a tenth of their spread under the posterior."""
+    ratio = np.finfo(dtype).eps / 2 * sizes / np.where(spreads > 0, spreads, np.inf)
+    if not ratio.size or ratio.max() <= BESIDE:
+        return []
+    return [
+        f"{kind} are so large beside their spread that {np.dtype(dtype).name} rounds them by {ratio.max():.2g} of it: "
+        "leave constants out of them, or take float64"
+    ]

@@ -1,6 +1,6 @@
 r"""Langevin dynamics without a Metropolis test, on batches of the data where there are more than one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,8 +8,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from icllab.core import progress
 from icllab.core.errors import expected, require_integer
-from icllab.diagnostics.sampling.chains import Chains, Move, Recorded, chain_groups, over_chains, squared_distance
+from icllab.diagnostics.sampling.chains import (
+    Chains,
+    Move,
+    Recorded,
+    chain_groups,
+    over_chains,
+    report,
+    squared_distance,
+)
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, langevin
 from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -62,7 +71,9 @@ class SGLD(ChainSampler):
             InputError: There is a control variate for batches that there are not.
         """
         if len(known.terms) > self.batch:
-            return Batches(posterior, known.terms, known.slope if self.control_variate else None, self.batch)
+            # What a batch is said to lose is above the point already.
+            above = replace(posterior, baseline=0.0)
+            return Batches(above, known.terms, known.slope if self.control_variate else None, self.batch)
         if self.control_variate:
             came = f"{len(known.terms)} in batches of {self.batch}"
             raise expected("control_variate", "more samples than a batch has", came, "leave it out")
@@ -78,6 +89,7 @@ class SGLD(ChainSampler):
         if not isinstance(target, Batches):
             return super().draw(target, starts, step_size=step_size, **options)
         size = jnp.asarray(step_size, starts.dtype)
+        progress.stage(self.name, options["warm_up"] + self.steps[1], "moves")
         return sample_batches(target, starts, step_size=size, draws=self.steps[1], **options)
 
 
@@ -112,8 +124,10 @@ def sample_batches(
     size, last = len(starts) // groups, jnp.asarray(warm_up)
     parts = [slice(i, i + size) for i in range(0, len(starts), size)]
     # A call returns before it is done, so that all groups run at once.
+    watched = progress.watched()
     runs = [
-        _sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode, parameters) for part in parts
+        _sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode, parameters, watched)
+        for part in parts
     ]
     if groups == 1:
         return runs[0]
@@ -130,6 +144,7 @@ def _sample_batches(
     draws: int,
     mode: str,
     parameters: bool,
+    watched: bool,
 ) -> Chains:
     posterior, count = batches.posterior, len(starts)
 
@@ -156,6 +171,8 @@ def _sample_batches(
     def turn(number: Array, carry: tuple[Array, Recorded]) -> tuple[Array, Recorded]:
         w, record = carry
         after, terms = move_all(step, w, number)
+        if watched:  # by every group: the furthest of them is what is seen
+            report(number, warm_up + draws, posterior.nbeta * jnp.mean(jnp.sum(terms, axis=1)))
         distance, zero = squared_distance(posterior, w), jnp.zeros(count, w.dtype)
         return after, record.with_draw(number - warm_up, terms, distance, zero, w)
 

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core import progress
 from icllab.core.domains import POSITIVE, PROPER_FRACTION
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
-from icllab.diagnostics.sampling.sampled_losses import vector_loss
+from icllab.diagnostics.sampling.sampled_losses import require_loss, shape_of, vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
@@ -58,6 +59,7 @@ class Populations:
         last: Particles at the end, [repeat, particle, parameter], in units of the prior around its centre.
         stops: Temperatures that were asked for.
         sampler: Sampler of the populations.
+        precision: Half a unit in the last place of the loss, over the loss.
         localization: One over the variance of the prior.
     """
 
@@ -67,6 +69,7 @@ class Populations:
     last: np.ndarray
     stops: np.ndarray
     sampler: "SMC"
+    precision: float  # relative, of the loss
     localization: float = 1.0
 
 
@@ -139,10 +142,15 @@ class SMC(Sampler):
         require_integer("particles", self.particles, least=10)
         require_integer("repeats", self.repeats, least=2)
         require_integer("leapfrogs", self.leapfrogs)
+        if not (isinstance(self.moves, tuple | list) and len(self.moves) == 2):
+            raise expected("moves", "two numbers, the least and the largest", self.moves)
+        for count in self.moves:
+            require_integer("moves", count)
         if not 1 <= self.moves[0] <= self.moves[1]:
             raise expected("moves", "a least number of at least 1 and a largest not below", self.moves)
         PROPER_FRACTION.require("forgotten", self.forgotten)
 
+    @progress.shows("sampling")
     def sample(
         self,
         loss: Callable[[Any], Any],
@@ -153,6 +161,7 @@ class SMC(Sampler):
         localization: float = 1.0,
         region: Callable[[Any], Any] | None = None,
         observe: Callable[[Any], Any] | None = None,
+        progress: bool | None = None,
     ) -> Populations:
         """Anneal populations through the temperatures ``nbeta``, around a point and inside a region.
 
@@ -161,11 +170,14 @@ class SMC(Sampler):
         """
         require_key(key)
         assert key is not None
-        stops = np.unique(np.asarray(nbeta, dtype=float))
-        if not stops.size or not (np.isfinite(stops).all() and stops[0] > 0):
-            raise expected("nbeta", "finite numbers above 0", np.asarray(nbeta).tolist())
+        if nbeta is None:
+            raise expected("nbeta", "finite numbers above 0", None)
+        stops = np.unique(POSITIVE.read("nbeta", nbeta))
+        if not stops.size:
+            raise expected("nbeta", "finite numbers above 0, at least one", nbeta)
         POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
+        require_loss(flat, centre)
         scale = jnp.full_like(centre, localization**-0.5)
         target = Whitened(loss, region, centre, scale, flat.unravel, flat.static)
         populations = self.path(target, stops=stops, key=key, observe=observe)
@@ -186,12 +198,15 @@ class SMC(Sampler):
         # Drawn on the host: a random generator takes longer to compile than most losses.
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         z, losses, mass = _inside(loss, generator, self)
+        level, precision = float(losses.min()), eqx.filter_eval_shape(loss, loss.centre).dtype
         ancestors = np.tile(np.arange(self.particles), (self.repeats, 1))
         size, zeros = START, np.zeros(self.repeats)
         moves = Moves(np.nan, size, 0, np.nan)
         rungs = [Rung(0.0, zeros, zeros + 1, *_measure(loss, observe, z, losses), moves)]
         ends, t = list(np.sort(stops)), 0.0
+        progress.stage("annealing", 100, "per cent")
         while ends:
+            progress.move_to(int(100 * np.log1p(t) / np.log1p(ends[-1])), f"nbeta {t:.3g} of {ends[-1]:.3g}")
             left = ends[0] - t
             share = self.share if t else 1 - FIRST * (1 - self.share)
             step = _longest(losses, share, min(left, t * (RATIO - 1)) if t else left)
@@ -201,11 +216,11 @@ class SMC(Sampler):
             survivors = _resample(losses, new - t, generator.random((self.repeats, 1)))
             ancestors = np.take_along_axis(ancestors, survivors, axis=1)
             z = np.take_along_axis(z, survivors[..., None], axis=1)
-            z, losses, moves = _move(_tempered(loss, new), z, size, generator, self)
+            z, losses, moves = _move(_tempered(loss, new, level), z, size, generator, self)
             size, t = moves.step_size, float(new)
             rungs.append(Rung(t, increment, share, *_measure(loss, observe, z, losses), moves))
         counts = np.asarray([np.unique(row).size for row in ancestors])
-        return Populations(rungs, mass, counts, z, np.asarray(stops), self)
+        return Populations(rungs, mass, counts, z, np.asarray(stops), self, float(jnp.finfo(precision).eps) / 2)
 
 
 def _require_one_boolean(loss: Whitened) -> None:
@@ -213,23 +228,26 @@ def _require_one_boolean(loss: Whitened) -> None:
     region = loss.region
     if region is None:
         return
-    value = eqx.filter_eval_shape(lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
+    requirement = "a function of parameters with one boolean"
+    if not callable(region):
+        raise expected("region", requirement, kind_of(region))
+    value = shape_of("region", requirement, lambda z: jnp.asarray(region(loss.parameters(z))), loss.centre)
     if value.shape or value.dtype != bool:
         came = f"{value.dtype}{list(value.shape)}"
-        raise expected("region", "a function of parameters with one boolean", came, "take jnp.all of several")
+        raise expected("region", requirement, came, "take jnp.all of several")
 
 
-def _tempered(loss: Whitened, nbeta: float) -> Posterior:
-    """Standard normal but for the loss."""
+def _tempered(loss: Whitened, nbeta: float, level: float) -> Posterior:
+    """Standard normal but for the loss, which is of the size of ``level``."""
     dtype = np.dtype(loss.centre.dtype)
     centre = jnp.asarray(np.zeros(loss.centre.shape, dtype))
-    return Posterior(loss, centre, jnp.asarray(np.asarray(nbeta, dtype)), jnp.asarray(np.ones((), dtype)))
+    return Posterior(loss, centre, *(jnp.asarray(np.asarray(number, dtype)) for number in (nbeta, 1.0, level)))
 
 
 def _inside(loss: Whitened, generator: np.random.Generator, sampler: SMC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draws of the prior with a finite loss, their losses, and the share of all draws that they are."""
     repeats, particles = sampler.repeats, sampler.particles
-    prior, dtype = _tempered(loss, 0.0), np.dtype(loss.centre.dtype)
+    prior, dtype = _tempered(loss, 0.0, 0.0), np.dtype(loss.centre.dtype)
     points: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     losses: list[list[np.ndarray]] = [[] for _ in range(repeats)]
     counts, total = np.zeros(repeats, int), 0

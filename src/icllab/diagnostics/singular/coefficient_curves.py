@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import lambertw
 
+from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected
 
 FEWEST = 4  # temperatures of a curve
@@ -22,10 +23,7 @@ def inverse_temperatures(n: float | None, nbeta: Any) -> tuple[list[float], bool
     """
     if nbeta is None:
         return ([n / math.log(n)], False) if n is not None else (list(ENDLESS), True)
-    values = [float(value) for value in np.atleast_1d(np.asarray(nbeta, np.float64))]
-    for value in values:
-        if not (value > 0 and math.isfinite(value)):
-            raise expected("nbeta", "a finite number > 0", value)
+    values = np.atleast_1d(POSITIVE.read("nbeta", nbeta)).ravel().tolist()
     if np.ndim(nbeta) == 0:
         return values, False
     if len(values) < FEWEST or np.ndim(nbeta) != 1 or min(np.diff(values)) <= 0:

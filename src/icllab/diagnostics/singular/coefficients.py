@@ -12,7 +12,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_instance, require_key
+from icllab.core.progress import shows
+from icllab.core.protocols import is_task
 from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.local_loss import LocalLoss
@@ -28,6 +30,7 @@ from icllab.diagnostics.singular.limits import (
     with_limit,
 )
 from icllab.diagnostics.singular.restricted import restricted_loss
+from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.diagnostics.singular.temperature_estimates import (
     estimate_at_temperature,
     estimate_from_draws,
@@ -45,6 +48,7 @@ HALVED = ANNEALED + 1  # folded into the key of halves of the data
 SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
 
 
+@shows("learning coefficient")
 def learning_coefficient(
     loss: Callable[..., Any] | Run | Draws,
     at: Any = None,
@@ -62,6 +66,7 @@ def learning_coefficient(
     task: Any = None,
     positions: str | Sequence[int] | None = None,
     per_position: bool = False,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Estimate the local learning coefficient by sampling.
 
@@ -79,13 +84,14 @@ def learning_coefficient(
 
     Args:
         loss: A function of parameters (and of samples, with ``data``), in nats per sample. Or a training run: the loss
-            is its task's, the mean over positions, at given temperatures. Or the draws of ``sampler.sample(...)``: the
-            estimate is a function of them, and no other argument is valid.
+            is its task's, the mean over positions, at given temperatures. Or a network before its task: the loss is the
+            task's on a fixed sample, ``data``, and :math:`w^*` the network as it is. Or the draws of
+            ``sampler.sample(...)``: the estimate is a function of them, and no other argument is valid.
         at: :math:`w^*`, any tree whose floating-point arrays are the parameters. For a run, a step that it kept, or
-            several, or None for its end.
+            several, or None for its end. Or the task of a network or a run.
         n: Number of samples that :math:`n\beta` is made of. None: as many as ``data`` has; if prompts are drawn
             without end, a curve over four temperatures, since n is then a resolution.
-        key: Key of the chains and populations, and of the prompts of a run.
+        key: Key of the chains and populations, and of the prompts of a run. None: the loss is draws.
         estimand: ``"limit"`` or ``"at_temperature"``. None: the limit, unless ``nbeta`` or a sampler of chains is
             given, the loss is a run or sampled in batches, or an annealing takes nominally more than a minute by the
             operations of a gradient, and then chains with what they tell of the limit. Operations are counted; no
@@ -93,8 +99,8 @@ def learning_coefficient(
         sampler: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches, or, annealed and without chains, ``SMC()``,
             of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a limit ``SMC()`` beside it; if gradients
             are expensive, batches. The attribute ``reason`` says why.
-        data: Samples: a tree of arrays with a leading axis. For a run, its fixed prompts or the number to draw (None:
-            4096).
+        data: Samples: a tree of arrays with a leading axis. For a network or a run, its fixed prompts or the number to
+            draw (None: 4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. With ``SMC()`` the largest.
         localization: :math:`\gamma`; None: one over the mean square of the parameters, or 1 if they are zero.
         sensitivity: Whether chains are to estimate at a quarter and at four times the localization too.
@@ -103,14 +109,17 @@ def learning_coefficient(
         zero_shot: The loss without the context, for the coefficients with a context and without: see
             :class:`~icllab.diagnostics.singular.few_and_zero_shot.ZeroShot`. ``loss`` is then the few-shot loss; an
             ``nbeta`` of at least 10 and a ``localization`` are needed.
-        task: Task of a run, which owns the loss.
-        positions: Positions of a run that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
-        per_position: Whether positions of a run are terms.
+        task: Task of a network or a run, which owns the loss; None: the loss is neither.
+        positions: Positions that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
+        per_position: Whether positions are terms.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         From chains: ``estimate`` and ``mcse``, of all chains that are finite; ``rhat`` and ``ess`` of the loss, and
         ``distance_rhat``; ``acceptance`` and ``step_size``; ``baseline``, :math:`L(w^*)` of all the data, and
-        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``start_gap``,
+        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``rounding``,
+        :math:`n\beta` times the precision to which its type holds :math:`L(w^*)`; ``start_gap``,
         dispersed starts less those at :math:`w^*`, ``drift``, the last third less the first, and without a test
         ``halved_gap``, half the step less the whole, each with an ``_error``; ``noise_bias``, what the noise of batches
         adds at most to the estimate of a quadratic, to first order in the step; ``distance``, the root of the mean
@@ -162,7 +171,22 @@ def learning_coefficient(
     require_key(key)
     assert key is not None
     _require_estimand(estimand, loss, sampler, nbeta)
+    if is_task(at):
+        if task is not None:
+            raise expected("task", "one task", "two, beside that in the place of at", "leave one out")
+        at, task = None, at
+    if task is not None and not isinstance(loss, Run):
+        if at is not None or weights is not None or zero_shot is not None:
+            hint = "the point is the network as it is; weights and zero_shot are those of a loss as a function"
+            raise expected("task", "a network and its task alone", "at, weights or zero_shot beside them", hint)
+        keys = jax.random.split(key)
+        of_prompts, key = keys[0], keys[1]
+        loss, at, data = network_loss(
+            loss, task, key=of_prompts, data=data, positions=positions, per_position=per_position
+        )
+        task, positions, per_position = None, None, False
     if zero_shot is not None:
+        require_instance("zero_shot", zero_shot, ZeroShot, "a ZeroShot(loss, context_map)")
         _require_unused(
             "zero_shot",
             run=loss if isinstance(loss, Run) else None,

@@ -34,13 +34,14 @@ class Lowest(NamedTuple):
     level: float  # the loss at the point
     loss: float
     place: Vector
+    rounding: float = 0.0  # of the loss
 
 
 def lowest_near(local: LocalLoss, nbeta: float) -> Lowest:
     """Minimise by a quasi-Newton descent from the point; keep the point if a gradient is expensive."""
     centre = np.asarray(local.centre, np.float64)
     level = float(local.known.baseline.sum())
-    best = Lowest(level, level, local.centre)
+    best = Lowest(level, level, local.centre, local.rounding)
 
     if local.seconds * EVALUATIONS > BEARABLE:
         return best
@@ -52,7 +53,7 @@ def lowest_near(local: LocalLoss, nbeta: float) -> Lowest:
         if not (math.isfinite(loss) and np.isfinite(slope).all()):
             return OUTSIDE, np.zeros_like(w)
         if loss < best.loss:
-            best = Lowest(level, loss, jnp.asarray(w, local.centre.dtype))
+            best = best._replace(loss=loss, place=jnp.asarray(w, local.centre.dtype))
         return nbeta * (loss - level), nbeta * slope
 
     options: Any = {"maxfun": EVALUATIONS, "ftol": PRECISION, "gtol": 0.0}
@@ -64,7 +65,8 @@ def with_descent(estimate: xr.Dataset, lowest: Lowest, nbeta: float) -> xr.Datas
     """Add ``descent``, nbeta times what the descent lowers the loss by: the bias if w* is not a minimum."""
     bias = nbeta * (lowest.level - lowest.loss)
     sentences = list(estimate.attrs["warnings"])
-    if bias > max(2 * float(estimate["mcse"]), TOLD * abs(float(estimate["estimate"]))):
+    least = max(2 * float(estimate["mcse"]), TOLD * abs(float(estimate["estimate"])))
+    if bias > least + 2 * nbeta * lowest.rounding:
         sentences.append(
             f"the point is no minimum of this loss: a descent from it lowers the loss by {bias:.2g}/nbeta, and what "
             "is measured from the point is too low by as much"

@@ -9,9 +9,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
+from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.quadrature import Nodes
 
 
@@ -57,6 +58,8 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
     Source: [Watanabe10].
     Derived: docs/routing.md, Fluctuation beside the coefficient.
     """
+    if not isinstance(draws, Draws | Nodes):
+        raise expected("draws", "draws of a sampler", kind_of(draws), "HMC().sample(loss, at, data=data, ...) has them")
     loss, count = draws.local.loss, draws.local.samples
     if count < 2:
         raise expected("data", "at least 2 samples", count)
@@ -84,5 +87,8 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
         "estimate_error": estimate_error,
         "sample_variance": ("sample", variances),
     }
-    attributes = {"beta": beta, "n": count, "warnings": draws.warnings(above)}
+    # The variances of roundings add up as those of the losses do.
+    sizes, spreads = (np.sqrt(np.mean(squared, keepdims=True)) for squared in (at_point**2, variances))
+    rounded = rounding_warnings("losses of samples", sizes, spreads, draws.local.centre.dtype)
+    attributes = {"beta": beta, "n": count, "warnings": [*draws.warnings(above), *rounded]}
     return xr.Dataset(rows, attrs=draws.settings | attributes)

@@ -8,18 +8,24 @@ in nats. Of a region it is the free energy of a phase: see :mod:`icllab.diagnost
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.domains import Domain
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
+from icllab.core.progress import shows
+from icllab.core.protocols import is_task
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC, Populations
+from icllab.diagnostics.singular.phases import require_energies
+from icllab.diagnostics.singular.run_losses import network_loss
 
 MULTIPLICITIES = (1, 2, 3)
 DECADES = 3  # of inverse temperature, at most, that a slope is fitted to
@@ -27,6 +33,7 @@ POINTS = 13
 USUAL = SMC()
 
 
+@shows("free energy")
 def free_energy(
     loss: Callable[[Any], Any] | Populations,
     at: Any = None,
@@ -37,6 +44,7 @@ def free_energy(
     region: Callable[[Any], Any] | None = None,
     observe: Callable[[Any], Any] | None = None,
     sampler: SMC = USUAL,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""The free energy of a region under a Gaussian prior, at several temperatures of one run.
 
@@ -53,15 +61,18 @@ def free_energy(
 
     Args:
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-            Or the populations of ``SMC().sample(...)``, which has the other arguments.
+            Or a network before its task, whose loss is that on 4096 prompts. Or the populations of
+            ``SMC().sample(...)``, which has the other arguments.
         at: :math:`w_0`, a tree with arrays of one floating-point type; other leaves, as in a module of Equinox, stay
-            as they are.
-        nbeta: Inverse temperatures above 0; n, for the posterior of n samples.
-        key: Key of the populations.
+            as they are. None, like ``nbeta`` and ``key``: the populations have it.
+        nbeta: Inverse temperatures above 0; n, for the posterior of n samples. None: those of the populations.
+        key: Key of the populations; None where they are there.
         localization: :math:`\gamma`.
         region: A function of parameters, true inside. None: everywhere.
-        observe: A function of parameters, of one number or several, whose posterior means are returned.
+        observe: A function of parameters, of one number or several, whose posterior means are returned; None: no means.
         sampler: Number of populations and particles, and their moves.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         Over ``nbeta``: ``free_energy`` and ``integrated``, its second route, and ``route_gap``, the second less the
@@ -71,7 +82,8 @@ def free_energy(
         ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
         contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
         ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
-        descendants at the end. ``least_loss``, of all particles. The attribute ``warnings`` is a list of sentences.
+        descendants at the end. ``least_loss``, of all particles; ``rounding`` (``nbeta``): :math:`n\\beta` times the
+        precision to which its type holds the loss. The attribute ``warnings`` is a list of sentences.
 
     Raises:
         InputError: A number is out of its range, there are no floating-point parameters or of several types, the
@@ -83,6 +95,11 @@ def free_energy(
     if isinstance(loss, Populations):
         populations = loss
     else:
+        if is_task(at):
+            require_key(key)
+            of_prompts, key = jax.random.split(cast(PRNGKeyArray, key))
+            of_network, at, prompts = network_loss(loss, at, key=of_prompts)
+            loss = eqx.Partial(_of_prompts, of_network, prompts)
         populations = sampler.sample(
             loss, at, nbeta=nbeta, key=key, localization=localization, region=region, observe=observe
         )
@@ -94,6 +111,10 @@ def free_energy(
         repeats=sampler.repeats,
     )
     return dataset.assign_attrs(warnings=annealing_warnings(dataset, sampler))
+
+
+def _of_prompts(loss: Any, prompts: Any, params: Any) -> Any:
+    return loss(params, prompts)
 
 
 def annealed_slope(
@@ -173,6 +194,7 @@ def free_energy_slope(
 
     Source: [Watanabe09].
     """
+    require_energies(energies, "nbeta", "repeat_free_energy")
     t = energies["nbeta"].values
     if t.size < 2 or t.min() <= 1:
         raise expected("nbeta", "at least two numbers above 1, for a slope on log nbeta", t.tolist())
@@ -225,6 +247,7 @@ def _dataset(populations: Populations) -> xr.Dataset:
         rows
         | {
             "weight_error": ("nbeta", weights[at]),
+            "rounding": ("nbeta", populations.precision * stops * np.abs(columns["mean"][at]).mean(axis=1)),
             "repeat_free_energy": (("repeat", "nbeta"), energies[at].T),
             "repeat_mean_loss": (("repeat", "nbeta"), columns["mean"][at].T),
             "log_prior_mass": -float(mass[0]),

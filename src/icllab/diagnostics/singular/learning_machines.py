@@ -21,18 +21,20 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_known
-from icllab.core.protocols import AbstractTask, Predictor, declared
+from icllab.core.errors import expected, kind_of, require_integer, require_key, require_known
+from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_prompts, require_task
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
     mean_over_prompts,
     means_and_errors,
+    require_unmasked,
     sample_prompts,
 )
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
+from icllab.training.streams import require_prediction
 
 COUNTS = ("windows", "prefixes")
 WORTH = 0.5  # nats of the posterior that a step along a gradient may gain at what is called a minimum
@@ -52,6 +54,10 @@ class LearningMachine(eqx.Module):
     task: AbstractTask
     windows: Any
     often: Float[np.ndarray, " position"]
+
+    def __check_init__(self) -> None:
+        require_unmasked("windows", self.windows)
+        require_prompts(self.task, self.windows)
 
     @classmethod
     def from_task(
@@ -75,11 +81,15 @@ class LearningMachine(eqx.Module):
         Raises:
             InputError: The model does not answer every position or cannot be traced, or the counts do not fit.
         """
+        require_task(task)
+        require_key(key)
         require_integer("windows", windows, least=2)
-        if declared(model, "positions") != "every" or not declared(model, "traceable"):
-            raise expected("model", "a predictor of every position that can be traced", type(model).__name__)
+        is_predictor = callable(model) and not isinstance(model, type)
+        if not is_predictor or declared(model, "positions") != "every" or not declared(model, "traceable"):
+            raise expected("model", "a predictor of every position that can be traced", kind_of(model))
         data = sample_prompts(task, key=key, prompts=windows)
         prompt = jax.tree.map(lambda leaf: leaf[0], data)
+        require_prediction(model, task, prompt)
         return cls(model, task, data, counts_of(prompt.positions, counts))
 
     @property
@@ -267,7 +277,7 @@ class _Terms(eqx.Module):
 
     def __call__(self, parameters: Any, windows: Any) -> Float[Array, "*position"]:
         model = eqx.combine(parameters, self.static)
-        losses = jax.vmap(lambda prompt: self.task.loss(model(prompt), prompt))(windows)
+        losses = jax.vmap(lambda prompt: position_losses(self.task, model(prompt), prompt))(windows)
         terms = self.often * jnp.mean(losses, axis=0)
         return jnp.sum(terms) if self.whole else terms
 

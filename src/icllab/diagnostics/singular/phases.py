@@ -36,6 +36,8 @@ def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
 
     Derived: docs/free-energies.md, Phases and where they change.
     """
+    if not isinstance(phases, Mapping):
+        raise expected("phases", "free energies by name", type(phases).__name__)
     if len(phases) < 2:
         raise expected("phases", "at least two", list(phases))
     grid = _shared_grid(phases.values())
@@ -91,9 +93,19 @@ def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
     )
 
 
+def require_energies(energies: object, *names: str) -> None:
+    """Raise unless ``energies`` is a Dataset with these variables."""
+    came = [str(name) for name in energies.variables] if isinstance(energies, xr.Dataset) else type(energies).__name__
+    if not set(names) <= set(came):
+        raise expected("energies", f"a Dataset of free_energy, with {', '.join(names)}", came)
+
+
 def _shared_grid(phases: Iterable[xr.Dataset]) -> np.ndarray:
+    phases = list(phases)
+    for phase in phases:
+        require_energies(phase, "nbeta", "free_energy", "free_energy_error")
     first, *cross_terms = (phase["nbeta"].values for phase in phases)
     for grid in cross_terms:
-        if not np.array_equal(first, grid):
+        if first.shape != grid.shape or not np.allclose(first, grid, rtol=1e-9, atol=0):
             raise expected("nbeta", f"the same of all phases, {first.tolist()}", grid.tolist())
     return first

@@ -1,6 +1,6 @@
-"""The task's loss as a function of the trained parameters of a run, at any step that the run kept."""
+"""The task's loss as a function of the parameters of a network, or of a run at any step that it kept."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -8,9 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of, require_integer, require_key
+from icllab.core.protocols import Predictor, declared, require_randomness, require_task
+from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
-from icllab.training.streams import Positions, chosen_positions, losses_at, require_prediction
+from icllab.training.streams import (
+    Positions,
+    chosen_positions,
+    losses_at,
+    require_prediction,
+    require_scored,
+    scored_at,
+    set_size,
+)
 from icllab.training.sweeps import replaced
 
 PROMPTS = 4096  # number of prompts by default
@@ -27,20 +37,36 @@ class RunLoss(eqx.Module):
     positions: tuple[int, ...] = eqx.field(static=True)  # that count
     total: int = eqx.field(static=True)  # positions of a prompt
     per_position: bool = eqx.field(static=True)
+    targets: float | None = None  # mean number of targets of a prompt, of prompts with a mask
 
     def __call__(self, params: Any, prompts: Any) -> Float[Array, "..."]:
         """The loss, or its terms."""
         predictor = eqx.combine(params, self.static)
         losses = losses_at(predictor, self.task, prompts, self.positions, self.total)
-        return losses / len(self.positions) if self.per_position else jnp.mean(losses)
+        scored = scored_at(prompts, self.positions)
+        if scored is None or self.targets is None:
+            return losses / len(self.positions) if self.per_position else jnp.mean(losses)
+        # The same denominator for all parts of the data, so that their mean is that of the whole.
+        count = jnp.sum(scored, axis=0).astype(losses.dtype)
+        terms = jnp.where(count > 0, losses, 0) * count / (scored.shape[0] * self.targets)
+        return terms if self.per_position else jnp.sum(terms)
 
 
 def run_loss(
-    run: Run, step: int | None, member: int, task: Any, *, positions: Positions, per_position: bool, prompt: Any
+    run: Run,
+    step: int | None,
+    member: int,
+    task: Any,
+    *,
+    positions: Positions,
+    per_position: bool,
+    prompt: Any,
+    data: Any = None,
 ) -> tuple[RunLoss, Any]:
     """The loss of one member, and its trained arrays after ``step`` updates; None: as they are at the end.
 
-    Swept numbers of the task are those of the member; ``prompt`` is the shape of one prompt.
+    Swept numbers of the task are those of the member; ``prompt`` is the shape of one prompt. Of ``data`` with a mask
+    the loss is the mean over all their targets.
 
     Raises:
         InputError: The step was not kept.
@@ -53,19 +79,69 @@ def run_loss(
     task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     prediction = require_prediction(predictor, task, prompt)
     indices = chosen_positions(positions, prompt.positions, prediction)
-    return RunLoss(static, task, indices, prompt.positions, per_position), params
+    targets = None if data is None else _mean_targets(task, data, indices)
+    return RunLoss(static, task, indices, prompt.positions, per_position, targets), params
+
+
+def _mean_targets(task: Any, prompts: Any, indices: tuple[int, ...]) -> float | None:
+    """Mean number of targets of a prompt with a mask; None without one."""
+    require_scored("data", task, prompts, indices, prompts.positions)
+    scored = scored_at(prompts, indices)
+    return None if scored is None else float(np.asarray(scored).sum(axis=1).mean())
+
+
+def network_loss(
+    network: Any,
+    task: Any,
+    *,
+    key: Any,
+    data: Any = None,
+    positions: Positions | None = None,
+    per_position: bool = False,
+) -> tuple[RunLoss, Any, Any]:
+    """The loss of one network on a fixed sample of a task, its floating-point arrays, and the prompts of the sample.
+
+    The arguments of a sampler or a spectrum: the loss is the mean over prompts, and the point is the network as it is.
+
+    Raises:
+        InputError: The network is not one predictor with floating-point arrays that JAX can differentiate.
+    """
+    require_task(task)
+    require_key(key)
+    model: Any = network.predictor if isinstance(network, Run) else network
+    if not callable(model) or isinstance(model, type):
+        hint = "ensemble.member(i) is one of several" if isinstance(model, Ensemble) else ""
+        raise expected("loss", "one network before its task, or a function of parameters", kind_of(model), hint)
+    for name in ("traceable", "differentiable"):
+        if not declared(cast(Predictor, model), name):
+            raise expected("loss", f"a network that is {name}", kind_of(model))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    if not jax.tree.leaves(params):
+        raise expected("loss", "a network with floating-point arrays before its task", kind_of(model))
+    prompts = prompts_for(task, data, key=key)
+    prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+    indices = chosen_positions(positions or "every", prompt.positions, require_prediction(model, task, prompt))
+    targets = _mean_targets(task, prompts, indices)
+    return RunLoss(static, task, indices, prompt.positions, per_position, targets), params, prompts
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     """The given prompts, or a number of prompts sampled from the task."""
     if task is None:
         raise expected("task", "the task of the run, which owns its loss", task)
+    require_task(task)
     data = PROMPTS if data is None else data
-    return _sample(task, data, key) if isinstance(data, int) else data
+    if not isinstance(data, int):
+        data = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, data)
+        set_size("data", data)
+        return data
+    require_integer("data", data, least=2)
+    return _sample(task, data, key)
 
 
 @eqx.filter_jit
 def _sample(task: Any, count: int, key: Any) -> Any:
+    require_randomness(task, count)
     return task.sample_many(count, key=key)
 
 

@@ -192,7 +192,8 @@ def estimate_at_temperature(
     positions = "every" if positions is None else positions
 
     def member_at(member: int, step: int | None) -> tuple[Any, Any]:
-        return run_loss(loss, step, member, task, prompt=shape, positions=positions, per_position=per_position)
+        options: Any = {"positions": positions, "per_position": per_position}
+        return run_loss(loss, step, member, task, prompt=shape, data=prompts, **options)
 
     steps, members = requested_steps(loss, at), []
     estimate = estimator(sampler, *member_at(0, steps[0]), prompts, sensitivity=sensitivity)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.curvature.products import Curvature, Hessian
-from icllab.diagnostics.sampling.sampled_losses import vector_loss
+from icllab.diagnostics.sampling.sampled_losses import require_loss, vector_loss
 
 UNSOLVED = 1e-3  # relative residual of a linear system
 BESIDE = 0.1  # of the second term, over the most that the first can be
@@ -84,6 +84,7 @@ class LinearResponse:
         """Covariances of every observable with every tilt, vectors of functions of the parameters."""
         POSITIVE.require("localization", localization)
         flat, centre = vector_loss(loss, at, None)
+        require_loss(flat, centre)
         functions = (vector_loss(observables, at, None)[0], vector_loss(tilts, at, None)[0])
         is_dense = centre.size <= self.dense
         if self.curvature is None and not is_dense:

@@ -11,11 +11,13 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_key
+from icllab.core.progress import move_to, shows, stage
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
 from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import local_loss_of
+from icllab.diagnostics.sampling.sampling_warnings import rounded
 
 MOST = 40_000_000  # nodes
 BLOCK = 2**16  # nodes that are evaluated at once
@@ -52,16 +54,26 @@ class Quadrature:
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        if self.points < 9 or self.points % 4 != 1:
+        if not isinstance(self.points, int) or self.points < 9 or self.points % 4 != 1:
             raise expected("points", "one more than a multiple of four, at least 9", self.points)
         POSITIVE.require("reach", self.reach)
         if self.scale is not None:
             POSITIVE.require("scale", self.scale)
 
+    @shows("sampling")
     def sample(
-        self, loss: Any, at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, data: Any = None
+        self,
+        loss: Any,
+        at: Any,
+        *,
+        nbeta: float,
+        localization: float,
+        key: PRNGKeyArray,
+        data: Any = None,
+        progress: bool | None = None,
     ) -> "Nodes":
         """Weigh the nodes of the grid by the posterior; arguments are those of ``HMC().sample``; nothing is random."""
+        require_key(key)
         local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization)
         flat, centre, size = local.loss, local.centre, int(local.centre.size)
         if self.points**size > MOST:
@@ -83,7 +95,7 @@ class Quadrature:
         places = np.stack(np.unravel_index(index, (self.points,) * size))
         coarse = np.where((places % 2 == 0).all(0), weights, 0.0)
         ends = ((places == 0) | (places == self.points - 1)).any(0)
-        sentences = self._warnings(weights, coarse, ends, size)
+        sentences = self._warnings(weights, coarse, ends, size, nbeta * local.rounding)
         return Nodes(
             local=local,
             route=self,
@@ -102,15 +114,18 @@ class Quadrature:
         """Distances from the point along one parameter, and the logarithms of their weights."""
         steepest = 0.0
         if self.scale is None:
-            steepest = max(float(hessian_spectrum(loss, centre, key=key)["eigenvalue"].max()), 0.0)
+            steepest = max(float(hessian_spectrum(loss, centre, key=key, progress=False)["eigenvalue"].max()), 0.0)
         scale = self.scale or (gamma + nbeta * steepest) ** -0.5
         u = np.linspace(-1, 1, self.points) * math.asinh(self.reach * gamma**-0.5 / scale)
         return scale * np.sinh(u), np.log(np.cosh(u))
 
-    def _warnings(self, weights: np.ndarray, coarse: np.ndarray, ends: np.ndarray, size: int) -> list[str]:
+    def _warnings(
+        self, weights: np.ndarray, coarse: np.ndarray, ends: np.ndarray, size: int, rounding: float
+    ) -> list[str]:
         gap = math.log(max(2**size * coarse.sum(), 1e-300) / weights.sum())
         outer = float(weights[ends].sum() / weights.sum())
         faults = {
+            rounded(rounding): rounding > LOOSE,
             f"the grid is too coarse: every other node changes the free energy by {abs(gap):.2g} nats: take more "
             "points or another scale": abs(gap) > LOOSE,
             f"the grid ends too early: {outer:.1g} of the posterior is at its ends: take a larger reach": outer > OUTER,
@@ -188,9 +203,11 @@ def _over(function: Any, line: Array, index: np.ndarray, size: int) -> np.ndarra
     """A function of the parameters at nodes by their numbers, [node, number]."""
     count, points = len(index), line.shape[1]
     rows = []
+    stage("quadrature", count, "nodes")
     for start in range(0, count, BLOCK):
         block = index[start : start + BLOCK]
         places = np.stack(np.unravel_index(block, (points,) * size))
+        move_to(start)
         full = np.pad(places, ((0, 0), (0, min(BLOCK, _power(count)) - len(block))), mode="edge")
         rows.append(np.asarray(_evaluated(function, line, jnp.asarray(full)))[: len(block)])
     return np.concatenate(rows)

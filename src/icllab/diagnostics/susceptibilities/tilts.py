@@ -11,9 +11,12 @@ import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, kind_of, require_key
+from icllab.core.progress import shows
 from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
+from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
 from icllab.diagnostics.susceptibilities.quadrature import Nodes, Quadrature
 
@@ -33,6 +36,7 @@ class Stack(eqx.Module):
         return values if self.reference is None else values - jnp.sum(self.reference(w))
 
 
+@shows("susceptibility")
 def susceptibility(
     loss: Callable[[Any], Any] | Draws | Nodes,
     at: Any = None,
@@ -43,6 +47,7 @@ def susceptibility(
     localization: float = math.nan,
     route: Route | None = None,
     key: PRNGKeyArray | None = None,
+    progress: bool | None = None,
 ) -> xr.Dataset:
     r"""The response of posterior means to a tilt of the data.
 
@@ -60,14 +65,17 @@ def susceptibility(
         loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
             Or draws, ``HMC().sample(loss, at, ...)`` or ``Quadrature().sample(...)``: the arguments below but
             ``tilted`` and ``observables`` are then those of the draws.
-        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are.
+        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are. None: that of the
+            draws.
         tilted: Name -> :math:`L'`, the loss on other data, as a function of parameters.
         observables: Name -> :math:`\phi`, a number of parameters: a loss of one context, an attention, a weight.
         nbeta: :math:`n\beta`, positive.
         localization: :math:`\gamma`, positive.
         route: ``Quadrature()`` of a few parameters; a sampler of chains with a Metropolis test, ``HMC()``; or
-            ``LinearResponse(curvature=GaussNewton(...))``.
-        key: Key of the chains or the probes.
+            ``LinearResponse(curvature=GaussNewton(...))``. None: ``loss`` has the draws.
+        key: Key of the chains or the probes; None where there are none.
+        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
+            notebook.
 
     Returns:
         ``susceptibility`` and its ``_error`` (``observable``, ``tilted``): by quadrature the change from the grid of
@@ -85,8 +93,12 @@ def susceptibility(
     Derived: docs/routing.md, Susceptibilities.
     """
     for name, functions in (("observables", observables), ("tilted", tilted)):
-        if not functions:
-            raise expected(name, "at least one function of parameters", dict(functions))
+        if not isinstance(functions, Mapping) or not functions:
+            came = functions if isinstance(functions, Mapping) else kind_of(functions)
+            raise expected(name, "at least one function of parameters, by name", came)
+        for label, function in functions.items():
+            if not callable(function) or isinstance(function, type):
+                raise expected(name, "functions of parameters", f"{label!r}: {kind_of(function)}")
     coordinates = {"observable": list(observables), "tilted": list(tilted)}
     if isinstance(loss, Draws | Nodes):
         rows, settings = _from_draws(loss, observables, tilted)
@@ -132,6 +144,8 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) 
     means = [draws.mean(values[..., i]) for i in range(values.shape[-1])]
     deviations = values - np.array([value for value, _ in means])
     spreads = np.array([draws.mean(deviations[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
+    sizes = _sizes(draws.local, (*observables.values(), *tilts.values()))
+    sizes[count:] += abs(float(draws.local.known.baseline.sum()))
     _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilts)
     covariances = np.array(
         [[draws.mean(deviations[..., i] * deviations[..., j]) for j in range(count, len(means))] for i in range(count)]
@@ -144,7 +158,14 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) 
         "mean": ("observable", at_point[:count] + first[:, 0]),
         "mean_error": ("observable", first[:, 1]),
     }
-    return rows, draws.settings | {"warnings": list(draws.warnings(values))}
+    rounded = rounding_warnings("observables or tilts", sizes, spreads, draws.local.centre.dtype)
+    return rows, draws.settings | {"warnings": [*draws.warnings(values), *rounded]}
+
+
+def _sizes(local: LocalLoss, functions: tuple[Any, ...]) -> np.ndarray:
+    """The sums of the absolute terms of functions of the parameters at the point."""
+    at = local.tree(local.centre)
+    return np.array([float(np.abs(np.asarray(function(at), np.float64)).sum()) for function in functions])
 
 
 def _require_effect(

@@ -33,12 +33,17 @@ def after(context: AnyPrompt, prompt: AnyPrompt) -> AnyPrompt:
     Raises:
         InputError: They are no two prompts of regression, or of token ids.
     """
+    mask = getattr(prompt, "mask", None)
+    if getattr(context, "mask", None) is not None:
+        raise expected("context", "a prompt without a mask: what follows has a place", "one with a mask", "cut it")
+    if mask is not None:
+        mask = jnp.concatenate([jnp.ones(context.length, bool), mask])
     if isinstance(context, RegressionPrompt) and isinstance(prompt, RegressionPrompt):
         x, y = jnp.concatenate([context.x[:-1], prompt.x]), jnp.concatenate([context.y[:-1], prompt.y])
-        return RegressionPrompt(x=x, y=y)  # pyright: ignore[reportReturnType]
+        return RegressionPrompt(x=x, y=y, mask=mask)  # pyright: ignore[reportReturnType]
     if isinstance(context, TokenPrompt) and isinstance(prompt, TokenPrompt):
         tokens = jnp.concatenate([context.tokens[: context.length], prompt.tokens])
-        return TokenPrompt(tokens=tokens)  # pyright: ignore[reportReturnType]
+        return TokenPrompt(tokens=tokens, mask=mask)  # pyright: ignore[reportReturnType]
     came = f"{type(context).__name__} and {type(prompt).__name__}"
     raise expected("context", "a prompt of regression or of token ids, and another of its kind", came)
 
@@ -116,9 +121,7 @@ class Prefixed(AbstractModel):
         if model.final_norm is not None:
             x = model.final_norm(x)
         x = record("readout", x)
-        y = model.readout(x)
-        y = y[:, 0] if model.embedding.arrangement.outputs is None else y
-        return Trace(record("prediction", y), record.activations)
+        return Trace(record("prediction", model.answers(x)), record.activations)
 
     def _embedded(self, embedding: Embedding, prompt: Any) -> tuple[Array, Layout]:
         """Tokens of the prompt at their positions after the context, and which keys they see: the prefix's first."""
@@ -141,4 +144,5 @@ def _held(trace: Trace, layers: int, prefix: int) -> list[tuple[Array, ...]]:
 def _blank(prompt: Any, examples: int) -> Any:
     """A context whose tokens hold nothing: only the positions after it matter."""
     size = examples + (2 if isinstance(prompt, TokenPrompt) else 1)
-    return jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape[1:]), leaf.dtype), prompt)
+    bare = prompt if getattr(prompt, "mask", None) is None else eqx.tree_at(lambda p: p.mask, prompt, None)
+    return jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape[1:]), leaf.dtype), bare)

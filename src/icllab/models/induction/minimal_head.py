@@ -21,6 +21,7 @@ from icllab.core.domains import FINITE
 from icllab.core.errors import require_integer
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.core.vocabularies import in_vocabulary
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import masked_softmax
 from icllab.models.networks.classifier import Classifier
@@ -119,6 +120,10 @@ class MinimalHead(AbstractModel):
 
 
 def label_mass(attention: Float[Array, " token"], prompt: ItemLabelPrompt, labels: int) -> Float[Array, " label"]:
-    r"""The attention of the query to the tokens of each label, :math:`\sum_{j \text{ shows } l} a_j`."""
+    r"""The attention of the query to the tokens of each label, :math:`\sum_{j \text{ shows } l} a_j`.
+
+    NaN where a label of the context is traced and none of them.
+    """
+    valid = in_vocabulary("labels", prompt.labels[:-1], labels)
     shows = prompt.labels[:-1, None] == jnp.arange(labels, dtype=prompt.labels.dtype)[None]
-    return attention[1::2] @ shows.astype(attention.dtype)
+    return jnp.where(jnp.all(valid), attention[1::2] @ shows.astype(attention.dtype), jnp.nan)

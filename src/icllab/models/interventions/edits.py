@@ -1,16 +1,23 @@
 """Interventions wrap a model: whatever takes a model takes an edited one, and nothing else changes."""
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
 from icllab.core.errors import InputError, expected
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.interventions.recording import as_wide
+
+SELECTIONS = ("scatter", "select_n", "dynamic_update_slice", "iota")  # operations of JAX that choose entries
 
 
 class AbstractEdited(AbstractModel):
@@ -40,12 +47,17 @@ class AbstractEdited(AbstractModel):
         """The value of the wrapped model."""
         return self.model.differentiable
 
+    @property
+    def batched(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The value of the wrapped model."""
+        return self.model.batched
+
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """The wrapped model's trace; this intervention comes first, then ``edit``.
 
         Raises:
             InputError: The intervention returns every activation as it came: there is none of the name it waits for.
-                Or it returns no array, or one of another shape.
+                Or it selects entries that do not exist, or returns no array, or one of another shape.
         """
         own_edit, changes = self.edit_of(prompt), []
 
@@ -71,9 +83,9 @@ class Edited(AbstractEdited):
     edit: Edit
 
     def edit_of(self, prompt: Any) -> Edit:
-        """The intervention, which is the same for all prompts."""
+        """The intervention, which is the same for all prompts; one of entries that do not exist raises."""
         del prompt
-        return self.edit
+        return functools.partial(_replaced, self.edit)
 
 
 class EditedBy(AbstractEdited):
@@ -90,7 +102,8 @@ class EditedBy(AbstractEdited):
 def edited(model: AbstractModel, edit: Edit) -> Edited:
     """``model`` under ``edit(name, value) -> value``, which returns what it leaves alone as it came.
 
-    An edit that leaves all activations alone is refused when the model runs.
+    An edit that leaves all activations alone is refused when the model runs, and so is one of entries that do not
+    exist, such as a third head of two. To tell, it may be called on other numbers in the place of an activation.
     """
     _require(model, edit, "a function of an activation's name and value")
     return Edited(model, edit)
@@ -100,6 +113,38 @@ def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
     """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked."""
     _require(model, edit, "a function of a prompt, which returns an edit")
     return EditedBy(model, edit)
+
+
+def _replaced(edit: Edit, name: str, value: Array) -> Array:
+    """What ``edit`` makes of an activation; raise if it selects entries that do not exist.
+
+    JAX drops them in silence, as of ``value.at[9].set(0)`` where there are two heads. So an edit that changes nothing
+    is tried on random numbers too, and afterwards called once more for what it may keep on its way.
+    """
+    replacement = as_wide(name, value, edit(name, value))
+    if replacement is value:
+        return value
+    known = not isinstance(replacement, Tracer) and not isinstance(value, Tracer)
+    if known and not np.array_equal(np.asarray(replacement), np.asarray(value), equal_nan=True):
+        return replacement
+    if _selects_nothing(edit, name, value):
+        hint = "JAX leaves out indices that are too large; count heads, tokens and layers from 0"
+        raise expected("edit", f"entries within shape {value.shape} of {name}", "one that selects none of them", hint)
+    return as_wide(name, value, edit(name, value))
+
+
+def _selects_nothing(edit: Edit, name: str, value: Array) -> bool:
+    """Whether an edit that chooses entries leaves all of some random numbers alone; scaling by 1 chooses none."""
+    jaxpr, shape = jax.make_jaxpr(lambda v: edit(name, v), return_shape=True)(value)
+    if jaxpr.jaxpr.outvars[0] is jaxpr.jaxpr.invars[0]:
+        return True
+    chooses = any(word in str(jaxpr) for word in SELECTIONS)
+    if not chooses or shape.dtype != value.dtype or any(isinstance(part, Tracer) for part in jaxpr.consts):
+        return False
+    probe = np.random.default_rng(0).normal(size=value.shape).astype(value.dtype)
+    with jax.ensure_compile_time_eval():
+        (answer,) = jaxpr_as_fun(jaxpr)(probe)
+        return bool(np.array_equal(np.asarray(answer), probe))
 
 
 def _require(model: Any, edit: Any, requirement: str) -> None:

@@ -109,6 +109,15 @@ class Recurrent(AbstractModel):
         nonlinearity: str | Callable[[Array], Array] = "relu",
         key: PRNGKeyArray,
     ):
+        """Draw the weights.
+
+        Args:
+            dim: Dimension of inputs.
+            width: Width of the state.
+            hidden: Widths of the hidden layers of F; none by default.
+            nonlinearity: That of F, by name or as a function.
+            key: Key of the weights.
+        """
         require_integer("dim", dim)
         require_integer("width", width)
         require_widths("hidden", hidden)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.models.networks.dense import Dense, require_spread
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
@@ -59,6 +60,11 @@ class AbstractArrangement(eqx.Module):
     def outputs(self) -> int | None:
         """Numbers of an answer; None for one number without an axis."""
         return None
+
+    @property
+    def tied(self) -> bool:
+        """Whether the readout is the table of the embedding."""
+        return False
 
     @abc.abstractmethod
     def features(self, dim: int) -> int:
@@ -170,12 +176,15 @@ class Tokens(AbstractArrangement):
 
     Attributes:
         vocabulary: How many tokens there are; ``dim`` of a model of them.
+        tied: Whether the readout's matrix is that of the embedding, transposed: one array, which both train.
     """
 
     vocabulary: int = eqx.field(static=True)
+    tied: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
         require_integer("vocabulary", self.vocabulary)
+        require_flag("tied", self.tied)
 
     @property
     def positions(self) -> Literal["every", "last"]:
@@ -194,8 +203,10 @@ class Tokens(AbstractArrangement):
         return self.vocabulary
 
     def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
-        """All but the last token, which is the last answer."""
-        return jax.nn.one_hot(prompt.tokens[:-1], self.vocabulary)
+        """All but the last token, which is the last answer; NaN for an id that is traced and not of the vocabulary."""
+        ids = prompt.tokens[:-1]
+        valid = in_vocabulary("tokens", ids, self.vocabulary, PADDING)
+        return jnp.where(valid[:, None], jax.nn.one_hot(ids, self.vocabulary), jnp.nan)
 
     def layout(self, positions: int) -> Layout:
         """A token for every position; all are read."""

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import require_flag, require_instance, require_integer, require_key, unknown
+from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import Attention, Similarity, Weighting
-from icllab.models.networks.dense import Dense, Perceptron, require_widths
+from icllab.models.networks.dense import Dense, Perceptron, product, require_widths
 from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout
 
 NORMS = ("none", "pre", "post")
@@ -185,6 +185,20 @@ class Block(eqx.Module):
         return record(name, x)
 
 
+class TiedReadout(eqx.Module):
+    r"""Logits by the table of the embedding, which is one array for both: :math:`y = x W_E^\top + b`.
+
+    Source: [PressWolf17].
+    """
+
+    bias: Float[Array, " token"]
+
+    def __call__(self, x: Float[Array, "row width"], table: Float[Array, "token width"]) -> Float[Array, "row token"]:
+        """The logits of every row."""
+        y = product(x, table.T)
+        return y + jnp.broadcast_to(self.bias, y.shape)
+
+
 class Transformer(AbstractModel):
     r"""Embedding, blocks, a last layer norm (``pre`` only), an affine readout of the answering tokens.
 
@@ -198,7 +212,7 @@ class Transformer(AbstractModel):
         embedding: Tokens, positions.
         blocks: First to last.
         final_norm: Before the readout, or None.
-        readout: From the stream to the prediction.
+        readout: From the stream to the prediction; of ``Tokens(tied=True)`` with the table of the embedding.
 
     Source: [Vaswani17].
     """
@@ -206,7 +220,7 @@ class Transformer(AbstractModel):
     embedding: Embedding
     blocks: tuple[Block, ...]
     final_norm: LayerNorm | None
-    readout: Dense
+    readout: Dense | TiedReadout
 
     def __init__(
         self,
@@ -232,8 +246,8 @@ class Transformer(AbstractModel):
             layers: Number of blocks.
             block: What each of them is.
             positions: Positional code; see :class:`~icllab.models.networks.embedding.Embedding`.
-            length: The longest context, for learned and one-hot positions.
-            std: Standard deviation of the weights.
+            length: The longest context, for learned and one-hot positions; None for others.
+            std: Standard deviation of the weights; None: that of variance one over the number of inputs.
             key: Key of the weights.
 
         Raises:
@@ -250,7 +264,12 @@ class Transformer(AbstractModel):
         options = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
         self.blocks = tuple(Block.init(block, stream, **options, key=of_block) for of_block in of_blocks)
         self.final_norm = LayerNorm(stream) if block.norm == "pre" else None
-        self.readout = Dense(stream, arrangement.outputs or 1, std=std, key=of_readout)
+        outputs = arrangement.outputs or 1
+        if arrangement.tied and width is None:
+            raise expected("width", "a width of the table that is tied", width, "or Tokens(tied=False)")
+        self.readout = (
+            TiedReadout(jnp.zeros(outputs)) if arrangement.tied else Dense(stream, outputs, std=std, key=of_readout)
+        )
 
     @classmethod
     def raventos(
@@ -309,6 +328,13 @@ class Transformer(AbstractModel):
         if self.final_norm is not None:
             x = self.final_norm(x)
         x = record("readout", x)
-        y = self.readout(x)
-        y = y[:, 0] if self.embedding.arrangement.outputs is None else y
-        return Trace(record("prediction", y), record.activations)
+        return Trace(record("prediction", self.answers(x)), record.activations)
+
+    def answers(self, stream: Float[Array, "row width"]) -> Float[Array, "row *output"]:
+        """The prediction of rows of the stream, after the last layer norm."""
+        projection, outputs = self.embedding.projection, self.embedding.arrangement.outputs
+        if isinstance(self.readout, TiedReadout):
+            assert projection is not None  # what is tied has a table
+            return self.readout(stream, projection.weight[:outputs])
+        y = self.readout(stream)
+        return y[:, 0] if outputs is None else y

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from icllab.core.errors import expected, require_known, unknown
+from icllab.page.markup import joined, prose, tag
 
 When = Mapping[str, tuple[str, ...]]  # choice -> the options under which a control has an effect
 
@@ -99,6 +100,7 @@ class Explorer:
         controls: The controls in order.
         view: The first figure, ``"curves"`` or ``"map"``.
         compute: Function from the values of all controls, by name, to the answer, with arrays for its lists.
+        theory: Functions of :mod:`icllab.theory` that it evaluates; the page shows their formulas.
         more: Page of the documentation on the theory.
     """
 
@@ -108,6 +110,7 @@ class Explorer:
     controls: tuple[Slider | Choice, ...]
     view: str
     compute: Callable[..., dict[str, Any]]
+    theory: tuple[Callable[..., Any], ...]
     more: str = ""
 
     def read(self, values: Mapping[str, object]) -> dict[str, float | str]:
@@ -132,8 +135,15 @@ class Explorer:
             | {"options": list(control.options.items()) if isinstance(control, Choice) else []}
             for control in self.controls
         ]
+        formulas = [
+            joined(
+                tag("h3", tag("code", f"{item.__module__.removeprefix('icllab.')}.{item.__name__}")),
+                prose(item.__doc__ or ""),
+            )
+            for item in self.theory
+        ]
         texts = {"id": self.id, "title": self.title, "about": self.about, "view": self.view, "more": self.more}
-        return plain({**texts, "controls": controls})
+        return plain({**texts, "theory": joined(*formulas), "controls": controls})
 
 
 def plain(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """Two phases that compete for the posterior: free energies against the number of samples."""
 
-# ruff: noqa: RUF001 (Greek letters and minus signs are meant)
-
 import functools
 from typing import Any
 
@@ -93,9 +91,9 @@ EXPLORER = Explorer(
     id="free_energies",
     title="Two phases against n",
     about=(
-        "The posterior prefers the phase of less free energy, F = nL + λ ln n − (m − 1) ln ln n + c: with few samples "
-        "the simpler one, with many the one that fits better. The expansion, or the exact integrals of a tilted cusp "
-        "of which one well determines more directions than the other."
+        r"The posterior prefers the phase of less free energy, $F = nL + \lambda\ln n - (m-1)\ln\ln n + c$: with few "
+        "samples the simpler one, with many the one that fits better. The expansion, or the exact integrals of a "
+        "tilted cusp of which one well determines more directions than the other."
     ),
     controls=(
         Choice("model", "model", _MODELS, "expansion"),
@@ -122,5 +120,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(free_energy.asymptotic, free_energy.posterior_weights, posterior_integrals.cusp),
     more="free-energies",
 )

@@ -116,9 +116,9 @@ EXPLORER = Explorer(
     id="induction_landscape",
     title="The landscape of an induction head",
     about=(
-        "The loss of an induction head with three strengths: β attends to the previous token, α to the label whose "
-        "item matches, ξ reads that label out. Gradient flow from near zero lingers on a plateau, where ξ grows alone, "
-        "until all three are large enough to help each other, and then falls off the cliff."
+        r"The loss of an induction head with three strengths: $\beta$ attends to the previous token, $\alpha$ to the "
+        r"label whose item matches, $\xi$ reads that label out. Gradient flow from near zero lingers on a plateau, "
+        r"where $\xi$ grows alone, until all three are large enough to help each other, and then falls off the cliff."
     ),
     controls=(
         Choice("plane", "map over", _PLANES, "beta_alpha"),
@@ -135,5 +135,6 @@ EXPLORER = Explorer(
     ),
     view="map",
     compute=compute,
+    theory=(theory.loss, theory.flow),
     more="abrupt-learning",
 )

@@ -75,9 +75,9 @@ EXPLORER = Explorer(
     id="learning_coefficients",
     title="Exact learning coefficients",
     about=(
-        "What a singular model counts in the place of half the number of its parameters: the learning coefficient λ "
-        "and its multiplicity m, of two linear layers y = BAx over all parameters, and of a normal crossing "
-        "K = ∏ wᵢ^(2kᵢ) under the prior ∏ |wᵢ|^hᵢ."
+        r"What a singular model counts in the place of half the number of its parameters: the learning coefficient "
+        r"$\lambda$ and its multiplicity $m$, of two linear layers $y = BAx$ over all parameters, and of a normal "
+        r"crossing $K = \prod w_i^{2k_i}$ under the prior $\prod |w_i|^{h_i}$."
     ),
     controls=(
         Choice("model", "model", {"layers": "two linear layers", "crossing": "normal crossing"}, "layers"),
@@ -98,5 +98,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(theory.reduced_rank_regression, theory.normal_crossing),
     more="singular-learning",
 )

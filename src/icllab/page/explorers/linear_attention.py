@@ -63,8 +63,8 @@ EXPLORER = Explorer(
     title="Errors of linear attention",
     about=(
         "The exact error of linear attention pretrained on finitely many contexts, in the limit of large dimension. "
-        "Without a ridge it diverges at τ = 1, as many contexts as parameters. Fresh tasks need κ > 1, more "
-        "pretraining tasks than dimensions; below, longer contexts make the error on them larger."
+        r"Without a ridge it diverges at $\tau = 1$, as many contexts as parameters. Fresh tasks need $\kappa > 1$, "
+        "more pretraining tasks than dimensions; below, longer contexts make the error on them larger."
     ),
     controls=(
         Choice("x", "horizontal axis", _NAMES, "tau"),
@@ -74,5 +74,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(theory.icl_error, theory.idg_error, theory.ridge_error, theory.effective_ridge),
     more="asymptotics",
 )

@@ -76,8 +76,8 @@ EXPLORER = Explorer(
     title="The optimal preconditioner",
     about=(
         "One layer of linear attention takes one preconditioned step of gradient descent. The best preconditioner "
-        "inverts the covariance Σ of the inputs along directions that the context determines, and is nearly flat along "
-        "those where it is too short: longer contexts bring it nearer to Σ⁻¹."
+        r"inverts the covariance $\Sigma$ of the inputs along directions that the context determines, and is nearly "
+        r"flat along those where it is too short: longer contexts bring it nearer to $\Sigma^{-1}$."
     ),
     controls=(
         Choice("against", "against", _AGAINST, "spectrum"),
@@ -92,5 +92,6 @@ EXPLORER = Explorer(
     ),
     view="curves",
     compute=compute,
+    theory=(theory.optimal, theory.loss),
     more="constructions",
 )

@@ -44,7 +44,7 @@ const dark = () => (document.documentElement.dataset.theme ?? (system.matches ? 
 const label = () => (toggle.textContent = dark() ? "Light" : "Dark");
 toggle.addEventListener("click", () => {
   document.documentElement.dataset.theme = dark() ? "light" : "dark";
-  localStorage.setItem("theme", document.documentElement.dataset.theme);
+  localStorage.setItem("icl-lab theme", document.documentElement.dataset.theme);
   label();
 });
 system.addEventListener("change", label);

@@ -1,5 +1,6 @@
 // Controls of an explorer: sliders with a field for their value, and choices.
 
+import { formula } from "./formulas.js";
 import { element } from "./numbers.js";
 import { spelled } from "./scales.js";
 
@@ -23,12 +24,18 @@ export function controls(declaration, values, grid, changed) {
   return { root, refresh };
 }
 
+// A label with its symbol, which two spaces part from its meaning, as a formula.
+function labelled(text) {
+  const [symbol, ...meaning] = text.split("  ");
+  return meaning.length ? [formula(symbol), " " + meaning.join(" ")] : [text];
+}
+
 const named = (declaration, control) => "control-" + declaration.id + "-" + control.name;
 
 function standing(declaration, control, values) {
   const text = () => (control.kind === "choice" ? Object.fromEntries(control.options)[values[control.name]] : spelled(values[control.name]));
   const shown = element("span", { class: "fixed" });
-  const root = element("div", { class: "control" }, element("span", { class: "label" }, control.label), shown);
+  const root = element("div", { class: "control" }, element("span", { class: "label" }, ...labelled(control.label)), shown);
   return { root, refresh: () => (shown.textContent = text()) };
 }
 
@@ -37,7 +44,7 @@ function choice(declaration, control, values, grid, changed) {
   const options = control.options.filter(([value]) => !grid || grid[control.name].includes(value));
   const select = element("select", { id, name: control.name }, ...options.map(([value, label]) => element("option", { value }, label)));
   select.addEventListener("change", () => changed(control.name, select.value));
-  const root = element("div", { class: "control" }, element("label", { for: id }, control.label), select);
+  const root = element("div", { class: "control" }, element("label", { for: id }, ...labelled(control.label)), select);
   return { root, refresh: () => (select.value = values[control.name]) };
 }
 
@@ -52,7 +59,7 @@ function slider(declaration, control, values, grid, changed) {
     else changed(control.name, scale.nearest(wanted));
   });
   const bounds = element("span", { class: "bounds" }, (control.zero ? "0 or " : "") + spelled(control.low) + " to " + spelled(control.high));
-  const root = element("div", { class: "control" }, element("label", { for: id }, control.label), number, range, grid ? null : bounds);
+  const root = element("div", { class: "control" }, element("label", { for: id }, ...labelled(control.label)), number, range, grid ? null : bounds);
   const refresh = () => {
     const value = values[control.name];
     range.value = scale.place(value);

@@ -7,6 +7,7 @@
 // The last answer is `root.explorer`, and `root.dataset.answered` counts the answers.
 
 import { controls, fromAddress, toAddress } from "./controls.js";
+import { typeset, withFormulas } from "./formulas.js";
 import { map } from "./map.js";
 import { element } from "./numbers.js";
 import { curves, figure } from "./plot.js";
@@ -18,7 +19,7 @@ const IDLE = 120; // milliseconds without a move, before the address is written
 
 export async function list(root) {
   const cards = (await explorers.list()).map(({ id, title, about }) => element("article", { class: "explorer-card" },
-    element("h2", {}, element("a", { href: "#/explore/" + id }, title)), element("p", {}, about)));
+    element("h2", {}, element("a", { href: "#/explore/" + id }, title)), element("p", {}, ...withFormulas(about))));
   root.replaceChildren(element("h1", {}, "Explorers"), element("p", { class: "lead" }, "Closed forms that answer while a slider is moved."),
     element("div", { class: "explorers" }, ...cards));
 }
@@ -55,12 +56,15 @@ function start(root, declaration, source, problem) {
   const heading = element(source.inAddress ? "h1" : "h3", {}, declaration.title);
   const grid = source.grid() ? element("p", { class: "note" }, "Precomputed: sliders move between the points of a grid. `icl page` has every value.") : null;
   const first = element("div", { class: "first" }), second = element("div", { class: "second" });
+  const theory = element("details", { class: "theory" }, element("summary", {}, "The formulas"));
+  theory.insertAdjacentHTML("beforeend", declaration.theory); // HTML of the server, in which all text is escaped
   const figures = element("div", { class: "figures" }, first, note, second);
   root.replaceChildren(element("div", { class: "explorer" },
-    element("header", {}, heading, element("p", { class: "about" }, declaration.about)),
+    element("header", {}, heading, element("p", { class: "about" }, ...withFormulas(declaration.about))),
     element("div", { class: "panels" },
       element("section", { class: "side", "aria-label": "controls" }, panel.root, reset, grid, numbers),
-      element("section", { class: "main", "aria-label": "figures" }, problem, figures))));
+      element("section", { class: "main", "aria-label": "figures" }, problem, figures)), theory));
+  typeset(theory);
   const [curvesRoot, mapRoot] = declaration.view === "curves" ? [first, second] : [second, first];
   let plot = null, heatMap = null, request = null, began = 0, next = null, timer = 0, answered = 0, gone = false;
 

@@ -1,5 +1,6 @@
 // The claims: all of them with filters, and one of them. The server makes the cards.
 
+import { typeset } from "./formulas.js";
 import { element } from "./numbers.js";
 import { ask, post } from "./server.js";
 
@@ -11,6 +12,7 @@ function card(html) {
   holder.innerHTML = html;
   for (const command of holder.content.querySelectorAll(".command"))
     command.append(element("button", { type: "button", class: "copy quiet" }, "Copy"));
+  typeset(holder.content);
   for (const wide of holder.content.querySelectorAll(".scroll")) wide.tabIndex = 0;
   return holder.content;
 }
@@ -21,8 +23,8 @@ const has = (tile, verdict) => (verdict === "stale" ? tile.stale : tile.verdict 
 export async function list(root) {
   const lead = element("p", { class: "lead" }, "Reading the claims…");
   root.append(element("h1", {}, "Claims"), lead);
-  const { claims, subjects, papers, out } = await ask("/api/claims");
-  const filter = { word: "", subject: "", paper: "", verdict: "", ...JSON.parse(sessionStorage.getItem("filter") ?? "{}") };
+  const { claims, subjects, papers, out } = await ask("api/claims");
+  const filter = { word: "", subject: "", paper: "", verdict: "", ...JSON.parse(sessionStorage.getItem("icl-lab filter") ?? "{}") };
 
   const search = element("input", { type: "search", id: "word", placeholder: "a word, an author, a claim's name", value: filter.word });
   search.addEventListener("input", () => set("word", search.value));
@@ -43,12 +45,12 @@ export async function list(root) {
 
   function set(name, value) {
     filter[name] = value;
-    sessionStorage.setItem("filter", JSON.stringify(filter));
+    sessionStorage.setItem("icl-lab filter", JSON.stringify(filter));
     draw();
   }
   function reset() {
     for (const name of Object.keys(filter)) filter[name] = "";
-    sessionStorage.removeItem("filter");
+    sessionStorage.removeItem("icl-lab filter");
     form.reset();
     search.value = "";
     draw();
@@ -78,13 +80,13 @@ export async function list(root) {
 }
 
 export async function claim(root, name) {
-  const answer = await ask("/api/claims/" + name.split("/").map(encodeURIComponent).join("/"));
+  const answer = await ask("api/claims/" + name.split("/").map(encodeURIComponent).join("/"));
   const body = element("div", {}, card(answer.html));
   const size = element("select", { "aria-label": "Size" }, ...answer.sizes.map((value) => element("option", { value, selected: value === "small" }, value)));
   const problem = element("span", { role: "status" });
   const run = element("button", { type: "button", class: "go", onclick: async () => {
     try {
-      await post("/api/runs", { claim: name, size: size.value });
+      await post("api/runs", { claim: name, size: size.value });
       location.hash = "#/runs";
     } catch (error) {
       problem.textContent = error.message;

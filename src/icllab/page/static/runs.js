@@ -6,7 +6,7 @@ import { ask, follow, post } from "./server.js";
 const WORDS = { queued: "waits", running: "runs", stopping: "is stopping" };
 
 export async function list(root) {
-  const { claims, out } = await ask("/api/claims");
+  const { claims, out } = await ask("api/claims");
   const claim = element("select", { id: "claim" }, ...claims.map((tile) => element("option", { value: tile.claim }, tile.claim)));
   const size = element("select", { id: "size" }, ...["smoke", "small", "medium", "full"].map((value) => element("option", { value, selected: value === "small" }, value)));
   const workers = element("input", { id: "workers", type: "number", min: 1, max: 64, value: 1 });
@@ -15,7 +15,7 @@ export async function list(root) {
     event.preventDefault();
     problem.textContent = "";
     try {
-      await post("/api/runs", { claim: claim.value, size: size.value, workers: Number(workers.value) });
+      await post("api/runs", { claim: claim.value, size: size.value, workers: Number(workers.value) });
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -43,7 +43,7 @@ export async function list(root) {
 function runCard({ id, claim }) {
   const state = element("strong"), about = element("span"), bar = element("progress", { max: 1 });
   const progress = element("p", { class: "left" }), reason = element("p", { class: "note" });
-  const stop = () => post("/api/runs/" + id + "/stop").catch((error) => (reason.textContent = error.message));
+  const stop = () => post("api/runs/" + id + "/stop").catch((error) => (reason.textContent = error.message));
   const button = element("button", { type: "button", class: "quiet", onclick: stop }, "Stop");
   const log = element("pre", { tabindex: 0 });
   const details = element("details", { class: "log", ontoggle: () => read() }, element("summary", {}, "Log"), log);
@@ -54,7 +54,7 @@ function runCard({ id, claim }) {
   async function read() {
     if (!details.open) return;
     const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
-    log.textContent = await ask("/api/runs/" + id + "/log").then((answer) => answer.log || "Nothing yet.", (error) => error.message);
+    log.textContent = await ask("api/runs/" + id + "/log").then((answer) => answer.log || "Nothing yet.", (error) => error.message);
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
   function update(run) {

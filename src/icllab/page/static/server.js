@@ -24,7 +24,7 @@ export function follow(listener) {
   const look = async () => {
     let runs = null;
     try {
-      runs = (await ask("/api/runs")).runs;
+      runs = (await ask("api/runs")).runs;
       document.documentElement.dataset.live = "true";
     } catch {
       delete document.documentElement.dataset.live;
@@ -44,13 +44,13 @@ export function follow(listener) {
 export const explorers = {
   inAddress: true, // whether the page's address has the values of the controls
   grid: () => null,
-  list: async () => (await ask("/api/explorers")).explorers,
+  list: async () => (await ask("api/explorers")).explorers,
   async declaration(id) {
     const declaration = (await this.list()).find((explorer) => explorer.id === id);
     if (!declaration) throw new Error("expected an explorer, got " + id);
     return declaration;
   },
   async answer(id, values, signal) {
-    return { answer: await ask("/api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values), { signal }), values };
+    return { answer: await ask("api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values), { signal }), values };
   },
 };

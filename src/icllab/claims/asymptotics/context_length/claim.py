@@ -84,6 +84,7 @@ def figure(dataset: xr.Dataset):
 
 SHARED = {"tau": (2.0, 8.0, 32.0), "alpha": (8.0, 32.0, 128.0, 512.0), "kappa": (0.5, 2.0), "seed": 48}
 claim = Claim(
+    title="Long contexts, few tasks: error grows",
     sentence=(
         "At fixed pretraining size, the ICL error of linear attention grows in proportion to context length if there "
         "were fewer tasks than dimensions, and stays bounded if more."

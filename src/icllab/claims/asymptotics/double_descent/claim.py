@@ -84,6 +84,7 @@ def slide_formula(*, tau, alpha, kappa, rho, printed=False, whole_pool=False):
 
 
 claim = Claim(
+    title="Error peaks at n = d(d+1) contexts",
     sentence=(
         "The ICL error of ridgeless linear attention peaks at n = d(d+1) pretraining contexts and follows the closed "
         "form on both sides of the peak."

@@ -85,6 +85,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"setting": tuple(SETTINGS), "eigenvalue": (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2)}
 claim = Claim(
+    title="Matrix of linear attention",
     sentence=(
         "In the eigenbasis of the tasks' covariance, linear attention's matrix is r/(r+nu), nu being context noise "
         "plus effective ridge, with Sigma^(-1/2) of the inputs on both sides, plus predicted noise."

@@ -85,6 +85,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (4,), "width": (32,)}
 claim = Claim(
+    title="A transformer uses the tasks' prior",
     sentence=(
         "A trained transformer uses the anisotropic task prior, beating ridge after few examples; past the trained "
         "length its error keeps falling without positions, and departs from Bayes with learned ones."

@@ -83,6 +83,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Double descent on the diabetes table",
     sentence=(
         "On the diabetes table, in-context least squares peaks at one example more than columns; ridge has under a "
         "third of that error, no peak, and explains a quarter of variance."

@@ -61,6 +61,7 @@ def figure(dataset: xr.Dataset):
 
 GRID = {"tau": (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0), "ridge": (0.0, 0.01, 0.1, 1.0)}
 claim = Claim(
+    title="A ridge removes the error's peak",
     sentence=(
         "A ridge removes the divergence of linear attention's errors at n = d(d+1): at every n they follow closed "
         "forms in an effective ridge."

@@ -91,6 +91,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (5,), "width": (32,), "layers": (2,), "predictor": PREDICTORS}
 claim = Claim(
+    title="Synthetic training, a real table",
     sentence=(
         "A transformer trained on synthetic regressions alone predicts a real table from examples in context: better "
         "than their mean, nearly as well as ridge, without least squares' peak."

@@ -83,6 +83,7 @@ def figure(dataset: xr.Dataset):
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
 COMMON = {"setting": tuple(SETTINGS), "test_covariance": TESTS}
 claim = Claim(
+    title="Errors on other task covariances",
     sentence=(
         "Linear attention pretrained on power-law tasks errs least on that task covariance, more on isotropic tasks "
         "and most on reversed eigenvalues, each by its closed form."

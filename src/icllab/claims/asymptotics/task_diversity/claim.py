@@ -84,6 +84,7 @@ def figure(dataset: xr.Dataset):
 
 LIMIT = {"dim": (8, 16, 32), "seed": (0, 1, 2, 3)}  # as much as it takes to see another gap
 claim = Claim(
+    title="Tasks needed to answer fresh tasks",
     sentence=(
         "Linear attention's gap between fresh and pretraining tasks follows a closed form that bends at kappa = 1, "
         "more sharply as alpha = tau grows; dMMSE's gap has no bend."

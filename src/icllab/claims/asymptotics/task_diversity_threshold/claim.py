@@ -139,6 +139,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (4,), "layers": (2,), "predictor": PREDICTORS}
 claim = Claim(
+    title="From known tasks to ridge",
     sentence=(
         "A transformer trained on a pool of few tasks is nearer to dMMSE, on many nearer to ridge; the threshold "
         "between, on the pool's tasks, grows with training."

@@ -80,6 +80,7 @@ def figure(dataset: xr.Dataset):
 
 WAYS = {"training": ("exact", "descent", "Adam", "layer"), "ridge": (0.0, 0.3)}
 claim = Claim(
+    title="Training reaches the minimum",
     sentence=(
         "Gradient descent on linear attention's merged matrix from zero always reaches the closed form's minimum; Adam "
         "and training of the factors reach it only where the minimum is unique."

@@ -85,6 +85,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="A transformer's error peaks",
     sentence=(
         "A one-block softmax transformer trained on n fixed prompts fits few of them exactly and errs most on fresh "
         "tasks at an n that grows like d^2."

@@ -24,7 +24,8 @@ def measure(point, *, key, everything=False):
         count = max(int(counts.max()), point.prompts)
         training, test = (FixedPrompts.from_task(task, count, key=k) for k in (of_set, of_test))
         network = Transformer.lu(dim=dim, layers=1, key=of_weights)
-        network = eqx.tree_at(lambda m: m.readout.weight, network, point.readout * network.readout.weight)
+        weight = network.readout.weight  # pyright: ignore[reportAttributeAccessIssue]
+        network = eqx.tree_at(lambda m: m.readout.weight, network, point.readout * weight)
         sizes = np.full(len(counts), counts.max()) if everything else counts
         run = train_annealed(network, training, point, steps=steps, key=of_batches, size=sizes)
         members = [run.member(t) for t in range(len(counts))]

@@ -84,6 +84,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Tasks a transformer needs",
     sentence=(
         "A two-block softmax transformer memorises few training tasks; its gap to fresh tasks closes gradually, at "
         "more tasks than dimensions, and longer training opens it again."

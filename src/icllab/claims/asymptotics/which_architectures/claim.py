@@ -83,6 +83,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (4,), "rate": (3e-3, 1e-2, 3e-2), "position": tuple(range(9)), "seed": 10}
 claim = Claim(
+    title="Attention and DeepSets beat an MLP",
     sentence=(
         "At equal parameters and prompts, two layers of attention and DeepSets go more than half the way to ridge, and "
         "farther than an MLP on the whole prompt."

@@ -69,6 +69,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Fast weights: an exact context map",
     sentence=(
         "Fast weights written by a sum over the context map contexts to weights exactly, and compose; unrelated "
         "targets are fitted as exactly, but do not compose."

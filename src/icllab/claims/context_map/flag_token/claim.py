@@ -68,6 +68,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="One token flips the task",
     sentence=(
         "A one-token context that flips the task moves the weights no further than eight examples of the flipped task "
         "do, and less, for its effect, than ordinary contexts do."

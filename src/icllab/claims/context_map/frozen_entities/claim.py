@@ -43,6 +43,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Attention to a frozen context",
     sentence=(
         "Attention to a frozen context is not attention to the query's own tokens: neither shared values, winning keys "
         "nor one key matrix makes up for half of the context's effect."

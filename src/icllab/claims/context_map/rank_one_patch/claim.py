@@ -43,6 +43,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="A weight patch serves one query only",
     sentence=(
         "The rank-one weight patch that replaces a context exactly at one query is of no use at another query, and the "
         "best patch for all queries has a higher rank."

@@ -54,6 +54,7 @@ def figure(dataset: xr.Dataset):
 ASKED = {"context": (0, 1, 2, 3), "answered_by": ANSWERED}
 
 claim = Claim(
+    title="No small model maps contexts by a law",
     sentence=(
         "No regression transformer of one or two layers, one to four heads and width 8 to 32 has a functorial law "
         "from contexts to weights beyond its nulls."

@@ -78,6 +78,7 @@ def figure(dataset: xr.Dataset):
 ASKED = {"stage": STAGES, "context": (0, 1, 2), "answered_by": ANSWERED}
 
 claim = Claim(
+    title="The context law comes with learning",
     sentence=(
         "A functorial law switches on with in-context learning: only after its onset do derivative and composition "
         "tests set the weights that replace a context apart from both nulls."

@@ -86,6 +86,7 @@ def figure(dataset: xr.Dataset):
 
 ALL = {"labels": LABELS, "training": (STEPS, HEATED, EVERYTHING), "predictor": WEIGHTINGS}
 claim = Claim(
+    title="The best kernel is the labels' own",
     sentence=(
         "Attention with trained step sizes errs least with the labels' own kernel if that is linear or ReLU (from "
         "three layers on), but not if it is exponential."

@@ -75,6 +75,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
 claim = Claim(
+    title="Layers that change inputs run GD++",
     sentence=(
         "Two or three layers of linear attention that may change their inputs have the loss of the best GD++ within "
         "15 %, under half that of gradient descent."

@@ -82,6 +82,7 @@ def figure(dataset: xr.Dataset):
 SLOTS = ("layer", "algorithm_step")
 COMMON = {"layers": range(1, 4)} | dict.fromkeys(SLOTS, range(4))
 claim = Claim(
+    title="Layers are gradient steps",
     sentence=(
         "Linear attention with fixed inputs reaches the loss of the best gradient steps to within 5 %, never less; the "
         "label slots of layer l hold what l steps leave."

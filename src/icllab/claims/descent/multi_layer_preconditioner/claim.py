@@ -81,6 +81,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = square(5) | {"setting": SETTINGS, "layers": (3,), "layer": (1, 2, 3)}
 claim = Claim(
+    title="Three layers tend to a known form",
     sentence=(
         "Three trained layers of linear attention approach the predicted family: A_l to multiples of the inverse input "
         "covariance, B_l to multiples of the identity, if tasks have that inverse covariance."

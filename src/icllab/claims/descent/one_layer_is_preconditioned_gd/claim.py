@@ -74,6 +74,7 @@ def figure(dataset: xr.Dataset):
 
 COMMON = {"setting": SETTINGS, "rho": (0.0, 0.5), "step": (2000,)}
 claim = Claim(
+    title="One layer is one best step",
     sentence=(
         "One trained layer of linear attention has the loss of the best single step of preconditioned gradient "
         "descent, to within 1 % and never below it."

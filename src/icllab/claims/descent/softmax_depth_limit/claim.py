@@ -76,6 +76,7 @@ def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
 CHEAP = {"predictor": (KEYS,), "layers": (64,)}
 CASES = {"setting": ("random", "even"), "predictor": (KEYS, QUERIES, EXPONENTIAL)}
 claim = Claim(
+    title="Limit of deep softmax attention",
     sentence=(
         "Deep softmax attention with one rate tends to the posterior mean for labels reweighted by normalisers; "
         "exponential attention, or softmax over queries, to the posterior mean itself."

@@ -122,6 +122,7 @@ def figure(dataset: xr.Dataset):
 OUTPUTS = {"bound": ("low", "high"), "input_scale": (1.0, 2.0)}
 COMMON = OUTPUTS | {"candidate": CANDIDATES, "network": (SOFTMAX, LINEAR)}
 claim = Claim(
+    title="No known algorithm fits softmax",
     sentence=(
         "Trained softmax transformers are none of ten algorithms to within 1 %, on doubled inputs still less; trained "
         "linear attention of the same error is named the steps it takes."

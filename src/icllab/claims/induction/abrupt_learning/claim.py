@@ -86,6 +86,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Accuracy waits at 1/N, then jumps",
     sentence=(
         "Accuracy waits at 1/N, the level of guessing a label of the context, and then rises abruptly, in under a "
         "third of that time, together with both induction-head attention patterns."

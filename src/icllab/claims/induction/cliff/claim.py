@@ -144,6 +144,7 @@ COMMON = {"attention": ("even", "causal"), "pairs": (8,), "rate": (0.2, 0.1, 0.0
 COMMON |= {"strength": STRENGTHS, "time": tuple(2.0 * i for i in range(66))}
 
 claim = Claim(
+    title="A head of three numbers: a cliff",
     sentence=(
         "A three-parameter induction head first grows its readout, on a plateau over twice as long as the drop after "
         "it; at L = N the origin is a saddle."

@@ -124,6 +124,7 @@ def figure(dataset: xr.Dataset):
 COMMON = {"period": tuple(range(2, 13)), "ablation": ABLATIONS}
 
 claim = Claim(
+    title="Copying strings needs two layers",
     sentence=(
         "Two-layer networks that need previous-token attention to copy repeated strings copy longer strings than in "
         "training; those that do not need it do not; one layer does not copy."

@@ -71,6 +71,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="As many labels as pairs: no learning",
     sentence=(
         "With as many labels as pairs in a context, a two-layer network stays at chance until every network with one "
         "label more has learned, and more than twice as long."

@@ -92,6 +92,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Three causes of an abrupt fall",
     sentence=(
         "Softmax, cross-entropy and products of weights each shorten the drop in an induction head's loss relative to "
         "its time, with or without the others, on the landscape and in networks."

@@ -65,6 +65,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Small initial weights delay learning",
     sentence=(
         "Smaller initial queries and keys of the second layer delay in-context learning, by more than a logarithm of "
         "their scale, and much more than smaller ones of the first layer."

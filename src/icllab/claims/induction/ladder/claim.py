@@ -123,6 +123,7 @@ def figure(dataset: xr.Dataset):
 COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}
 
 claim = Claim(
+    title="From the landscape to a network",
     sentence=(
         "The landscape of an induction head misses a network's loss by its one common rate: a reader ten times faster "
         "removes most, causal attention, random items and label attention little."

@@ -140,6 +140,7 @@ COMMON |= {"strength": ("beta", "alpha", "xi", "beta2")}
 ALONG = {"step": COMMON["step"], "seed": (0, 1, 2)}
 
 claim = Claim(
+    title="Landscape against a network",
     sentence=(
         "Given an induction head's patterns the readout reaches half its strength after both attentions, where the "
         "landscape has it before them; the loss fits only with free rates and starts."

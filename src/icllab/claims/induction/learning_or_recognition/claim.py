@@ -98,6 +98,7 @@ def figure(dataset: xr.Dataset):
 ONE_AND_MANY = functools.partial(Control, axes={"relations": (1, 1024), "seed": (0, 1)})
 
 claim = Claim(
+    title="Relations learned or recognised",
     sentence=(
         "Trained on one relation of items to labels, networks recognise it; trained on many, they learn new ones in "
         "context and recognise none; in between, they do neither."

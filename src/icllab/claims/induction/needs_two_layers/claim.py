@@ -42,6 +42,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="One layer cannot look labels up",
     sentence=(
         "One layer of attention stays at the accuracy 1/N of guessing a label of the context, its loss above ln N, "
         "where every two-layer network learns to look labels up."

@@ -63,6 +63,7 @@ def figure(dataset: xr.Dataset):
 ALONE = {"attention": ("first order, both",), "rate": (0.3,)}
 
 claim = Claim(
+    title="Without softmax the jump remains",
     sentence=(
         "With first-order attention in place of softmax, in either layer or both, accuracy still waits at 1/N and then "
         "rises abruptly, at under three times softmax's relative width."

@@ -77,6 +77,7 @@ SMALL = {"contrast": CONTRASTS, "interaction": INTERACTIONS, "kept": tuple(KEPT)
 SMALL |= {"row": tuple(range(9)), "column": tuple(range(9)), "right_pair": tuple(range(4))}
 
 claim = Claim(
+    title="Two of nine interactions suffice",
     sentence=(
         "Two of the nine query-key interactions suffice for an induction head: position with position in the first "
         "layer, content with buffer in the second."

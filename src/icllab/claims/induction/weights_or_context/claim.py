@@ -101,6 +101,7 @@ def figure(dataset: xr.Dataset):
 ENDS = functools.partial(Control, axes={"classes": (64, 512), "setting": (PLAIN,), "seed": (0, 1)})
 
 claim = Claim(
+    title="Learning in weights or in context",
     sentence=(
         "On bursty prompts small attention networks learn few classes in weights and many in context; burstiness and "
         "within-class noise favour context, Zipfian frequencies allow both."

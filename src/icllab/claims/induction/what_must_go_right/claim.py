@@ -93,6 +93,7 @@ def figure(dataset: xr.Dataset):
 COMMON = {"dim": (31,), "intervention": INTERVENTIONS, "step": tuple(range(0, 3001, 50))}
 
 claim = Claim(
+    title="Which step the head waits for",
     sentence=(
         "The induction head forms sooner when any one of its operations is supplied, least for previous-token "
         "attention and most for the match, and not at all without either layer."

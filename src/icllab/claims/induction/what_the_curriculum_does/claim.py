@@ -73,6 +73,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="What labels out of context teach",
     sentence=(
         "Masking labels out of context delays in-context learning at L > N; at L = N, holding a readout trained at "
         "L > N before its jump brings it forward."

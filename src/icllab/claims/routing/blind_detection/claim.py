@@ -57,6 +57,7 @@ FIXED |= {"nbeta": 1000.0, "resolution": 1e-3, "tilts": 4}
 COMMON = {"detector": DETECTORS, "step": tuple(range(50, 3001, 50))}
 
 claim = Claim(
+    title="Detecting when a context's data begin",
     sentence=(
         "Detectors that see only the loss, or only its response to random tilts, find when a context's data begin, the "
         "response sooner; one that sees the effective dimension does not."

@@ -38,6 +38,7 @@ FIXED |= {"width": 6, "layers": 1, "heads": 2, "batch": 32, "resolution": 1e-3, 
 COMMON = {"kind": KINDS, "detector": DETECTORS, "step": tuple(range(50, 3001, 50))}
 
 claim = Claim(
+    title="Detecting new data in networks",
     sentence=(
         "Detectors that see only a network's loss, or only its response to random tilts, find when a program's data "
         "begin; one that sees the effective dimension does not."

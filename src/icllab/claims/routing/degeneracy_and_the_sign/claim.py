@@ -76,6 +76,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="When a context adds degeneracy",
     sentence=(
         "A context's learning coefficient is below that of the weights it selects where the pushed-forward prior's "
         "density diverges, above it where that vanishes, and ties where its singularity is logarithmic."

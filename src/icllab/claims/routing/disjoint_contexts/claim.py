@@ -48,6 +48,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Contexts share directions of weights",
     sentence=(
         "Training makes the contexts of a network use more disjoint directions of its weights; they still overlap more "
         "than ten times as much as independent directions."

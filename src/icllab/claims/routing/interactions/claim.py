@@ -58,6 +58,7 @@ def figure(dataset: xr.Dataset):
 
 BOTH = {"training": (TOGETHER, ALONE)}
 claim = Claim(
+    title="Programs delay each other",
     sentence=(
         "Beside others a program is learned later than where it alone counts, by more than the spread over seeds: "
         "transitions of programs are not superposed."

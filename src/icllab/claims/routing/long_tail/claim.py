@@ -94,6 +94,7 @@ def figure(dataset: xr.Dataset):
 FEW = {"pool": ("few",), "seed": tuple(range(4))}
 
 claim = Claim(
+    title="A long tail of functions helps",
     sentence=(
         "Equally frequent, 32 functions are learned from context, 8 and 512 are not; 512 with a long tail are; several "
         "lengths help 512, and do not suffice for 8."

@@ -89,6 +89,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Rarer programs are learned later",
     sentence=(
         "The rarer a program the later it is learned, but less than in proportion; a composition that comes more often "
         "than its parts does not wait for them."

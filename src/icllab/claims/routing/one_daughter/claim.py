@@ -94,6 +94,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Effective dimension of one program",
     sentence=(
         "Across its own transition a program's effective dimension rises, and more than those of the other programs do "
         "at the same updates."

@@ -92,6 +92,7 @@ def figure(dataset: xr.Dataset):
 STEPS = tuple(range(10, 2001, 10))
 
 claim = Claim(
+    title="Response peaks before the loss falls",
     sentence=(
         "The loss of a network's program responds most to more of its data before it has halved; that of a program "
         "that never comes has no such peak."

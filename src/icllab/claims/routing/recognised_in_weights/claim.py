@@ -114,6 +114,7 @@ COMMON = {"directions": (4,), "updates": (4000,), "context": ("a", "d"), "answer
 COMMON |= {"multiple": MULTIPLES, "null": NULLS}
 
 claim = Claim(
+    title="Maps do not switch on with a program",
     sentence=(
         "No test of a program's map switches on with its own transition: both beat an unrelated target before it, "
         "and neither falls tenfold against untrained networks through it."

@@ -98,6 +98,7 @@ DENSE = (*range(0, 76, 15), *(76 + 0.25 * i for i in range(97)), 101, 102, 104, 
 COMMON = {"reach": (1.0, 2.0, 4.0), "observable": OBSERVABLES, "time": DENSE}
 
 claim = Claim(
+    title="Susceptibility peaks before the fall",
     sentence=(
         "The susceptibility of an induction head's loss peaks before the loss falls fastest, by more than "
         "n beta/gamma; the posterior's own mean loss falls fastest at that time too."

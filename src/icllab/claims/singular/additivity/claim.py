@@ -91,6 +91,7 @@ def figure(dataset: xr.Dataset):
 EVERY = {"arrangement": tuple(ARRANGEMENTS), "nbeta": (10.0, 100.0, 1000.0, 10_000.0)}
 
 claim = Claim(
+    title="Coefficients add in separate weights",
     sentence=(
         "Learning coefficients of loss terms add in separate weights and can add in shared ones, where the covariance "
         "of the terms tells; shared units without room make the whole less."

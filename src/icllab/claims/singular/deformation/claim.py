@@ -138,6 +138,7 @@ def figure(dataset: xr.Dataset):
 N, TILTS = (30, 100, 300, 1000), tuple(round(-0.1 + 0.025 * i, 3) for i in range(13))
 
 claim = Claim(
+    title="A cusp: the posterior changes wells",
     sentence=(
         "In a cusp whose right well determines more directions, the sampled posterior's phases are those of the exact "
         "diagram, not the least loss's; its mean jumps between two wells."

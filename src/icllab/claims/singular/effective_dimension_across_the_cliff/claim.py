@@ -177,6 +177,7 @@ def figure(dataset: xr.Dataset):
 COMMON = {"strength": STRENGTHS, "stage": (0, 1, 2, 3), "resolution": (0.1, 0.01, 0.001, 0.0001)}
 
 claim = Claim(
+    title="It rises with learning",
     sentence=(
         "Effective dimension rises where structure is acquired, in linear attention by each rank's exact step and in "
         "induction heads, and falls afterwards where answers become certain."

@@ -74,6 +74,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
+    title="Keys of width k: rank k",
     sentence=(
         "The population loss of linear attention with keys of width k is that of reduced-rank regression; its learning "
         "coefficient is the closed form's, below half the number of parameters."

@@ -84,6 +84,7 @@ def _log_steps(last: int, records: int) -> tuple[int, ...]:
 COMMON = {"predictor": RIVALS, "tasks": (8,), "seed": 3, "nbeta": (60.0, 20.0, 180.0)}
 
 claim = Claim(
+    title="The coefficient rises at breaks",
     sentence=(
         "Over each break in the loss of a small in-context regression transformer the estimated learning coefficient, "
         "which grows with the inverse temperature, rises."

@@ -153,6 +153,7 @@ STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(4, 4000, 37)))))
 BOTH = {"source": (CHAIN, TEXT), "ngram": (1, 2, 3, 4), "step": STEPS}
 
 claim = Claim(
+    title="Short contexts are learned first",
     sentence=(
         "A small transformer learns short contexts first: it resembles unigrams, bigrams, then trigrams, and ends "
         "below their loss; on Markov chains of order three this stops at three tokens."

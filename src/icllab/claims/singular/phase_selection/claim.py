@@ -142,6 +142,7 @@ def figure(dataset: xr.Dataset):
 COMMON = {"products": (4,), "phase": PHASES, "output": tuple(range(6)), "samples": tuple(2**i for i in range(6, 13))}
 
 claim = Claim(
+    title="More samples choose the richer phase",
     sentence=(
         "A posterior with two phases is in the simpler one at small n and moves to the richer where their sampled free "
         "energies, which are the integrals, cross."

@@ -138,6 +138,7 @@ POSTERIOR = {"polygon": ("4",), "seed": (0,), "step": (0, 300)}
 COMMON = {"polygon": tuple(POLYGONS), "corners": COUNTS, "step": (0, *(round(10 ** (i / 10)) for i in range(5, 46)))}
 
 claim = Claim(
+    title="Polygons of six features in a plane",
     sentence=(
         "Squares, pentagons and the hexagon are critical points; the learning coefficient of squares is not half the "
         "rank of the Hessian, and the posterior moves from pentagons to hexagons."

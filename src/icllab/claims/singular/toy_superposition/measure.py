@@ -83,7 +83,7 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_o
         return {
             "polygon_loss": float(value),
             "polygon_slope": max(float(jnp.max(jnp.abs(part))) for part in jax.tree.leaves(gradient)),
-            "hessian_half_rank": float(hessian_spectrum(loss, weights, key=key, threshold=1e-6)["rank"]) / 2,
+            "hessian_half_rank": float(hessian_spectrum(loss, weights, key=key, threshold=1e-6)["hessian_rank"]) / 2,
             "learning_coefficient": estimate,
             "learning_coefficient_error": error,
             "sampler_warnings": warnings,

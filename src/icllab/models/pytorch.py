@@ -1,0 +1,94 @@
+"""A PyTorch module as a predictor. PyTorch is imported when the predictor is called."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from icllab.core.errors import expected, kind_of, require_flag
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
+from icllab.core.protocols import AbstractPredictor
+
+_SEQUENCES = {RegressionPrompt: "y", TokenPrompt: "tokens", ItemLabelPrompt: "labels"}  # one number for each position
+
+
+class FromTorch(AbstractPredictor):
+    """A PyTorch module that answers stacked prompts, in evaluation mode and without gradients.
+
+    It runs on the module's device, on floating-point tensors of the type of its parameters and on integers of 64 bits.
+    Its answers are arrays of JAX. The module stays as it is: changes of its weights count at once, and its mode is
+    restored after each call.
+
+    Attributes:
+        module: ``torch.nn.Module``.
+        features: Function of a prompt, whose arrays are tensors, that returns the module's arguments: a tensor or a
+            tuple of tensors. None: ``(prompt.x, prompt.y)`` for regression prompts, and all tokens but the last for
+            tokens. The module must not look at the target of a position when it answers it.
+        positions: ``"every"``; or ``"last"``, if the module answers the last position only.
+        batched: Whether tensors have a leading axis of prompts, as PyTorch's layers expect. If so, a single prompt is
+            answered as a stack of one.
+
+    Raises:
+        InputError: The module is no ``torch.nn.Module``; or, when called, ``features`` is missing for prompts of
+            another kind, or the answer is no tensor.
+    """
+
+    traceable = False
+    differentiable = False
+    module: Any = eqx.field(static=True)
+    features: Callable[[Any], Any] | None = eqx.field(static=True, default=None)
+    positions: Literal["every", "last"] = eqx.field(static=True, default="every", kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    batched: bool = eqx.field(static=True, default=True, kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __check_init__(self) -> None:
+        methods = (getattr(self.module, name, None) for name in ("__call__", "eval", "parameters"))
+        if isinstance(self.module, type) or not all(map(callable, methods)):
+            raise expected("module", "a torch.nn.Module", kind_of(self.module))
+        if not (self.features is None or callable(self.features)):
+            raise expected("features", "a function of a prompt, or None", kind_of(self.features))
+        if self.positions not in ("every", "last"):
+            raise expected("positions", "'every' or 'last'", self.positions)
+        require_flag("batched", self.batched)
+
+    def __call__(self, prompt: Any) -> Float[Array, "..."]:
+        """The module's answers to stacked prompts, or to one."""
+        leaves = (leaf for kind, leaf in _SEQUENCES.items() if isinstance(prompt, kind))
+        if self.batched and any(getattr(prompt, leaf).ndim == 1 for leaf in leaves):
+            return self(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+        import torch  # pyright: ignore[reportMissingImports]
+
+        weight = next(iter(self.module.parameters()), None)
+        device, dtype = ("cpu", torch.get_default_dtype()) if weight is None else (weight.device, weight.dtype)
+
+        def tensor(leaf: Any) -> Any:
+            values = torch.from_numpy(np.array(leaf))
+            return values.to(device, dtype if values.is_floating_point() else torch.int64)
+
+        arguments = self._arguments(jax.tree.map(tensor, prompt))
+        training = self.module.training
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                answer = self.module(*arguments)
+        finally:
+            self.module.train(training)
+        if not isinstance(answer, torch.Tensor):
+            raise expected("module", "one that returns a tensor of answers", kind_of(answer))
+        answer = answer.detach().cpu()
+        return jnp.asarray(np.asarray(answer.float() if answer.dtype == torch.bfloat16 else answer))
+
+    def _arguments(self, prompt: Any) -> tuple[Any, ...]:
+        """Arguments of the module, for a prompt of tensors."""
+        if self.features is not None:
+            arguments = self.features(prompt)
+            return tuple(arguments) if isinstance(arguments, tuple | list) else (arguments,)
+        if isinstance(prompt, RegressionPrompt):
+            return prompt.x, prompt.y
+        if isinstance(prompt, TokenPrompt):
+            return (prompt.tokens[..., :-1],)
+        hint = "a function of a prompt of tensors, which returns the module's arguments"
+        raise expected("features", f"one for prompts of kind {type(prompt).__name__}", None, hint)
