@@ -18,6 +18,10 @@ from jaxtyping import install_import_hook
 
 # Not as a context: rooms are imported when first used, and the hook must still be there then.
 install_import_hook("icllab", "typechecking.checked")
+if os.environ.get("ICLLAB_KEY_REUSE") == "1":
+    from key_reuse import watch
+
+    watch()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -67,7 +67,7 @@ def examine(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray, name
         InputError: The answer has another shape than the declarations of the predictor say, or the task cannot judge
             it; or answers to stacked prompts are not those to each prompt.
     """
-    of_prompt, of_other = jax.random.split(key)
+    of_prompt, of_other = jax.random.split(jax.random.clone(key))  # the measurement uses the key too
     prompt, replacement = task.sample(key=of_prompt), task.sample(key=of_other)
     last = prompt.positions - 1
     answers_all = declared(predictor, "positions") == "every"

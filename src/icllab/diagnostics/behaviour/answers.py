@@ -54,16 +54,21 @@ def answers(
     require_integer("prompts", prompts, least=2)  # for a standard error
     require_integer("block", block)
     require_key(key)
-    keys = jax.random.split(key, prompts)
+    keys = _prompt_keys(key, prompts)
     blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, min(block, prompts)))
     return np.concatenate([_answer_block(question, predictor, task, batch, count) for batch, count in blocks], axis=-2)
 
 
 def sample_prompts(task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256) -> Any:
     """Sample the prompts that :func:`answers` uses under the same key, stacked on a leading axis."""
-    keys = jax.random.split(key, prompts)
+    keys = _prompt_keys(key, prompts)
     parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(prompts, block)]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:prompts], *parts)
+
+
+def _prompt_keys(key: PRNGKeyArray, prompts: int) -> Key[Array, " prompt"]:
+    """One key for each prompt; a clone, since all predictors answer the same prompts."""
+    return jax.random.split(jax.random.clone(key), prompts)
 
 
 def sampled_targets(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.diagnostics.sampling import convergence
@@ -60,7 +60,7 @@ class Draws:
 
     def part(self, purpose: int) -> PRNGKeyArray:
         """The key of one purpose."""
-        return jax.random.split(self.key, 7)[purpose]
+        return purposes(self.key)[purpose]
 
     @property
     def far(self) -> np.ndarray:
@@ -154,6 +154,11 @@ def posterior_settings(route: Any, nbeta: float, localization: float) -> dict[st
     return settings | {"localization": localization, "resolution": localization / nbeta}
 
 
+def purposes(key: PRNGKeyArray) -> Key[Array, " purpose"]:
+    """The keys of a chain's purposes; of a clone, since each purpose may come back for its own."""
+    return jax.random.split(jax.random.clone(key), 7)
+
+
 def sample_chains(
     sampler: "ChainSampler",
     local: LocalLoss,
@@ -168,14 +173,14 @@ def sample_chains(
     ``mode`` is the mode with its reason, None for one by the cost of a gradient; ``parameters`` keeps the parameters
     of every draw, which take as much memory as all losses times their number.
     """
-    keys, gamma = jax.random.split(key, 7), local.localization
+    keys, gamma = purposes(key), local.localization
     smooth = local.posterior(nbeta, gamma, curved=True)
     curvature = float(largest_curvature(smooth, local.centre, keys[CURVATURE]))
     starts = chain_starts(sampler, local, nbeta, keys[STARTS])
     step = sampler.step_size
     if step is None:
         # A step that is kept must do where the chains start too.
-        at_start = 0.0 if sampler.tested else float(largest_curvature(smooth, starts[-1], keys[CURVATURE]))
+        at_start = 0.0 if sampler.tested else float(largest_curvature(smooth, starts[-1], purposes(key)[CURVATURE]))
         step = sampler.first_step / max(curvature, at_start, gamma)
     name, reason = chain_mode(sampler, local) if mode is None else mode
     target = sampler.target(local.posterior(nbeta, gamma), local.known)

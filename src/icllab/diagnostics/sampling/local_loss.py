@@ -135,7 +135,8 @@ class LocalLoss:
         gamma = float(posterior.localization)
         if gamma > MOST_PULL * largest:
             # A singular loss may be flat at the point and steep beside it.
-            curvatures = [float(largest_curvature(posterior, place, key)) for place in places]
+            # From one start of the power iteration everywhere.
+            curvatures = [float(largest_curvature(posterior, place, jax.random.clone(key))) for place in places]
             largest = max(largest, *filter(math.isfinite, curvatures), gamma)
         return gamma / largest
 

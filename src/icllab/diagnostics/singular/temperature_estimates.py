@@ -111,8 +111,9 @@ class SlopeEstimator:
 def with_prior_share(dataset: xr.Dataset, local: LocalLoss, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
     """An estimate of populations with ``localization_share``, and a warning if that is large."""
     smooth = local.posterior(nbeta, local.localization, curved=True)
-    places = local.starts(local.localization, np.arange(PLACES) > 0, key, dispersion=1.0, inside=True)
-    share = local.narrowness(smooth, places, 0.0, key)
+    of_places, of_curvatures = jax.random.split(jax.random.fold_in(key, 1))  # apart from those of the populations
+    places = local.starts(local.localization, np.arange(PLACES) > 0, of_places, dispersion=1.0, inside=True)
+    share = local.narrowness(smooth, places, 0.0, of_curvatures)
     sentences = [*dataset.attrs["warnings"], *([too_narrow(share)] if share > MOST_PULL else [])]
     return dataset.assign(localization_share=share).assign_attrs(warnings=sentences)
 
