@@ -40,6 +40,8 @@ class Matrix(Slope):
 
 
 class Short(Slope):
+    positions = "every"
+
     def __call__(self, prompt):
         return super().__call__(prompt)[-1:]
 
@@ -63,7 +65,7 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ({"data": prompts(0)}, "data: expected at least one prompt, got 0"),
         (
             {"predictor": Wide(jnp.zeros(3))},
-            "predictor: expected a prediction with 5 positions, as it declares 'every', got",
+            "predictor: expected a prediction with 5 positions, or 1 for the last, got",
         ),
         (
             {"predictor": Short(jnp.zeros(3))},

@@ -132,8 +132,9 @@ class _Exchange(NamedTuple):
         rng = np.random.default_rng(0)
 
         def factors(values: Any) -> Any:
-            shapes = jax.tree.map(lambda leaf: jnp.shape(leaf) if _is_real(leaf) else (), values)
-            return jax.tree.map(lambda leaf, shape: 1 + size * rng.uniform(-1, 1, shape), values, shapes)
+            return jax.tree.map(
+                lambda leaf: 1 + size * rng.uniform(-1, 1, jnp.shape(leaf) if _is_real(leaf) else ()), values
+            )
 
         def moved(values: Any, factors: Any) -> Any:
             return jax.tree.map(

@@ -175,9 +175,11 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
     if declared(predictor, "batched"):
         hint = "batched = False: prompts are vectorised here"
         raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
-    total, positions = prompt.positions, declared(predictor, "positions")
-    wish = 1 if positions == "last" else total
-    expectation = f"a prediction with {wish} position{'s' * (wish > 1)}, as it declares {positions!r}"
+    total, positions = prompt.positions, getattr(predictor, "positions", "any")
+    counts = {"every": (total,), "last": (1,)}.get(positions, (1, total))
+    expectation = f"a prediction with {total} positions, or 1 for the last"
+    if len(counts) == 1:
+        expectation = f"a prediction with {counts[0]} position{'s' * (counts[0] > 1)}, as it declares {positions!r}"
     try:
         prediction = eqx.filter_eval_shape(predictor, prompt)
     except IclError:
@@ -189,7 +191,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
-    if prediction.shape[:1] != (wish,):
+    if not prediction.shape or prediction.shape[0] not in counts:
         raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
     count = prediction.shape[0]
     try:
