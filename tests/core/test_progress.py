@@ -145,14 +145,20 @@ def test_another_thread_neither_shows_nor_hides(terminal):
     with progress.shown("run"):
         progress.stage("", 2, "cells")
 
+        hidden, seen = threading.Event(), threading.Event()
+
         def cell():
             with progress.shown("cell", False):
                 progress.advance(5)
+                hidden.set()
+                seen.wait(10)
 
         thread = threading.Thread(target=cell)
         thread.start()
-        thread.join()
+        hidden.wait(10)
         progress.advance()
+        seen.set()
+        thread.join()
     assert "1 of 2 cells" in looks(terminal)[-2]
 
 
