@@ -99,7 +99,7 @@ def test_its_two_layers_are_a_previous_token_head_and_an_induction_head(getkey):
     strengths = {"previous": 8.0, "match": 9.0, "read": 1.0}
     scores = head_scores(induction_head(12, tokens=seen, **strengths), task, key=getkey(), prompts=64)
     bounds = induction_bounds(tokens=seen, **strengths)
-    first, second = (scores.sel(head=f"block{i}.0") for i in range(2))
+    first, second = (scores.sel(attention_head=f"block{i}.0") for i in range(2))
     assert bounds.previous_attention <= float(first["previous_token_score"]) <= 1
     assert bounds.match_attention <= float(second["prefix_matching_score"]) <= 1
     assert 2 * bounds.match_attention - 1 <= float(second["induction_score"]) <= 1

@@ -227,11 +227,11 @@ def test_what_a_claim_says_is_text(opened, results, tmp_path):
 
 def test_what_a_verdict_says_is_text(opened, results):
     path = results / STORE / "verdict.json"
-    finding = {"what": SAID, "measured": SAID, "outcome": SAID}
+    finding = {"what": SAID, "measured": SAID, "outcome": "holds"}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"notes": [SAID], "findings": [finding]}))
     html = opened(results).get(f"/api/claims/{CLAIM}").json()["html"]
     assert quotes_nothing(html)
-    assert html.count("&lt;script&gt;") == 3
+    assert html.count("&lt;script&gt;") == 2  # the finding's words, and the note
 
 
 # A token.

@@ -95,10 +95,9 @@ def transformer(similarity):
 
 
 class Counted(TokenPrompt):
-    """A prompt with a static field and an absent one."""
+    """A prompt with a static field; its mask is absent."""
 
-    size: int = eqx.field(static=True)
-    mask: object = None
+    size: int = eqx.field(static=True, kw_only=True)
 
 
 def test_prompts_of_any_class_and_type_are_described():
@@ -108,7 +107,7 @@ def test_prompts_of_any_class_and_type_are_described():
         def __call__(self, prompt):
             return self.w * (prompt.tokens[1:] + prompt.size)
 
-    known = function_of(Sums(jnp.ones(4)), Counted(jnp.arange(5), 7))
+    known = function_of(Sums(jnp.ones(4)), Counted(jnp.arange(5), size=7))
     assert answers_alike(known, Sums(jnp.zeros(4))) is True
     other = {**known, "prompt": {**known["prompt"], "class": "Unknown"}}
     assert answers_alike(other, Sums(jnp.zeros(4))) is None  # no such class is imported: nobody can tell

@@ -91,7 +91,8 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
     heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
     console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
     for name, verdict, style, title, here in columns:
-        room = console.width - max(len(name), _NAME) - verdict_width - 4
+        # Titles fit 80 columns; a narrower terminal wraps them.
+        room = max(console.width, 80) - max(len(name), _NAME) - verdict_width - 4
         about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
         parts = [
             f"{name:<{_NAME}}  ",

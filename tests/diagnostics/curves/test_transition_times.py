@@ -125,6 +125,8 @@ def _zero_task():
     from icllab.core.protocols import AbstractTask
 
     class Zeros(AbstractTask):
+        deterministic = True
+
         def sample(self, *, key):
             return RegressionPrompt(x=jnp.zeros((2, 1)), y=jnp.zeros(2))
 

@@ -260,7 +260,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
             {"sampler": SMC(), "sensitivity": True},
             "sensitivity: expected False with SMC, which has no chains, got True",
         ),
-        ({"task": "regression"}, "task: expected a training run as the loss, got 'regression'"),
+        ({"task": "regression"}, "task: expected a network and its task alone, got 'at, weights or zero_shot beside"),
         ({"positions": "last"}, "positions: expected a training run as the loss, got 'last'"),
         ({"per_position": True}, "per_position: expected a training run as the loss, got True"),
         (

@@ -17,7 +17,7 @@ from icllab.diagnostics.contexts.lens import residual_stream
 from icllab.models import BlockOptions, Interleaved, Joined, Prefixed, Tokens, Transformer, edited
 from icllab.models.contexts.prefixes import after
 from icllab.models.networks.parameters import parameter_count
-from icllab.models.networks.transformer import LayerNorm
+from icllab.models.networks.transformer import LayerNorm, TiedReadout
 from icllab.tasks import RepeatedTokens
 
 BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
@@ -271,6 +271,7 @@ def of_ids(tied, positions="none", **fields):
 def test_a_tied_readout_is_the_embedding_and_its_gradients_add(positions):
     tied, untied = of_ids(True, positions), of_ids(False, positions)
     table = tied.embedding.projection.weight
+    assert isinstance(tied.readout, TiedReadout)
     assert parameter_count(untied) - parameter_count(tied) == 4 * 6  # the other matrix
     np.testing.assert_array_equal(table, untied.embedding.projection.weight)
     same = eqx.tree_at(lambda m: m.readout.weight, untied, table[:4].T)
