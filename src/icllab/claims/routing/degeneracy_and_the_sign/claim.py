@@ -107,7 +107,7 @@ claim = Claim(
     outputs=("side",),
     fixed={"nbeta": 1e6, "localization": 1.0, "repeats": 16},
     sizes={
-        "smoke": {"particles": (100,), "map": ("|w|^2",), "side": SIDES},
+        "smoke": {"particles": (200,), "map": ("|w|^2",), "side": SIDES},
         "small": {"particles": (1000,), "map": MAPS, "side": SIDES},
         "medium": {"particles": (1000, 4000), "map": MAPS, "side": SIDES},
     },
