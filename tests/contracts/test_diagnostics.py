@@ -144,6 +144,7 @@ MISTAKES = {
 # Those that these diagnostics can measure, at the price of many programs: tests of their own do.
 MEASURED = ("an ensemble", "a run", "kept steps", "a function without weights")
 EXPENSIVE = (
+    "free_energy",
     "identify",
     "probe_layers",
     "context_map",
