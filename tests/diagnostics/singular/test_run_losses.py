@@ -13,7 +13,7 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.chains import run_chains
 from icllab.diagnostics.singular import temperature_estimates
-from icllab.diagnostics.singular.run_losses import prompts_for, requested_steps, run_loss
+from icllab.diagnostics.singular.run_losses import network_loss, prompts_for, requested_steps, run_loss
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
 from icllab.training import Record, Sweep
@@ -74,6 +74,9 @@ def test_a_members_loss_is_the_tasks(trained):
 def test_what_is_drawn_and_which_steps(trained):
     task, run, prompts = trained
     assert prompts_for(task, prompts, key=jax.random.key(0)).y is prompts.y
+    np.testing.assert_array_equal(prompts_for(task, jax.tree.map(np.asarray, prompts), key=None).y, prompts.y)
+    with pytest.raises(InputError, match="key: expected one random key of JAX, got 0"):
+        network_loss(run.member(0), task, key=0, data=prompts)
     assert prompts_for(task, 7, key=jax.random.key(0)).y.shape[0] == 7
     with pytest.raises(InputError, match="task: expected the task of the run"):
         prompts_for(None, 7, key=jax.random.key(0))
@@ -135,6 +138,10 @@ def test_the_loss_of_padded_prompts_is_the_mean_over_their_targets_in_any_blocks
     np.testing.assert_allclose(applied(loss, params, padded), wanted, rtol=1e-5)
     blocks = [jax.tree.map(lambda leaf, at=at: leaf[at : at + 4], padded) for at in range(0, 20, 4)]
     np.testing.assert_allclose(np.mean([applied(loss, params, block) for block in blocks]), wanted, rtol=1e-5)
+    of_network, point, sample = network_loss(model, task, key=jax.random.key(0), data=padded)
+    np.testing.assert_allclose(applied(of_network, point, sample), wanted, rtol=1e-5)
+    parts = [applied(of_network, point, block) for block in blocks]
+    np.testing.assert_allclose(np.mean(parts), wanted, rtol=1e-5)
     terms, _ = run_loss(run, None, 0, task, per_position=True, **options)
     np.testing.assert_allclose(applied(terms, params, padded), rows.sum(axis=0) / np.sum(mask), rtol=1e-5)
     gradient = eqx.filter_jit(jax.grad(lambda p: loss(p, blocks[0])))(params)
