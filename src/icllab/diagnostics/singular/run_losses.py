@@ -132,7 +132,6 @@ def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     require_task(task)
     data = PROMPTS if data is None else data
     if not isinstance(data, int):
-        data = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, data)
         set_size("data", data)
         return data
     require_integer("data", data, least=2)
