@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import jax
-from jax._src.random.prng import PRNGKeyArray
 from jax.experimental.key_reuse import _core
 
+Keys = type(jax.random.key(0))
 TESTS, LIBRARY = str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")
 
 
@@ -30,7 +30,7 @@ def _outermost_call():
 def _refresh(keys, call):
     """Let keys that another call has consumed count as fresh."""
     for key in keys:
-        if isinstance(key, PRNGKeyArray) and getattr(key, "_call", None) is not call:
+        if isinstance(key, Keys) and getattr(key, "_call", None) is not call:
             key._consumed, key._call = False, call  # the frame is held, so that no other has its address
 
 
@@ -48,7 +48,7 @@ def watch():
         if (call := _outermost_call()) is not None:
             update(self, arguments, results)
             for key in results:
-                if isinstance(key, PRNGKeyArray):
+                if isinstance(key, Keys):
                     key._call = call
 
     signature.check_signature, signature.update_consumption = check_signature, update_consumption
