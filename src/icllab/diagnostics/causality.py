@@ -82,10 +82,10 @@ def examine(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray, name
         return Examination(False, [])
     if declared(predictor, "batched"):
         stack = prompts if declared(predictor, "traceable") else jax.tree.map(lambda leaf: leaf[:1], prompts)
-        others = [_stacked_answers(predictor, stack, name)[:1] for _ in range(2)]
-        if _exceeding(others[0], others[1], floor).any():
+        first, again = (_stacked_answers(predictor, stack, name)[:1] for _ in range(2))
+        if _exceeding(first, again, floor).any():
             return Examination(False, [])
-        if _exceeding(answers[:1], others[0], max(_BATCHING, _UNITS / 4 * resolution)).any():
+        if _exceeding(answers[:1], first, max(_BATCHING, _UNITS / 4 * resolution)).any():
             hint = "batched = True says that prompts do not mix"
             raise expected(name, "the same answer to a prompt alone and in a stack", "another", hint)
 
@@ -205,8 +205,8 @@ def _compiled_answers(predictor: Predictor, prompts: Prompt) -> tuple[Array, _Tr
     """Answers to all prompts by one program, prompt by prompt, so that equal prompts give equal bits."""
     first = jax.tree.map(lambda leaf: leaf[0], prompts)
     programs = [jax.make_jaxpr(lambda prompt: _array(answer_single(predictor, prompt)))(first) for _ in range(2)]
-    constants, others = (_constants(program) for program in programs)
-    repeats = len(constants) == len(others) and all(map(_equal, constants, others))
+    constants, repetition = (_constants(program) for program in programs)
+    repeats = len(constants) == len(repetition) and all(map(_equal, constants, repetition))
     types = {v.aval.dtype for equation in _equations(programs[0].jaxpr) for v in equation.outvars}
     types |= {aval.dtype for aval in programs[0].out_avals}
     resolution = max((float(jnp.finfo(d).eps) for d in types if jnp.issubdtype(d, jnp.floating)), default=0.0)
@@ -246,14 +246,14 @@ def _equal(left: Any, right: Any) -> bool:
 def _resolution(answers: np.ndarray) -> float:
     """Relative spacing of the coarsest numbers that have all these answers; integers say nothing of it."""
     finite = np.asarray(answers, np.float64)[np.isfinite(np.asarray(answers, np.float64))]
-    own = float(jnp.finfo(answers.dtype).eps) if jnp.issubdtype(answers.dtype, jnp.floating) else 0.0
+    spacing = float(jnp.finfo(answers.dtype).eps) if jnp.issubdtype(answers.dtype, jnp.floating) else 0.0
     if np.array_equal(finite, np.round(finite)):
-        return own
+        return spacing
     for kind in (jnp.bfloat16, jnp.float16, jnp.float32):
         with np.errstate(over="ignore"):
             if np.array_equal(finite, finite.astype(kind).astype(np.float64)):
-                return max(own, float(jnp.finfo(kind).eps))
-    return own
+                return max(spacing, float(jnp.finfo(kind).eps))
+    return spacing
 
 
 def _differences(left: np.ndarray, right: np.ndarray) -> np.ndarray:

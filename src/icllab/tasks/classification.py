@@ -37,7 +37,7 @@ class AbstractClassification(AbstractTask):
         Raises:
             InputError: There are not as many logits as classes, or answers at another number of positions.
         """
-        targets, valid = self._asked(prediction, prompt)
+        targets, valid = self._targets(prediction, prompt)
         mask = answered_mask(len(targets), prompt)
         if mask is not None:  # first too: no gradient of what is masked
             prediction = jnp.where(jnp.broadcast_to(mask[:, None], prediction.shape), prediction, 0)
@@ -51,12 +51,12 @@ class AbstractClassification(AbstractTask):
         NaN where the largest is not finite, as of logits that are NaN, and where :meth:`loss` is. Errors are those of
         :meth:`loss`.
         """
-        targets, valid = self._asked(prediction, prompt)
+        targets, valid = self._targets(prediction, prompt)
         right = (jnp.argmax(prediction, axis=1).astype(targets.dtype) == targets).astype(prediction.dtype)
         return jnp.where(valid & jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
 
-    def _asked(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
-        """The right answers, and whether each is a class that is asked for."""
+    def _targets(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
+        """The class of each target, and whether it is one of the task's and not masked."""
         if prediction.ndim == 2 and prediction.shape[1] != self.class_count:
             raise expected("prediction", f"{self.class_count} classes", prediction.shape[1])
         count = answered(prediction, prompt, self.class_count)
