@@ -157,7 +157,7 @@ def test_a_smoke_run_says_whether_its_numbers_are_the_records(recorded, icl_comm
     path = registry.claims(recorded)[CLAIM]
     path.write_text(path.read_text().replace("point.rho + ", "2 * point.rho + "))
     forget_claims()
-    assert icl_command("run", "--size", "smoke", "--json", "--fresh") == 1
+    assert icl_command("run", "--size", "smoke", "--json", "--fresh") == 3
     answer = json.loads(capfd.readouterr().out)
     assert answer["numbers"] == "moved"
     assert "icl_error: 2 of 2 numbers moved" in answer["moved"][0]

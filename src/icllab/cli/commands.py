@@ -19,7 +19,7 @@ app = App(
     name="icl",
     help="The laboratory for the theory of in-context learning: claims that can be run and checked.",
     help_epilogue=(
-        "Exit status: 0 holds; 1 fails; 2 bad input; 3 undecided, or cells missing; "
+        "Exit status: 0 holds; 1 fails; 2 bad input; 3 undecided, cells missing, or numbers moved at smoke; "
         "4 the environment or a cell failed; 130 interrupted, finished cells kept."
     ),
     help_format="plaintext",
