@@ -41,12 +41,13 @@ def measure(point, *, key, away=0.0):
         nbeta=point.nbeta_singular if point.map == SINGULAR else point.nbeta,
         localization=point.localization,
         key=of_annealing,
-        sampler=SMC(particles=point.particles, repeats=point.repeats),
+        sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 60)),
     )
     density = pushed_density(
         context_map, at, localization=point.localization, key=of_draws, draws=point.draws, groups=point.groups
     )
     sides = coefficients.sel(side=list(point.side))
+    warnings = [text for text in coefficients.attrs["warnings"] if text.startswith(tuple(point.side))]
     return {
         "learning_coefficient": (("side",), sides["estimate"].values),
         "learning_coefficient_error": (("side",), sides["estimate_error"].values),
@@ -57,5 +58,5 @@ def measure(point, *, key, away=0.0):
         "density_exponent": ((), float(density["exponent"][0])),
         "density_exponent_error": ((), float(density["exponent_error"][0])),
         "density_sign": ((), np.float64(DENSITIES[density.attrs["density"]])),
-        "annealing_warnings": ((), len(coefficients.attrs["warnings"])),
+        "annealing_warnings": ((), len(warnings)),
     }

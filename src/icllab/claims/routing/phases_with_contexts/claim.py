@@ -50,7 +50,9 @@ def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
         known = integrals(phase, *n, shared=shared, **numbers)
         first, second = known.means
         squares = (known.variances[0] + first**2, known.variances[1] + second**2)
-        moments = dict(zip(MOMENTS, (first, second, *squares, known.covariance + first * second), strict=True))
+        moments: dict[str, float] = dict(
+            zip(MOMENTS, (first, second, *squares, known.covariance + first * second), strict=True)
+        )
         rich = [size for size, side in zip(n, SIDES[phase][1:], strict=True) if side > 0]
         sizes = [sum(rich)] if shared and rich else rich
         missed = samples - sum(rich)
@@ -69,7 +71,7 @@ def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
 
 def mixture(energies: xr.DataArray, moments: xr.DataArray) -> xr.Dataset:
     """Weights of the phases, and the covariance and correlation of both losses over all of them."""
-    weights = np.exp(energies.min("phase") - energies)
+    weights: xr.DataArray = xr.DataArray(np.exp(energies.min("phase") - energies))
     weights = weights / weights.sum("phase")
     whole = (weights * moments).sum("phase")
     first, second, first_squared, second_squared, product = (whole.sel(moment=name, drop=True) for name in MOMENTS)
