@@ -184,7 +184,7 @@ def test_a_seed_is_no_key(make, key, came):
         (attention, {"heads": 3}, "heads: expected a divisor of the width 4, got 3"),
         (attention, {"dim": 2.5}, f"dim: {INTEGER}2.5"),
         (attention, {"scale": "1"}, "scale: expected a finite number, or None for one over the root of dim, got '1'"),
-        (attention, {"rotary": "no"}, "rotary: expected True or False, got 'no'"),
+        (attention, {"rotary": "no"}, "rotary: expected Rotary(), or None, got 'no'"),
         (attention, {"similarity": 2}, "similarity: expected a function of a query and a key, or None"),
         (attention, {"output_std": -1}, "output_std: expected a finite number >= 0, got -1"),
         (dense, {"outer": 2.0}, f"outer: {INTEGER}2.0"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.models import Attention, Interleaved, Joined
+from icllab.models import Attention, Interleaved, Joined, Rotary
 from icllab.models.networks.attention import masked_softmax, rotated
 
 WIDTH, HEADS, DIM = 6, 2, 3
@@ -184,7 +184,7 @@ def test_the_law_of_the_weights(getkey):
         ({"heads": 4}, "heads: expected a divisor of the width 6, got 4; or give the head's dimension, dim="),
         ({"weighting": "softmx"}, "weighting: expected linear, relu, exponential, softmax or a function, got 'softmx'"),
         ({"normalisation": "length"}, "unknown normalisation 'length'; known: examples, none"),
-        ({"rotary": True}, "dim: expected an even head dimension for rotary positions, got 3"),
+        ({"rotary": Rotary()}, "dim: expected an even number of rotated coordinates, at most 3 of a head, got 3"),
     ],
 )
 def test_bad_fields_are_refused(fields, message, getkey):

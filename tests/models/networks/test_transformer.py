@@ -16,8 +16,9 @@ from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.diagnostics.contexts.lens import residual_stream
 from icllab.models import BlockOptions, Interleaved, Joined, Prefixed, Tokens, Transformer, edited
 from icllab.models.contexts.prefixes import after
+from icllab.models.networks.norms import LayerNorm
 from icllab.models.networks.parameters import parameter_count
-from icllab.models.networks.transformer import LayerNorm, TiedReadout
+from icllab.models.networks.transformer import TiedReadout
 from icllab.tasks import RepeatedTokens
 
 BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
