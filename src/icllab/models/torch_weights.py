@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array
 
 from icllab.core.errors import InputError, expected, kind_of
-from icllab.models.networks.attention import Biases, Rotary
+from icllab.models.networks.attention import Rotary
 from icllab.models.networks.embedding import Interleaved, Tokens
-from icllab.models.networks.transformer import BlockOptions, TiedReadout, Transformer
+from icllab.models.networks.transformer import BlockOptions, Transformer
 
 ACTIVATIONS = {
     "gelu_new": "gelu",
@@ -209,7 +209,7 @@ def _hooked(module: Any) -> Transformer:
         attention_dir="causal",
         gated_mlp=False,
         n_key_value_heads=None,
-        final_rms=config.normalization_type in ("RMS", "RMSPre"),
+        **{} if str(config.normalization_type).startswith("RMS") else {"final_rms": False},
         use_normalization_before_and_after=False,
         use_qk_norm=False,
         num_experts=None,
@@ -233,7 +233,7 @@ def _hooked(module: Any) -> Transformer:
             epsilon=config.eps,
             nonlinearity="linear" if config.attn_only else _activation(config, "act_fn"),
             head_dim=config.d_head,
-            scale=1 / config.attn_scale if config.use_attn_scale else 1.0,
+            scale=float(1 / config.attn_scale) if config.use_attn_scale else 1.0,
             bias=True,
             parallel=config.parallel_attn_mlp,
             window=config.window_size if windowed else None,
@@ -331,23 +331,10 @@ def _assembled(
     arrays += [*(final_norm or ())]
     outputs = arrangement.outputs or 1
     arrays += [jnp.zeros(outputs)] if readout is None else [readout[0], _or_zeros(readout[1], outputs)]
-    return eqx.tree_at(_leaves, model, tuple(arrays))
-
-
-def _leaves(model: Transformer) -> tuple[Any, ...]:
-    """Arrays of a transformer in the order of :func:`_assembled`."""
-    embedding, readout = model.embedding, model.readout
-    assert embedding.projection is not None
-    leaves: list[Any] = [embedding.projection.weight, embedding.projection.bias]
-    leaves += [] if embedding.table is None else [embedding.table]
-    for block in model.blocks:
-        attention = block.attention
-        assert isinstance(attention.biases, Biases)
-        leaves += [attention.query, attention.key, attention.value, attention.output, *attention.biases]
-        leaves += [array for layer in (block.mlp.layers if block.mlp else ()) for array in (layer.weight, layer.bias)]
-        leaves += [array for norm in block.norms for array in jax.tree.leaves(norm)]
-    leaves += jax.tree.leaves(model.final_norm)
-    return (*leaves, readout.bias) if isinstance(readout, TiedReadout) else (*leaves, readout.weight, readout.bias)
+    leaves, structure = jax.tree.flatten(model)  # in the order of the fields: embedding, blocks, last norm, readout
+    for leaf, array in zip(leaves, arrays, strict=True):
+        assert leaf.shape == array.shape
+    return jax.tree.unflatten(structure, arrays)
 
 
 def _arrays(module: Any) -> dict[str, Array]:
