@@ -156,7 +156,7 @@ def test_a_token_that_sees_nothing_collects_nothing(getkey):
 def test_rotation_makes_products_depend_on_the_difference_of_places():
     q, k = np.random.default_rng(0).normal(size=(2, 1, 2, 6))
     places = np.array([3, 12, 0, 1, 10])
-    turn = jax.jit(lambda x: rotated(jnp.broadcast_to(x, (len(places), 2, 6)), places))
+    turn = jax.jit(lambda x: rotated(jnp.broadcast_to(x, (len(places), 2, 6)), places, Rotary()))
     of_q, of_k = (dict(zip(places, np.asarray(turn(x)), strict=True)) for x in (q, k))
 
     def product(a, b):
