@@ -270,6 +270,8 @@ QUANTITIES = _table(
     Quantity("restricted_difference", r"\Delta\int S", "difference of restricted means"),
     Quantity("log_ratio", r"\ln r", "log ratio of restricted means"),
     Quantity("previous_token_score", r"s_{\mathrm{prev}}", "attention to the previous token"),
+    Quantity("diagonal_induction_score", r"s_{\mathrm{diag}}", "attention one period less one back"),
+    Quantity("duplicate_token_score", r"s_{\mathrm{dup}}", "attention to the same token"),
     Quantity("prefix_matching_score", r"s_{\mathrm{match}}", "attention to what followed the same token"),
     Quantity("induction_score", r"s_{\mathrm{ind}}", "attention to the right tokens above an even one"),
     Quantity("context_label_mass", r"P_{\mathrm{CL}}", "probability of the labels of the context"),

@@ -29,6 +29,8 @@ KEY = jax.random.key(5)
 
 # Each of them is one program, not one for every operation.
 context_labels = jax.jit(heads.context_labels)
+diagonal_induction_score = jax.jit(heads.diagonal_induction_score)
+duplicate_token_score = jax.jit(heads.duplicate_token_score)
 induction_score = jax.jit(heads.induction_score)
 item_label_attention = jax.jit(heads.item_label_attention)
 label_attention = jax.jit(heads.label_attention)
@@ -84,6 +86,24 @@ def test_prefix_matching_counts_what_followed(float64):
     above = [0.75 - 0.0 / 2, 0.5 - 0.5 / 3]
     np.testing.assert_allclose(induction_score(jnp.asarray(pattern), tokens), np.mean(above), rtol=1e-12)
     assert np.isnan(prefix_matching_score(even(3), jnp.array([0, 1, 2])))
+
+
+@pytest.mark.parametrize("first", [3, 9])
+def test_the_diagonal_score_is_that_of_one_period_less_one(first, float64):
+    """As ARENA has it; the first token may be one of beginning, which does not come again."""
+    tokens = jnp.array([first, *[1, 2, 1, 5] * 2])
+    pattern = np.random.default_rng(0).uniform(size=(9, 9))
+    known = np.diagonal(pattern, 1 - 4).mean()
+    np.testing.assert_allclose(diagonal_induction_score(jnp.asarray(pattern), tokens), known, rtol=1e-12)
+    assert np.isnan(diagonal_induction_score(jnp.asarray(pattern), tokens.at[7].set(4)))
+
+
+def test_duplicate_tokens_are_the_earlier_ones(float64):
+    """Tokens 3 1 3 3: the third has one earlier occurrence, the fourth two; no token counts for itself."""
+    pattern = np.arange(16.0).reshape(4, 4)
+    known = (pattern[2, 0] + pattern[3, 0] + pattern[3, 2]) / 2
+    np.testing.assert_allclose(duplicate_token_score(jnp.asarray(pattern), jnp.array([3, 1, 3, 3])), known, rtol=1e-12)
+    assert np.isnan(duplicate_token_score(even(3), jnp.array([0, 1, 2])))
 
 
 def test_an_even_attention_has_an_induction_score_of_zero_and_a_perfect_one_of_one(float64):
@@ -170,7 +190,7 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
     result = head_scores(model, task, key=getkey(), prompts=64)
     assert list(result.attention_head.values) == ["block0.0", "block0.1", "block1.0", "block1.1"]
     assert result.attrs["warnings"] == []
-    for name in ("previous_token_score", "prefix_matching_score", "induction_score"):
+    for name in heads.SCORES:
         assert np.isfinite(result[name]).all()
         assert (result[f"{name}_error"] < 0.1).all()
     assert (abs(result["induction_score"]) < 0.4).all()  # untrained

@@ -38,7 +38,13 @@ MEASURES = (
     "context_label_accuracy",
     "context_label_mass",
 )
-SCORES = ("previous_token_score", "prefix_matching_score", "induction_score")
+SCORES = (
+    "previous_token_score",
+    "prefix_matching_score",
+    "induction_score",
+    "diagonal_induction_score",
+    "duplicate_token_score",
+)
 
 
 def previous_token_score(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
@@ -63,8 +69,7 @@ def prefix_matching_score(
     Source: [Olsson22].
     """
     follows = _follows(tokens)
-    recurring = jnp.any(follows, axis=1)
-    return _mean_where(jnp.sum(pattern * _like(follows, pattern), axis=-1), recurring)
+    return _mean_on_keys(pattern, follows, jnp.any(follows, axis=1))
 
 
 def induction_score(
@@ -83,6 +88,35 @@ def induction_score(
     follows = _follows(tokens)
     causal = jnp.tril(jnp.ones_like(follows))
     return _mean_where(_above_even(pattern, follows, causal & ~follows), jnp.any(follows, axis=1))
+
+
+def diagonal_induction_score(
+    pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
+) -> Float[Array, "*heads"]:
+    r"""Attention along one diagonal of repeated tokens, to the token after the occurrence one period before.
+
+    .. math:: \frac1{T-P+1}\sum_{i=P}^T a_{i,i-P+1}
+
+    with the period P of the tokens, the smallest with which all but the first repeat; NaN if there is none of at most
+    half their number. Earlier occurrences than the last do not count, unlike in :func:`prefix_matching_score`, and
+    token P does, which has not occurred before. This is the induction score of ARENA's exercises.
+    """
+    return _mean_on_keys(pattern, *_on_diagonal(tokens))
+
+
+def duplicate_token_score(
+    pattern: Float[Array, "*heads token token"], tokens: Int[Array, " token"]
+) -> Float[Array, "*heads"]:
+    r"""Attention to earlier occurrences of the same token, averaged over the tokens that occurred before.
+
+    .. math:: \frac1{|R|}\sum_{i\in R}\;\sum_{j<i:\ t_j=t_i}a_{ij}
+
+    NaN if no token occurs twice.
+
+    Source: [WangIOI23].
+    """
+    same = _duplicates(tokens)
+    return _mean_on_keys(pattern, same, jnp.any(same, axis=1))
 
 
 def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
@@ -213,16 +247,21 @@ def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
     on_previous = pattern.values[:, np.arange(len(attends)), np.maximum(pattern.previous, 0)]
     scores = [_mean_where(on_previous, jnp.asarray(attends) & real)]
     if isinstance(prompt, TokenPrompt):
-        follows = _follows(prompt.tokens[:-1])[pattern.rows] & real[:, None]
+        tokens = prompt.tokens[:-1]
+        follows = _follows(tokens)[pattern.rows] & real[:, None]
         causal = jnp.tril(jnp.ones((pattern.values.shape[2],) * 2, bool))[pattern.rows]
-        recurring, matching = jnp.any(follows, axis=1), pattern.values * _like(follows, pattern.values)
+        recurring = jnp.any(follows, axis=1)
         above = _above_even(pattern.values, follows, causal & ~follows)
-        scores += [_mean_where(jnp.sum(matching, axis=-1), recurring), _mean_where(above, recurring)]
+        scores += [_mean_on_keys(pattern.values, follows, recurring), _mean_where(above, recurring)]
+        keys, counted = (part[pattern.rows] for part in _on_diagonal(tokens))
+        scores.append(_mean_on_keys(pattern.values, keys, counted & real))
+        same = _duplicates(tokens)[pattern.rows]
+        scores.append(_mean_on_keys(pattern.values, same, jnp.any(same, axis=1) & real))
     return jnp.stack(scores, axis=1)
 
 
 def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
-    r"""Previous-token, prefix-matching and induction score of every head of a model.
+    r"""Previous-token, prefix-matching, induction and duplicate-token scores of every head of a model.
 
     Use repeated random tokens, where only the repetition predicts the next token.
 
@@ -238,8 +277,9 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
 
     Returns:
         Over the axes of the models and ``attention_head``, named by block and number: ``previous_token_score`` and, on
-        sequences, ``prefix_matching_score`` and ``induction_score``, each with an ``_error``. The attribute
-        ``warnings`` names the blocks that are scored on some of their tokens. Padding counts nowhere.
+        sequences, ``prefix_matching_score``, ``induction_score``, ``diagonal_induction_score`` and
+        ``duplicate_token_score``, each with an ``_error``. The attribute ``warnings`` names the blocks that are scored
+        on some of their tokens. Padding counts nowhere.
 
     Raises:
         InputError: A trace has no such pattern, or two models have different heads.
@@ -324,6 +364,22 @@ def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
     return jnp.tril(matches & ~first)
 
 
+def _duplicates(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
+    """Whether token j < i is the same as token i."""
+    return jnp.tril(tokens[:, None] == tokens[None, :], -1)
+
+
+def _on_diagonal(tokens: Int[Array, " token"]) -> tuple[Bool[Array, "token token"], Bool[Array, " token"]]:
+    """The key of each token one period less one before it, and the tokens that have one; none without a period."""
+    place = jnp.arange(len(tokens))
+    before = place[:, None] - place[None, :]  # how far key j lies before token i
+    same = tokens[:, None] == tokens[None, :]
+    agree = jnp.stack([jnp.all(jnp.diagonal(same, -shift)[1:]) for shift in range(1, len(tokens) // 2 + 1)])
+    period = jnp.where(jnp.any(agree), jnp.argmax(agree) + 1, len(tokens) + 1)
+    keys = before == period - 1
+    return keys, jnp.any(keys, axis=1)
+
+
 def _like(mask: Array, values: Array) -> Array:
     return jnp.broadcast_to(mask.astype(values.dtype), values.shape)
 
@@ -333,6 +389,11 @@ def _above_even(values: Array, right: Array, wrong: Array) -> Array:
     odds = (jnp.sum(right, axis=-1) / jnp.sum(wrong, axis=-1)).astype(values.dtype)
     on_right, on_wrong = (jnp.sum(values * _like(keys, values), axis=-1) for keys in (right, wrong))
     return on_right - _like(odds, on_wrong) * on_wrong
+
+
+def _mean_on_keys(pattern: Array, keys: Array, rows: Array) -> Array:
+    """Attention to the keys, averaged over the rows that count."""
+    return _mean_where(jnp.sum(pattern * _like(keys, pattern), axis=-1), rows)
 
 
 def _mean_where(values: Array, where: Array) -> Array:
