@@ -41,7 +41,6 @@ UNFALSIFIED = {
     "routing/one_by_one": "less_than_in_proportion",
     "routing/one_daughter": "dimension relative",
     "routing/peaks_in_networks": "absent before",
-    "routing/recognised_in_weights": "derivative_before derivative_change prediction_before prediction_change",
     "routing/susceptibility_peaks": "dimension",
     "singular/toy_superposition": "end five_first gain six_last",
 }
