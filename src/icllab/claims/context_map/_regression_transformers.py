@@ -29,12 +29,16 @@ def networks(seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray) 
     of_weights, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     stages = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
     if max(steps) > 0:
-        task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
-        task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
-        run = fit(stages[0], task, point.batch, optax.adam(RATE), max(steps), of_prompts, keep=steps)
+        run = fit(stages[0], noisy_task(point), point.batch, optax.adam(RATE), max(steps), of_prompts, keep=steps)
         stages = [run.trajectory.at(step).member(0) for step in steps]
     last = Joined(answers="last", causal=True, query_is_key=True)
     return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in stages]
+
+
+def noisy_task(point: Any) -> LinearRegression:
+    """Linear regression with noise on its labels."""
+    task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
+    return eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
 
 
 def fit(
