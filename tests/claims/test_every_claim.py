@@ -26,8 +26,6 @@ UNFALSIFIED = {
     "asymptotics/ridge_tames_the_peak": "peak_ratio",
     "asymptotics/task_diversity": "bend_grows left_falls",
     "asymptotics/transformer_double_descent": "slope slope_not_one",
-    "context_map/flag_token": "gap no_further per_effect",
-    "context_map/rank_one_patch": "best rank",
     "context_map/switches_on": "after exact",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
