@@ -118,7 +118,7 @@ claim = Claim(
     | {"batch": 64, "prompts": 512, "together": 8192},
     sizes={
         "smoke": BOTH | {"layers": (1,), "updates": (30,), "program": ("a", "b"), "step": (0, 30), "seed": (1,)},
-        "small": BOTH | {"updates": (1500,), "seed": 48},
+        "small": BOTH | {"updates": (1500,), "seed": Seeds(48, block=8)},
         "medium": BOTH | {"updates": (2000,), "seed": Seeds(64, block=8)},
     },
     key=35,

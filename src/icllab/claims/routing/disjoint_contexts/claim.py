@@ -92,8 +92,8 @@ claim = Claim(
     | {"batch": 64, "updates": 1000, "prompts": 64},
     sizes={
         "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": (1,)},
-        "small": {"layers": (2,), "width": (16,), "stage": (BEFORE, AFTER), "seed": 16},
-        "medium": {"layers": (2,), "width": (12, 24), "stage": (BEFORE, AFTER), "seed": Seeds(32, block=4)},
+        "small": {"layers": (2,), "width": (16,), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=2)},
+        "medium": {"layers": (2,), "width": (12, 24), "stage": (BEFORE, AFTER), "seed": Seeds(24, block=3)},
     },
     key=34,
     controls={

@@ -94,7 +94,7 @@ claim = Claim(
     fixed={"symbols": 5, "length": 3, "zipf_exponent": 1.0, "layers": 2, "heads": 2, "batch": 128, "prompts": 64},
     sizes={
         "smoke": {"layers": 1, "width": (16,), "program": PROGRAMS, "step": (50, 100), "seed": 2},
-        "small": {"width": (32,), "program": PROGRAMS, "step": STEPS, "seed": 12},
+        "small": {"width": (32,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(12, block=3)},
         "medium": {"width": (40,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=36,
