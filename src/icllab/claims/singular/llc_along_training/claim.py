@@ -108,7 +108,7 @@ claim = Claim(
     conditions=(
         "Keys of width 3 in four dimensions, gradient descent from weights of 1e-12 on all prompts of three tasks, 44 "
         "records of the exact loss; coefficients of the answers at five checkpoints by Hamiltonian Monte Carlo at "
-        "n beta = 72,382. Of transformers nothing is claimed: in 3000 updates no break of their loss was reported."
+        "n beta = 72,382, to 3 %. Of transformers nothing is claimed: in 3000 updates no break was reported."
     ),
     sources=("Hoogland24", "Aoyagi05"),
     axes=(
