@@ -124,12 +124,14 @@ claim = Claim(
     sizes={
         "smoke": BOTH | {"layers": (1,), "updates": (30,), "program": ("a", "b"), "step": (0, 30), "seed": (1,)},
         "small": BOTH | {"updates": (1500,), "seed": Seeds(48, block=8)},
-        "medium": BOTH | {"updates": (2000,), "seed": Seeds(64, block=8)},
+        "medium": BOTH | {"updates": (2000,), "seed": Seeds(48, block=6)},
     },
     key=35,
     controls={
         "untaught": Control(
-            "alone the program starts from another network that has learned nothing", measure={"taught": False}
+            "alone the program starts from another network that has learned nothing",
+            measure={"taught": False},
+            axes={"seed": tuple(range(24))},
         ),
     },
 )
