@@ -100,6 +100,6 @@ claim = Claim(
         "independent": Control(
             "contexts keep directions drawn at random", measure={"independent": True}, axes={"seed": tuple(range(4))}
         ),
-        "alike": Control("all programs do the same", measure={"alike": True}, axes={"seed": tuple(range(10))}),
+        "alike": Control("all programs do the same", measure={"alike": True}, axes={"seed": tuple(range(8))}),
     },
 )
