@@ -121,14 +121,26 @@ claim = Claim(
         "smoke": {"architecture": (LINEAR,), "dim": (2,), "step": (0, 20), "part": (ALL,), "examples": EXAMPLES}
         | {"seed": 2, "queries": 16, "contexts": 2},
         "small": {"architecture": ARCHITECTURES, "dim": (2,), "step": (0, 1000), "part": PARTS}
-        | {"examples": EXAMPLES, "seed": 10},
+        | {"examples": EXAMPLES, "seed": Seeds(10, block=5)},
         "medium": {"architecture": ARCHITECTURES, "dim": (2, 4), "step": (0, 4000), "part": PARTS}
         | {"examples": EXAMPLES, "seed": Seeds(24, block=6)},
     },
     key=53,
     controls={
-        "shuffled": Control("the step is on the context's examples with shuffled labels", measure={"shuffled": True}),
-        "untrained": Control("networks are untrained, whatever the step", measure={"trained": False}),
-        "exact": Control("every network is linear attention with a direct term", measure={"exact": True}),
+        "shuffled": Control(
+            "the step is on the context's examples with shuffled labels",
+            measure={"shuffled": True},
+            axes={"architecture": (LINEAR, "one layer")},
+        ),
+        "untrained": Control(
+            "networks are untrained, whatever the step",
+            measure={"trained": False},
+            axes={"architecture": ("one layer",)},
+        ),
+        "exact": Control(
+            "the network is linear attention with a direct term",
+            measure={"exact": True},
+            axes={"architecture": ("one layer",)},
+        ),
     },
 )
