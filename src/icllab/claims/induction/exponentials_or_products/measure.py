@@ -51,8 +51,7 @@ def measure(point, *, key, given=False, slower=""):
         )
         run_losses = run.dataset["held_out_loss"].isel(member=0, position=-1)
         curves = {"label_loss": scale * run_losses.reindex(step=list(point.step)).values}
-        if not given:
-            curves["right_share"] = shares(run, point.step, held_out)
+        curves["right_share"] = np.ones(len(point.step)) if given else shares(run, point.step, held_out)
         return {name: (("step",), values) for name, values in curves.items()}
 
     return tabulated(
