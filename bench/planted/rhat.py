@@ -8,8 +8,8 @@ from icllab.diagnostics.sampling.convergence import rhat
 
 STATISTIC = "icllab.diagnostics.sampling.convergence.rhat"
 FAMILY = (
-    "Four chains of 1000 draws of N(0, 1) whose neighbours correlate by 0.6, as 1000 independent draws; one of the chains "
-    "is shifted."
+    "Four chains of 1000 draws of N(0, 1) whose neighbours correlate by 0.6, as 1000 independent draws; one of "
+    "the chains is shifted."
 )
 AXIS = "shift of one chain / standard deviation"
 STRENGTHS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
