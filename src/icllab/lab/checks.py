@@ -4,9 +4,10 @@
 a finding whose standard error is within its bound either holds or fails.
 
 Every function here compares an estimate with a number and returns one finding for each element of the estimate's
-array. Errors that come from few samples allow as much more as Student's distribution does; see :func:`reach`. A
-finding has a stable name, ``id[axis=value,...]``, which stays when its words change; and it is phrased as the
-quantity that is compared: ``relative width / softmax's < 3``.
+array. Errors that come from few samples allow as much more as Student's distribution does; see :func:`reach`. A median
+or a fraction, :class:`~icllab.lab.intervals.Interval`, is compared by its limits. A finding has a stable name,
+``id[axis=value,...]``, which stays when its words change; and it is phrased as the quantity that is compared:
+``relative width / softmax's < 3``.
 """
 
 import math
@@ -20,10 +21,8 @@ from scipy import special
 
 from icllab.core.views import html_fields, html_table, one_line
 from icllab.lab.estimates import Estimate, Number
+from icllab.lab.intervals import SIGMAS, Interval
 from icllab.lab.outcomes import Outcome, counts, worded, worst
-
-SIGMAS = 3.0
-"""Standard errors that a comparison allows, of an error that is known; of one that few samples give, see `reach`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,15 +118,18 @@ class Verdict:
         return [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings]
 
 
+Estimated: TypeAlias = Estimate | Interval
 At: TypeAlias = Mapping[str, Any]
-Judge: TypeAlias = Callable[[float, float, float, float], tuple[Outcome, float, str]]
+Sides: TypeAlias = tuple[float, float]
+"""How far below and above the estimate the truth may be."""
+Judge: TypeAlias = Callable[[float, Sides, float, float], tuple[Outcome, float, str]]
 """Measured, allowed, compared number and limit -> outcome, tolerance and advice."""
 
 
 def agrees(
     id: str,
     phrase: str,
-    estimate: Estimate,
+    estimate: Estimated,
     target: Number,
     *,
     largest_error: Number,
@@ -147,14 +149,15 @@ def agrees(
         at: Further coordinates of the finding.
     """
 
-    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
-        if not (math.isfinite(m) and math.isfinite(tolerance)):
+    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+        tolerance = sides[m < p]
+        if not all(map(math.isfinite, (m, *sides))):
             return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
         if math.isnan(p):
             return Outcome.UNDECIDED, tolerance, "no prediction"
         if abs(m - p) > tolerance:
             return Outcome.FAILS, tolerance, ""
-        if tolerance > sigmas * limit:
+        if max(sides) > sigmas * limit:
             return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {limit:.3g}; more seeds would tell"
         return Outcome.HOLDS, tolerance, ""
 
@@ -164,7 +167,7 @@ def agrees(
 def near(
     id: str,
     phrase: str,
-    estimate: Estimate,
+    estimate: Estimated,
     target: Number,
     *,
     margin: Number,
@@ -177,11 +180,10 @@ def near(
     the logarithm. Arguments as in :func:`agrees`.
     """
 
-    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
-        distance = abs(m - p)
-        if distance - tolerance > limit:
+    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+        if abs(m - p) - sides[m < p] > limit:
             return Outcome.FAILS, limit, ""
-        if distance + tolerance <= limit:
+        if max(p - m + sides[0], m - p + sides[1]) <= limit:
             return Outcome.HOLDS, limit, ""
         return Outcome.UNDECIDED, limit, f"within {sigmas:g} standard errors of the margin; more data would tell"
 
@@ -189,7 +191,7 @@ def near(
 
 
 def above(
-    id: str, phrase: str, estimate: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+    id: str, phrase: str, estimate: Estimated, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
     """Is an estimate larger than a bound, by more than :func:`reach`?
 
@@ -199,15 +201,15 @@ def above(
 
 
 def below(
-    id: str, phrase: str, estimate: Estimate, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
+    id: str, phrase: str, estimate: Estimated, bound: Number = 0.0, *, sigmas: float = SIGMAS, at: At | None = None
 ) -> list[Finding]:
     """Is an estimate smaller than a bound, by more than :func:`reach`? See :func:`above`."""
     return _findings(id, f"{phrase} <", estimate, bound, _one_sided(-1, sigmas), sigmas=sigmas, at=at)
 
 
 def _one_sided(sign: int, sigmas: float) -> Judge:
-    def judge(m: float, tolerance: float, bound: float, _: float) -> tuple[Outcome, float, str]:
-        excess = sign * (m - bound)
+    def judge(m: float, sides: Sides, bound: float, _: float) -> tuple[Outcome, float, str]:
+        excess, tolerance = sign * (m - bound), sides[m < bound]
         if excess > tolerance:
             return Outcome.HOLDS, tolerance, ""
         if -excess > tolerance:
@@ -222,7 +224,7 @@ def equal(
 ) -> list[Finding]:
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
-    def judge(m: float, tolerance: float, p: float, limit: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
     return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)
@@ -261,7 +263,7 @@ def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
 def _findings(
     id: str,
     phrase: str,
-    estimate: Estimate,
+    estimate: Estimated,
     target: Number,
     judge: Judge,
     *,
@@ -271,12 +273,16 @@ def _findings(
 ) -> list[Finding]:
     """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
     findings = []
-    for coordinates, (m, s, freedom, p, bound) in _elements(estimate, target, limit):
+    for coordinates, (m, s, *errors, p, bound) in _elements(estimate, target, limit):
+        if isinstance(estimate, Interval):
+            sides = m - errors[0], errors[1] - m
+        else:
+            sides = (reach(s, errors[0], sigmas), reach(s, errors[0], sigmas))
         number = p
         if estimate.logarithmic:
             with np.errstate(divide="ignore", invalid="ignore"):
                 p = float(np.log(p))
-        outcome, tolerance, advice = judge(m, reach(s, freedom, sigmas), p, bound)
+        outcome, tolerance, advice = judge(m, sides, p, bound)
         if estimate.logarithmic:
             m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
         margin = f" {bound:.4g} of" if phrase.endswith(" within") else ""
@@ -285,10 +291,11 @@ def _findings(
     return findings
 
 
-def _elements(estimate: Estimate, *numbers: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
+def _elements(estimate: Estimated, *numbers: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
     """Coordinates and numbers of each element of the estimate, with those that it is compared with."""
     value = estimate.value
-    arrays = [value, estimate.error, estimate.freedom]
+    arrays = [value, estimate.error]
+    arrays += [estimate.low, estimate.high] if isinstance(estimate, Interval) else [estimate.freedom]
     for number in numbers:
         if isinstance(number, xr.DataArray):
             like, array = xr.align(value, number, join="exact")  # other coordinates are refused, not matched by place

@@ -17,21 +17,28 @@ EXACT = {
     "BAh, 4 units": (1.5, 1.5),
     "w1 w2": (0.5, 0.5),
     "|w|^2": (0.75, 0.5),
+    "(w1^2, w2)": (0.125, 0.125),
 }
+DENSITIES = {"BAh, 1 unit": -1, "BAh, 2 units": -1, "|w|^2": 1, "(w1^2, w2)": -1}
 
 
-def made_up(error=0.002, warned=0.0, maps=claim.MAPS, signs=None, **shifts):
+def made_up(error=0.004, warned=0.0, maps=claim.MAPS, signs=None, dense=None, **shifts):
     """The closed forms with a scatter; ``shifts``: what is added to the coefficient of one side."""
     values = np.array([[EXACT[name][side == "zero_shot"] for side in claim.SIDES] for name in maps])
     values = values + np.array([shifts.get(side, 0.0) for side in claim.SIDES])
+    errors = np.array([error * EXACT[name][1] for name in maps])
+    powers = np.array([claim.POWERS.get(name, 0.0) for name in maps]) + shifts.get("exponent", 0.0)
+    densities = [DENSITIES.get(name, 0) for name in maps]
     sign = np.array([np.sign(EXACT[name][0] - EXACT[name][1]) for name in maps]) if signs is None else np.array(signs)
     rows = {
-        "learning_coefficient": (("map", "side"), values + error / 2),
-        "learning_coefficient_error": (("map", "side"), np.full(values.shape, error)),
-        "coefficient_difference": ("map", values[:, 1] - values[:, 0] + error),
-        "coefficient_difference_error": ("map", np.full(len(maps), error)),
+        "learning_coefficient": (("map", "side"), values + errors[:, None] / 2),
+        "learning_coefficient_error": (("map", "side"), np.repeat(errors[:, None], 2, axis=1)),
+        "coefficient_difference": ("map", values[:, 1] - values[:, 0] + errors),
+        "coefficient_difference_error": ("map", errors),
         "coefficient_sign": ("map", sign),
-        "density_sign": ("map", sign),
+        "density_sign": ("map", densities if dense is None else dense),
+        "density_exponent": ("map", powers),
+        "density_exponent_error": ("map", np.full(len(maps), 10 * error)),
         "annealing_warnings": ("map", np.full(len(maps), warned)),
     }
     whole = xr.Dataset(rows, coords={"map": list(maps), "side": list(claim.SIDES)})
@@ -56,7 +63,7 @@ def test_the_closed_forms_are_those_of_the_exact_toys():
 
 def test_maps_have_no_slope_at_zero_and_are_regular_away_from_it():
     """By differences, on the host."""
-    for name in ("BAh, 2 units", "w1 w2", "|w|^2"):
+    for name in ("BAh, 2 units", "w1 w2", "|w|^2"):  # of (w1^2, w2) the second is regular
         for away, full in ((0.0, False), (1.0, True)):
             context_map, at = map_of(name, away)
             leaves, tree = jax.tree.flatten(at)
@@ -74,12 +81,20 @@ def test_maps_have_no_slope_at_zero_and_are_regular_away_from_it():
 
 def test_the_check_tells_each_part_of_the_claim():
     assert outcome(made_up()) is Outcome.HOLDS
-    assert names(made_up(few_shot=0.12)) == {"coefficient"}
-    assert "sign" in names(made_up(signs=[-1, -1, 0, 0, 0, -1]))
-    assert names(made_up(few_shot=0.4)) == {"coefficient", "tie"}
+    assert names(made_up(few_shot=0.12)) == {"coefficient", "tie"}
+    assert names(made_up(signs=[-1, -1, 0, 0, 0, -1, 0])) == {"sign"}
+    assert names(made_up(dense=[-1, -1, 0, 0, 0, 1, 0])) == {"density"}
+    assert names(made_up(exponent=0.4)) == {"exponent"}
 
 
-@pytest.mark.parametrize("made", [{"error": 0.05}, {"warned": 1.0}, {"maps": claim.MAPS[:3]}])
+def test_a_density_that_diverges_sets_no_sign_at_a_singular_loss():
+    dataset = made_up().isel(particles=0)
+    assert float(dataset["density_sign_theory"].sel(map=claim.SINGULAR)) == -1
+    assert float(dataset["coefficient_sign_theory"].sel(map=claim.SINGULAR)) == 0
+    assert {"sign"} == names(claim.theory(dataset, regular=True).expand_dims(particles=[1000]))
+
+
+@pytest.mark.parametrize("made", [{"error": 0.04}, {"warned": 1.0}, {"maps": claim.MAPS[:3]}])
 def test_the_check_is_undecided_where_the_data_cannot_tell(made):
     assert outcome(made_up(**made)) is Outcome.UNDECIDED
 

@@ -14,7 +14,6 @@ from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import context_map
 from icllab.diagnostics.contexts.queries import answers_after, answers_alone, queries_for, queries_near
 from icllab.diagnostics.contexts.solvers import MapSolver
-from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models import FastWeights, ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
 from icllab.training import TargetLoss, Until
@@ -24,6 +23,7 @@ RATE, BATCH = 0.1, 128  # of SGD on item-label prompts
 OWN = 2  # examples of a query of three tokens
 SCORED = 512  # prompts by which a network along training is scored
 TESTS = ("gap", "derivative", "composition", "norm")
+EXACT = 1e-6
 
 
 class ContextQueries(NamedTuple):
@@ -163,7 +163,8 @@ def _numbers(result: Any) -> dict[str, Any]:
         ends = data[f"null_{name}"].max() if name == "norm" else data[f"null_{name}"].min()
         row[f"null_{name}"] = float(ends)
     row["unmoved"] = float(data["unmoved"])
-    return row | {"law": float(result.outcome is MapOutcome.LAW), "unconverged": float(not result.converged)}
+    exact = max(row[f"map_{name}"] for name in TESTS[:3]) < EXACT
+    return row | {"law": float(exact), "unconverged": float(not result.converged)}
 
 
 def _score(answers: Any, queries: Any) -> float:

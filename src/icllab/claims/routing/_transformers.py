@@ -32,12 +32,17 @@ class Counted(AbstractTask):
         return self.weights[self.task.context_of(prompt)] * self.task.loss(prediction, prompt)
 
 
-def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray) -> StringPrograms:
-    """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b."""
+def task(
+    names: Sequence[str], point: Any, *, exponent: float, by_data: bool = False, key: PRNGKeyArray
+) -> StringPrograms:
+    """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b.
+
+    There are as many functions as ``point.functions`` says, otherwise as the last letter tells.
+    """
     programs = [[ord(letter) - ord("a") for letter in name] for name in names]
-    count = 1 + max(map(max, programs))
+    count = getattr(point, "functions", 1 + max(map(max, programs)))
     sizes = {"functions": count, "symbols": point.symbols, "lengths": (point.length,), "turned": True}
-    return StringPrograms.init(**sizes, programs=programs, exponent=exponent, key=key)
+    return StringPrograms.init(**sizes, programs=programs, exponent=exponent, by_data=by_data, key=key)
 
 
 def transformer(task: Any, point: Any, *, key: PRNGKeyArray) -> Transformer:

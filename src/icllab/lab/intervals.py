@@ -1,0 +1,94 @@
+r"""Medians, with censoring, and fractions, with intervals that assume no distribution, over named axes.
+
+The probability that an interval misses is at most that of so many standard errors on each side,
+:math:`\epsilon = P(Z < -\sigma)`, .00135 of three. Of n samples the *median* lies between two of them in order,
+
+.. math:: x_{(k)} \le m \le x_{(n+1-k)}, \qquad P(B \le k - 1) \le \epsilon, \quad B \sim \mathrm{Bin}(n, 1/2),
+
+whatever their distribution: ten are the least that have an interval of three standard errors. A run that ends before
+its event has a time that is longer than its length. Below, its length stands for its time; above, infinity. Of a
+*fraction* of k members in n the limits are those of Clopper and Pearson, at which as many or more, or as few or fewer,
+have the probability :math:`\epsilon`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from scipy.special import ndtr
+from scipy.stats import beta, binom
+
+from icllab.core.errors import expected
+from icllab.core.views import fields_html, fields_repr
+
+SIGMAS = 3.0
+
+
+@dataclass(frozen=True, repr=False)
+class Interval:
+    """A value between two limits for every element of an array with named axes.
+
+    Attributes:
+        value: The estimate.
+        low: The lower limit, over the same axes; -inf where there is none.
+        high: The upper limit; inf where there is none.
+    """
+
+    value: xr.DataArray
+    low: xr.DataArray
+    high: xr.DataArray
+
+    logarithmic = False
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
+
+    def __truediv__(self, operand: "Interval") -> "Interval":
+        """The ratio of positive numbers. It holds their ratio wherever both intervals hold theirs."""
+        low = self.low.clip(min=0) / operand.high
+        high = xr.where(operand.low > 0, self.high / operand.low.where(operand.low > 0, 1.0), np.inf)
+        return Interval(self.value / operand.value, low, high)
+
+    @property
+    def error(self) -> xr.DataArray:
+        """Half the width over the standard errors of one side; of the side that has a limit where one has."""
+        sides = xr.concat([self.value - self.low, self.high - self.value], "side")
+        return sides.where(np.isfinite(sides)).mean("side") / SIGMAS
+
+
+def fraction(members: xr.DataArray, over: str = "seed", *, sigmas: float = SIGMAS) -> Interval:
+    """The fraction of ``members`` that are true, with Clopper and Pearson's interval; NaNs are left out."""
+    count, hits = members.notnull().sum(over), members.astype(float).sum(over)
+    tail = float(ndtr(-sigmas))
+    low = np.where(hits > 0, beta.ppf(tail, hits, count - hits + 1), 0.0)
+    high = np.where(hits < count, beta.isf(tail, hits + 1, count - hits), 1.0)
+    return Interval(hits / count.where(count > 0), count.copy(data=low), count.copy(data=high))
+
+
+def median(
+    samples: xr.DataArray, observed: xr.DataArray | None = None, over: str = "seed", *, sigmas: float = SIGMAS
+) -> Interval:
+    """The median over independent repetitions, between two of them in order; NaNs are left out.
+
+    Args:
+        samples: Numbers, or times of events; of a run that was censored its length.
+        observed: Whether the event happened; a median of times of which too many are censored has no upper limit.
+        over: The axis of repetitions.
+        sigmas: Standard errors whose probability the interval has.
+    """
+    if observed is not None and set(observed.dims) != set(samples.dims):
+        raise expected("observed", f"the axes {list(samples.dims)}", list(observed.dims))
+    present = samples.notnull()
+    above = samples if observed is None else samples.where(observed.astype(bool) | ~present, np.inf)
+    count = present.sum(over)
+    rank = count.copy(data=binom.ppf(float(ndtr(-sigmas)), count, 0.5)).astype(int)
+    # ppf is the least number whose probability reaches the tail: one less has at most that; this is k - 1, or k.
+    rank = rank - (binom.cdf(rank, count, 0.5) > float(ndtr(-sigmas))) + 1
+    last = samples.get_axis_num(over)
+
+    def ordered(values: xr.DataArray, place: xr.DataArray, none: float) -> xr.DataArray:
+        in_order = np.moveaxis(np.sort(values.to_numpy(), axis=last), last, -1)  # NaNs come last
+        inside = (place >= 0) & (place < count)
+        picked = np.take_along_axis(in_order, place.where(inside, 0).to_numpy().astype(int)[..., None], -1)[..., 0]
+        return place.copy(data=np.where(inside & (rank > 0), picked, none))
+
+    return Interval(samples.median(over), ordered(samples, rank - 1, -np.inf), ordered(above, count - rank, np.inf))
