@@ -39,7 +39,7 @@ def compared(network, seed=0, **options):
     )
     prompts, others = (jax.tree.map(lambda leaf: leaf.astype("float64"), both) for both in (prompts, others))
     key = jax.random.key(1)
-    settings = {"shuffled": False, "key": key} | options
+    settings = {"shuffled": False, "labels": module.shuffled_labels, "key": key} | options
     found = module.compared(network, module.regression_task(POINT), prompts, others, lambda m: m.slow, **settings)
     values = {name: np.asarray(part[1] if isinstance(part, tuple) else part) for name, part in found.items()}
     return prompts, others, values

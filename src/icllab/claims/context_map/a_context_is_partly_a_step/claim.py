@@ -132,6 +132,11 @@ claim = Claim(
             measure={"shuffled": True},
             axes={"architecture": (LINEAR, "one layer")},
         ),
+        "negated": Control(
+            "the labels of the step's examples have the wrong sign, in linear attention",
+            measure={"negated": True, "exact": True},
+            axes={"architecture": ("one layer",)},
+        ),
         "untrained": Control(
             "networks are untrained, whatever the step",
             measure={"trained": False},
