@@ -1,10 +1,10 @@
-r"""Is there a law of a program's map, and does it come with the program's recognition?
+r"""Do a program's weights obey a law, and does it come with the program's recognition?
 
 A program is learned at the time T at which half of what guessing costs is gone from the loss of its own answers. The
 weights :math:`f_c(w)` answer strings without the program as w does with it. They are fitted on four fifths of all
 strings, at multiples of T. What they leave on the others is measured of the program's *effect* and of its *changes*
 with w, both over what the map of another program leaves (or 1). A law leaves little of either; here, less than a
-tenth. Beside it is a planted law of the same size in the same network: a "more than a tenth" only counts where that
+tenth. Beside it is a law planted at the same size in the same network: a "more than a tenth" only counts where that
 would have been found. A program of one token cannot be cut in two, so that composition is not asked, and no law can
 be found: only what it needs.
 """
