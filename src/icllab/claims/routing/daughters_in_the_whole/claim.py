@@ -23,11 +23,11 @@ from icllab.lab.results import fixed_values
 
 PROGRAMS = ("a", "b", "c", "d", "e", "f")
 TOGETHER, ALONE, FRESH = "together", "alone", "fresh"
-STEPS = (0, *(int(step) for step in np.unique(np.geomspace(2, 1000, 32).astype(int))))
+STEPS = (0, *(int(step) for step in np.unique(np.geomspace(2, 1500, 34).astype(int))))
 FACTOR = 1.5
 SOONER = 0.75  # of the time of a fresh network
 KNOWN = 0.05  # nats a symbol
-ENOUGH = 36  # networks
+ENOUGH = 24  # networks
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -123,8 +123,8 @@ claim = Claim(
     | {"batch": 64, "prompts": 512, "together": 8192},
     sizes={
         "smoke": BOTH | {"layers": (1,), "updates": (30,), "program": ("a", "b"), "step": (0, 30), "seed": (1,)},
-        "small": BOTH | {"updates": (1500,), "seed": Seeds(72, block=9)},
-        "medium": BOTH | {"updates": (2000,), "seed": Seeds(72, block=9)},
+        "small": BOTH | {"updates": (1500,), "seed": Seeds(48, block=8)},
+        "medium": BOTH | {"updates": (2000,), "seed": Seeds(120, block=8)},
     },
     key=35,
     controls={
