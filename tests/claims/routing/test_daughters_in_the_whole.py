@@ -84,6 +84,8 @@ def made_up(delay=1.2, sooner=0.4, first=0.001, unknown=0, spread=0.3, seeds=72)
     times = {"together": delay * alone, "alone": alone, "fresh": alone / sooner}
     losses = np.full((seeds, 3, 6, len(steps)), first)
     losses[:unknown, 0, :-1, 0] = 0.5
+    times["together"][:unknown] *= 5  # which would fail
+    times["fresh"][:unknown] /= 50
     for i, kind in enumerate(KINDS):
         losses[:, i, -1] = np.log(5) / (1 + (steps / times[kind]) ** 4)
     whole = losses[:, :, -1] * PI[-1]
