@@ -9,15 +9,15 @@ from icllab.lab.checks import Outcome
 
 STATISTIC = "icllab.claims.routing.compositions.claim.helped"
 FAMILY = (
-    "Times of two late compositions in 48 networks, that scatter by a factor of 1.5 and are censored at the last step, "
-    "about one in thirty; where the parts are asked they are multiplied by a ratio."
+    "Times of two late compositions in 12 networks, that scatter by a factor of 1.2 and are censored at the last step; "
+    "where the parts are asked they are multiplied by a ratio."
 )
 AXIS = r"ratio of times with the parts asked and with strangers, $T_c/T_c^{\rm strangers}$"
 STRENGTHS = (0.4, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
 FALSE = {0.4: ("not helped",), 0.8: ("not helped", "helped"), 1.0: ("helped",), 1.25: ("helped",)}
 REPLICATES = 200
 
-SEEDS, MEDIAN, SCATTER = 48, 1400.0, np.log(1.5)
+SEEDS, MEDIAN, SCATTER = 12, 1000.0, np.log(1.2)
 NAMES = {Outcome.HOLDS: "not helped", Outcome.FAILS: "helped", Outcome.UNDECIDED: "undecided"}
 
 

@@ -8,13 +8,13 @@ from icllab.claims.routing.daughters_in_the_whole import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "icllab.claims.routing.daughters_in_the_whole.claim.same_time"
-FAMILY = "Times of 48 networks, whose ratio scatters by a factor of 1.6 around a ratio."
+FAMILY = "Times of 120 networks, whose ratio scatters by a factor of 1.7 around a ratio."
 AXIS = "time of the whole over that of the context alone, $T/T_c$"
-STRENGTHS = (0.5, 0.667, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
-FALSE = {0.5: ("same",), 0.667: ("same",), 1.0: ("other",), 1.2: ("other",), 1.5: ("same", "other"), 3.0: ("same",)}
+STRENGTHS = (1.0, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)
+FALSE = {1.0: ("other",), 1.2: ("other",), 1.5: ("same", "other"), 2.0: ("same",), 3.0: ("same",)}
 REPLICATES = 400
 
-SEEDS, SCATTER = 48, np.log(1.6)
+SEEDS, SCATTER = 120, np.log(1.7)
 NAMES = {Outcome.HOLDS: "same", Outcome.FAILS: "other", Outcome.UNDECIDED: "undecided"}
 
 

@@ -157,6 +157,14 @@ def test_a_composition_of_turns_by_data_is_no_function(lengths):
         assert error == 0 if len(program) == 1 else error > 0.05
 
 
+def test_the_nearest_function_may_lose_symbols():
+    """Of tables with loss a function is its own nearest one, and of compositions every table is tried."""
+    lossy = dataclasses.replace(by_data(), tables=jnp.array([[0, 0, 1], [2, 1, 1]], jnp.int32))
+    errors = [lossy.nearest_function_error(program) for program in lossy.programs]
+    assert errors == pytest.approx([nearest(lossy, program) for program in lossy.programs], abs=1e-12)
+    assert errors[:2] == [0.0, 0.0]
+
+
 def test_turns_by_data_lose_strings_and_a_second_turn_depends_on_another_symbol():
     """A function's turn is that of its first symbol; that of a composition changes with other symbols too."""
     task = by_data()

@@ -133,7 +133,7 @@ claim = Claim(
     sizes={
         "smoke": SIZES | {"layers": (1,), "width": (8,), "step": (10, 40), "seed": 2, "batch": 16, "prompts": 8},
         "small": SIZES | {"width": (32,), "seed": Seeds(12, block=2)},
-        "medium": SIZES | {"width": (40,), "seed": Seeds(24, block=3)},
+        "medium": SIZES | {"width": (40,), "seed": Seeds(32, block=4)},
     },
     key=33,
     controls={

@@ -27,7 +27,7 @@ STEPS = (0, *(int(step) for step in np.unique(np.geomspace(2, 1500, 34).astype(i
 FACTOR = 1.5
 SOONER = 0.75  # of the time of a fresh network
 KNOWN = 0.05  # nats a symbol
-ENOUGH = 12  # networks
+ENOUGH = 24  # networks
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -124,7 +124,7 @@ claim = Claim(
     sizes={
         "smoke": BOTH | {"layers": (1,), "updates": (30,), "program": ("a", "b"), "step": (0, 30), "seed": (1,)},
         "small": BOTH | {"updates": (1500,), "seed": Seeds(48, block=8)},
-        "medium": BOTH | {"updates": (2000,), "seed": Seeds(48, block=6)},
+        "medium": BOTH | {"updates": (2000,), "seed": Seeds(120, block=8)},
     },
     key=35,
     controls={
