@@ -35,7 +35,8 @@ def measure(point, *, key, away=0.0, power=1):
 
     def zero_shot(u):
         if point.map == SINGULAR:
-            return jnp.prod((u - image) ** jnp.array([2, 8]))
+            offset = u - image
+            return offset[0] ** 2 * offset[1] ** 8
         return jnp.sum((u - image) ** 2) / 2
 
     coefficients = learning_coefficient(
