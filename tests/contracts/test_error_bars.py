@@ -121,9 +121,9 @@ def test_shares_of_a_gradient():
 # --- event times -----------------------------------------------------------------------------------------------------
 
 
-def group(rng, scale):
+def group(rng, scale, unit=1.0):
     times, observed = censored(rng, scale)
-    return xr.Dataset({"observed_time": ("member", times), "crossed": ("member", observed)})
+    return xr.Dataset({"observed_time": ("member", unit * times), "crossed": ("member", observed)})
 
 
 def test_restricted_means_of_event_times():
@@ -138,7 +138,7 @@ def test_delays(monkeypatch):
     monkeypatch.setattr("icllab.diagnostics.curves.survival._exact_p_value", lambda *_: np.nan)  # 20 000 divisions
 
     def measure(rng):
-        table = delay(group(rng, 1.0), group(rng, 1.5), until=1.5)
+        table = delay(group(rng, 1.0, 50.0), group(rng, 1.5, 50.0), until=75.0)  # in steps: means far from 1
         names = "restricted_difference", "log_ratio"
         return [float(table[name]) for name in names], [float(table[f"{name}_error"]) for name in names]
 

@@ -234,15 +234,24 @@ def quadratic(w):
     return 0.5 * jnp.sum(jnp.array([1.0, 3.0]) * w**2)
 
 
-SAMPLERS = {"hmc": HMC, "mala": MALA, "nuts": NUTS, "sgld": SGLD}
+def over_samples(w, sample):
+    return quadratic(w) + jnp.mean(sample @ w)
+
+
+HALF = np.random.default_rng(0).normal(size=(10, 2))
+DATA = jnp.asarray(np.concatenate([HALF, -HALF]), jnp.float32)  # whose mean is zero
+SAMPLERS = {"hmc": (HMC, {}), "mala": (MALA, {}), "nuts": (NUTS, {}), "sgld": (SGLD, {})}
+SAMPLERS["sgld on batches"] = SGLD, {"batch": 5}
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_chains_are_uncorrelated(name):
     """Of one run, and of two keys; the scores count effective draws."""
-    sampler = SAMPLERS[name](chains=6, warm_up=200, draws=600)
-    at = {"nbeta": 50.0, "localization": 1.0}
-    chains = [sampler.sample(quadratic, jnp.zeros(2), key=jax.random.key(i), **at).parameters for i in range(2)]
+    kind, options = SAMPLERS[name]
+    sampler = kind(chains=6, warm_up=200, draws=600, **options)
+    loss, data = (over_samples, {"data": DATA}) if options else (quadratic, {})
+    at = {"nbeta": 50.0, "localization": 1.0} | data
+    chains = [sampler.sample(loss, jnp.zeros(2), key=jax.random.key(i), **at).parameters for i in range(2)]
     series = np.concatenate([np.asarray(c, float)[..., 0] for c in chains])
     assert len(np.unique(series[:, 0])) == len(series)
     share = np.mean([convergence.effective_draws(s[None]) / len(s) for s in series])

@@ -202,6 +202,9 @@ def test_links_lead_nowhere(results, opened, tmp_path):
     shutil.move(tmp_path / "elsewhere", results / STORE)
     assert page.get(f"/api/results/{STORE.as_posix()}/results.nc").status_code == 200
     assert page.get(f"/api/results/{STORE.as_posix()}/figure.png").status_code == 404
+    listing = page.get(f"/api/claims/{CLAIM}").json()["html"]
+    assert "/results.nc?" in listing
+    assert "/figure.png?" not in listing
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
