@@ -1,7 +1,9 @@
 """What is measured of maps along training, against closed forms; and the checks on made-up numbers."""
 
+import itertools
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from icllab.diagnostics.contexts.queries import join_prompt
 from icllab.lab.checks import Outcome
 
 POINT = SimpleNamespace(
-    family="linear_attention", dim=2, length=4, queries=4, directions=2, draws=2, stage=("start", "end")
+    family="linear_attention", dim=2, length=4, queries=4, directions=2, draws=2, item_dim=7, stage=("start", "end")
 )
 POINT.seed, POINT.context, POINT.updates = (0, 1), (0, 1), 1
 POINT.batch, POINT.transformer_updates = 8, 1
@@ -74,6 +76,46 @@ def test_a_context_and_the_end_of_a_prompt_are_the_prompt():
         whole = join_prompt(context, one.alone(one.positions - 1, size=3))
         np.testing.assert_array_equal(whole.x, one.x)
         np.testing.assert_array_equal(whole.y, one.y)
+
+
+@pytest.fixture(scope="module")
+def items():
+    return [_laws.item_labels(seed, POINT, key=jax.random.key(3), trained=False) for seed in (0, 0, 1)]
+
+
+def test_queries_are_other_items_of_the_contexts_classes(items):
+    for context, queries in items[0].tests:
+        shown, asked = np.asarray(context.items[:-1]), np.asarray(queries.items[:, 0])
+        assert asked.shape == (2 * COUNT, 7)
+        assert len(np.unique(asked, axis=0)) == 2 * COUNT
+        nearest = np.linalg.norm(asked[:, None] - shown[None], axis=2)
+        assert nearest.min() > 0
+        np.testing.assert_array_equal(
+            np.asarray(context.labels[:-1])[nearest.argmin(axis=1)], np.asarray(queries.labels[:, 0])
+        )
+
+
+def test_a_seed_has_its_own_network_and_contexts(items):
+    def numbers(family):
+        kept = eqx.filter((family.networks, family.tests), eqx.is_array)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(kept)])
+
+    first, again, other = map(numbers, items)
+    np.testing.assert_array_equal(first, again)
+    assert np.mean(first == other) < 0.1
+    one, another = (np.asarray(asked.context.items) for asked in items[0].tests)
+    assert (one != another).all()
+
+
+@pytest.mark.slow
+def test_networks_are_kept_along_training(items):
+    point = SimpleNamespace(**vars(POINT) | {"updates": 4, "every": 2, "loss": 1e-3})
+    family = _laws.item_labels(0, point, key=jax.random.key(3), trained=True)
+    assert list(family.steps) == [0, 2, 4]
+    assert len(family.scores) == 3
+    readouts = [np.asarray(network.classifier.readout) for network in family.networks]
+    np.testing.assert_array_equal(readouts[0], items[0].networks[0].classifier.readout)
+    assert all((one != other).any() for one, other in itertools.pairwise(readouts))
 
 
 def test_stages_are_read_in_their_order():
@@ -134,7 +176,7 @@ def test_a_finding_has_the_worst_ratio_and_every_network_counts_once():
     assert finding.measured == pytest.approx(0.03, rel=0.1)
     assert finding.predicted == 0.1
     assert finding.advice.startswith("law: ")
-    assert len(found) == 3 + 2 + 2 + 1
+    assert len(found) == 3 + 3 + 3 + 1
 
 
 def test_at_the_start_nothing_is_said_of_networks():
@@ -154,7 +196,7 @@ def test_ratios_leave_out_contexts_whose_fits_have_not_converged():
 def of_models(**changed):
     """The same numbers for models of one and two layers, at the end of training."""
     end = made_up(**changed).sel(stage="end", drop=True)
-    parts = {"dense": "dense", "attention": "attention", simplest.MEAN: "dense", simplest.SIMPLEST: claim.EXACT}
+    parts = {"dense": "dense", "attention": "attention", simplest.MEAN: "item_label", simplest.SIMPLEST: claim.EXACT}
     end = end.sel(family=list(parts.values())).assign_coords(family=list(parts))
     return end.expand_dims(layers=[1, 2])
 

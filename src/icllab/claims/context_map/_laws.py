@@ -12,10 +12,14 @@ from icllab.claims.context_map import _regression_transformers as regression
 from icllab.core.grid import Named
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts.laws import context_law
+from icllab.diagnostics.contexts.queries import queries_near
 from icllab.diagnostics.contexts.solvers import MapSolver
-from icllab.models import FastWeights
-from icllab.tasks import LinearRegression
+from icllab.models import FastWeights, ItemLabelNetwork
+from icllab.tasks import ItemLabel, LinearRegression
+from icllab.training import TargetLoss, Until
 
+ITEMS = {"classes": None, "labels": 16, "pairs": 4, "no_repeats": True}
+RATE, BATCH = 0.1, 128  # of SGD on item-label prompts
 RATE_LINEAR = 1e-2  # of Adam on linear attention
 OWN = 2  # examples of a query of three tokens
 SCORED = 512  # prompts by which a network along training is scored
@@ -25,6 +29,7 @@ SUBSPACES = {
     "mean_attention": lambda network: network.slow,
     "dense": lambda network: [block.mlp for block in network.blocks],
     "attention": lambda network: [block.attention for block in network.blocks],
+    "item_label": lambda network: network.classifier.readout,
 }
 
 
@@ -44,6 +49,31 @@ class Family(NamedTuple):
     scores: np.ndarray
     tests: Sequence[ContextQueries]
     query_length: int
+
+
+def item_labels(seed: int, point: Any, *, key: Any, trained: bool) -> Family:
+    """Item-label networks along SGD; contexts of novel classes, queries that are other items of these."""
+    of_task, of_network, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 4)
+    task = ItemLabel.init(**ITEMS, dim=point.item_dim, key=of_task)
+    network = ItemLabelNetwork.from_task(task, key=of_network)
+    steps, networks = [0], [network]
+    if trained:
+        keep = range(0, point.updates + 1, point.every)
+        until = Until(point.updates, TargetLoss(point.loss, memory=100.0))
+        run = regression.fit(network, task, BATCH, optax.sgd(RATE), until, of_prompts, keep=keep)
+        steps = [step for step in keep if step in run.trajectory]
+        networks = [run.trajectory.at(step).member(0) for step in steps]
+    prompts = task.sample_many(SCORED, key=of_tests)
+    right = np.asarray(prompts.labels[:, -1])
+    scores = np.array([np.mean(answers(network, prompts).argmax(axis=1) == right) for network in networks])
+    tests = []
+    for i in range(len(point.context)):
+        of_context, of_queries = jax.random.split(jax.random.fold_in(of_tests, i))
+        context, noise = task.sample(key=of_context), float(task.within_class_noise)
+        tests.append(
+            ContextQueries(context, queries_near(context, noise=noise, count=2 * point.queries, key=of_queries))
+        )
+    return Family(task, networks, steps, scores, tests, 1)
 
 
 def regressions(seed: int, point: Any, *, key: Any, steps: Sequence[int], examples: int) -> Family:

@@ -35,6 +35,8 @@ def measure(point, *, key, exact=False, mean=False):
 def _networks(name, seed, point, key, mean):
     """The networks of a seed along training; untrained ones alone where only these are asked for."""
     trained = set(point.stage) != {"start"}
+    if name == "item_label":
+        return _laws.item_labels(seed, point, key=key, trained=trained)
     steps = (*KEPT, point.transformer_updates) if trained else (0,)
     if name == "linear_attention":
         return _laws.linear_attention(seed, point, key=key, steps=steps, normalised=mean)
