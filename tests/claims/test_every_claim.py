@@ -26,7 +26,6 @@ UNFALSIFIED = {
     "asymptotics/ridge_tames_the_peak": "peak_ratio",
     "asymptotics/task_diversity": "bend_grows left_falls",
     "asymptotics/transformer_double_descent": "slope slope_not_one",
-    "context_map/switches_on": "after exact",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "induction/copying_in_context": "longer_not_needed sooner time_induction width without_target",
