@@ -255,6 +255,6 @@ def test_shares_of_all_and_none_have_an_error():
 @pytest.mark.parametrize("late", [True, False])
 def test_detectors_listen_after_a_fifth_of_the_run(late):
     rows = np.exp(0.01 * np.random.default_rng(0).normal(size=(60, 1)))
-    rows[40 if late else 5] *= 10
+    rows[40 if late else 10] *= 10
     found = _detection.first_passages(rows, 50)[0, :, -1]
     np.testing.assert_array_equal(found, [41 * 50.0] * 2 if late else [np.nan] * 2)
