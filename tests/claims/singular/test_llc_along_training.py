@@ -77,6 +77,13 @@ def test_a_missed_break_counts_and_leaves_no_rise():
     assert not np.isnan(claim.rises(dataset).sel(jump=1)).any()
 
 
+def test_a_break_that_is_reported_twice_counts():
+    dataset = made_up()
+    twice = dataset["break_interval"].copy()
+    twice[..., 3, :] = twice[..., 2, :].values * 1.01
+    assert names(dataset.assign(break_interval=twice)) == {"breaks"}
+
+
 def test_many_warnings_leave_it_undecided():
     assert outcome(made_up(warned=1.0)) is Outcome.UNDECIDED
 

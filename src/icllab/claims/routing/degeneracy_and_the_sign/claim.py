@@ -132,6 +132,11 @@ claim = Claim(
     key=3,  # of a sentence that says at which loss, and of densities that are counted
     controls={
         "submersion": Control("the maps are regular at the point", measure={"away": 1.0}),
+        "cubed": Control(
+            "every number that the context selects is cubed",
+            measure={"power": 3},
+            axes={"map": ("w1 w2", "|w|^2")},
+        ),
         "never_above": Control("a context can only lower the coefficient", theory={"never_above": True}),
         "any_loss": Control("the density sets the sign at every loss", theory={"regular": True}),
     },

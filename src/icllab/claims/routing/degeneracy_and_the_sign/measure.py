@@ -23,15 +23,20 @@ def map_of(name, away):
     return lambda w: jnp.sum(w**2), jnp.full(DIM, away)
 
 
-def measure(point, *, key, away=0.0):
-    """One cell: coefficients with their errors, and the signs as the diagnostics tell them."""
+def measure(point, *, key, away=0.0, power=1):
+    """One cell: coefficients with their errors, and the signs as diagnostics tell them; of a ``power`` of the map."""
     of_annealing, of_draws = jax.random.split(key)
-    context_map, at = map_of(point.map, away)
+    base, at = map_of(point.map, away)
+
+    def context_map(w):
+        return base(w) ** power
+
     image = context_map(at)
 
     def zero_shot(u):
         if point.map == SINGULAR:
-            return jnp.prod((u - image) ** jnp.array([2, 8]))
+            offset = u - image
+            return offset[0] ** 2 * offset[1] ** 8
         return jnp.sum((u - image) ** 2) / 2
 
     coefficients = learning_coefficient(
