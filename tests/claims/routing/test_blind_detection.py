@@ -207,6 +207,8 @@ def test_an_alarm_at_every_record_is_false():
 
 def test_an_exchange_is_of_the_loss_and_the_response():
     plain, exchanged = (claim.theory(made_up(), exchanged=value)["hit"] for value in (False, True))
+    ordered = made_up().sortby("series")  # as a record has it
+    xr.testing.assert_allclose(claim.theory(ordered, exchanged=True)["hit"].sel(series=exchanged["series"]), exchanged)
     for name, other in (("loss", "response"), ("gradient", "gradient"), ("response", "loss")):
         np.testing.assert_array_equal(exchanged.sel(series=name), plain.sel(series=other))
     assert {"tells", "more_often", "sooner"} == names(made_up(), exchanged=True)

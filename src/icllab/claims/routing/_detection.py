@@ -67,7 +67,10 @@ def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False
     planted = [kind for kind in kinds if kind not in NULLS]
     passages, odd = dataset["first_passage"], dataset["seed"].values % 2 == 1
     if exchanged:
-        passages = passages.assign_coords(series=passages["series"].values[::-1])
+        names = {"loss": "response", "response": "loss"}
+        passages = passages.assign_coords(
+            series=[names.get(str(name), str(name)) for name in passages["series"].values]
+        )
     levels = thresholds(passages.sel(seed=~odd)) if calibrated else passages["level"].min()
     alarms = detection.alarms(passages.sel(seed=odd), levels).rename(seed="judged")
     onset = dataset["onset"].sel(seed=odd).rename(seed="judged")
@@ -89,11 +92,11 @@ def false_alarms(dataset: xr.Dataset, bound: float) -> list[Finding]:
     return checks.below("false_alarms", "runs without an onset that alarm", share_of(dataset["false_alarm"]), bound)
 
 
-def more_often(dataset: xr.Dataset, rules: tuple[str, ...] = RULES) -> list[Finding]:
-    """Does the loss hit more often than the other series, on average over the frequencies that begin?"""
+def more_often(dataset: xr.Dataset, rules: tuple[str, ...], bound: float) -> list[Finding]:
+    """Does the loss hit more often than the other series, by a bound, on average over the frequencies that begin?"""
     hit = dataset["hit"].sel(rule=list(rules)).rename(judged="seed").mean("share")
     ahead = hit.sel(series="loss", drop=True) - hit.sel(series=list(OTHERS))
-    return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead))
+    return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead), bound)
 
 
 def sooner(dataset: xr.Dataset, rule: str) -> list[Finding]:
