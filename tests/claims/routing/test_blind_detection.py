@@ -214,6 +214,18 @@ def test_an_exchange_is_of_the_loss_and_the_response():
     assert {"tells", "more_often", "sooner"} == names(made_up(), exchanged=True)
 
 
+def test_curves_are_those_of_their_detectors():
+    """Also where series are in another order, as in a record."""
+    dataset = claim.theory(made_up().sortby("series"))
+    found = _detection.curves(dataset)
+    for series in _detection.SERIES:
+        for rule in _detection.RULES:
+            part = found.sel(detector=f"{series}, {rule}")
+            cell = dataset.sel(series=series, rule=rule)
+            np.testing.assert_allclose(part["hit"], (cell["hit"].sum("judged") + 1) / (cell.sizes["judged"] + 2))
+            np.testing.assert_allclose(part["detection_delay"], cell["detection_delay"].median("judged"))
+
+
 def test_thresholds_are_those_of_the_kind_that_needs_more_and_of_even_seeds():
     """Runs that all alarm in one kind only, or among the seeds that are judged."""
     dataset = made_up()

@@ -113,15 +113,20 @@ def share_of(events: xr.DataArray) -> Estimate:
     return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
 
 
+def curves(dataset: xr.Dataset) -> xr.Dataset:
+    """Hits and median delays of every detector, over share and detector."""
+    hit, delay = share_of(dataset["hit"]), dataset["detection_delay"].median("judged")
+    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
+    parts = [rows.sel(series=series, rule=rule, drop=True) for series in SERIES for rule in RULES]
+    return xr.concat(parts, "detector", combine_attrs="override").assign_coords(
+        detector=[f"{series}, {rule}" for series in SERIES for rule in RULES]
+    )
+
+
 def figure(dataset: xr.Dataset):
     """Hits, and delays of hits, against the frequency of the context that begins."""
-    hit = share_of(dataset["hit"])
-    delay = dataset["detection_delay"].median("judged")
-    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
-    names = [f"{series}, {rule}" for series in SERIES for rule in RULES]
-    rows = rows.stack(detector=("series", "rule")).drop_vars(["detector", "series", "rule"])
-    curves = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
-    return panels(rows.assign_coords(detector=names), curves, x="share", hue="detector")
+    rows = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
+    return panels(curves(dataset), rows, x="share", hue="detector")
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
