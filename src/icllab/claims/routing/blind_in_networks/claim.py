@@ -61,7 +61,9 @@ claim = Claim(
     controls={
         "exchanged": Control("the loss's series is the response, and the other way round", theory={"exchanged": True}),
         "noisier": Control(
-            "more labels are wrong from the hidden step on in the runs that are judged", measure={"noisier": 0.5}
+            "more labels are wrong from the hidden step on in the runs that are judged",
+            measure={"noisier": 0.5},
+            axes={"kind": (*_detection.NULLS, "0.5"), "seed": tuple(range(40))},
         ),
         "uncalibrated": Control("thresholds are at the lowest level", theory={"calibrated": False}),
     },
