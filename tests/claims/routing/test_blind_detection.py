@@ -207,9 +207,23 @@ def test_an_alarm_at_every_record_is_false():
 
 def test_an_exchange_is_of_the_loss_and_the_response():
     plain, exchanged = (claim.theory(made_up(), exchanged=value)["hit"] for value in (False, True))
+    ordered = made_up().sortby("series")  # as a record has it
+    xr.testing.assert_allclose(claim.theory(ordered, exchanged=True)["hit"].sel(series=exchanged["series"]), exchanged)
     for name, other in (("loss", "response"), ("gradient", "gradient"), ("response", "loss")):
         np.testing.assert_array_equal(exchanged.sel(series=name), plain.sel(series=other))
     assert {"tells", "more_often", "sooner"} == names(made_up(), exchanged=True)
+
+
+def test_curves_are_those_of_their_detectors():
+    """Also where series are in another order, as in a record."""
+    dataset = claim.theory(made_up().sortby("series"))
+    found = _detection.curves(dataset)
+    for series in _detection.SERIES:
+        for rule in _detection.RULES:
+            part = found.sel(detector=f"{series}, {rule}")
+            cell = dataset.sel(series=series, rule=rule)
+            np.testing.assert_allclose(part["hit"], (cell["hit"].sum("judged") + 1) / (cell.sizes["judged"] + 2))
+            np.testing.assert_allclose(part["detection_delay"], cell["detection_delay"].median("judged"))
 
 
 def test_thresholds_are_those_of_the_kind_that_needs_more_and_of_even_seeds():
@@ -255,6 +269,6 @@ def test_shares_of_all_and_none_have_an_error():
 @pytest.mark.parametrize("late", [True, False])
 def test_detectors_listen_after_a_fifth_of_the_run(late):
     rows = np.exp(0.01 * np.random.default_rng(0).normal(size=(60, 1)))
-    rows[40 if late else 5] *= 10
+    rows[40 if late else 10] *= 10
     found = _detection.first_passages(rows, 50)[0, :, -1]
     np.testing.assert_array_equal(found, [41 * 50.0] * 2 if late else [np.nan] * 2)

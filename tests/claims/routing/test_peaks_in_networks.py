@@ -46,15 +46,15 @@ def test_responses_are_of_each_program_to_itself_where_the_last_never_comes(runs
     assert not still["peaked"][1].any()
 
 
-def planted(monkeypatch, how=None):
+def planted(monkeypatch, how=None, laws=None):
     """Curves of 200 records: losses that halve at 500, responses with tops at 200, 300 and 400, and one without."""
-    t = 5.0 * np.arange(1, 201)
+    t, laws = 5.0 * np.arange(1, 201), [] if laws is None else laws
     fall = 2 * np.log(3) / (1 + 3 * (t[:, None] / 500) ** 4) * np.ones(3)
     tops = np.exp(-2 * np.abs(np.log(t[:, None] / np.array([200.0, 300.0, 400.0]))))
     tops[:, 2] = 1 + t / 100
     small = SimpleNamespace(
         sample_family=lambda seeds, point, *, key: (None, SimpleNamespace(prompts=[0, 1])),
-        Batches=SimpleNamespace(from_frequencies=lambda law, *args, **how: np.testing.assert_allclose(law[0, 2], 0)),
+        Batches=SimpleNamespace(from_frequencies=lambda law, *args, **how: laws.append(law[0])),
         descended=lambda family, batches, *, optimizer, every: [None, None],
         seen=lambda *args: SimpleNamespace(losses=fall, response=-tops[:, :, None] * np.eye(3)),
     )
@@ -76,6 +76,11 @@ def test_controls_change_what_they_say(monkeypatch):
     squared, fall, tops = planted(monkeypatch, {"squared": True})
     np.testing.assert_allclose(squared["own_response"][1][0], fall[[0, 59]] ** 2)
     assert not squared["peaked"][1].any()
+    laws = []
+    for how in ({}, {"present": True}):
+        planted(monkeypatch, how, laws)
+    np.testing.assert_allclose(laws[0], np.array([2, 1, 0]) / 3)
+    np.testing.assert_allclose(laws[-1], np.array([6, 3, 2]) / 11)
     moved, *_ = planted(monkeypatch, {"misplaced": True})
     np.testing.assert_allclose(moved["own_response"][1][0], np.roll(tops, 1, axis=1)[[0, 0]])
     np.testing.assert_allclose(moved["peak_time"][1][:, 1:], [[600, 700]] * 2, atol=10)
@@ -116,6 +121,14 @@ def test_a_frequency_among_some_counts_those_alone():
     np.testing.assert_allclose(float(found.value), 3 / 5)
     np.testing.assert_allclose(float(found.error), (0.6 * 0.4 / 6) ** 0.5)
     np.testing.assert_allclose(float(claim.frequency(events).value), 3 / 6)
+
+
+def test_a_record_keeps_the_curves_of_one_seed():
+    rows = {name: (("seed", "step"), np.ones((3, 2))) for name in ("program_loss", "own_response")}
+    kept = claim.reduce(xr.Dataset(rows | {"rise": ("seed", np.ones(3))}, coords={"seed": [7, 8, 9]}))
+    assert int(kept["own_response"].notnull().sum()) == 2
+    assert bool(kept["own_response"].sel(seed=7).notnull().all())
+    assert kept["rise"].notnull().all()
 
 
 def test_medium_has_seeds_of_its_own():

@@ -67,7 +67,10 @@ def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False
     planted = [kind for kind in kinds if kind not in NULLS]
     passages, odd = dataset["first_passage"], dataset["seed"].values % 2 == 1
     if exchanged:
-        passages = passages.assign_coords(series=passages["series"].values[::-1])
+        names = {"loss": "response", "response": "loss"}
+        passages = passages.assign_coords(
+            series=[names.get(str(name), str(name)) for name in passages["series"].values]
+        )
     levels = thresholds(passages.sel(seed=~odd)) if calibrated else passages["level"].min()
     alarms = detection.alarms(passages.sel(seed=odd), levels).rename(seed="judged")
     onset = dataset["onset"].sel(seed=odd).rename(seed="judged")
@@ -89,11 +92,11 @@ def false_alarms(dataset: xr.Dataset, bound: float) -> list[Finding]:
     return checks.below("false_alarms", "runs without an onset that alarm", share_of(dataset["false_alarm"]), bound)
 
 
-def more_often(dataset: xr.Dataset, rules: tuple[str, ...] = RULES) -> list[Finding]:
-    """Does the loss hit more often than the other series, on average over the frequencies that begin?"""
+def more_often(dataset: xr.Dataset, rules: tuple[str, ...], bound: float) -> list[Finding]:
+    """Does the loss hit more often than the other series, by a bound, on average over the frequencies that begin?"""
     hit = dataset["hit"].sel(rule=list(rules)).rename(judged="seed").mean("share")
     ahead = hit.sel(series="loss", drop=True) - hit.sel(series=list(OTHERS))
-    return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead))
+    return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead), bound)
 
 
 def sooner(dataset: xr.Dataset, rule: str) -> list[Finding]:
@@ -110,15 +113,20 @@ def share_of(events: xr.DataArray) -> Estimate:
     return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
 
 
+def curves(dataset: xr.Dataset) -> xr.Dataset:
+    """Hits and median delays of every detector, over share and detector."""
+    hit, delay = share_of(dataset["hit"]), dataset["detection_delay"].median("judged")
+    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
+    parts = [rows.sel(series=series, rule=rule, drop=True) for series in SERIES for rule in RULES]
+    return xr.concat(parts, "detector", combine_attrs="override").assign_coords(
+        detector=[f"{series}, {rule}" for series in SERIES for rule in RULES]
+    )
+
+
 def figure(dataset: xr.Dataset):
     """Hits, and delays of hits, against the frequency of the context that begins."""
-    hit = share_of(dataset["hit"])
-    delay = dataset["detection_delay"].median("judged")
-    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
-    names = [f"{series}, {rule}" for series in SERIES for rule in RULES]
-    rows = rows.stack(detector=("series", "rule")).drop_vars(["detector", "series", "rule"])
-    curves = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
-    return panels(rows.assign_coords(detector=names), curves, x="share", hue="detector")
+    rows = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
+    return panels(curves(dataset), rows, x="share", hue="detector")
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:

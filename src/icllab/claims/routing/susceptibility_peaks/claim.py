@@ -97,6 +97,7 @@ SPARSE = (60.0, 80.0, 90.0, *(94 + 0.25 * i for i in range(25)), 104.0, 110.0)
 DENSE = (*range(0, 76, 15), *(76 + 0.25 * i for i in range(97)), 101, 102, 104, 108, 112, 118, 124, 130)
 
 COMMON = {"reach": (1.0, 2.0, 4.0), "observable": OBSERVABLES, "time": DENSE}
+ONE = {"reach": (1.0,), "nbeta": (20.0,)}
 
 claim = Claim(
     title="Susceptibility peaks before the fall",
@@ -131,8 +132,10 @@ claim = Claim(
     precision="float64",
     controls={
         "formed": Control("both attentions are formed at the start: there is no cliff", measure={"formed": 8.0}),
-        "squared": Control("the susceptibility is the squared loss of the landscape", measure={"squared": True}),
-        "behind": Control("posteriors are those of a time 30 earlier", measure={"behind": 30.0}),
+        "squared": Control(
+            "the susceptibility is the squared loss of the landscape", measure={"squared": True}, axes=ONE
+        ),
+        "behind": Control("posteriors are those of a time 30 earlier", measure={"behind": 30.0}, axes=ONE),
         "held": Control("the localization is a hundred times what is said", measure={"tighter": 100.0}),
     },
 )
