@@ -134,14 +134,16 @@ def test_turns_by_data_are_those_of_the_first_symbol():
 
 def nearest(task, program):
     """By trying every table and every turn by data of three symbols on all strings."""
-    lists = [[list(x) for x in itertools.product(range(3), repeat=n)] for n in task.lengths]
+    cases = []
+    for n in task.lengths:
+        strings = np.array(list(itertools.product(range(3), repeat=n)))
+        cases.append((strings, np.array([run(task, program, x) for x in strings.tolist()])))
     errors = []
-    for table, turns in itertools.product(
-        itertools.product(range(3), repeat=3), itertools.product((0, 1, 2), repeat=3)
-    ):
-        function = SimpleNamespace(tables=[table], turns=np.array([turns]))
-        wrong = [np.mean([np.not_equal(run(function, (0,), x), run(task, program, x)) for x in xs]) for xs in lists]
-        errors.append(np.mean(wrong))
+    for turns in itertools.product(range(3), repeat=3):
+        places = [(np.arange(x.shape[1]) + np.array(turns)[x[:, :1]]) % x.shape[1] for x, _ in cases]
+        for table in itertools.product(range(3), repeat=3):
+            answers = [np.array(table)[np.take_along_axis(x, at, 1)] for (x, _), at in zip(cases, places, strict=True)]
+            errors.append(np.mean([np.mean(y != wanted) for y, (_, wanted) in zip(answers, cases, strict=True)]))
     return min(errors)
 
 

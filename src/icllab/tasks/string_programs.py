@@ -318,14 +318,15 @@ class StringPrograms(AbstractSequences):
         v, longest = self.symbols, max(self.lengths)
         if longest**v > _MOST:
             raise expected("symbols", f"at most {_MOST} turns by data", longest**v)
-        counts = np.zeros((v, longest, v, v))  # first symbol, turn, symbol read, symbol of the answer
+        counts = np.zeros((longest, v, v, v))  # turn, first symbol, symbol read, symbol of the answer
         for strings, answers in self.every_string(program):
+            first = np.broadcast_to(strings[:, :1], strings.shape)
             for turn in range(longest):
-                read = np.roll(strings, -turn, axis=1)
-                first = np.broadcast_to(strings[:, :1], read.shape)
-                np.add.at(counts, (first, turn, read, answers), 1 / strings.size / len(self.lengths))
+                triples = np.ravel_multi_index((first, np.roll(strings, -turn, axis=1), answers), (v, v, v))
+                counts[turn] += np.bincount(triples.ravel(), minlength=v**3).reshape(v, v, v) / strings.size
+        symbols = np.arange(v)
         right = [
-            sum(counts[symbol, turn] for symbol, turn in enumerate(turns)).max(axis=1).sum()
+            counts[turns, symbols].sum(axis=0).max(axis=1).sum() / len(self.lengths)
             for turns in itertools.product(range(longest), repeat=v)
         ]
         error = 1 - float(max(right))

@@ -65,6 +65,7 @@ def test_networks_start_alike_and_losses_are_of_their_own_task(monkeypatch):
     assert [task.programs[0] for task in tasks] == [(0,), (8,)] * 2
     np.testing.assert_array_equal(networks[0].readout.weight, networks[1].readout.weight)
     assert not np.array_equal(networks[0].readout.weight, networks[2].readout.weight)
+    np.testing.assert_array_equal(tasks[0].turns, tasks[1].turns)
     assert not np.array_equal(tasks[0].tables, tasks[2].tables)
     np.testing.assert_allclose(found["guess_loss"][1][0, 1], tasks[1].guessing_losses())
     np.testing.assert_allclose(found["nearest_error"][1][0, 0, :2], 0)

@@ -170,6 +170,16 @@ def test_rotation_makes_products_depend_on_the_difference_of_places():
     np.testing.assert_allclose(turned, [np.cos(1), 0, 0, np.sin(1), 0, 0], atol=1e-15)
 
 
+def test_every_pair_of_coordinates_turns_at_its_own_frequency():
+    """As a complex number that is multiplied by exp(i theta place), theta = 10000^(-2c/dim)."""
+    dim, places = 8, np.array([0, 1, 7, 40])
+    x = np.random.default_rng(1).normal(size=(len(places), 1, dim))
+    turned = np.asarray(rotated(jnp.asarray(x), places))
+    frequencies = 10000.0 ** (-2 * np.arange(dim // 2) / dim)
+    wanted = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * places[:, None, None] * frequencies)
+    np.testing.assert_allclose(turned[..., :4] + 1j * turned[..., 4:], wanted, atol=1e-6)
+
+
 def test_the_law_of_the_weights(getkey):
     attention = eqx.filter_jit(Attention)(100, 4, output_std=0.3, key=getkey())
     # 10 000 weights each: the standard error of a variance is 1.4 percent of it.

@@ -33,13 +33,19 @@ def networks(
     of_weights, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     stages = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
     if max(steps) > 0:
-        task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
-        task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(0.0 if discrete else NOISE))
-        task = eqx.tree_at(lambda t: t.inputs, task, SignedBasis() if discrete else task.inputs)
+        task = noisy_task(point)
+        if discrete:
+            task = eqx.tree_at(lambda t: (t.noise_variance, t.inputs), task, (jnp.asarray(0.0), SignedBasis()))
         run = fit(stages[0], task, point.batch, optax.adam(RATE), max(steps), of_prompts, keep=steps)
         stages = [run.trajectory.at(step).member(0) for step in steps]
     last = Joined(answers="last", causal=True, query_is_key=True)
     return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in stages]
+
+
+def noisy_task(point: Any) -> LinearRegression:
+    """Linear regression with noise on its labels."""
+    task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
+    return eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
 
 
 def fit(

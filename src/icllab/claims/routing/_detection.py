@@ -31,6 +31,7 @@ AXES = (
     Axis("rule", "R", "rule of the detector"),
     Axis("level", r"\ell", "level", above=0),
     Axis("judged", "s", "run for evaluation", least=0),
+    Axis("detector", "D", "series and rule of the detector"),
     Axis("share", r"\pi_c", "frequency of the context that begins", above=0),
 )
 QUANTITIES = (
@@ -113,12 +114,11 @@ def figure(dataset: xr.Dataset):
     """Hits, and delays of hits, against the frequency of the context that begins."""
     hit = share_of(dataset["hit"])
     delay = dataset["detection_delay"].median("judged")
-    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay})
+    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
     names = [f"{series}, {rule}" for series in SERIES for rule in RULES]
     rows = rows.stack(detector=("series", "rule")).drop_vars(["detector", "series", "rule"])
-    rows = rows.assign_coords(detector=names)
-    x = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
-    return panels(rows, x, x="share", hue="detector")
+    curves = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
+    return panels(rows.assign_coords(detector=names), curves, x="share", hue="detector")
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:

@@ -45,6 +45,12 @@ def task(
     return StringPrograms.init(**sizes, programs=programs, exponent=exponent, by_data=by_data, key=key)
 
 
+def alike(task: StringPrograms) -> StringPrograms:
+    """The task with the first function in the place of all others."""
+    same = [jnp.broadcast_to(leaf[:1], leaf.shape) for leaf in (task.tables, task.turns)]
+    return eqx.tree_at(lambda t: (t.tables, t.turns), task, same)
+
+
 def transformer(task: Any, point: Any, *, key: PRNGKeyArray) -> Transformer:
     """Transformer of the point's width, layers and heads: pre-norm blocks, learned positions."""
     return _transformer(task, point.width, point.layers, point.heads, key)

@@ -1,6 +1,7 @@
 r"""The limit of :math:`n\beta\,(E[L]-L(w^*))`: the extrapolation of an annealed curve over some decades."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from icllab.diagnostics.singular.temperature_estimates import estimator, with_pr
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
 POINTS_OF_CHAINS = 6
+SHORTEST = 8  # of chains, in draws
 WIDTH = 0.1  # of log t, of an interval that stands for a point
 POPULATIONS = SMC(particles=250, repeats=16)  # enough of them for a covariance of the curve
 SINGLE = 1e-3  # nominal seconds of a gradient above which populations are not used
@@ -67,8 +69,13 @@ def annealed_limit(local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGK
 def chain_limit(
     estimate: xr.Dataset, local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGKeyArray, sampler: ChainSampler
 ) -> xr.Dataset:
-    """Chains over the decades below ``nbeta``, beside those of the ``estimate`` there, and the limit of their curve."""
+    """Chains over the decades below ``nbeta``, beside those of the ``estimate`` there, and the limit of their curve.
+
+    They are half as long.
+    """
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS_OF_CHAINS)
+    warm_up, draws = (max(count // 2, SHORTEST) for count in sampler.steps)
+    sampler = replace(sampler, warm_up=warm_up, draws=draws)
     rows = [
         sample_chains(sampler, local, t, key=jax.random.fold_in(key, i)).statistics["chain_estimate"][1]
         for i, t in enumerate(grid[:-1])

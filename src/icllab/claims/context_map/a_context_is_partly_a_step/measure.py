@@ -20,7 +20,8 @@ SCORED = 512  # prompts by which a network is scored
 SOLVER = MapSolver(method="gauss_newton", steps=60, products=80, tolerance=1e-2)
 SLOPE = "examples"  # the gradient of a context's examples, each asked without the others
 OWN, OTHER, SHUFFLED = EXAMPLES = ("own", "other", "shuffled")
-NUMBERS = {"cosine": ("examples",), "best_step_gap": ("examples",)}
+NUMBERS = {"step_cosine": ("examples",), "best_step_gap": ("examples",)}
+MEASURED = {"step_cosine": "cosine", "best_step_gap": "best_step_gap"}
 NUMBERS |= {"map_gap": (), "unconverged": (), "exact_cosine": ()}
 
 
@@ -116,9 +117,9 @@ def compared(network, task, prompts, others, where, *, shuffled, key):
         settings = {"queries": queries, "draws": draws, "solver": SOLVER, "key": key}
         result = gradient_step_comparison(network, task, context, subspace=where, **settings).sel(gradient=SLOPE)
         row = {"map_gap": float(result["gap"]), "exact_cosine": exact_cosine(network, context)}
-        for name in ("cosine", "best_step_gap"):
-            first, *rest = result[f"other_{name}"].values
-            row[name] = np.array([first if shuffled else float(result[name]), np.mean(rest), first])
+        for name, source in MEASURED.items():
+            first, *rest = result[f"other_{source}"].values
+            row[name] = np.array([first if shuffled else float(result[source]), np.mean(rest), first])
         if result["converged"]:
             rows.append(row)
     lost = 1 - len(rows) / len(prompts.x)

@@ -33,7 +33,8 @@ ROUNDING = 1e-3
 def theory(dataset: xr.Dataset) -> xr.Dataset:
     """Norm per effect, and that of the flag as a line."""
     flag = (dataset["flag_moved"] / dataset["flag_effect"]).mean("seed")
-    return dataset.assign(per_effect=dataset["moved"] / dataset["effect"], per_effect_line=flag)
+    line = flag * xr.ones_like(dataset["scale"], dtype=float)
+    return dataset.assign(per_effect=dataset["moved"] / dataset["effect"], per_effect_line=line)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:

@@ -93,11 +93,13 @@ claim = Claim(
     sizes={
         "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": (1,)},
         "small": {"layers": (2,), "width": (16,), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=2)},
-        "medium": {"layers": (2,), "width": (12, 24), "stage": (BEFORE, AFTER), "seed": Seeds(24, block=3)},
+        "medium": {"layers": (2,), "width": (12, 24), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=2)},
     },
     key=34,
     controls={
-        "independent": Control("contexts keep directions drawn at random", measure={"independent": True}),
-        "alike": Control("all programs do the same", measure={"alike": True}),
+        "independent": Control(
+            "contexts keep directions drawn at random", measure={"independent": True}, axes={"seed": tuple(range(4))}
+        ),
+        "alike": Control("all programs do the same", measure={"alike": True}, axes={"seed": tuple(range(8))}),
     },
 )

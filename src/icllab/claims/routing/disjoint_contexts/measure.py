@@ -30,8 +30,7 @@ def measure(point, *, key, independent=False, alike=False):
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_losses))])
         task = _transformers.task(point.programs, point, exponent=point.zipf_exponent, key=of_task)
         if alike:
-            same = [jnp.broadcast_to(leaf[:1], leaf.shape) for leaf in (task.tables, task.turns)]
-            task = dataclasses.replace(task, tables=same[0], turns=same[1])
+            task = _transformers.alike(task)
         network = _transformers.transformer(task, point, key=of_network)
         contexts = [point.programs.index(name) for name in point.contexts]
         halves = halved_queries(task, rng)

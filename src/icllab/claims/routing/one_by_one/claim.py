@@ -99,9 +99,15 @@ claim = Claim(
     },
     key=36,
     controls={
-        "reversed": Control("the last program comes most often, the first least", measure={"reversed": True}),
+        "reversed": Control(
+            "the last program comes most often, the first least",
+            measure={"reversed": True},
+            axes={"seed": tuple(range(8))},
+        ),
         "discounted": Control(
-            "a program's loss counts with the square of its relative frequency", measure={"discount": 2.0}
+            "a program's loss counts with the square of its relative frequency",
+            measure={"discount": 2.0},
+            axes={"seed": tuple(range(8))},
         ),
     },
 )
