@@ -120,6 +120,7 @@ def test_losses_draws_and_keys_are_those_of_the_map(monkeypatch):
     seen = []
 
     def estimated(few_shot, at, *, zero_shot, key, nbeta, **options):
+        assert zero_shot.multiplicities == claim.MULTIPLICITIES
         seen.append((few_shot, zero_shot, at, nbeta, jax.random.key_data(key).tolist()))
         rows = {
             "estimate": ("side", [1.0, 2.0]),

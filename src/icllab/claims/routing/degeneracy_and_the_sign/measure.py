@@ -4,11 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.claims.routing.degeneracy_and_the_sign.claim import DENSITIES, DIM, SIGNS, SINGULAR, UNITS
+from icllab.claims.routing.degeneracy_and_the_sign.claim import (
+    DENSITIES,
+    DIM,
+    MULTIPLICITIES,
+    SIGNS,
+    SINGULAR,
+    UNITS,
+)
 from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
 from icllab.diagnostics.singular.pushed_density import pushed_density
 
-VERSION = 2
+VERSION = 3
 
 
 def map_of(name, away):
@@ -42,7 +49,7 @@ def measure(point, *, key, away=0.0, power=1):
     coefficients = learning_coefficient(
         lambda w: zero_shot(context_map(w)),
         at,
-        zero_shot=ZeroShot(zero_shot, context_map),
+        zero_shot=ZeroShot(zero_shot, context_map, MULTIPLICITIES),
         nbeta=point.nbeta_singular if point.map == SINGULAR else point.nbeta,
         localization=point.localization,
         key=of_annealing,
