@@ -12,6 +12,7 @@ from drawing import prompt_of
 from icllab import algorithms, constructions
 from icllab.claims.descent import _layers as trained_layers
 from icllab.core.errors import InputError
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.tasks import LinearRegression
 
 TASK = LinearRegression.convention("ahn", dim=2, length=5)
@@ -124,3 +125,14 @@ def test_a_task_has_the_covariances_and_the_noise_that_are_named():
     assert (task.dim, task.length, float(task.noise_variance)) == (2, 7, 0.25)
     np.testing.assert_array_equal(task.inputs.covariance, of_inputs)
     np.testing.assert_array_equal(task.weights.covariance, of_tasks)
+
+
+def test_ordinary_prompts_are_chosen_by_the_inputs_and_labels_that_are_shared(getkey):
+    """Of 2000 shared prompts the two largest of either kind are left out, by the same prompts as the errors'."""
+    key = getkey()
+    kept = trained_layers.ordinary(TASK, key=key, prompts=2000)
+    batch = sample_prompts(TASK, key=key, prompts=2000)
+    x, y = np.asarray(batch.x)[:, :5], np.asarray(batch.y)[:, :5]
+    largest = np.linalg.norm(x, ord=2, axis=(1, 2))
+    out = set(np.argsort(largest)[-2:]) | set(np.argsort((y**2).sum(1))[-2:])
+    assert set(np.flatnonzero(~kept)) == {int(i) for i in out}
