@@ -26,7 +26,7 @@ from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Record, Sweep
 
 FORMS = ("full", "blocks", "sparse")
-ORDINARY = 0.999  # fraction of prompts below the largest of either kind
+ORDINARY = 0.999  # fraction of prompts
 RISE = 0.05  # fraction of the training in which the rate rises
 
 
@@ -106,14 +106,12 @@ def on_shared_prompts(models: Sequence[Any], task: Any, *, key: Any, prompts: in
 def ordinary(task: Any, *, key: Any, prompts: int) -> np.ndarray:
     """Which of the shared prompts are ordinary, [prompt].
 
-    A polynomial of a sample covariance, as layers compute it, has errors whose mean is that of the prompts with the
-    largest eigenvalues. Those are not ordinary whose largest eigenvalue, or sum of squared labels, is among the largest
-    thousandth: which they are does not depend on an answer.
+    A polynomial of a sample covariance, as layers compute it, may have errors whose mean is that of the prompts with
+    the largest eigenvalues. The thousandth whose eigenvalues are largest is not ordinary, whatever the answers.
     """
-    batch = sample_prompts(task, key=key, prompts=prompts)
-    x, y = np.asarray(batch.x[:, :-1], float), np.asarray(batch.y[:, :-1], float)
-    sizes = np.linalg.eigvalsh(np.einsum("pid,pie->pde", x, x))[:, -1], np.square(y).sum(1)
-    return np.all([size <= np.quantile(size, ORDINARY) for size in sizes], axis=0)
+    x = np.asarray(sample_prompts(task, key=key, prompts=prompts).x[:, :-1], float)
+    largest = np.linalg.eigvalsh(np.einsum("pid,pie->pde", x, x))[:, -1]
+    return largest <= np.quantile(largest, ORDINARY)
 
 
 def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:

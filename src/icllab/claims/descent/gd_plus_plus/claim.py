@@ -4,8 +4,8 @@ Training adjusts all entries of P and Q (``full``), or the blocks of :math:`P_l 
 :math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
 that no simulation draws, and its best numbers guard against them; training on samples does not. So networks are
 compared, on shared prompts, with algorithms whose numbers are the best for a sample of covariances. The exact loss of
-gradient descent checks that of its best numbers. From three layers on a few prompts carry much of any of these means; so
-the mean is that over *ordinary* prompts: of neither the largest thousandth of eigenvalues nor that of labels.
+gradient descent checks that of its best numbers. From three layers on a few prompts may carry much of these means; so they
+are over *ordinary* prompts, all but the thousandth whose sample covariances have the largest eigenvalues.
 ``heaviest`` measures what ten of them still carry. The best network is chosen on other prompts than it is judged on.
 """
 
@@ -81,7 +81,7 @@ COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
 claim = Claim(
     title="Layers that change inputs run GD++",
     sentence=(
-        "On all but two in a thousand prompts, two or three layers of linear attention that may change their inputs "
+        "On all but one in a thousand prompts, two or three layers of linear attention that may change their inputs "
         "have GD++'s loss within 15 %, under half gradient descent's."
     ),
     conditions=(
